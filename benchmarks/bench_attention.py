@@ -1,17 +1,17 @@
-"""What does attention cost on this CPU, beside PyTorch and the plain op?
+"""What does attention cost on this CPU, compared with PyTorch and the plain op?
 
     python benchmarks/bench_attention.py [--threads 1 2] [--repeats 15] [--quick] [--device cuda]
                                          [--out FILE.json]
 
-Forward, and forward with backward, causal and not, float32; q, k, v are the three thirds of one
-projection, as a transformer has them:
+Measures forward, and forward with backward, with and without a causal mask, in float32. q, k and v
+are the three thirds of one projection, as in a transformer:
 
     kernel   kernels/cpu/attention_tile.cu      torch   scaled_dot_product_attention, same strides
-    plain    minidl/ops/attention.py: blocks of NumPy, products by its BLAS
-    bound    the matrix products alone, by NumPy's BLAS: 2 forward, 5 backward, half where causal
+    plain    minidl/ops/attention.py: NumPy in blocks, matrix products by its BLAS
+    bound    only the matrix products, by NumPy's BLAS: 2 forward, 5 backward, half if causal
 
-The products are 4 B H L^2 E operations forward and 10 backward, which the GFLOP/s count.
-Peers take turns; figures are medians in ms, ratios are medians over the rounds.
+GFLOP/s count the products: 4 B H L^2 E operations forward and 10 B H L^2 E backward. Peers take
+turns. Figures are medians in ms. Ratios are medians over the rounds.
 """
 
 import argparse
@@ -35,17 +35,17 @@ def options():
     parser.add_argument("--quick", action="store_true", help="5 repeats, one thread")
     device_option(parser)
     parser.add_argument("--out", help="JSON file")
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file of one number of threads
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file for one number of threads
     args = parser.parse_args()
     if args.quick:
         args.threads, args.repeats = [1], 5
     if args.device != "cpu":
-        args.threads = [1]  # of the CPU, which has nothing to compute
+        args.threads = [1]  # the CPU computes nothing here
     return args
 
 
 def contestants(shape, is_causal, with_backward, device="cpu", n_threads=1):
-    """{name: function returning seconds}; results are compared first."""
+    """Returns {name: a function that returns seconds}. Compares their results first."""
     import numpy as np
 
     import minidl
@@ -91,7 +91,7 @@ def contestants(shape, is_causal, with_backward, device="cpu", n_threads=1):
     p = xp.ones((n_batch, n_heads, length, length), np.float32)
 
     def products():
-        for _ in range(2 if with_backward else 1):  # the scores are made again in backward
+        for _ in range(2 if with_backward else 1):  # backward computes the scores again
             xp.matmul(q, k.swapaxes(-1, -2))
         xp.matmul(p, v)
         if with_backward:
@@ -141,7 +141,7 @@ def one_thread_count(n_threads, repeats, device):
 
 def main():
     args = options()
-    if args.measure:  # NumPy's BLAS takes its threads when it is loaded
+    if args.measure:  # NumPy's BLAS reads its number of threads when it is loaded
         found = one_thread_count(args.threads[0], args.repeats, args.device)
         return write_figures(found, args.measure)
     if args.device == "cpu":
@@ -149,12 +149,12 @@ def main():
     print(heading(args.device), flush=True)
     figures = {n: measured(sys.executable, __file__, "--threads", n, "--repeats", args.repeats,
                            "--device", args.device, **threads(n)) for n in args.threads}
-    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars are a CPU's
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars hold for a CPU only
     finish(figures, *judged, args.out, left_out_on(args.device))
 
 
 def report(figures):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     settings = [(n, what, f) for n, found in figures.items() for what, f in found.items()]
     bars = [bar(f"{what}, {n} threads: torch / kernel", f["ratio"]["torch"], 1, best=f["best"])
             for n, what, f in settings]

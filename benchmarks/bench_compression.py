@@ -1,20 +1,21 @@
-"""What do fewer bytes save, what do they cost, and beside PyTorch's?
+"""What do fewer bytes save, what do they cost, and how do they compare with PyTorch?
 
     python benchmarks/bench_compression.py [--repeats 5] [--net 100Mbit,1ms] [--steps 256] [--out F]
 
-1. The largest 0.1 % of 25 million elements: parallel/data/topk_mask.py beside NumPy's argpartition
-   of the magnitudes and torch.topk, in turns.
-2. Seconds of a step of bench_train_step.py's GPT, 8 windows of 256 bytes a rank, on 4 MPI ranks
-   whose messages are slowed down to a link of 100 Mbit/s. C is a step without communication, D what
-   the dense ring adds to it. A method that sends a share s
-   of the dense bytes could take C + D s; the bar is 90 % of that speed-up.
-3. The same in the simulator's clock, where D is 20 C by choice: modelled, no noise.
-4. A step on 2 ranks, unthrottled, beside PyTorch's hooks over gloo, in turns in the same processes:
-   fp16_compress_hook, and its PowerSGD at the same rank (its first two steps are dense, and so are
-   ours; that both then train alike from the same Q is tests/parallel/data/test_powersgd.py's).
-5. The final loss of a small GPT on the standard library's text, 4 simulated ranks, three seeds,
-   over that of dense training; with AdamW. DGC is trained with SGD, as is its dense run, and four
-   times as long, a smaller GPT: at 99 % an element waits for 100 steps, at 99.9 % for 1,000.
+1. Finds the largest 0.1 % of 25 million elements: parallel/data/topk_mask.py, NumPy's argpartition
+   of the magnitudes and torch.topk take turns.
+2. Times a step of bench_train_step.py's GPT, with 8 windows of 256 bytes a rank, on 4 MPI ranks.
+   Their messages are slowed down to a link of 100 Mbit/s. C is the time of a step without
+   communication. D is the time that the dense ring adds. A method that sends a share s of the dense
+   bytes could take C + D s. The bar is 90 % of that speed-up.
+3. The same by the simulator's clock, with D = 20 C by choice. The times are modelled: no noise.
+4. Times a step on 2 ranks without a slower link. PyTorch's hooks over gloo take turns with ours in
+   the same processes: fp16_compress_hook, and PowerSGD at the same rank. The first two steps of
+   PowerSGD are dense in both. tests/parallel/data/test_powersgd.py checks that both train alike
+   from then on with the same Q.
+5. Divides the final loss of a small GPT by the final loss of dense training: on the standard
+   library's text, 4 simulated ranks, three seeds, AdamW. DGC and its dense run use SGD, a smaller
+   GPT and four times the steps: at 99 % an element waits for 100 steps, at 99.9 % for 1,000.
 
 One thread a rank.
 """
@@ -38,7 +39,7 @@ from minidl.parallel import DGC, Compressed, DataParallel, ErrorFeedback, PowerS
 from minidl.parallel.data import topk_mask
 from minidl.parallel.data.dgc import WARM_UP
 
-LARGE, ROWS = (VOCAB, 256, 4, 8, 256), 8  # and batch of bench_train_step.py
+LARGE, ROWS = (VOCAB, 256, 4, 8, 256), 8  # shape and batch of bench_train_step.py
 ONE_LAYER = VOCAB, 16, 1, 2, 32  # vocabulary, context, layers, heads, width
 METHODS = {
     "fp16": lambda: ErrorFeedback(codec.FP16),
@@ -57,11 +58,11 @@ def options():
     parser.add_argument("--repeats", type=int, default=5, help="rounds of one step each")
     parser.add_argument("--net", default="100Mbit,1ms", help="the link of part 2")
     parser.add_argument("--steps", type=int, default=256,
-                        help="training steps of part 5; 0: leave it out")
+                        help="training steps of part 5; 0 leaves it out")
     parser.add_argument("--out", help="JSON file")
     device_option(parser, "its ranks share this machine's processors; bytes are the same on a GPU")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)  # "throttled" or "torch": this is one
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # its file
+    parser.add_argument("--worker", help=argparse.SUPPRESS)  # "throttled" or "torch"
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the worker writes this file
     return parser.parse_args()
 
 
@@ -91,7 +92,7 @@ def topk_times(repeats, n=25_000_000, k=25_000):
 
 
 def wrapped(t, name, shape=LARGE, methods=METHODS):
-    """The GPT under a method's name; "alone": without communication."""
+    """Returns the GPT under the method `name`. "alone" is without communication."""
     minidl.manual_seed(0)
     net = nn.GPT(*shape)
     if name == "alone":
@@ -117,8 +118,8 @@ def theirs(t, x, y):
                                         start_powerSGD_iter=2)
 
     def hooked(hook_state, hook):
-        # one bucket: of two PowerSGD's collectives would start in another order on the other rank,
-        # out of the callbacks of two threads, and gloo aborts
+        # One bucket. With two, the callbacks of two threads could start PowerSGD's collectives in
+        # a different order on each rank, and gloo would abort.
         model = torch.nn.parallel.DistributedDataParallel(
             torch_gpt.make(weights, *LARGE), bucket_cap_mb=1000,
             process_group=distributed.new_group())
@@ -130,7 +131,7 @@ def theirs(t, x, y):
 
 
 def worker(args):
-    """One rank: all contestants take turns; rank 0 writes {name: seconds}, {name: bytes}."""
+    """Runs on each rank: all contestants take turns. Rank 0 writes their seconds and bytes."""
     t = plain = comm.world()
     if args.worker == "throttled":
         t = Throttled(t, links_text.parse(args.net, t.size))
@@ -164,11 +165,11 @@ def run(args, kind, n):
 
 
 def modelled():
-    """{name: modelled seconds of a step's communication on 4 ranks}: 1 ms, 100 Mbit/s."""
+    """Returns {name: modelled seconds of a step's communication}: 4 ranks, 1 ms, 100 Mbit/s."""
     def body(t, name):
         x, y = batch_of(t.rank, 1, LARGE[1])
         step = stepper(wrapped(t, name), x, y)
-        step()  # data parallelism sends its order of buckets once
+        step()  # the first step also sends the order of the buckets
         start = t.time()
         step()
         return t.time() - start
@@ -181,7 +182,7 @@ def modelled():
 
 
 def ways(n_steps):
-    """{name: (wrap, make_optimizer)}, for small_gpt.py."""
+    """Returns {name: (wrap, make_optimizer)} for small_gpt.py."""
     def by(name):
         return lambda net, t, optimizer: Compressed(net, t, METHODS[name]())
 
@@ -191,7 +192,7 @@ def ways(n_steps):
     def dense(net, t, optimizer):
         return DataParallel(net, t)
 
-    # at 3e-3 the dense runs of three seeds end 17 % apart: too far to see 2 % between methods
+    # at a rate of 3e-3 the dense runs of three seeds differ by 17 %: too much to see the bar's 2 %
     adamw = partial(optim.AdamW, lr=1e-3)
     found = {"dense": (dense, adamw)}
     found |= {name: (by(name), adamw) for name in ("fp16", "int8")}
@@ -199,12 +200,12 @@ def ways(n_steps):
 
 
 def dgc_ways(n_steps):
-    """As `ways`. 0.2 is the best rate of the dense run among 0.1, 0.2 and 0.4. Such a short run
-    wants much of it as warm-up: docs/compression.md."""
+    """Returns the same as `ways`, for DGC. The rate 0.2 is the best of 0.1, 0.2 and 0.4 for the
+    dense run. Such a short run needs a long warm-up: docs/compression.md."""
     def dense(net, t, optimizer):
         return DataParallel(net, t)
 
-    def dgc(sparsity, warm_up, share):  # share: of the steps that are warm-up
+    def dgc(sparsity, warm_up, share):  # share: the part of the steps that is warm-up
         stage = int(n_steps * share / len(warm_up))
         return lambda net, t, optimizer: Compressed(
             net, t, DGC(momentum=0.9, sparsity=sparsity, warm_up=warm_up, stage_steps=stage))
@@ -241,7 +242,7 @@ def main():
 
 
 def report(figures):
-    """(bars, rows) of the figures; prints the tables."""
+    """Returns (bars, rows) for these figures. Prints the tables."""
     bars, rows, topk = [], [], figures["topk_s"]
     for peer, wanted in (("NumPy", 10), ("PyTorch", 3)):
         if peer in topk:

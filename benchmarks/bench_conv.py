@@ -3,27 +3,27 @@
     python benchmarks/bench_conv.py [--threads 1 2] [--isa native avx2] [--rows mnist U-Net]
                                     [--repeats 7] [--profile] [--no-memory] [--out FILE.json]
 
-    step       forward, backward and SGD with momentum of a net in conv_nets.py
+    step       forward, backward and SGD with momentum, for a net in conv_nets.py
     layer      one 3 x 3 convolution: forward, and the gradients of input, weight and bias
     forward    the same convolution under no_grad
-    plan       the plan that minidl.infer makes of it, beside PyTorch's eager convolution
+    plan       the convolution's plan by minidl.infer; PyTorch runs it eagerly
 
-PyTorch's convolutions on a CPU are oneDNN's. Both get the same weights and are checked to give the
-same losses (of layers: the same arrays) first; then they take turns. "part" is the share of the
-processor's peak: the multiply-adds of convolutions and linear layers in a second, by those of
-bench_peak.py's loop on registers in its best turn. All else takes time and counts nothing. It may
-be over 100 %: Winograd's algorithm, which minidl uses for 3 x 3, needs fewer multiplications than
-are counted.
+PyTorch's convolutions on a CPU come from oneDNN. Both libraries get the same weights. First their
+losses (for a layer: its arrays) are compared, then they take turns. "part" is the share of the
+processor's peak: the multiply-adds per second of convolutions and linear layers, divided by the
+rate of bench_peak.py's loop on registers in its best turn. Other work takes time but counts as 0
+operations. The part may be over 100 %: minidl uses Winograd's algorithm for 3 x 3, which needs
+fewer multiplications than are counted.
 
-One thread: seconds of CPU time, so that a busy machine disturbs them less. Two: seconds of wall
-time, which mean something on a quiet machine alone.
+With one thread, times are CPU time: a busy machine disturbs it less. With two, times are wall time:
+they are reliable only on a quiet machine.
 
-Each number of threads and each isa has a process of its own. avx2 holds both libraries to AVX2, as
-most laptops have it, by the environment variables that bench_peak.py names.
+Each number of threads and each isa runs in its own process. avx2 limits both libraries to AVX2,
+which most laptops have, by the environment variables named in bench_peak.py.
 
-Memory: a process of its own for each row and library; by how much two steps raise its peak of
-resident memory, the model, its gradients and the optimizer's state with them.
---profile: only a table of where minidl's time goes, by operation.
+Memory: a new process for each row and library measures how much two steps raise its peak resident
+memory. That includes the model, its gradients and the optimizer's state.
+--profile prints only a table of minidl's time by operation.
 """
 
 import argparse
@@ -48,9 +48,9 @@ import minidl
 from minidl.cli.machine import environment
 
 OURS, TORCH = "minidl", "PyTorch eager"
-MOST, MOST_MEAN, MOST_MEMORY = 1, 0.9, 1  # of PyTorch's time, and of its memory
-TURN_S = 0.03  # a turn of short calls: a single one would measure the disturbances
-TOLERANCE = 1e-5  # of the largest number: float32 sums in another order
+MOST, MOST_MEAN, MOST_MEMORY = 1, 0.9, 1  # shares of PyTorch's time, and of its memory
+TURN_S = 0.03  # seconds of a turn: one short call would mostly measure noise
+TOLERANCE = 1e-5  # relative to the largest number: float32 sums in another order
 
 
 def options():
@@ -58,13 +58,13 @@ def options():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--isa", nargs="+", default=["native"], choices=("native", "avx2"))
-    parser.add_argument("--rows", nargs="+", default=[""], help="rows whose name has such a text")
+    parser.add_argument("--rows", nargs="+", default=[""], help="rows that contain one of these")
     parser.add_argument("--repeats", type=int, default=7, help="turns")
     parser.add_argument("--profile", action="store_true", help="only the table by operation")
-    parser.add_argument("--no-memory", action="store_true", help="measure times alone")
-    device_option(parser, "the peak is a CPU's, and so is the memory of a process")
+    parser.add_argument("--no-memory", action="store_true", help="measure only times")
+    device_option(parser, "it measures a CPU's peak, and the memory of a process")
     parser.add_argument("--out", help="JSON file")
-    parser.add_argument("--memory-of", help=argparse.SUPPRESS)  # a library, in its own process
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)  # the library to measure
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.rows = [name for name in ROWS if any(text in name for text in args.rows)]
@@ -75,7 +75,7 @@ def options():
 
 
 def step(lib, name):
-    """(the model, its input, a function that trains it once and returns the loss)."""
+    """Returns (model, input, a function that trains the model once and returns the loss)."""
     net = NETS[name]
     minidl.manual_seed(0)
     model, (x, y) = net.make(lib), net.batch()
@@ -83,7 +83,7 @@ def step(lib, name):
 
 
 def layer(lib, name):
-    """(a convolution, its input, a function that runs it forward and backward)."""
+    """Returns (convolution, input, a function that runs it forward and backward)."""
     channels = int(name.split()[0])
     minidl.manual_seed(0)
     rng = np.random.default_rng(0)
@@ -101,7 +101,7 @@ def layer(lib, name):
 
 
 def forward(lib, name):
-    """(a convolution, its input, a function that runs it forward alone)."""
+    """Returns (convolution, input, a function that runs only its forward)."""
     conv, x, _ = layer(lib, name)
     x.requires_grad_(False)
 
@@ -113,7 +113,7 @@ def forward(lib, name):
 
 
 def plan(lib, name):
-    """The same of minidl's compiled plan; PyTorch runs the convolution."""
+    """Returns the same as forward(), with minidl's compiled plan. PyTorch runs the convolution."""
     conv, x, run = forward(lib, name)
     if lib is not minidl:
         return conv, x, run
@@ -132,7 +132,7 @@ for kind in layer, forward, plan:
 
 
 def contestants(name):
-    """({library: a call}, operations of a call), after a check that both give the same."""
+    """Returns ({library: a call}, operations of a call). Checks first that both give the same."""
     import torch
 
     kind, what = ROWS[name]
@@ -154,7 +154,7 @@ def contestants(name):
 
 
 def measure(args):
-    """{row: times in turns, operations} with as many threads as the environment says."""
+    """Returns {row: times in turns, operations}. The environment sets the number of threads."""
     import torch
 
     (n_threads,) = args.threads
@@ -182,16 +182,16 @@ def calls_in_a_turn(work):
 
 
 def memory_of(args):
-    """By how many bytes two calls of the one row raise this process's peak."""
+    """Returns how many bytes two calls of this row add to the process's peak memory."""
     lib, ((kind, what),) = importlib.import_module(args.memory_of), [ROWS[r] for r in args.rows]
     if lib is not minidl:
         lib.set_num_threads(*args.threads)
-    step_of(lib, TINY.make(lib), *TINY.batch())()  # loads what each loads at its first use
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts from what is held now
+    step_of(lib, TINY.make(lib), *TINY.batch())()  # loads everything that is loaded on first use
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the memory held now
     before = of_process("VmRSS")
     _, _, run = kind(lib, what)
     run()
-    run()  # the first makes the optimizer's state
+    run()  # the first call creates the optimizer's state
     return of_process("VmHWM") - before
 
 
@@ -212,13 +212,13 @@ def print_row(name, found):
 
 
 def mean_ratio(rows):
-    """The geometric mean of the rows' ratios."""
+    """Returns the geometric mean of the rows' ratios."""
     logs = [math.log(ratio(f["times_s"][OURS], f["times_s"][TORCH])) for f in rows.values()]
     return math.exp(statistics.mean(logs))
 
 
 def memory(args):
-    """{row: {library: bytes}}."""
+    """Prints the table of memory. Returns {row: {library: bytes}}."""
     print(f"\n{'MiB above what was held before':32}{'minidl':>11}{'PyTorch':>12}{'ratio':>7}")
     found = {}
     for name in args.rows:
@@ -240,7 +240,7 @@ def main():
     args = options()
     if args.measure:
         return write_figures(memory_of(args) if args.memory_of else measure(args), args.measure)
-    import_torch()  # says so where there is none
+    import_torch()  # ends the benchmark if PyTorch is missing
     print(heading(), flush=True)
     figures = {"times": {}, "memory": {}}
     for isa in args.isa:
@@ -259,7 +259,7 @@ def main():
 
 
 def report(figures):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     bars, rows = [], []
     for title, found in figures["times"].items():
         for name, f in found.items():

@@ -1,23 +1,23 @@
-"""How long does a data-parallel training step take, beside PyTorch's DistributedDataParallel?
+"""How long does a data-parallel training step take in minidl and in PyTorch's DDP?
 
     python benchmarks/bench_data_parallel.py [--ranks 2 4] [--rows 4] [--repeats 25]
                                              [--out FILE.json]
 
-A GPT (4 layers, width 256, context 64) with AdamW on MPI ranks of this host, one thread a rank,
-each with its own batch; gradients are averaged over the ranks in every step. PyTorch's ranks are
-the same processes, over gloo, which sends through this host's TCP: the same model, weights and
-batches. They take turns, a step each; a step lasts until the slowest rank has done it. Where there
-are more ranks than processors they share them, ours and PyTorch's alike.
+DDP is DistributedDataParallel. A GPT (4 layers, width 256, context 64) trains with AdamW on MPI
+ranks of this host, one thread a rank. Each rank has its own batch, and every step averages the
+gradients over the ranks. PyTorch uses the same processes, model, weights and batches, over gloo,
+which sends through this host's TCP. They take turns, one step each. A step ends when the slowest
+rank has finished it. If there are more ranks than processors, ranks share processors in both.
 
-First three steps of all: minidl's losses are PyTorch's on every rank, and differ from those of a
-rank that trains alone; after them all ranks hold the same weights, bit by bit.
+A check runs first, for three steps. On every rank minidl's losses equal PyTorch's, and differ from
+the losses of a rank that trains alone. Then all ranks hold the same weights, bit by bit.
 
-    minidl, PyTorch DDP       DataParallel over MPI, DistributedDataParallel over gloo; with
-                              gradient_as_bucket_view=True, which saves it a copy of the gradients
+    minidl, PyTorch DDP       DataParallel over MPI; DDP over gloo, which saves a copy of the
+                              gradients by gradient_as_bucket_view=True
     ..., alone                the same step without messages, at the same time on all ranks
-    median ms, min, max       of the rounds
-    / PyTorch                 the median over the rounds of minidl's time by PyTorch's of the round
-    / alone                   the same of the step with messages by the step without
+    median ms, min, max       over the rounds
+    / PyTorch                 the median over the rounds of (minidl's time / PyTorch's time)
+    / alone                   the median over the rounds of (time with messages / time without)
 
 Bar: at most DDP's time.
 """
@@ -51,7 +51,7 @@ def options():
     parser.add_argument("--repeats", type=int, default=25, help="rounds of one step each")
     parser.add_argument("--out", help="JSON file")
     device_option(parser, "its ranks share this machine's processors")
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file of the ranks that do
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # rank 0 writes this file
     return parser.parse_args()
 
 
@@ -61,13 +61,13 @@ def network():
 
 
 def ours(t):
-    """{name: (module, a function that makes it the model of a step)}."""
+    """Returns {name: (module, a function that wraps it for a step)}."""
     plain, parallel = network(), network()
     return {OURS: (parallel, DataParallel(parallel, t)), ALONE: (plain, plain)}
 
 
 def theirs(t):
-    """The same of PyTorch's."""
+    """Returns the same as ours(), for PyTorch."""
     import torch
     import torch_gpt
 
@@ -79,7 +79,7 @@ def theirs(t):
 
 
 def worker(args):
-    """One rank: all contestants take turns; rank 0 writes {name: seconds}."""
+    """Runs on each rank: all contestants take turns. Rank 0 writes {name: seconds}."""
     import torch
     import torch_gpt
 
@@ -101,12 +101,12 @@ def worker(args):
 
 
 def check(t, losses, models):
-    """Raise unless minidl and PyTorch train alike, and the ranks of both hold one model."""
-    for mine, peer in PEERS.items():  # float32: three steps of the same formulas
+    """Raises unless minidl and PyTorch train alike and all ranks hold the same model."""
+    for mine, peer in PEERS.items():  # three float32 steps by the same formulas
         np.testing.assert_allclose(losses[mine], losses[peer], rtol=1e-4, err_msg=mine)
     for name in (OURS, THEIRS):
         if np.allclose(losses[name], losses[ALONE], rtol=1e-3):
-            raise AssertionError(f"rank {t.rank}: {name} trains as a rank that averages nothing")
+            raise AssertionError(f"rank {t.rank}: {name} does not average its gradients")
         for key, weight in models[name][0].state_dict().items():
             weight = np.asarray(weight)
             largest = naive.all_reduce(t, weight.copy(), np.maximum)
@@ -141,7 +141,7 @@ def main():
 
 
 def report(figures):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     bars, rows = [], []
     for n, times in figures["times_s"].items():
         by, best = (f(times[OURS], times[THEIRS]) for f in (ratio, best_ratio))

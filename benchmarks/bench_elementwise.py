@@ -1,11 +1,11 @@
-"""What do the elementwise and optimizer kernels cost on this CPU, beside NumPy and PyTorch?
+"""What do the elementwise and optimizer kernels cost on this CPU? Peers: NumPy and PyTorch.
 
     python benchmarks/bench_elementwise.py [--threads 1 2] [--repeats 5] [--quick] [--device cuda]
                                            [--out FILE]
 
 GELU, AdamW, SGD, dropout, finite check, norm and the gradient of an embedding, float32. PyTorch's
-AdamW and SGD are its fused ones. GELU and dropout make their own output, as training does,
-optimizers work in place; the copy does as the op does. The columns are explained in op_table.py.
+AdamW and SGD are the fused ones. GELU and dropout allocate their output, as in training. Optimizers
+work in place. The copy allocates or works in place like the op. op_table.py explains the columns.
 """
 
 import math
@@ -22,9 +22,9 @@ from minidl.optim import adam, sgd
 
 torch = import_torch()
 SIZES = [1 << 20, 1 << 24]
-COLS = 1024  # of the matrices
+COLS = 1024  # columns of the matrices
 VOCABULARY = 8192  # rows of the embedding's table
-# an element: what is read once, and written; 8 for everything else
+# bytes an element: each input read once and the output written; 8 for all other ops
 BYTES = {"gelu (tanh) backward": 12, "gelu (normal) backward": 12, "adamw": 28,
          "sgd with momentum": 20, "finite check": 4, "norm": 4, "embedding gradient": 12}
 IN_PLACE = ("adamw", "sgd with momentum", "finite check", "norm")
@@ -35,7 +35,7 @@ QUESTIONS = {
     "AdamW, one array, 1 and 16 million elements": ["adamw"],
     "the gradient of an embedding": ["embedding gradient"],
 }
-GOALS = dict.fromkeys(sum(QUESTIONS.values(), []), 4)  # times NumPy's chain
+GOALS = dict.fromkeys(sum(QUESTIONS.values(), []), 4)  # times as fast as NumPy's chain
 K, C = math.sqrt(2 / math.pi), 0.044715
 
 
@@ -120,14 +120,14 @@ def gelu_peers(n, device):
 
 
 def adamw_chain(w, g, m, v, t, lr=1e-3, b1=0.9, b2=0.999, eps=1e-8, decay=0.01):
-    """AdamW's formula, a new array for each operation."""
+    """Computes AdamW's formula with a new array for each operation."""
     m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
     step = m / (1 - b1**t) / (np.sqrt(v / (1 - b2**t)) + eps)
     return (1 - lr * decay) * w - lr * step, m, v
 
 
 def adamw_in_place(w, g, m, v, t, work, lr=1e-3, b1=0.9, b2=0.999, eps=1e-8, decay=0.01):
-    """One parameter's update as minidl/optim/adam.py writes it."""
+    """Updates one parameter like the NumPy form in minidl/optim/adam.py."""
     w *= 1 - lr * decay
     np.multiply(g, 1 - b1, out=work)
     m *= b1
@@ -231,12 +231,12 @@ def main():
             for op, contestants in peers(n, args.device):
                 contestants["copy"] = copies[op in IN_PLACE]
                 figures += compare(op, x.shape, contestants, BYTES.get(op, 8), args)
-    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars are a CPU's
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars hold for a CPU only
     finish(figures, *judged, args.out, left_out_on(args.device))
 
 
 def report(figures):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     bars = bars_of(figures, GOALS)
     return sum(bars.values(), []), list(rows_of(figures, bars, QUESTIONS))
 

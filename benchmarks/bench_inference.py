@@ -1,29 +1,29 @@
-"""How long does inference take, beside onnxruntime and beside the model run op by op?
+"""How long does inference take? Peers: onnxruntime, and the model run op by op.
 
     python benchmarks/bench_inference.py [--repeats 40] [--models mlp cnn] [--quick]
                                          [--threads 2] [--out FILE.json] [--compile]
 
     plan    minidl.infer: traced, optimised, compiled      eager   model(x) under no_grad
     ort     onnxruntime, one thread, all its optimisations, on the same weights
-    ov      openvino, where it is installed, of the file that infer.export_onnx writes
+    ov      openvino, if installed; it reads the file that infer.export_onnx writes
     torch   with --compile: torch.compile of a PyTorch module with the same weights (mlp, cnn)
 
     mlp    784-512-512-10, batches of 1 and 64
-    cnn    3 times convolution, batch norm, relu, with poolings between, linear; 28 x 28 images,
-           batches of 1 and 32
-    gpt    4 layers of 256, 8 heads: the logits of a text of 256; and one more token after 128, with
-           a cache of keys and values in both (eager: the whole text anew)
-    int8   a linear layer, 1024 x 1024, of 64 and of 256 rows, in whole numbers of 8 bits; x is
-           quantised when it runs (eager: the plan in float32; ort: DynamicQuantizeMatMul)
+    cnn    3 times (convolution, batch norm, relu) with poolings between them, then linear;
+           28 x 28 images, batches of 1 and 32
+    gpt    4 layers, width 256, 8 heads: the logits of a text of 256 tokens; and one more token
+           after 128, with a cache of keys and values in both (eager computes the whole text again)
+    int8   a linear layer, 1024 x 1024, with 64 and with 256 rows, in 8-bit integers; x is quantised
+           at run time (eager: the plan in float32; ort: DynamicQuantizeMatMul)
 
-    read   of the rows of one image or one token: only reading as many bytes as the weights have,
-           in turn with the others. No plan in float32 can take less
+    read   for one image or one token: only reads as many bytes as the weights have. It takes turns
+           with the others. No plan in float32 can be faster
 
-One thread each; seconds of CPU time, so that a busy machine disturbs them less; with more threads,
-seconds of wall time, which mean something on a quiet machine alone: after a pause, in which the
-threads of the others fall asleep, and a first call, which wakes one's own. Peers take turns and
-figures are medians. The peer's model is built with onnx's helper functions from the graph that was
-traced; its attention is onnxruntime's own fused operator.
+With one thread, times are CPU time: a busy machine disturbs it less. With more threads, times are
+wall time, which is reliable only on a quiet machine. Before each measurement there is a pause, in
+which the other contestants' threads fall asleep, and a first call, which wakes the contestant's own
+threads. Peers take turns. Figures are medians. onnx's helper functions build the peer's model from
+the traced graph. Its attention is onnxruntime's fused operator.
 """
 
 import argparse
@@ -43,12 +43,12 @@ MOST = {"mlp 1": 0.75, "mlp 64": 1.05, "cnn 1": 0.75, "cnn 32": 0.75, "gpt 256":
         "gpt step": 0.5, "int8 64": 0.91, "int8 256": 0.91}
 CALLS = {"mlp 1": 20, "mlp 64": 3, "cnn 1": 10, "cnn 32": 1, "gpt 256": 1,
          "gpt step": 4, "int8 64": 10, "int8 256": 3}
-MOST_OF_TWO = {"mlp 1": 0.8, "mlp 64": 1.1, "cnn 1": 0.85, "cnn 32": 0.85}  # of two threads
-INT8_FASTER = 3  # than our own float32
-READING = "mlp 1", "gpt step"  # rows as long as reading the weights takes
+MOST_OF_TWO = {"mlp 1": 0.8, "mlp 64": 1.1, "cnn 1": 0.85, "cnn 32": 0.85}  # with two threads
+INT8_FASTER = 3  # times as fast as our own float32
+READING = "mlp 1", "gpt step"  # rows whose time is mostly reading the weights
 PAST = 128  # tokens before the step
 
-OTHERS = {"ov": ("OpenVINO", 1.0), "torch": ("torch.compile", 0.5)}  # at most so much of its time
+OTHERS = {"ov": ("OpenVINO", 1.0), "torch": ("torch.compile", 0.5)}  # at most this part of its time
 
 TOLERANCE = 2e-6  # of the largest number: float32 sums in another order
 
@@ -60,7 +60,7 @@ def options():
     parser.add_argument("--models", nargs="+", default=["mlp", "cnn", "gpt", "int8"])
     parser.add_argument("--threads", type=int, default=1, choices=(1, 2))
     parser.add_argument("--quick", action="store_true", help="5 repeats")
-    device_option(parser, "a plan is replayed by a C loop of the CPU")
+    device_option(parser, "a C loop on the CPU runs a plan")
     parser.add_argument("--compile", action="store_true", help="torch.compile as a peer, too")
     parser.add_argument("--out", help="JSON file")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
@@ -70,7 +70,7 @@ def options():
 
 
 def model_of(name):
-    """(the model in eval mode, its input) of a line of MOST."""
+    """Returns (the model in eval mode, its input) for a key of MOST."""
     import numpy as np
 
     import minidl
@@ -100,7 +100,7 @@ def model_of(name):
 
 
 def session(graph, n_threads=1):
-    """onnxruntime's session of a traced graph."""
+    """Returns onnxruntime's session for a traced graph."""
     import numpy as np
     import onnx
     import onnxruntime as ort
@@ -125,7 +125,7 @@ def session(graph, n_threads=1):
         nodes.append(helper.make_node(op, inputs, outputs, **attributes))
 
     def past(keys, values):
-        """The names of new inputs, what the cache holds: (B, H, PAST, E) each."""
+        """Returns the names of two new inputs, the cached keys and values: (B, H, PAST, E) each."""
         keys = in_order(keys)[..., :PAST].swapaxes(-1, -2)
         for array in (keys, values[:, :, :PAST]):
             pasts[f"past{len(pasts)}"] = np.ascontiguousarray(array)
@@ -153,7 +153,7 @@ def session(graph, n_threads=1):
 
 
 def write(line, name, constant, node, past):
-    """A line of the graph as nodes of ONNX."""
+    """Adds the ONNX nodes for one line of the graph."""
     import numpy as np
     from onnx import TensorProto
 
@@ -210,7 +210,7 @@ def write(line, name, constant, node, past):
 
 
 def measure(args):
-    """{name: seconds, ratios, compile times}, of a process whose BLAS has as many threads."""
+    """Returns {name: seconds, ratios, compile times}. The BLAS here has args.threads threads."""
     from minidl import cuda
 
     cuda.set_threads(args.threads)
@@ -241,7 +241,7 @@ def most(n_threads):
 
 
 def missing(package):
-    """None, or why it is no peer."""
+    """Returns None, or the command that installs the missing package."""
     try:
         importlib.import_module(package)
     except ImportError:
@@ -249,8 +249,8 @@ def missing(package):
 
 
 def reading(model):
-    """A call that reads as many bytes as a step of the model needs weights: without the embeddings,
-    of which it needs a row each."""
+    """Returns a call that reads as many bytes as the weights that a step needs. Embeddings do not
+    count: a step reads only one row of each."""
     import numpy as np
 
     from minidl import nn
@@ -264,7 +264,7 @@ def reading(model):
 
 
 def openvino_of(model, x, n_threads):
-    """The call of OpenVINO on the exported file."""
+    """Returns a call that runs the exported file in OpenVINO."""
     import openvino
 
     from minidl import infer
@@ -278,7 +278,7 @@ def openvino_of(model, x, n_threads):
 
 
 def torch_of(model, x, n_threads):
-    """The call of torch.compile on the layers of an mlp or a cnn."""
+    """Returns a call of torch.compile's result for the layers of an mlp or a cnn."""
     import numpy as np
     import torch
 
@@ -311,7 +311,8 @@ def torch_of(model, x, n_threads):
 
 
 def one_model(name, repeats, n_threads, others=()):
-    """Its times, ratios, and the error of the plan, of the largest number. others: of OTHERS."""
+    """Returns a model's times, its ratios, and the plan's error relative to the largest number.
+    others: keys of OTHERS."""
     import numpy as np
 
     import minidl
@@ -336,8 +337,8 @@ def one_model(name, repeats, n_threads, others=()):
                   for y in (plan(), theirs()))
     assert ours < 10 * TOLERANCE, f"{name}: the plan differs by {ours}"
     if name.startswith("int8") and peer > 10 * TOLERANCE:
-        print(f"{name}: onnxruntime is off by {peer:.1e} of the largest number: without VNNI it "
-              "adds two products in 16 bits, and what does not fit is cut off")
+        print(f"{name}: onnxruntime's error is {peer:.1e} of the largest number. Without VNNI it "
+              "adds two products in 16 bits and cuts off larger sums")
     else:
         assert peer < 10 * TOLERANCE, f"{name}: onnxruntime differs by {peer}"
     contestants = {"plan": plan, "ort": theirs, "eager": eager}
@@ -363,7 +364,8 @@ def one_model(name, repeats, n_threads, others=()):
 
 
 def plan_of(model, x, quantised=False, n_threads=1):
-    """(the plan's call, the peer's, the seconds of two compilations, the plan's memory)."""
+    """Returns (the plan's call, the peer's call, the seconds of two compilations, the plan's
+    memory)."""
     from minidl import infer
 
     graphs = [infer.trace(model, x) for _ in range(2)]
@@ -379,7 +381,7 @@ def plan_of(model, x, quantised=False, n_threads=1):
 
 
 def step_of(model, ids):
-    """As plan_of, of the last token of ids after the others."""
+    """Returns the same as plan_of, for the last token of ids with the others in the cache."""
     import numpy as np
 
     from minidl import infer
@@ -411,10 +413,10 @@ def main():
         import onnxruntime  # noqa: F401
     except ImportError:
         skip(f"it needs {NO_PEER}")
-    if args.measure:  # NumPy's BLAS takes its threads when it is loaded
+    if args.measure:  # NumPy's BLAS reads its number of threads when it is loaded
         return write_figures(measure(args), args.measure)
     print(heading(), flush=True)
-    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # eager: NumPy's own choice
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # eager uses NumPy's own choice
         os.environ.pop(name, None)
     figures = measured(sys.executable, __file__, "--repeats", args.repeats, "--threads",
                        args.threads, "--models", *args.models,
@@ -423,7 +425,7 @@ def main():
 
 
 def report(figures, n_threads):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     bars = [bar(f"{name}: plan / onnxruntime", f["ratio"], most(n_threads)[name], at_most=True,
                 best=f["best"]) for name, f in figures.items()]
     peer = "onnxruntime, one thread" if n_threads == 1 else "onnxruntime, two threads"

@@ -1,16 +1,17 @@
-"""Does the input keep up? minidl's threads beside grain's, PyTorch's workers and the bound.
+"""Does loading keep up with training? minidl's threads, grain's, PyTorch's workers, the bound.
 
     python benchmarks/bench_input.py [--rounds 3] [--items 30] [--out F.json]
 
-An item is a batch that takes L to load, and each is followed by a step of S, which waits as one on
-a GPU does. Four kinds of loading: it waits for a disk (sleeps); it computes outside Python's lock
-(zlib); both; and, for comparison only, it holds the lock (a loop in Python), which no threads
-divide. The bound is the formula of minidl/data/prefetch.py with the L, L_cpu and S measured here:
+An item is a batch that takes L seconds to load. A step of S seconds follows each item. It sleeps,
+as the CPU waits while a GPU computes. There are four kinds of loading: waiting for a disk (sleep),
+computing outside Python's lock (zlib), both, and, for comparison only, holding the lock (a loop in
+Python), which more threads cannot speed up. The bound is the formula of minidl/data/prefetch.py,
+with L, L_cpu and S as measured here:
 
-    max(L_io / k, L_cpu / cores, S), of one worker max(L, S)
+    max(L_io / k, L_cpu / cores, S) with k workers, max(L, S) with one
 
-The columns are bound / time of a step: 1.00 is perfect. Times are steady: from the tenth item on.
-grain is left out where it is not installed (pip install grain).
+The columns are bound / time of a step: 1.00 is perfect. Times start at the tenth item, when they
+are steady. grain is left out if it is not installed (pip install grain).
 """
 
 import argparse
@@ -54,7 +55,7 @@ def holds_the_lock(i):
 
 
 class Source:
-    """What each peer reads: item i is load(i)."""
+    """The data set that each peer reads: item i is load(i)."""
 
     def __init__(self, load, n):
         self.load, self.n = load, n
@@ -86,7 +87,7 @@ def torchs(source, workers):
 
 
 def steady(make, load, n_items, workers):
-    """A contestant: seconds of an item and its step."""
+    """Returns a contestant: its time is the seconds of an item and its step."""
     def run():
         items = make(Source(load, n_items), workers)
         for k, _ in enumerate(items):
@@ -98,7 +99,7 @@ def steady(make, load, n_items, workers):
 
 
 def alone(load, repeats=15):
-    """(L, L_cpu) of a loading on an idle core."""
+    """Returns (L, L_cpu): seconds, and CPU seconds, of one load on an idle core."""
     times = []
     for i in range(repeats):
         start, cpu = time.perf_counter(), time.thread_time()
@@ -108,7 +109,7 @@ def alone(load, repeats=15):
 
 
 def slept():
-    """What a step takes: sleep(0.010) takes a little more."""
+    """Returns the seconds of a step: sleep(0.010) takes a little longer."""
     start = time.perf_counter()
     for _ in range(20):
         time.sleep(STEP_S)
@@ -116,7 +117,7 @@ def slept():
 
 
 def installed():
-    """({name of a peer: how it iterates}, [what is left out])"""
+    """Returns ({peer: how it iterates}, [peers that are left out])."""
     peers, left_out = {"minidl": ours}, []
     for name, make, package in (("grain's threads", grains, "grain"),
                                 ("PyTorch's workers", torchs, "torch")):
@@ -134,7 +135,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--items", type=int, default=30)
     parser.add_argument("--out")
-    device_option(parser, "it loads on the host, and a step waits as one on a GPU does")
+    device_option(parser, "it loads on the host, and its step only sleeps")
     args = parser.parse_args()
     from minidl.backend import n_cores
 
@@ -162,7 +163,7 @@ def main():
                 continue
             its = [bar(f"{name} workers: part of the bound", reached["minidl"],
                        {1: 0.95, 2: 0.90}[workers], best=bound / min(times["minidl"]))]
-            # two that reach the bound differ by what sleep does: 2% is a draw
+            # two that reach the bound still differ by sleep's noise: 2 % is a draw
             its += [faster(f"{name} workers: as fast as {peer}", times[peer], times["minidl"], 0.98)
                     for peer in peers if peer != "minidl"]
             bars += its
@@ -180,7 +181,7 @@ def main():
 
 
 def of_lengths(sizes):
-    """(what, measured waste, its formula)"""
+    """Yields (name, measured waste, its formula)."""
     for pool in (1, 50):
         batches = lengths.pools(sizes, batch_size=32, pool=pool)(0)
         yield (f"waste, sorted pools of {pool} batches", lengths.waste(sizes, batches),

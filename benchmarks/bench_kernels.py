@@ -1,14 +1,16 @@
-"""What does the runner of .cu files cost on this CPU, and its simplest kernel beside NumPy?
+"""What does the runner of .cu files cost on this CPU? How fast is its simplest kernel?
 
     python benchmarks/bench_kernels.py [--threads 1 2] [--repeats 9] [--quick] [--out FILE]
 
-    compile  every kernel of kernels/, each alone, as its first launch does: cold. Seconds of
-             processor time, ours and the compiler's: on a free core, what a user waits
-    runner   loading a kernel from the cache in a new process; a launch of four arrays and a number;
-             layer norm with barriers, a thread a fibre: 256 threads on a row of 1,024 columns
+    compile  compiles every kernel of kernels/ alone and without a cache, as its first launch does.
+             Seconds of processor time, ours and the compiler's: a user waits this long if a core is
+             free
+    runner   loads a kernel from the cache in a new process; launches one with four arrays and a
+             number; runs layer norm with barriers, where each CUDA thread is a fibre: 256 threads
+             on a row of 1,024 columns
     add3     out = a + b + c. Bound: the copy bandwidth for its 16 bytes an element
 
-Peers run in the same rounds (common.py), figures are medians, ratios are medians over the rounds.
+Peers run in the same rounds (common.py). Figures are medians. Ratios are medians over the rounds.
 """
 
 import argparse
@@ -32,12 +34,12 @@ from minidl.cuda.host.source import Source
 from minidl.ops import layer_norm
 
 torch = import_torch()
-WIDTH = {"E": "64"}  # of a head: attention is compiled for one
+WIDTH = {"E": "64"}  # attention is compiled for one width of a head
 QUICK = ("add3.cu", "softmax.cu", "cross_entropy.cu")
 
 
 def compile_all(repeats, quick):
-    """Seconds to compile each kernel of kernels/, {file: {kernel: seconds}}."""
+    """Compiles each kernel of kernels/. Returns {file: {kernel: seconds}}."""
     seconds = {}
     for path in sorted(cuda.KERNELS.glob("*.cu")):
         if quick and path.name not in QUICK:
@@ -63,8 +65,9 @@ def cold_compile(path, name, defines):
 
 
 def runner(repeats):
-    """{what: seconds of each round} of a load from the cache in a new process, of a launch, and of
-    layer norm's second rung on one CPU thread: of a row, a block of 256 threads."""
+    """Returns {name: seconds of each round}: of a load from the cache in a new process, of a
+    launch, and of one row of layer norm's second rung on one CPU thread (a block has 256 threads).
+    """
     code = (
         "import time, minidl.cuda as cuda; from minidl.cuda import cpu\n"
         "cpu.runtime()\n"  # once for all kernels
@@ -88,7 +91,7 @@ def runner(repeats):
 
 
 def add3(n_elems, repeats, threads):
-    """Times of add3 on `threads` threads, of its peers, and of a copy of the same bytes."""
+    """Times add3 on `threads` threads, its peers, and a copy of the same bytes."""
     rng = np.random.default_rng(0)
     a, b, c = (rng.random(n_elems, np.float32) for _ in range(3))
     out, kernel = np.zeros_like(a), cuda.kernel("add3.cu", "add3")
@@ -106,7 +109,7 @@ def add3(n_elems, repeats, threads):
         torch.add(ta, tb, out=t_out)
         torch.add(t_out, tc, out=t_out)
 
-    def copy_same_bytes():  # a copy reads 4 and writes 4 bytes an element: twice for 16
+    def copy_same_bytes():  # a copy moves 8 bytes an element, so two make 16
         np.copyto(out, a)
         np.copyto(out, b)
 
@@ -148,7 +151,7 @@ def main():
 
 
 def report(figures):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     slowest = max(s for times in figures["compile_s"].values() for s in times.values())
     bars = [bar("cold compile of the slowest kernel, s", slowest, 0.6, at_most=True)]
     rows = [row("a kernel: cold compile of the slowest", "", f"{number(slowest)} s", bars)]

@@ -1,18 +1,18 @@
-"""What do SyncBatchNorm, local SGD and DiLoCo send and cost, beside their formulas and PyTorch's?
+"""What do SyncBatchNorm, local SGD and DiLoCo send and cost? Peers: formulas and PyTorch.
 
     python benchmarks/bench_large_batch.py [--repeats 3] [--net 100Mbit,1ms] [--out FILE.json]
 
-1. SyncBatchNorm: bytes of a layer's forward and backward on 2, 4 and 8 simulated ranks, beside
-   the formula: exact. A small CNN's step on 2 MPI ranks with it, by the step with batch norm.
-2. A GPT on 4 MPI ranks throttled to 100 Mbit/s and 1 ms. C: seconds of a step that sends nothing;
-   D: what data parallelism's step takes beyond. With 1/H of the bytes a step may take C + D/H: the
-   bar is 90 % of that speed-up, (C + D) / (C + D/H).
-3. The simulator, D = 20 C, modelled: DiLoCo with H = 32 at least 8 times as fast. The loss of a
-   small GPT (small_gpt.py) after 256 steps, of which data parallelism does the first half, by data
-   parallelism's: at most 1.02, mean of 3 seeds. Local SGD: H = 8, momentum SGD. DiLoCo: H = 32,
-   AdamW, outer momentum 0.5 (it has four rounds).
-4. 2 ranks, unthrottled: a round of H = 8 beside PyTorch's, DDP's post_localSGD hook with
-   PeriodicModelAverager over gloo, in the same processes.
+1. SyncBatchNorm: the bytes of a layer's forward and backward on 2, 4 and 8 simulated ranks must
+   equal the formula. Then a small CNN's step on 2 MPI ranks, divided by the step with batch norm.
+2. A GPT on 4 MPI ranks, slowed down to a link of 100 Mbit/s and 1 ms. C is the time of a step that
+   sends nothing. D is the time that data parallelism adds. With 1/H of the bytes a step may take
+   C + D/H. The bar is 90 % of that speed-up, (C + D) / (C + D/H).
+3. The simulator with D = 20 C, modelled: DiLoCo with H = 32 must be at least 8 times as fast. Then
+   a small GPT (small_gpt.py) trains for 256 steps. Data parallelism does the first half. Its loss,
+   divided by data parallelism's loss, is at most 1.02: the mean of 3 seeds. Local SGD has H = 8 and
+   momentum SGD. DiLoCo has H = 32, AdamW and an outer momentum of 0.5, because it has four rounds.
+4. A round of H = 8 on 2 ranks without a slower link. PyTorch does the same in the same processes:
+   DDP's post_localSGD hook with PeriodicModelAverager over gloo.
 
 One thread a rank.
 """
@@ -48,7 +48,7 @@ def options():
     parser.add_argument("--out", help="JSON file")
     device_option(parser, "its ranks share this machine's processors; bytes are the same on a GPU")
     parser.add_argument("--worker", help=argparse.SUPPRESS)  # "norm", "throttled" or "torch"
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # its file
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the worker writes this file
     return parser.parse_args()
 
 
@@ -56,7 +56,7 @@ def options():
 
 
 def wrong_bytes(t):
-    """How many of a layer's two messages differ from the formula on this rank."""
+    """Returns how many of a layer's two messages differ from the formula on this rank."""
     wrong = 0
     for C in (1, 3, 64):
         ledger = Ledger(t)
@@ -71,7 +71,7 @@ def wrong_bytes(t):
 
 
 def cnn_steps(t):
-    """{name: a step}: the same CNN under DataParallel, its norms plain or synchronised."""
+    """Returns {name: a step} of one CNN under DataParallel, with plain and synchronised norms."""
     def make(convert):
         minidl.manual_seed(0)
         model = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
@@ -98,7 +98,7 @@ def cnn_steps(t):
 
 
 def gpt_steps(t, kinds):
-    """{name: (a function that takes some steps, how many)}."""
+    """Returns {name: (a function that takes some steps, how many steps)}."""
     x, y = batch_of(t.rank, 1, GPT[1])
     found = {}
     for kind in kinds:
@@ -130,14 +130,14 @@ def gpt_steps(t, kinds):
 
 
 def modelled(t, wrap, n_steps, compute_s):
-    """Modelled seconds of a step of 8 KB of weights."""
+    """Returns the modelled seconds of a step of 8 KB of weights."""
     model = nn.Linear(64, 32)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     wrapped = wrap(model, t, optimizer)
     x = np.ones((1, 64), np.float32)
     start = 0.0
     for step in range(n_steps + 2):
-        if step == 2:  # the order of buckets has been told
+        if step == 2:  # the first step also sends the order of the buckets
             start = t.time()
             if hasattr(wrapped, "n_steps"):
                 wrapped.n_steps = 0
@@ -167,7 +167,7 @@ def diloco(model, t, optimizer):
 
 
 def few_rounds(model, t, optimizer):
-    """DiLoCo's for four rounds: an outer momentum of 0.9 would still be growing."""
+    """Returns DiLoCo for four rounds. An outer momentum of 0.9 needs more rounds to build up."""
     def outer(params):
         return optim.SGD(params, lr=0.7, momentum=0.5, nesterov=True)
 
@@ -179,7 +179,7 @@ def local(model, t, optimizer):
 
 
 N_STEPS = 256
-# name: (its wrapper, the optimizer, steps of data parallelism before; data parallelism's name)
+# {name: (wrapper, optimizer, steps of data parallelism first, name of its data-parallel peer)}
 TRAINED = {"data parallel, SGD": (dense, momentum, 0, None),
            "data parallel": (dense, adamw, 0, None),
            "local SGD": (local, momentum, N_STEPS // 2, "data parallel, SGD"),
@@ -201,7 +201,7 @@ def in_the_simulator():
 
 
 def torch_round(t):
-    """8 steps of PyTorch's post-local SGD, in its local phase: one average."""
+    """Returns a function that takes 8 steps of PyTorch's post-local SGD with one average."""
     import torch
     import torch_gpt
     from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as hook
@@ -212,7 +212,7 @@ def torch_round(t):
     minidl.manual_seed(0)
     weights = {k: v.array.copy() for k, v in nn.GPT(*GPT).state_dict().items()}
     model = torch.nn.parallel.DistributedDataParallel(torch_gpt.make(weights, *GPT))
-    alone, _ = distributed.new_subgroups(1)  # a rank's gradients are its own
+    alone, _ = distributed.new_subgroups(1)  # the hook averages gradients over this rank only
     model.register_comm_hook(hook.PostLocalSGDState(None, alone, 0), hook.post_localSGD_hook)
     averager = PeriodicModelAverager(period=8, warmup_steps=0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -229,7 +229,7 @@ def torch_round(t):
 
 
 def worker(args):
-    """One rank: all contestants take turns; rank 0 writes {name: seconds of a step}."""
+    """Runs on each rank: all contestants take turns. Rank 0 writes {name: seconds of a step}."""
     t = plain = comm.world()
     if args.worker == "throttled":
         t = Throttled(t, links_text.parse(args.net, t.size))
@@ -281,7 +281,7 @@ def main():
 
 
 def report(figures):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     wrong = sum(figures["wrong_bytes"].values())
     bars = [bar("SyncBatchNorm: messages whose bytes differ from the formula", wrong, 0,
                 at_most=True)]

@@ -1,13 +1,12 @@
-"""What does the launch of a kernel cost Python on a GPU? At most 5 us, without a GPU to measure on.
+"""How long does Python take to launch a kernel on a GPU? At most 5 us. It needs no GPU.
 
     python benchmarks/bench_launch.py [--rounds 50] [--out F.json]
 
-The launches of a GPT's training step (4 layers, AdamW) are recorded on the CPU: kernel, grid,
-block, arguments. Then they are launched again on stand-ins for CuPy's arrays, through minidl's
-launch path for a GPU, with an empty function in the place of CuPy's: what is left is our Python,
-without what CuPy and the driver take themselves. Before a kernel kept what it can find out once,
-the same took 28.7 us for add3, 42.7 on average and 2475 for the whole step, on the 2-core Xeon of
-docs/figures.md: BEFORE_US.
+Records the launches of a GPT's training step (4 layers, AdamW) on the CPU: kernel, grid, block,
+arguments. Then launches them again through minidl's path for a GPU, on stand-ins for CuPy's arrays
+and with an empty function as the kernel. So it measures minidl's Python alone, without the time of
+CuPy and the driver. Before kernels cached what they look up, the same launches took 28.7 us for
+add3, 42.7 us on average (BEFORE_US) and 2475 us for the whole step, on a 2-core Xeon.
 """
 
 import argparse
@@ -23,7 +22,7 @@ VOCAB, CONTEXT, LAYERS, HEADS, WIDTH, BATCH = 65, 32, 4, 4, 64, 4
 
 
 class Array:
-    """As much of a CuPy array as the launcher looks at; attributes cost what they cost there."""
+    """The part of a CuPy array that the launcher reads. Its attributes cost as much as CuPy's."""
 
     __slots__ = ("shape", "dtype", "itemsize", "strides", "size", "flags", "data", "device")
     _flags = types.SimpleNamespace(c_contiguous=True)
@@ -37,7 +36,7 @@ class Array:
 
 
 class Module:
-    """RawModule whose kernels do nothing."""
+    """A RawModule whose kernels do nothing."""
 
     def __init__(self, **made):
         pass
@@ -54,7 +53,7 @@ def fake_cupy():
 
 
 def recorded_step():
-    """[(kernel, grid, block, args), ...] of one training step."""
+    """Returns [(kernel, grid, block, args), ...] of one training step."""
     import minidl
     from minidl import nn, optim
     from minidl.cuda.run import Kernel
@@ -82,8 +81,8 @@ def recorded_step():
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    device_option(parser, "it measures the Python of a launch on a GPU, with nothing "
-                  "in the place of the GPU")
+    device_option(parser, "it measures the Python part of a launch on a GPU, "
+                  "and needs no GPU")
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--out", help="JSON file")
     args = parser.parse_args()

@@ -2,9 +2,10 @@
 
     python benchmarks/bench_ledger.py [--messages 10000] [--rounds 9] [--out F.json]
 
-A rank sends itself four floats by `sendrecv`, two messages a call: in the simulator, and on MPI in
-one process. Three transports take turns: plain, with a ledger, with a ledger that is off; either in
-a collective, whose line is found once, or point to point, where each message's line is looked up.
+A rank sends itself four floats by `sendrecv`, two messages a call, in the simulator and on MPI in
+one process. Three transports take turns: plain, with a ledger, and with a ledger that is off. Each
+is measured in a collective, which looks up its line in the ledger once, and point to point, where
+each message looks it up.
 """
 
 import argparse
@@ -25,7 +26,7 @@ def options():
     )
     parser.add_argument("--messages", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=9)
-    device_option(parser, "a message is counted in Python, wherever its bytes lie")
+    device_option(parser, "Python counts a message in the same way for every device")
     parser.add_argument("--out", help="JSON file")
     return parser.parse_args()
 
@@ -40,7 +41,7 @@ in_a_collective = collective(point_to_point)
 
 
 def overheads(t, args):
-    """{(how, which): microseconds more than plain per message, median of the rounds}."""
+    """Returns {(how, which): median of the microseconds that a message takes beyond plain}."""
     off = Ledger(t)
     off.off()
     result = {}
@@ -76,7 +77,7 @@ def main():
 
 
 def report(figures):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     bars = [bar(f"counting a message, {what}, us", f["counted_us"], 3, at_most=True)
             for what, f in figures.items()]
     return bars, [row("counting a message in the ledger: simulator and MPI, in a collective and "

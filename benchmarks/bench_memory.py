@@ -1,30 +1,30 @@
-"""Is the memory ledger right, what does recompute give back, and how much does PyTorch need?
+"""Is the memory ledger right, how much does recompute save, and how much does PyTorch need?
 
     python benchmarks/bench_memory.py [--blocks 16] [--rows 16] [--segments 4] [--out FILE.json]
 
-One training step of a GPT, fp32 and AdamW. The ledger's bytes are compared with 16 bytes a
-parameter; with what memory/predict.py says of activations, from one row and two; with tracemalloc,
-the allocations of Python's objects; and with the process's peak resident memory (VmHWM), a fresh
-process for every figure. The ledger does not see temporaries inside an op's expressions, which is
-why the others are above it; recompute lowers all three by as much.
+Measures one training step of a GPT in fp32 with AdamW. The ledger's bytes are compared with four
+figures: 16 bytes a parameter; the activations that memory/predict.py predicts from one row and two;
+tracemalloc, which counts allocations by Python's objects; and the process's peak resident memory
+(VmHWM), in a new process for every figure. The last two are higher, because the ledger does not
+count temporaries inside an op's expressions. Recompute lowers all three by the same amount.
 
-The C library gives freed memory back to the system only when it lies in a mapping of its own.
-MALLOC_MMAP_THRESHOLD_ makes every array above 64 KiB one; by default freed arrays may remain, to be
-used again. Both are shown.
+The C library returns freed memory to the system only if the memory is a mapping of its own. With
+MALLOC_MMAP_THRESHOLD_ every array above 64 KiB is one. By default the process may keep freed arrays
+to use them again. Both are shown.
 
-Activation offload (minidl/memory/offload.py): what the device holds if saved arrays wait on the
-host, alone or around the recomputed segments; and the traffic.
+Activation offload (minidl/memory/offload.py): the bytes on the device if saved arrays wait on the
+host, with and without recompute, and the bytes moved.
 
-Fragmentation (minidl/memory/fragmentation.py): what a first-fit allocator would need for the same
-step with arrays as they come, and with parameters, gradients and states in one contiguous buffer:
-how much of the memory is at one moment free, but not in its largest free piece.
+Fragmentation (minidl/memory/fragmentation.py): a first-fit allocator runs the same step twice, with
+every array separate, and with parameters, gradients and states in one contiguous buffer. The figure
+is the worst share of the memory that is free but outside the largest free piece.
 
-Beside PyTorch: two steps of a GPT with context 256 and batch 8, in a process of its own for each;
-by how much its peak resident memory is above what it held before it made the model. Before that, a
-step of a tiny GPT loads what each loads at its first use. Both get the same weights from a file
-and are checked to have the same losses. Columns: minidl's MiB, PyTorch's, and the first by the
-second, of which the bar is 1; "held" is what parameters, gradients and AdamW's two states need, 16
-bytes a parameter.
+Comparison with PyTorch: two steps of a GPT with context 256 and batch 8, each library in its own
+process. The figure is how much the peak resident memory exceeds the memory held before the model is
+created. Earlier, a step of a tiny GPT loads everything that is loaded on first use. Both read the
+same weights from a file, and their losses must be the same. Columns: minidl's MiB, PyTorch's MiB,
+and their ratio, whose bar is 1. "held" is 16 bytes a parameter: parameters, gradients and AdamW's
+two states.
 """
 
 import argparse
@@ -42,7 +42,7 @@ from small_gpt import batch_of, step_of
 VOCABULARY, CONTEXT, WIDTH, HEADS = 256, 128, 128, 4
 MIB = 2**20
 GIVEN_BACK = "resident, freed memory given back"
-# vocabulary, context, layers, heads, width: of the steps beside PyTorch's
+# (vocabulary, context, layers, heads, width) of the comparison with PyTorch
 BESIDE_PYTORCH = (256, 256, 4, 8, 256), (256, 256, 7, 8, 512)
 TINY, BATCH = (256, 8, 1, 2, 32), 8
 
@@ -54,19 +54,19 @@ def options():
     parser.add_argument("--blocks", type=int, default=16)
     parser.add_argument("--rows", type=int, default=16, help="sequences in a batch")
     parser.add_argument("--segments", type=int, default=4)
-    parser.add_argument("--repeats", type=int, default=5, help="of the timed steps")
+    parser.add_argument("--repeats", type=int, default=5, help="how many timed steps")
     parser.add_argument("--out", help="JSON file")
-    device_option(parser, "its peers count the memory of a process; on a GPU see "
+    device_option(parser, "its peers count a process's memory on the host; on a GPU see "
                   "minidl.cuda.memory_allocated")
     parser.add_argument("--child", choices=CHILDREN, help=argparse.SUPPRESS)
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file of that child
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the child writes this file
     parser.add_argument("--shape", type=int, nargs=5, help=argparse.SUPPRESS)  # of BESIDE_PYTORCH
-    parser.add_argument("--weights", help=argparse.SUPPRESS)  # the file of its weights
+    parser.add_argument("--weights", help=argparse.SUPPRESS)  # a file with the model's weights
     return parser.parse_args()
 
 
 class Training:
-    """A GPT whose blocks run in recomputed segments; 0 keeps all."""
+    """A GPT whose blocks run in recomputed segments. With 0 segments it keeps all activations."""
 
     def __init__(self, n_blocks, n_rows, segments, level="O0"):
         import minidl
@@ -99,11 +99,11 @@ class Training:
         self.scaler.update()
 
 
-# -- in a process of its own; each returns its figures
+# -- each of these runs in its own process and returns its figures
 
 
 def resident(args):
-    """The process's peak resident bytes over two steps: the first makes the optimizer's state."""
+    """Returns the peak resident bytes of two steps. The first creates the optimizer's state."""
     training = Training(args.blocks, args.rows, args.segments)
     training.step()
     training.step()
@@ -111,14 +111,14 @@ def resident(args):
 
 
 def of_process(field):
-    """Bytes in a line of /proc/self/status: VmRSS, resident now, or VmHWM, at its peak."""
+    """Returns the bytes of a line of /proc/self/status: VmRSS is resident now, VmHWM the peak."""
     with open("/proc/self/status") as status:
         line = next(line for line in status if line.startswith(field))
     return int(line.split()[1]) * 1024
 
 
 def minidl_peak(args):
-    """By how many bytes two steps raise the process's peak; their losses."""
+    """Returns how many bytes two steps add to the process's peak, and their losses."""
     from minidl import nn, optim
 
     def training(shape, weights, x, y):
@@ -131,7 +131,7 @@ def minidl_peak(args):
 
 
 def torch_peak(args):
-    """The same of PyTorch."""
+    """Returns the same as minidl_peak, for PyTorch."""
     import torch
     import torch_gpt
 
@@ -148,12 +148,13 @@ def peak_of(training, args):
     training(TINY, None, *batch_of(0, 1, TINY[1]))()
     before = of_process("VmRSS")
     step = training(args.shape, np.load(args.weights), *batch_of(0, BATCH, args.shape[1]))
-    losses = [step() for _ in range(2)]  # the first makes the optimizer's state
+    losses = [step() for _ in range(2)]  # the first creates the optimizer's state
     return {"bytes": of_process("VmHWM") - before, "losses": losses}
 
 
 def ledger(args):
-    """Of the second step: the ledger's peak, its activations, those predicted, tracemalloc's."""
+    """Returns figures of the second step: the ledger's peak and activations, the predicted
+    activations, and tracemalloc's peak."""
     import tracemalloc
 
     from minidl import memory
@@ -187,7 +188,7 @@ def ledger(args):
 
 
 def states(args):
-    """{level: (ledger's bytes between two steps, parameters)}."""
+    """Returns {level: (ledger's bytes between two steps, number of parameters)}."""
     from minidl import memory
 
     found = {}
@@ -200,7 +201,7 @@ def states(args):
 
 
 def times(args):
-    """Seconds of a step with and without recompute, in turns."""
+    """Returns the seconds of a step with and without recompute, which take turns."""
     few = max(args.segments, args.blocks // 4)
     contestants = {name: timed(Training(few, args.rows, segments).step)
                    for name, segments in (("recomputed", args.segments), ("kept", 0))}
@@ -220,7 +221,7 @@ def in_own_process(what, args, segments=None, fixed=True, *more):
 
 
 def beside_pytorch(args):
-    """[{shape, parameters, bytes of minidl, of PyTorch}] after a check of the losses."""
+    """Checks the losses. Returns [{shape, parameters, minidl's bytes, PyTorch's bytes}]."""
     import minidl
     from minidl import nn
 
@@ -286,7 +287,7 @@ def main():
 
     result["times_s"] = in_own_process("times", args)
     extra = ratio(result["times_s"]["recomputed"], result["times_s"]["kept"])
-    print(f"\na recomputed step takes {extra:.2f} times as long; 4/3 where backward is 2 forwards")
+    print(f"\na recomputed step takes {extra:.2f} times as long; 4/3 if backward costs 2 forwards")
     left_out = []
     try:
         import torch  # noqa: F401
@@ -298,7 +299,7 @@ def main():
 
 
 def report(figures):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     kept, again = figures["ledger"]["kept"], figures["ledger"]["recomputed"]
     of_states = [bar(f"{level}: ledger's states - 16 X, bytes", abs(held - 16 * n_params), 0,
                      at_most=True) for level, (held, n_params) in figures["states"].items()]
@@ -339,7 +340,7 @@ def report(figures):
 
 
 def peaks(found):
-    """(bars, rows) of `beside_pytorch`."""
+    """Returns (bars, rows) for the figures of `beside_pytorch`."""
     bars, rows = [], []
     for figures in found:
         _, context, layers, _, width = figures["shape"]

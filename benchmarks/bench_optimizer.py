@@ -3,11 +3,11 @@
     python benchmarks/bench_optimizer.py [--threads 1 2] [--repeats 15] [--device cuda]
                                          [--out FILE.json]
 
-Contestants, in turning order, one step each: minidl's kernel (one launch, one pass over memory);
-the same with fp16 weights and gradients, fp32 master weights, unscaling and the check for inf;
-PyTorch's AdamW(fused=True) on the CPU; minidl's plain NumPy step, which reuses one buffer; and the
-formula as one writes it down, an array for every operation. Then what autocast adds to a training
-step: the ops' choice of precision on a model whose ops all stay in fp32.
+Contestants take turns, one step each: minidl's kernel (one launch, one pass over memory); the same
+with fp16 weights and gradients, fp32 master weights, unscaling and the check for inf; PyTorch's
+AdamW(fused=True) on the CPU; minidl's NumPy step, which reuses one buffer; and the formula in NumPy
+with a new array for every operation. The second part measures the time that autocast adds to a
+training step whose ops all stay in fp32: each op still chooses its precision.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def options():
     parser.add_argument("--repeats", type=int, default=15)
     device_option(parser)
     parser.add_argument("--out", help="JSON file")
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file of one thread count
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file for one number of threads
     return parser.parse_args()
 
 
@@ -52,7 +52,7 @@ def parameters(dtype, device):
 
 
 def expression_step(params):
-    """AdamW as the formula is written."""
+    """Returns a step of AdamW that follows the formula, with a new array for each operation."""
     xp = params[0]._xp
     lr, b1, b2, eps, decay = 1e-3, 0.9, 0.999, 1e-8, 0.01
     state = [(xp.zeros_like(p.array), xp.zeros_like(p.array)) for p in params]
@@ -107,7 +107,7 @@ def contestants(n_threads, device):
 
 
 def autocast_overhead(repeats, device):
-    """Seconds of each round of a step under autocast, and without: every op left in fp32."""
+    """Returns the seconds of each round of a step with and without autocast. All ops stay fp32."""
     import numpy as np
 
     import minidl
@@ -141,7 +141,7 @@ def main():
     if args.measure:
         return write_figures(measure(args.threads[0], args.repeats, args.device), args.measure)
     if args.device != "cpu":
-        args.threads = [1]  # of the CPU, which has nothing to compute
+        args.threads = [1]  # the CPU computes nothing here
     print(heading(args.device))
     print(f"AdamW, {N_TENSORS} tensors of {N_ELEMS:,}; median ms, ratios of turns\n", flush=True)
     figures = {}
@@ -154,12 +154,12 @@ def main():
                   f"minidl fused is {ratio(seconds, times[OURS]):6.2f} times as fast")
         print(f"{n} threads  a step under autocast that casts nothing: "
               f"{(ratio(*figures[n]['autocast_s'].values()) - 1) * 100:+.1f}%\n", flush=True)
-    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars are a CPU's
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars hold for a CPU only
     finish(figures, *judged, args.out, left_out_on(args.device))
 
 
 def report(figures):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     bars, rows = [], []
     question = f"AdamW over {N_TENSORS} tensors of {N_ELEMS:,}"
     peers = (TORCH, "PyTorch's `AdamW(fused=True)`", 1), (CHAIN, "NumPy's expressions", 5)

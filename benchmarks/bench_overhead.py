@@ -1,13 +1,13 @@
-"""What does an op cost beside its arithmetic? At most 1.5 to 3 times what it costs in PyTorch.
+"""What does an op cost without its arithmetic? At most 1.5 to 3 times its cost in PyTorch.
 
     python benchmarks/bench_overhead.py [--calls 300] [--rounds 200] [--device cuda] [--out F.json]
 
-4x4 arrays with a gradient, one thread: on 16 elements the arithmetic takes nothing, and what is
-left is Python (the Mode read, the node built, the kernel chosen and launched), where PyTorch eager
-has C++. Figures are the least of many rounds, since a disturbance only adds. How Python itself was
-compiled counts: without profile-guided optimisation (pyenv's default; Debian's and python.org's
-have it) ours takes up to 1.15 times as long, PyTorch's as long as before. How many Python calls an
-op makes is counted in tests/test_calls.py.
+4x4 arrays with a gradient, one thread. The arithmetic of 16 elements takes almost no time. The rest
+is Python: it reads the Mode, builds the node, chooses and launches the kernel. PyTorch eager does
+this in C++. A figure is the smallest of many rounds, since noise only adds time. The build of
+Python matters. Without profile-guided optimisation (pyenv's default) ours takes up to 1.15 times
+as long, and PyTorch the same time. The builds by Debian and python.org have this optimisation.
+tests/test_calls.py counts the Python calls of an op.
 """
 
 import argparse
@@ -26,7 +26,7 @@ BARS = {"add": 1.5, "mul": 1.5, "gelu": None, "linear": 3, "softmax": 3, "layer 
 def options():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=100, help="of an op in a measurement")
+    parser.add_argument("--calls", type=int, default=100, help="calls of an op in one measurement")
     parser.add_argument("--rounds", type=int, default=300)
     device_option(parser)
     parser.add_argument("--out", help="JSON file")
@@ -34,7 +34,7 @@ def options():
 
 
 def ops(randn, F, device):
-    """{name: a call}, of either library."""
+    """Returns {name: a call} for one of the libraries."""
     x, w, b = (randn(*shape).to(device) for shape in ((4, 4), (4, 4), (4,)))
     x.requires_grad_(True)
     w.requires_grad_(True)
@@ -73,7 +73,7 @@ def main():
         print(f"{name:24} {us['PyTorch']:8.2f} {us['minidl']:8.2f} {ratio:6.2f}")
         if wanted and device == "cpu":
             bars.append(bar(f"{name} on 4x4, time by PyTorch's", ratio, wanted, at_most=True))
-    rows = [row("what an op costs beside its arithmetic, 4x4, time by PyTorch's", "PyTorch eager",
+    rows = [row("an op's cost without its arithmetic, 4x4: its time / PyTorch's", "PyTorch eager",
                 span([b["figure"] for b in bars]), bars)] if bars else []
     finish(figures, bars, rows, args.out, left_out_on(device))
 

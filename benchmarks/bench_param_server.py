@@ -1,16 +1,16 @@
-"""What does a parameter server send, and when does letting nobody wait pay?
+"""What does a parameter server send, and when do asynchronous updates pay off?
 
     python benchmarks/bench_param_server.py [--elems 100000] [--seconds 120] [--out F.json]
 
-Everything is simulated, on a modelled clock (1 Gbit/s, 50 us): the figures are the same on every
-machine. Two tables:
+Everything is simulated with a modelled clock (1 Gbit/s, 50 us). The figures are the same on every
+machine. It prints two tables:
 
-    bytes     of a step, by the ledger: the busiest server's link, S servers and N workers, beside
-              2 N K / S, and beside the busiest rank of a ring of the N workers; and how long a step
-              takes, in which nothing is computed
-    time      until the loss is --excess above the best one: least squares with noise, in batches; a
-              gradient takes 1 s, or 3 s where a worker is slow. Geo sends a difference every 4
-              steps.
+    bytes     bytes of a step, by the ledger, with S servers and N workers: the busiest server's
+              link, the formula 2 N K / S, and the busiest rank of a ring of the N workers. It also
+              shows the seconds of a step that computes nothing
+    time      seconds until the loss is --excess above the best one: least squares with noise, in
+              batches. A gradient takes 1 s, or 3 s on a slow worker. Geo sends a difference every 4
+              steps
 """
 
 import argparse
@@ -47,7 +47,8 @@ def options():
 
 
 def step_bytes(n_servers, n_workers, n_elems):
-    """(bytes of weights and gradients at the busiest server, modelled seconds of a sync step)."""
+    """Returns (bytes of weights and gradients at the busiest server, modelled seconds of a sync
+    step)."""
 
     def body(t):
         ledger = Ledger(t)
@@ -66,7 +67,7 @@ def step_bytes(n_servers, n_workers, n_elems):
 
 
 def ring_bytes(n, n_elems):
-    """(bytes that the busiest rank sends, modelled seconds)."""
+    """Returns (bytes that the busiest rank sends, modelled seconds)."""
 
     def body(t):
         ledger = Ledger(t)
@@ -107,7 +108,7 @@ def table_of_bytes(n_elems):
 
 
 def train(rule, speeds, seconds, lr=0.2, batch=8):
-    """[(modelled seconds, loss above the best one)] after each update of the weights."""
+    """Returns [(modelled seconds, loss above the best one)] after each update of the weights."""
     g = minidl.Generator(5)
     x = g.normal(256, 8, dtype=np.float64)
     y = x @ g.normal(8, 1, dtype=np.float64) + g.normal(256, 1, dtype=np.float64)
@@ -173,7 +174,7 @@ def main():
 
 
 def report(figures):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     wrong = sum(not f["ok"] or not f["ring_ok"] for f in figures["bytes"])
     found = {(f["workers"], f["rule"]): f for f in figures["times"]}
     slow, even = ({rule: figure for (workers, rule), figure in found.items() if workers == which}

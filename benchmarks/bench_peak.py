@@ -2,16 +2,16 @@
 
     python benchmarks/bench_peak.py [--threads 2] [--repeats 5] [--out FILE.json]
 
-The peak is what a loop of multiply-adds on registers reaches, a kernel of this file run by the CPU
-runner on as many threads: no step can be faster. A step's operations are those of its matrix
-products, forward and backward, of attention the half that a causal mask leaves; all else (norms,
-GELU, softmax, the optimizer, Python) takes time and counts nothing. GPTs of 3, 23 and 124 million
-parameters, minidl and PyTorch from the same weights on the same batch, with equal losses; they take
-turns.
+The peak is the rate of a loop of multiply-adds on registers: a kernel of this file, run by the CPU
+runner on the same number of threads. No step can be faster. The operations of a step are its matrix
+products, forward and backward. Attention counts the half that a causal mask leaves. All other work
+(norms, GELU, softmax, the optimizer, Python) takes time and counts as 0 operations. The GPTs have
+3, 23 and 124 million parameters. minidl and PyTorch start from the same weights, use the same
+batch, have equal losses, and take turns.
 
-The last rows are of a processor with AVX2 and no AVX-512, as most laptops have: all three are held
-to AVX2 (MINIDL_CPU, OPENBLAS_CORETYPE, ATEN_CPU_CAPABILITY, ONEDNN_MAX_CPU_ISA). Where there is no
-AVX-512 they say the same as the first.
+The last rows limit all three to AVX2 without AVX-512, as on most laptops (MINIDL_CPU,
+OPENBLAS_CORETYPE, ATEN_CPU_CAPABILITY, ONEDNN_MAX_CPU_ISA). On a processor without AVX-512 they
+repeat the first rows.
 """
 
 import argparse
@@ -35,11 +35,11 @@ SIZES = {"3": Size(), "23": Size(7, 512, 8), "124": Size(12, 768, 12, vocab=5025
 PEAK_BAR = {"23": 0.8, "124": 0.8}  # part of the peak
 AVX2 = {"MINIDL_CPU": "haswell", "OPENBLAS_CORETYPE": "Haswell", "ATEN_CPU_CAPABILITY": "avx2",
         "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
-AVX2_SIZES, AVX2_BAR = ("3", "23"), 0.7  # of PyTorch's time
+AVX2_SIZES, AVX2_BAR = ("3", "23"), 0.7  # part of PyTorch's time
 OURS, TORCH = "minidl", "PyTorch eager"
 
-# Ten registers of sums, so that none waits for its last multiply-add: two start in each cycle and
-# each takes four.
+# Ten registers of sums: two multiply-adds start in each cycle and each takes four cycles, so with
+# eight or more registers none waits for its last multiply-add.
 LOOP = """
 #ifdef __AVX512F__
 const int N = 160;
@@ -61,8 +61,8 @@ def options():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=7, help="steps of each; largest: half")
-    device_option(parser, "the peak is a CPU's")
+    parser.add_argument("--repeats", type=int, default=7, help="steps of each; largest GPT: half")
+    device_option(parser, "it measures a CPU's peak")
     parser.add_argument("--out", help="JSON file")
     parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=SIZES,
                         help="millions of parameters")
@@ -71,8 +71,8 @@ def options():
 
 
 def peak(n_threads, n=60_000):
-    """A function that does multiply-adds on all threads, and how many operations they are. Many
-    blocks: the runner's first block runs alone, before the threads share the others."""
+    """Returns a function that does multiply-adds on all threads, and its number of operations. It
+    has many blocks, because the runner runs the first block alone before threads share the rest."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "multiply_adds.cu"
         path.write_text(LOOP)
@@ -104,7 +104,7 @@ def measure_one(size, n_threads, repeats):
     contestants = {OURS: timed(lambda: ours(*batch)), TORCH: timed(lambda: theirs(*batch)),
                    "peak": timed(multiply_adds)}
     times = take_turns(contestants, repeats)
-    time.sleep(0.1)  # PyTorch's threads go on looking for work for a moment
+    time.sleep(0.1)  # PyTorch's threads look for work for a moment longer
     return {"parameters": sum(p.numel() for p in model.parameters()),
             "operations": operations(size), "peak": n_peak, "times_s": times}
 
@@ -122,12 +122,12 @@ def table(figures, title):
 
 
 def rate_of_peak(found):
-    """Operations a second in the loop's best turn."""
+    """Returns the operations per second in the loop's best turn."""
     return found["peak"] / min(found["times_s"]["peak"])
 
 
 def part(found, name):
-    """Of the peak, by the median time of a step."""
+    """Returns the share of the peak, by the median time of a step."""
     return found["operations"] / statistics.median(found["times_s"][name]) / rate_of_peak(found)
 
 
@@ -135,7 +135,7 @@ def main():
     args = options()
     if args.measure:
         return write_figures(measure(args), args.measure)
-    import_torch()  # says so where there is none
+    import_torch()  # ends the benchmark if PyTorch is missing
     print(heading(), flush=True)
     command = [sys.executable, __file__, "--threads", args.threads, "--repeats", args.repeats]
     environ = environment(1, args.threads)
@@ -149,7 +149,7 @@ def main():
 
 
 def report(figures):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     bars, rows = [], []
     for name, found in figures["all"].items():
         wanted = [bar(f"{name} M parameters: part of the peak", part(found, OURS), PEAK_BAR[name])

@@ -1,25 +1,27 @@
-"""What does a step of a pipeline take, by formula and beside PyTorch's?
+"""How long does a step of a pipeline take? Peers: the formulas and PyTorch's pipelines.
 
     python benchmarks/bench_pipeline.py [--repeats 15] [--micro 4] [--rows 8] [--out FILE.json]
 
-1. 1,024 simulated ranks, 128 pipelines of 8 stages of small arrays: the modelled time of a step,
-   its bytes and messages, beside the closed forms. Then 1,024 as dp 16 x pp 8 x tp 8: every
-   message of a step of a small GPT by 1F1B, its modelled time and bytes beside the planner's.
-2. A GPT in 2 stages on 2 MPI ranks of one thread each, float32, AdamW included: every schedule of
-   minidl/parallel/model/schedule.py, and in the same processes, over gloo, ScheduleGPipe and
-   Schedule1F1B of torch.distributed.pipelining. First all are checked to have the same losses; then
-   they take turns, and a ratio is the median over the rounds of two times of the same round. The
-   embedding is not tied to the output layer: PyTorch's stages would not sum the two. A rank that
-   waits for its neighbour sleeps between looks, as gloo's does (inside of a collective MPI looks
-   all the time): else it takes time from the rank that works where processors are few.
-   "inputs first": a backward sends the inputs' gradients before it computes the weights'
-   (Pipeline's inputs_first). The parts and their order are the schedule's; the stage before begins
-   its backward earlier. The bars are of these.
-3. The same on 4 ranks, 2 stages of 2 ranks that divide the blocks' matrices: minidl's `parallelize`
-   before `cut`, and torch.distributed.tensor.parallel inside torch.distributed.pipelining. The
-   embedding and the output layer are whole on both ranks of a stage, in ours and in theirs.
+1. Simulates 1,024 ranks as 128 pipelines of 8 stages with small arrays. It compares a step's
+   modelled time, bytes and messages with the closed forms. Then it simulates 1,024 ranks as dp 16 x
+   pp 8 x tp 8, with every message of a small GPT's step by 1F1B, and compares the modelled time and
+   the bytes with the planner's.
+2. Runs a GPT in 2 stages on 2 MPI ranks of one thread each, float32, AdamW included, with every
+   schedule of minidl/parallel/model/schedule.py. The peers run in the same processes over gloo:
+   ScheduleGPipe and Schedule1F1B of torch.distributed.pipelining. First all losses are compared.
+   Then all take turns. A ratio is the median over the rounds of two times of the same round. The
+   embedding is not tied to the output layer, because PyTorch's stages would not sum the two
+   gradients. A rank that waits for its neighbour sleeps between checks, as gloo does. (MPI checks
+   without a pause inside a collective.) Otherwise a waiting rank would take processor time from a
+   working one. "inputs first": a backward sends the inputs' gradients before it computes the
+   weights' gradients (Pipeline's inputs_first), so the stage before begins its backward earlier.
+   The schedule stays the same. The bars are for these.
+3. Runs the same on 4 ranks: 2 stages of 2 ranks that divide the blocks' matrices. minidl calls
+   `parallelize` before `cut`. PyTorch uses torch.distributed.tensor.parallel inside
+   torch.distributed.pipelining. In both, each rank of a stage has the whole embedding and the whole
+   output layer.
 
-Bars: the formulas, exactly, in at most a minute; a step takes at most PyTorch's time.
+Bars: part 1 equals the formulas and takes at most a minute. A step takes at most PyTorch's time.
 """
 
 import argparse
@@ -59,8 +61,8 @@ def options():
     parser.add_argument("--rows", type=int, default=8, help="windows of 64 bytes in each")
     parser.add_argument("--out", help="JSON file")
     device_option(parser, "its ranks share this machine's processors")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)  # this is a rank
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # its file
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)  # a rank
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the worker writes this file
     return parser.parse_args()
 
 
@@ -68,7 +70,7 @@ def options():
 
 
 def simulated():
-    """{schedule: modelled seconds, bytes and messages of all ranks, each beside its formula}."""
+    """Returns {schedule: modelled seconds, bytes, messages of all ranks, and their formulas}."""
     p, m, hop, found = 8, 8, 1e-3, {}
     exposed = {"1F1B": 2 * (p - 1) * m / p + 2 * (p - 2), "GPipe": 2 * (p - 1)}  # messages
     data = np.ones((m, 4), np.float32)
@@ -97,7 +99,7 @@ def simulated():
 
 
 def whole_grid():
-    """The same of a step on dp 16 x pp 8 x tp 8: arrays of the sizes that a GPT would send."""
+    """Returns the same for a step on dp 16 x pp 8 x tp 8. The arrays have a small GPT's sizes."""
     n, (dp, pp, tp), links = 1024, (16, 8, 8), Links.uniform(1e-6, 1e-9)
     shape = planner.Shape(layers=8, width=16, heads=8, context=4, vocab=64)
     task = planner.Task(n, links, 1e12, shape, batch=8 * dp, flops=2e7)
@@ -169,7 +171,8 @@ def loss(logits, y):
 
 
 def ours(grid, args, name, x, y):
-    """A function that takes one step and returns its mean loss on the last stage, else None."""
+    """Returns a function that takes one step. It returns the mean loss on the last stage, else
+    None."""
     parts, gpt = OURS[name.removesuffix(FIRST)](grid.pp.size, args.micro), model()
     if grid.tp.size > 1:
         parallelize(gpt, grid, {name: rule for name, rule in gpt_plan().items()
@@ -188,7 +191,7 @@ def ours(grid, args, name, x, y):
 
 
 def theirs(grid, args, x, y):
-    """{name: step} of PyTorch's."""
+    """Returns {name: a function that takes one step in PyTorch}."""
     import torch
     import torch_gpt
     from torch.distributed import pipelining
@@ -200,18 +203,18 @@ def theirs(grid, args, x, y):
                                                     mesh_dim_names=("pp", "tp"))
     weights = {k: v.array.copy() for k, v in model().state_dict().items()}
     for name, array in weights.items():
-        if ".qkv." in name:  # (3, ranks, a rank's rows): its q, k and v are to be neighbours
+        if ".qkv." in name:  # (3, ranks, a rank's rows): put a rank's q, k and v next to each other
             rest = array.shape[1:]
             array[...] = array.reshape(3, n_tp, -1, *rest).swapaxes(0, 1).reshape(array.shape)
     x, y = torch.from_numpy(x), torch.from_numpy(y)
 
     class Stage(torch.nn.Module):
-        """The layers that `cut` gives this rank."""
+        """The layers that `cut` gives to this rank."""
 
         def __init__(self):
             super().__init__()
             whole = torch_gpt.make(weights, *SHAPE)
-            for name in ("token", "head"):  # which it has tied
+            for name in ("token", "head"):  # these two are tied in the model
                 weight = torch.tensor(weights[f"{name}.weight"])
                 getattr(whole, name).weight = torch.nn.Parameter(weight)
             half = LAYERS // t.size
@@ -241,7 +244,7 @@ def theirs(grid, args, x, y):
         stage = pipelining.PipelineStage(module, t.rank, t.size, torch.device("cpu"),
                                          group=mesh.get_group("pp"))
         run = getattr(pipelining, name)(stage, args.micro, loss_fn=entropy)
-        # an optimizer for each kind: a list of tensors of both is refused
+        # one optimizer for each kind of tensor: PyTorch rejects a list that mixes both
         optimizers = [torch.optim.AdamW(group, lr=1e-3) for divided in (False, True) if (group := [
             p for p in module.parameters() if hasattr(p, "placements") == divided])]
 
@@ -263,7 +266,7 @@ def theirs(grid, args, x, y):
 
 
 def worker(args):
-    """One rank: all contestants take turns; rank 0 writes {name: seconds}."""
+    """Runs on each rank: all contestants take turns. Rank 0 writes {name: seconds}."""
     t = comm.world()
     grid = Grid(t, pp=STAGES, tp=t.size // STAGES)
     x, y = batch(args)
@@ -276,7 +279,7 @@ def worker(args):
         pass
     losses = {name: [step() for _ in range(3)] for name, step in steps.items()}
     if t.rank == t.size - 1:
-        for name, values in losses.items():  # float32: three steps of the same formulas
+        for name, values in losses.items():  # three float32 steps by the same formulas
             np.testing.assert_allclose(values, losses["GPipe"], rtol=1e-4, err_msg=name)
 
     times = take_turns({name: on_all_ranks(t, step) for name, step in steps.items()},
@@ -292,7 +295,7 @@ def main():
     args = options()
     if args.worker:
         return worker(args)
-    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # who sets them tries something else
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # use the defaults
         os.environ.pop(name, None)
     print(heading())
     print(f"GPT: vocabulary, context, layers, heads, width {SHAPE}; {args.micro} micro-batches of "
@@ -323,7 +326,7 @@ def main():
 
 
 def report(figures):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     times, found = figures["seconds"], figures["simulated"]
     wrong = sum(abs(x["modelled_s"] / x["formula_s"] - 1) > 1e-9
                 or (x["n_bytes"], x["messages"]) != (x["bytes_formula"], x["messages_formula"])
@@ -336,9 +339,9 @@ def report(figures):
     grid = figures["grid"]
     off = max(abs(n / grid["bytes_formula"][axis] - 1) for axis, n in grid["n_bytes"].items())
     ratio_s = grid["modelled_s"] / grid["formula_s"]
-    bars += [bar("1,024 ranks as 16 x 8 x 8: bytes beside the formula, off by", off, 1e-9,
+    bars += [bar("1,024 ranks as 16 x 8 x 8: bytes, error of the formula", off, 1e-9,
                  at_most=True),
-             bar("... modelled time beside the planner's, off by", abs(ratio_s - 1), 0.03,
+             bar("... modelled time, error of the planner", abs(ratio_s - 1), 0.03,
                  at_most=True),
              bar("... seconds to simulate", grid["took_s"], 60, at_most=True)]
     rows.append(row("1,024 ranks as dp 16 x pp 8 x tp 8: a step's modelled time", "the planner's "

@@ -1,20 +1,19 @@
-"""What does measuring cost? minidl's profiler beside torch.profiler, on the same GPT step.
+"""What does profiling cost? minidl's profiler and torch.profiler on the same GPT step.
 
     python benchmarks/bench_profile.py [--threads 1] [--repeats 9] [--out FILE.json]
 
-The step of bench_train_step.py (4 layers, width 256, context 256, batch 8, AdamW), the same weights
-and batch, in minidl and in PyTorch; each without a profiler and inside of one. They take turns in
-blocks of three steps, and an overhead is the median over the blocks of with / without, less 1, of
-the processor's time: a busy machine disturbs it less, and what a profiler costs is a thread's work.
-Entering and leaving the profiler is not in it, for none of the two; torch.profiler records the CPU
-alone, without shapes and FLOPs, which minidl always has. Also measured: profile(memory=True), which
-counts every array by its kind.
+Runs the step of bench_train_step.py (4 layers, width 256, context 256, batch 8, AdamW) with the
+same weights and batch in minidl and in PyTorch, with and without a profiler. They take turns in
+blocks of three steps. The overhead is the median over the blocks of (with / without) - 1, in CPU
+time: a busy machine disturbs it less. The time to enter and leave a profiler does not count.
+torch.profiler records only the CPU, without shapes and FLOPs, which minidl always records.
+profile(memory=True), which counts every array by its kind, is measured, too.
 
-Of a step of half a second both cost less than such a step varies by. So the two are compared on
-the same GPT at width 32, context 32, batch 2: as many operators and spans, and a step of some 5 ms,
-in which what they cost is seen: with - without, ms a step. Then what is left when no profile runs:
-whether any class differs from before, and the time of one collective's question whether one does,
-as a share of a step.
+A step takes half a second and varies by more than either profiler costs. So the two are compared
+on the same GPT at width 32, context 32, batch 2. It has the same number of operators and spans, and
+a step of about 5 ms shows the cost: (with - without), in ms a step. The last part measures the cost
+when no profile runs: it looks for methods that are still wrapped, and times the check "does a
+profile run?", which every collective makes, as a share of a step.
 """
 
 import argparse
@@ -48,17 +47,17 @@ def options():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=9, help="blocks of three steps of each")
-    device_option(parser, "what a span costs is Python's time")
+    device_option(parser, "a span costs only Python's time")
     parser.add_argument("--out", help="JSON file")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def inside(block, step, n_steps):
-    """A contestant: processor seconds of a step inside of a block; entering is not measured."""
+    """Returns a contestant: the CPU seconds of a step inside `block`, without entering it."""
     def run():
         with block():
-            step()  # the first in a block: caches of the profiler's own
+            step()  # the first step in a block fills the profiler's caches
             start = time.process_time()
             for _ in range(n_steps):
                 step()
@@ -68,7 +67,7 @@ def inside(block, step, n_steps):
 
 
 def compare(args, size, n_steps, blocks_for_each):
-    """({contestant: s a step in each of its blocks}, spans of a step)."""
+    """Returns ({contestant: seconds of a step in each of its blocks}, spans of a step)."""
     torch = import_torch()
     rng = np.random.default_rng(0)
     ids = rng.integers(0, size.vocab, (size.batch, size.context + 1))
@@ -99,7 +98,8 @@ def measure(args):
 
 
 def left_over():
-    """What a profile leaves behind: wrapped methods (none), and the question of a collective."""
+    """Returns the methods that a profile left wrapped (none), and the seconds of a collective's
+    check whether a profile runs."""
     wrapped = [cls for cls in [Function, *Function.__subclasses__()]
                for phase in ("forward", "backward") if hasattr(getattr(cls, phase), "__wrapped__")]
     n, start = 100_000, time.perf_counter()
@@ -119,14 +119,14 @@ def main():
 
 
 def extra_ms(times):
-    """{profiler: (what it adds to a step, ms: the median of turns, that of the least times)}."""
+    """Returns {profiler: (ms that it adds to a step: by the median, by the least times)}."""
     return {name: tuple(1e3 * figure for figure in (
         statistics.median(a - b for a, b in zip(times[name], times[without], strict=True)),
         min(times[name]) - min(times[without]))) for name, without in PLAIN.items()}
 
 
 def report(figures):
-    """(bars, rows); prints the table."""
+    """Returns (bars, rows). Prints the table."""
     times, off = figures["times_s"], figures["off"]
     cost, best, extra = {}, {}, extra_ms(figures["small_times_s"])
     print(f"{'':36}{'ms a step':>11}{'overhead':>10}{'(least)':>9}{'small: ms':>11}{'more':>7}"
@@ -151,8 +151,8 @@ def report(figures):
                   row(f"{question}, with every array by kind", "a step without",
                       f"{number(100 * cost[MEMORY])} % of a step", bars[1:2]),
                   row(f"the same of a GPT of {SMALL[0]}",
-                      TORCH, f"{number(extra[OURS][0])} ms a step beside "
-                      f"{number(extra[TORCH][0])} ms", bars[3:])]
+                      TORCH, f"{number(extra[OURS][0])} ms a step; "
+                      f"torch.profiler: {number(extra[TORCH][0])} ms", bars[3:])]
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""What do the row kernels cost on this CPU, beside NumPy and PyTorch?
+"""What do the row kernels cost on this CPU? Peers: NumPy and PyTorch.
 
     python benchmarks/bench_rows.py [--threads 1 2] [--repeats 5] [--quick] [--device cuda]
                                     [--out FILE]
 
-Layer norm, softmax and cross entropy, forward and backward, float32, each making its own output;
-PyTorch's backward alone, and for cross entropy forward and backward. The columns are explained in
-op_table.py.
+Measures layer norm, softmax and cross entropy, forward and backward, in float32. Each allocates its
+output. PyTorch's backward is timed without its forward; for cross entropy both are timed together.
+op_table.py explains the columns.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from minidl.ops import cross_entropy, layer_norm, softmax
 
 torch = import_torch()
 SHAPES = [(4096, 256), (1024, 1024), (16384, 1024), (2048, 8192)]  # twice 1 M, twice 16 M
-# an element: what is read once, and written
+# bytes an element: each input read once and the output written
 BYTES = {"layer norm": 8, "layer norm backward": 12, "softmax": 8, "softmax backward": 12,
          "cross entropy": 4, "cross entropy both ways": 12}
 
@@ -158,12 +158,12 @@ def main():
             for op, contestants in peers(x, gy, args.device):
                 contestants["copy"] = put(x, args.device).copy
                 figures += compare(op, shape, contestants, BYTES[op], args)
-    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars are a CPU's
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars hold for a CPU only
     finish(figures, *judged, args.out, left_out_on(args.device))
 
 
 def report(figures):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     bars = bars_of(figures, dict.fromkeys(BYTES, 4))
     rows = rows_of(figures, bars, {f"{op}, 1 and 16 million elements": [op] for op in BYTES})
     return sum(bars.values(), []), list(rows)

@@ -3,34 +3,34 @@
     python benchmarks/bench_scaling.py [--ranks 16 64 256 1024 4096] [--lengths 512 1024 ... 16384]
                                        [--threads 2] [--seconds 4] [--picture F.png] [--out F.json]
 
-1. Ranks, simulated: one process, no MPI. All-reduces of 4,096 floats and of 1 MiB on a network of
-10 Gbit/s and 10 us a message. Every rank's result is checked.
+1. Ranks, simulated in one process without MPI. All-reduces of 4,096 floats and of 1 MiB run on a
+network of 10 Gbit/s and 10 us a message. Every rank's result is checked.
 
-    modelled   by the simulator's clock, until the last rank is done; microseconds
+    modelled   microseconds until the last rank is done, by the simulator's clock
     formula    the closed form of cost.py; modelled / formula must be 1
-    wall       what the simulation took here, with filling and checking the arrays; seconds
-    *          the one that select.choose takes for these ranks and bytes, by its formulas alone;
-               none of the others may be faster by the simulator's clock
+    wall       seconds of the simulation, including filling and checking the arrays
+    *          the algorithm that select.choose picks for these ranks and bytes, by formulas alone;
+               no other algorithm may be faster by the simulator's clock
 
-1 MiB is left out where all ranks' arrays together would be over 1 GiB. Then weak scaling: a step of
-gpt2-xl with 8 texts a rank, modelled by the planner (minidl plan) on nodes of 8 ranks. Efficiency
-is the time on one rank by the time on n. The planner counts the all-reduce of the gradients after
-backward, not beside it.
+1 MiB is left out if the arrays of all ranks together exceed 1 GiB. Then comes weak scaling: the
+planner (minidl plan) models a step of gpt2-xl with 8 texts a rank on nodes of 8 ranks. Efficiency
+is (time on one rank) / (time on n ranks). The planner counts the all-reduce of the gradients after
+backward. It does not overlap the two.
 
 2. Context, measured: causal attention forward and backward, and the training step of a GPT (1
-layer, width 64, 2 heads, vocabulary 256, one text, AdamW), float32. Attention's results and
-gradients, and the GPT's losses of two steps, are compared with PyTorch's before anything is timed.
+layer, width 64, 2 heads, vocabulary 256, one text, AdamW), float32. Before timing, attention's
+results and gradients and the GPT's losses of two steps are compared with PyTorch's.
 
     minidl, torch   medians in ms; they take turns
-    torch/minidl    the median over the rounds: over 1, minidl is faster
-    power           p where the time grows by 2^p from the length before; 2 is context^2
-    activations     the most that forward saves for backward, by memory.record, MiB; torch's: what
-                    autograd saves, each storage once, parameters left out
-    step            all that the step makes at its peak, parameters and gradients left out, MiB
+    torch/minidl    the median over the rounds; above 1, minidl is faster
+    power           p if the time grows like context^p from the length before
+    activations     MiB that forward saves for backward, at the peak, by memory.record; for torch
+                    the MiB that autograd saves, each storage once, without parameters
+    step            MiB of all new arrays at the peak of the step, without parameters and gradients
 
-Attention's weights, a matrix of context^2 numbers a head, are kept by nobody here: the bytes must
-grow like the context. A control keeps them, softmax(q k^T) v in plain ops: there the same ledger
-must count nearly four times the bytes for twice the length.
+Neither library keeps attention's weights, a matrix of context^2 numbers for each head. So the bytes
+must grow like the context. A control keeps them: softmax(q k^T) v in plain ops. For twice the
+length, the same ledger must count nearly four times the control's bytes.
 
 Test: tests/benchmarks/test_scaling.py
 """
@@ -69,9 +69,9 @@ FORMULAS = {
         n, n_bytes, alpha, beta, segments=double_tree.segments(n_bytes)),
 }
 ARRAYS = {"4,096 floats": 4096, "1 MiB": 1 << 18}  # elements of float32
-AFFORDED = 1 << 30  # bytes of all ranks' arrays, beside which messages and scratch lie
-NODE, NET = 8, "nodes={},intra=2Tbit,2us,inter=200Gbit,10us"  # of the weak scaling
-TEXTS = 8  # of a rank
+AFFORDED = 1 << 30  # bytes of all ranks' arrays; messages and scratch need more memory
+NODE, NET = 8, "nodes={},intra=2Tbit,2us,inter=200Gbit,10us"  # for weak scaling
+TEXTS = 8  # a rank
 LAYERS, WIDTH, HEADS = 1, 64, 2
 CONTROL = 1024, 2048
 OURS, TORCH = "minidl", "torch"
@@ -86,12 +86,12 @@ def options():
     parser.add_argument("--lengths", type=int, nargs="+", default=[2**k for k in range(9, 15)])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=4.0,
-                        help="for each length, about; three rounds at least")
+                        help="about this long for each length, at least three rounds")
     parser.add_argument("--picture", default=str(ROOT / "out" / "bench_scaling.png"))
     parser.add_argument("--out", help="JSON file")
-    device_option(parser, "one curve is simulated, the peer of the other is PyTorch's CPU")
+    device_option(parser, "one part is simulated, and the peer of the other is PyTorch on a CPU")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file of that part
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the part writes this file
     return parser.parse_args()
 
 
@@ -99,7 +99,7 @@ def options():
 
 
 def in_ranks(args):
-    """The figures of the first part; in a process of its own, which gives its memory back."""
+    """Returns the figures of the first part. Its process ends afterwards and frees the memory."""
     print(f"\n{'ranks':>5} {'array':>12}  {'all-reduce':37}{'modelled us':>12}{'formula us':>12}"
           f"{'ratio - 1':>10}{'wall s':>8}")
     found = {array: {} for array in ARRAYS}
@@ -108,9 +108,9 @@ def in_ranks(args):
             n_bytes = 4 * n_elems
             if n * n_bytes > AFFORDED and n_elems > min(ARRAYS.values()):
                 print(f"{n:5} {array:>12}  left out: all ranks' arrays are "
-                      f"{n * n_bytes / 2**30:.0f} GiB, beside which messages and scratch lie")
+                      f"{n * n_bytes / 2**30:.0f} GiB, and messages and scratch need more")
                 continue
-            # no sums in the clock, no shared memory: as the simulator has it
+            # the simulator's clock counts no sums and has no shared memory
             links = select.Figures(ALPHA, BETA, 0.0, None, None, 0.0)
             chosen = label_of(select.choose(n, n_bytes, links))
             times = {label_of(fn): all_reduce(n, n_elems, fn) for fn in FORMULAS}
@@ -125,7 +125,7 @@ def in_ranks(args):
 
 
 def all_reduce(n, n_elems, reduce):
-    """(modelled seconds, seconds by formula, wall seconds) of one all-reduce of n ranks."""
+    """Returns (modelled seconds, seconds by formula, wall seconds) of one all-reduce of n ranks."""
     pattern = np.resize(np.arange(5, dtype=np.float32), n_elems)
     want = n * pattern + n * (n - 1) // 2  # whole numbers below 2^24: exact in any order
 
@@ -141,7 +141,7 @@ def all_reduce(n, n_elems, reduce):
 
 
 def print_messages(n, found):
-    """What bounds the wall time: the messages, of which a ring's are done in step (lockstep.py)."""
+    """Prints the wall time of a message. A ring's messages run in lockstep (lockstep.py)."""
     print()
     for fn in (ring.all_reduce, halving_doubling.all_reduce):
         n_messages = n * FORMULAS[fn](n, 4096 * 4, ALPHA, BETA).messages
@@ -151,8 +151,8 @@ def print_messages(n, found):
 
 
 def weak_scaling(ranks):
-    """{ranks: {"dp": efficiency of data parallelism alone, "best": of the best division, "plan":
-    its name}}, all modelled."""
+    """Returns {ranks: {"dp": efficiency of data parallelism alone, "best": efficiency of the best
+    division, "plan": the name of that division}}, all modelled."""
     print(f"\nweak scaling, gpt2-xl, {TEXTS} texts a rank, modelled; {NODE} ranks a node\n"
           f"{'ranks':>5}{'dp alone':>10}{'best':>10}   division")
     alone, _ = modelled_step(1)
@@ -166,7 +166,7 @@ def weak_scaling(ranks):
 
 
 def modelled_step(n):
-    """(the plan of data parallelism alone, the best plan) for n ranks."""
+    """Returns (the plan with data parallelism alone, the best plan) for n ranks."""
     links = links_text.parse(NET.format(max(1, n // NODE)), n)
     task = planner.Task(n, links, 80e9, planner.MODELS["gpt2-xl"], batch=TEXTS * n)
     tried = planner.candidates(task, n, 1, 1, Network(links, n))
@@ -178,7 +178,7 @@ def modelled_step(n):
 
 
 def in_context(args):
-    """The figures of the second part, with the environment that `minidl run` gives a process."""
+    """Returns the figures of the second part. Needs the environment that `minidl run` sets."""
     import_torch().set_num_threads(args.threads)
     found = {}
     for what, make in ((ATTENTION, attention), (GPT, partial(gpt, args.threads))):
@@ -198,7 +198,7 @@ def in_context(args):
 
 
 def in_turns(steps, same, args):
-    """{name: seconds of each round}, after two steps of each that are compared."""
+    """Compares two steps of each contestant. Returns {name: seconds of each round}."""
     for _ in range(2):
         start = time.perf_counter()
         same(*(step() for step in steps.values()))
@@ -220,14 +220,15 @@ def show(length, found, before):
 
 
 def power(short, short_s, long, long_s):
-    """p of a time that grows like context^p, by the medians."""
+    """Returns p if the time grows like context^p, by the medians."""
     growth = statistics.median(long_s) / statistics.median(short_s)
     return math.log(growth) / math.log(long / short)
 
 
 def attention(length):
-    """({name: a function that does it once}, a comparison of what they return, a function that
-    gives the bytes) of attention, forward and backward; q, k, v lie as a transformer has them."""
+    """Returns ({name: a function that runs attention forward and backward once}, a function that
+    compares their results, a function that returns the bytes). q, k and v are parts of one array,
+    as in a transformer."""
     import torch
     import torch_gpt
 
@@ -265,7 +266,7 @@ def attention(length):
 
 
 def gpt(n_threads, length):
-    """The same of a GPT's training step."""
+    """Returns the same as attention(), for a GPT's training step."""
     from bench_train_step import Size, make_minidl, make_torch
 
     size = Size(LAYERS, WIDTH, HEADS, length, batch=1)
@@ -276,15 +277,15 @@ def gpt(n_threads, length):
     theirs, saved_bytes = make_torch(weights, n_threads, "cpu", size)
 
     def same(mine, others):
-        np.testing.assert_allclose(mine, others, rtol=1e-4)  # float32, losses of some 5.5
+        np.testing.assert_allclose(mine, others, rtol=1e-4)  # float32, losses of about 5.5
 
     steps = {OURS: partial(ours, *batch), TORCH: partial(theirs, *batch)}
     return steps, same, lambda: bytes_of(steps[OURS], model) | {TORCH: saved_bytes(*batch)}
 
 
 def bytes_of(step, model=None):
-    """By the ledger of one step: what is saved for backward, with the inputs it was given; and all
-    that it makes."""
+    """Returns, by the ledger of one step, the bytes saved for backward (with the inputs), and the
+    bytes of all new arrays."""
     with memory.record(model) as ledger:
         result = step()
     del result
@@ -294,7 +295,7 @@ def bytes_of(step, model=None):
 
 
 def control_bytes(length):
-    """The activations of attention whose weights are kept."""
+    """Returns the bytes of the activations of attention that keeps its weights."""
     x = np.ones((1, HEADS, length, WIDTH // HEADS), np.float32)
 
     def run():
@@ -325,7 +326,7 @@ def main():
 
 
 def report(figures):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     of_ranks, of_context = (part(figures[name]) for name, part in
                             (("ranks", report_ranks), ("context", report_context)))
     return of_ranks[0] + of_context[0], of_ranks[1] + of_context[1]
@@ -415,7 +416,7 @@ def report_context(found):
 
 
 def draw(figures, path):
-    """The curves, as one picture; a sentence where matplotlib is missing."""
+    """Draws the curves in one picture. Prints a sentence if matplotlib is missing."""
     try:
         import matplotlib
     except ImportError:

@@ -1,18 +1,18 @@
-"""How fast is the log in a folder? Beside librdkafka's mock cluster, a Kafka broker in memory.
+"""How fast is the log in a folder? Its peer is librdkafka's mock cluster, a broker in memory.
 
     python benchmarks/bench_stream.py [--records 30000] [--size 100] [--rounds 7] [--out F.json]
 
-Both write records of `size` bytes to one partition, 1,000 a call where calls take many, and read
-them from the beginning in batches of 1,000. Written means: acknowledged. Neither waits for the
-disk: the mock cluster has none (and keeps 5 MB of a partition), the folder's records survive the
-process, not a power failure.
+Both write records of `size` bytes to one partition, 1,000 a call if a call takes several, and read
+them from the beginning in batches of 1,000. A record counts as written when it is acknowledged.
+Neither waits for the disk. The mock cluster has no disk and keeps 5 MB of a partition. The folder's
+records survive the end of the process, but not a power failure.
 
-And a log in Kafka (minidl.data.stream.kafka) beside bare confluent-kafka, which produces and then
-flushes, or consumes and takes the values: CPU time of this process, as the broker, the mock in a
-process of its own, may be the slower one. Ours adds times, offsets, arrays and faults with names.
-Each reads the partition PASSES times from its beginning: a single pass takes 20 ms, of which the
-connection's first fetches, done by another thread, may fall into the measured time or before it.
-The peer is left out where it is not installed (pip install confluent-kafka).
+The second part compares a log in Kafka (minidl.data.stream.kafka) with confluent-kafka alone, which
+produces and flushes, or consumes and takes the values. The figure is the CPU time of this process,
+because the broker (a mock in its own process) may be the slower side. Our log adds times, offsets,
+arrays and named errors. Each reads the partition PASSES times from the beginning. One pass takes
+only 20 ms: another thread makes the connection's first fetches, before or during the measured time.
+The peer is left out if it is not installed (pip install confluent-kafka).
 """
 
 import argparse
@@ -34,7 +34,7 @@ BATCH, PASSES = 1000, 10
 
 
 def folder(records):
-    """(write, read): seconds that each takes."""
+    """Returns (write, read): functions that return their seconds."""
     made = []
 
     def write():
@@ -65,7 +65,7 @@ def folder(records):
 
 
 def kafka(records):
-    """The same for the mock cluster, which lives in a process's librdkafka."""
+    """Returns the same for the mock cluster, which runs inside this process's librdkafka."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     holder = Producer({"bootstrap.servers": "unused", "test.mock.num.brokers": 1})
@@ -110,21 +110,21 @@ sys.stdin.read()
 
 @contextlib.contextmanager
 def broker():
-    """Where a mock cluster in a process of its own listens."""
+    """Starts a mock cluster in its own process. Yields the address where it listens."""
     with subprocess.Popen([sys.executable, "-c", MOCK], stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, text=True) as process:
-        yield process.stdout.readline().strip()  # it ends with its stdin
+        yield process.stdout.readline().strip()  # the process ends when its stdin closes
 
 
 def spent(work):
-    """(CPU time of this process, wall clock), s."""
+    """Returns (CPU seconds of this process, wall seconds) of work()."""
     start = time.process_time(), time.perf_counter()
     work()
     return time.process_time() - start[0], time.perf_counter() - start[1]
 
 
 def ours(records, address):
-    """A contestant: ((CPU, wall) to write, (CPU, wall) to read)."""
+    """Returns a contestant: it returns ((CPU, wall) to write, (CPU, wall) to read)."""
     def run():
         log = stream.open(f"kafka://{address}/ours{time.time_ns()}", partitions=4)
         log.append(0, [b"connects"], [1])
@@ -148,7 +148,7 @@ def ours(records, address):
 
 
 def bare(records, address):
-    """The same by confluent-kafka alone."""
+    """Returns the same for confluent-kafka alone."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     def run():
@@ -183,7 +183,7 @@ def bare(records, address):
 
 
 def engine(records, rounds):
-    """(figures, bars, rows) of a log in Kafka beside bare confluent-kafka."""
+    """Returns (figures, bars, rows) for a log in Kafka, compared with confluent-kafka alone."""
     with broker() as address:
         times = take_turns({"ours": ours(records, address), "bare": bare(records, address)}, rounds)
     figures, bars, rows = {}, [], []
@@ -207,7 +207,7 @@ def main():
     parser.add_argument("--size", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out")
-    device_option(parser, "a log lies in files")
+    device_option(parser, "a log is a set of files")
     args = parser.parse_args()
     print(heading())
     data = np.random.default_rng(0).bytes(args.records * args.size)

@@ -1,31 +1,32 @@
-"""What does a layer in parts cost on 2 ranks: tensor parallelism beside PyTorch's and with overlap,
-experts beside a dense layer?
+"""What does a divided layer cost on 2 ranks? Tensor parallelism is compared with PyTorch's, with
+and without overlap. Experts are compared with a dense layer.
 
     python benchmarks/bench_tensor_parallel.py [--repeats 15] [--rows 4] [--net 1Gbit,50us]
         [--tokens 1024] [--only-experts] [--out FILE.json]
 
-1. A step of one GPT with AdamW, its blocks divided over 2 MPI ranks of this host, one thread a
-   rank: embedding and output layer are whole on both, in ours and in theirs
-   (torch.distributed.tensor.parallel over gloo: ColwiseParallel and RowwiseParallel on the same
-   layers, the rows of its qkv put in the order that gives each rank q, k and v of its heads). All
-   take turns in the same processes; a ratio is the median over the rounds. First all are checked to
-   have the same losses.
+1. A step of one GPT with AdamW. Its blocks are divided over 2 MPI ranks of this host, one thread a
+   rank. In ours and in PyTorch's, both ranks have the whole embedding and the whole output layer.
+   PyTorch uses torch.distributed.tensor.parallel over gloo: ColwiseParallel and RowwiseParallel on
+   the same layers. The rows of its qkv are reordered, so that each rank gets q, k and v of its
+   heads. First all losses are compared. Then all take turns in the same processes. A ratio is the
+   median over the rounds.
 
     minidl                    ring all-reduces (the default)
     ... shared memory         all-reduces through a window, comm/shared_memory.py
-    ... overlapped            row layers in 2 parts, column layers' sums beside their gradients
+    ... overlapped            row layers in 2 parts; column layers sum while gradients are computed
     ... sequences             sequence parallelism
-    one rank                  the whole model, at the same time on both ranks: no message
+    one rank                  the whole model on both ranks at the same time, without messages
 
-2. Ring and overlapped again, their messages slowed down to a link of 1 Gbit/s
-   (minidl/comm/transport/throttled.py): there a core is free while a message travels.
+2. Ring and overlapped again, with messages slowed down to a link of 1 Gbit/s
+   (minidl/comm/transport/throttled.py). There a core is free while a message travels.
 
-3. Forward and backward of an nn.MoE layer whose 4 experts of width 256 are divided over the ranks,
-   one expert for each token, none dropped (experts.py); the layer with all experts on each rank; a
-   dense feed-forward of one expert's size, so of the same products; and dispatch and combine alone:
-   the four exchanges of the layer's rows. Bytes are counted, beside the formula.
+3. Forward and backward of an nn.MoE layer with 4 experts of width 256, divided over the ranks. Each
+   token goes to one expert and none is dropped (experts.py). It is compared with the layer that has
+   all experts on each rank; with a dense feed-forward of one expert's size, which does the same
+   products; and with dispatch and combine alone, the four exchanges of the layer's rows. The bytes
+   are counted and compared with the formula.
 
-Bars: at most PyTorch's time; the experts' bytes are the formula's.
+Bars: at most PyTorch's time. The experts' bytes equal the formula.
 """
 
 import argparse
@@ -49,7 +50,7 @@ from minidl.parallel.model.parallelize import gpt_plan, parallelize
 from minidl.plain import naive
 
 VOCAB, CONTEXT, LAYERS, HEADS, WIDTH = LARGE = 256, 64, 4, 4, 256
-WHOLE = ("token", "head")  # of theirs, too
+WHOLE = ("token", "head")  # layers that are not divided, in PyTorch neither
 EXPERTS = 4
 WAYS = {"minidl": {}, "minidl, shared memory": {"all_reduce": shared_memory.all_reduce},
         "minidl, overlapped": {"overlap": 2}}
@@ -62,12 +63,12 @@ def options():
     parser.add_argument("--repeats", type=int, default=15, help="rounds of one step each")
     parser.add_argument("--rows", type=int, default=4, help="windows of 64 bytes")
     parser.add_argument("--net", default="1Gbit,50us", help="the link of part 2")
-    parser.add_argument("--tokens", type=int, default=1024, help="of a rank, in part 3")
-    parser.add_argument("--only-experts", action="store_true", help="part 3 alone; no bars")
+    parser.add_argument("--tokens", type=int, default=1024, help="tokens of a rank in part 3")
+    parser.add_argument("--only-experts", action="store_true", help="only part 3, without bars")
     parser.add_argument("--out", help="JSON file")
     device_option(parser, "its ranks share this machine's processors; bytes are the same on a GPU")
     parser.add_argument("--worker", help=argparse.SUPPRESS)  # "torch", "experts", ...
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # its file
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the worker writes this file
     return parser.parse_args()
 
 
@@ -82,7 +83,8 @@ def network():
 
 
 def ours(t, x, y, way):
-    """A function that takes one step and returns its loss; way: options of the plan, or None."""
+    """Returns a function that takes one step and returns its loss. way: options of the plan, or
+    None."""
     model = network()
     if way is not None:
         plan = gpt_plan(**way)
@@ -102,7 +104,7 @@ def ours(t, x, y, way):
 
 
 def theirs(t, x, y):
-    """The step of PyTorch's."""
+    """Returns PyTorch's step."""
     import torch
     import torch_gpt
     from torch.distributed.tensor import parallel
@@ -111,7 +113,7 @@ def theirs(t, x, y):
     distributed = start_gloo(t)
     weights = {k: v.array.copy() for k, v in network().state_dict().items()}
     for name, array in weights.items():
-        if ".qkv." in name:  # (3, ranks, a rank's rows): its q, k and v are to be neighbours
+        if ".qkv." in name:  # (3, ranks, a rank's rows): put a rank's q, k and v next to each other
             rest = array.shape[1:]
             array[...] = array.reshape(3, t.size, -1, *rest).swapaxes(0, 1).reshape(array.shape)
     model = torch_gpt.make(weights, *LARGE)
@@ -120,7 +122,7 @@ def theirs(t, x, y):
     parallel.parallelize_module(model, mesh, {
         "blocks.*.attention.qkv": column(), "blocks.*.attention.proj": across(),
         "blocks.*.feed_forward.up": column(), "blocks.*.feed_forward.down": across()})
-    # an optimizer for each kind: a list of tensors of both is refused
+    # one optimizer for each kind of tensor: PyTorch rejects a list that mixes both
     optimizers = [torch.optim.AdamW(group, lr=1e-3, weight_decay=1e-2) for group in (
         [p for p in model.parameters() if hasattr(p, "placements")],
         [p for p in model.parameters() if not hasattr(p, "placements")])]
@@ -139,7 +141,7 @@ def theirs(t, x, y):
 
 
 def worker(args):
-    """One rank: all contestants take turns; rank 0 writes {name: seconds}."""
+    """Runs on each rank: all contestants take turns. Rank 0 writes {name: seconds}."""
     t = plain = comm.world()
     if args.worker == "throttled":
         t = Throttled(t, links_text.parse(args.net, t.size))
@@ -152,7 +154,7 @@ def worker(args):
     if args.worker == "torch":
         steps[PEER] = theirs(t, x, y)
     losses = {name: [step() for _ in range(3)] for name, step in steps.items()}
-    for name, values in losses.items():  # float32: three steps of the same formulas
+    for name, values in losses.items():  # three float32 steps by the same formulas
         np.testing.assert_allclose(values, losses["one rank"], rtol=1e-4, err_msg=name)
 
     times = take_turns({name: on_all_ranks(plain, step) for name, step in steps.items()},
@@ -165,7 +167,8 @@ def worker(args):
 
 
 def experts_worker(args):
-    """One rank of part 3; rank 0 writes {"times_s", "sent", "formula"}: bytes of a rank, a step."""
+    """Runs on each rank of part 3. Rank 0 writes {"times_s", "sent", "formula"}: the last two are
+    bytes of a step."""
     t, counted = comm.world(), []
     minidl.manual_seed(0)
     whole = nn.MoE(WIDTH, n_experts=EXPERTS, capacity_factor=None)
@@ -223,7 +226,7 @@ def main():
     args = options()
     if args.worker:
         return experts_worker(args) if args.worker == "experts" else worker(args)
-    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # who sets them tries something else
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # use the defaults
         os.environ.pop(name, None)
     print(heading())
     print(f"GPT: vocabulary, context, layers, heads, width {LARGE}, {args.rows} x {CONTEXT} bytes, "
@@ -254,7 +257,7 @@ def main():
 
 
 def report(args, times, slow):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     if PEER not in times:
         return [], []
     bars = [faster("PyTorch's tensor parallel step by minidl's, 2 ranks", times[PEER],
@@ -263,7 +266,7 @@ def report(args, times, slow):
     rows = [row("tensor parallelism: a GPT's step, 2 ranks through shared memory",
                 "torch.distributed.tensor.parallel over gloo",
                 f"{number(bars[0]['figure'])} times its speed", bars),
-            row("... all-reduces beside the products, 2 cores", "one after the other",
+            row("... all-reduces that overlap the products, 2 cores", "one after the other",
                 f"{number(gain)} times its speed"),
             row(f"... the same, throttled to {args.net}", "one after the other",
                 f"{number(gain_slow)} times its speed")]
@@ -272,7 +275,7 @@ def report(args, times, slow):
 
 def report_experts(moe):
     times = moe["times_s"]
-    bars = [bar("bytes of the experts' exchange beside the formula",
+    bars = [bar("bytes of the experts' exchange / the formula",
                 abs(moe["sent"] - moe["formula"]), 0, at_most=True)]
     share = ratio(times["dispatch, combine"], times["experts on 2 ranks"])
     return bars, [

@@ -3,22 +3,22 @@
     sudo make cluster            or: sudo .venv/bin/python benchmarks/bench_topologies.py
            [--hosts 2] [--per-host 2] [--mbit 200] [--kib 64 1024 4096] [--rounds 5] [--out F.json]
 
-Builds the cluster of cluster.py and runs MPI ranks across its hosts. Columns, for each algorithm
-and size K of the float32 array:
+Builds the cluster of cluster.py and runs MPI ranks on its hosts. The columns, for each algorithm
+and each size K of the float32 array:
 
-    K between hosts   bytes that the ledger counted from a rank to a rank of another host, over K
-    measured ms       median over the rounds; a round's time is the slowest rank's
-    / ring            the median over the rounds of its time over the ring's in the same round
+    K between hosts   bytes that the ledger counted between ranks of different hosts, divided by K
+    measured ms       median over the rounds; a round's time is the slowest rank's time
+    / ring            the median over the rounds of (its time / the ring's time)
     modelled ms       the same functions in the simulator, with the links' alpha and beta
-    bridge / ledger   bytes by the hosts' interface counters over those of the ledger
-    ok                the bridge carried at least what the ledger says, and at most that with the
-                      headers of the packets and of one acknowledgement for each of them, and SETUP
+    bridge / ledger   bytes by the hosts' interface counters, divided by the ledger's bytes
+    ok                yes if the bridge carried at least the ledger's bytes, and at most these bytes
+                      plus the headers of the packets, an acknowledgement for each packet, and SETUP
                       bytes a round
 
-alpha and beta of the slow link: half of the shortest measured round trip of one byte, and the rate
-that the link was set to, less the share of the headers. Inside a host both are measured.
+On the slow link, alpha is half of the shortest measured round trip of one byte. beta comes from the
+link's configured rate without the share of the headers. Inside a host both are measured.
 
-The ring in "dealt" order has its ranks dealt to the hosts in turn: all its messages cross.
+"ring, dealt" assigns neighbouring ranks to different hosts, so all its messages cross the bridge.
 """
 
 import argparse
@@ -43,9 +43,9 @@ from minidl.comm import (
 from minidl.course.tutorial import gather
 
 # Bytes of a round that belong to no array: barriers, the messages by which MPI announces a large
-# one, and what the hosts say by themselves (ARP, IPv6 neighbours). 3 KiB were seen.
+# message, and the hosts' own packets (ARP, IPv6 neighbours). The largest seen was 3 KiB.
 SETUP = 8 << 10
-QUIET_S = 0.05  # TCP acknowledges after at most 40 ms: then the counters stand still
+QUIET_S = 0.05  # TCP acknowledges within 40 ms; after that the counters do not change
 
 
 def options():
@@ -59,12 +59,13 @@ def options():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", help="JSON file")
     device_option(parser, "it measures a network between hosts")
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file for rank 0, under mpiexec
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # rank 0 writes this file
     return parser.parse_args()
 
 
 def algorithms(t, hosts):
-    """{name: f(x)}, each an all-reduce of t's ranks, block by block on so many hosts."""
+    """Returns {name: f(x)}: all-reduces of t's ranks. Each of the `hosts` hosts has a block of
+    consecutive ranks."""
     per_host = t.size // hosts
     dealt = t.subgroup([h * per_host + i for i in range(per_host) for h in range(hosts)])
     on_hosts = hierarchical.groups(t, per_host)
@@ -80,7 +81,7 @@ def algorithms(t, hosts):
 
 
 def measure(args):
-    """One rank under mpiexec; rank 0 writes the figures of all."""
+    """Runs on each rank under mpiexec. Rank 0 writes the figures of all."""
     t = world()
     links = measure_links(t, args)
     ledger = Ledger(t)
@@ -111,7 +112,7 @@ def measure(args):
 
 
 def reduce_and_check(t, name, reduce, x):
-    """Before the clock: does it compute the sum? This also opens the connections."""
+    """Checks before timing that `reduce` computes the sum. This also opens the connections."""
     places = np.arange(len(x)) % 5
     x[:] = t.rank + places  # small whole numbers: their sums are exact
     reduce(x)
@@ -119,13 +120,14 @@ def reduce_and_check(t, name, reduce, x):
 
 
 def one_round(t, ledger, args, reduce, x, counts):
-    """The slowest rank's seconds; adds the bytes between hosts to counts: ledger's, bridge's."""
+    """Returns the slowest rank's seconds. Adds to counts the bytes between hosts: the ledger's and
+    the bridge's."""
     my_host = t.rank // args.per_host
     others = [rank for rank in range(t.size) if rank // args.per_host != my_host]
     x[:] = 1
     tree.barrier(t)
     before = interface_bytes_sent()
-    tree.barrier(t)  # nobody sends before this rank has read
+    tree.barrier(t)  # no rank sends before this rank has read the counters
     ledger.reset()
     start = time.perf_counter()
     reduce(x)
@@ -144,7 +146,7 @@ def interface_bytes_sent():
 
 
 def measure_links(t, args):
-    """{"intra": (alpha, beta), "inter": (alpha, beta)}, in seconds; meaningful on rank 0."""
+    """Returns {"intra": (alpha, beta), "inter": (alpha, beta)} in seconds. Use rank 0's result."""
     beta = 8e-6 / args.mbit * (MTU + ETHERNET) / SEGMENT
     intra = inter = (round_trip(t, args.per_host, 1) / 2, beta)
     if args.per_host > 1:
@@ -154,8 +156,9 @@ def measure_links(t, args):
 
 
 def round_trip(t, other, n_bytes, repeats=30):
-    """The shortest of so many round trips between ranks 0 and `other`: on a busy machine the others
-    measure its scheduler. The other ranks sleep: one that waits for MPI keeps a core busy."""
+    """Returns the shortest of `repeats` round trips between ranks 0 and `other`: longer ones
+    measure the scheduler of a busy machine. The other ranks sleep, because a rank that waits for
+    MPI keeps a core busy."""
     x = np.zeros(n_bytes, np.uint8)
     tree.barrier(t)
     times = []
@@ -177,7 +180,7 @@ def round_trip(t, other, n_bytes, repeats=30):
 
 
 def modelled(name, kib, args, links):
-    """Seconds by the simulator; the links of a host's ranks share its cable."""
+    """Returns the simulator's seconds. All ranks of a host share its cable."""
     network = Links.nodes(args.per_host, links["intra"], links["inter"])
 
     def body(t):
@@ -189,8 +192,8 @@ def modelled(name, kib, args, links):
 
 
 def most(ledger_bytes, rounds):
-    """The most bytes that the bridge may carry for these: every packet and every acknowledgement
-    has its headers."""
+    """Returns the most bytes that the bridge may carry for the ledger's bytes: every packet and
+    every acknowledgement has headers."""
     return ledger_bytes * (1 + 2 * HEADERS / SEGMENT) + rounds * SETUP
 
 
@@ -217,7 +220,7 @@ def main():
 
 
 def report(figures):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     sizes, hosts = figures["sizes_kib"], f"{figures['hosts']} hosts x {figures['per_host']} ranks"
     kib, found = max(sizes.items(), key=lambda item: int(item[0]))
     times = [found[name]["times_s"] for name in ("ring", "hierarchical")]
@@ -237,7 +240,7 @@ def report(figures):
 
 
 def print_table(run, args):
-    """Print the table, add what is modelled to the figures."""
+    """Prints the table. Adds the modelled times to the figures."""
     print(heading())
     print(
         f"{args.hosts} hosts x {args.per_host} ranks, {args.mbit:g} Mbit/s per host and direction; "

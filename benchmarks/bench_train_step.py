@@ -3,13 +3,13 @@
     python benchmarks/bench_train_step.py [--threads 2] [--repeats 15] [--device cuda]
                                           [--out FILE.json]
 
-The same model (4 layers, width 256, 8 heads, context 256, vocabulary 256), the same weights, the
-same batch of 8, AdamW; float32: minidl with its kernels, minidl without, where all is NumPy, and
-PyTorch. All are checked to give the same losses first. They take turns in blocks of three steps, so
-that a change of the machine's speed meets all; a ratio is the median over the blocks. The floor is
-the sum of the step's matrix products alone, by NumPy's BLAS. Then a table of where minidl's time
-goes, by operation (not on a GPU: an op there only starts its work), and of the activations that a
-forward saves for backward: with the kernels, with the plain ops, and in PyTorch.
+The contestants are minidl with its kernels, minidl with NumPy alone, and PyTorch. All have the same
+model (4 layers, width 256, 8 heads, context 256, vocabulary 256), weights, batch of 8 and AdamW, in
+float32. First their losses are compared. Then they take turns in blocks of three steps, so that a
+change of the machine's speed affects all. A ratio is the median over the blocks. "matrix products
+alone" is the time of the step's products by NumPy's BLAS: no step can be faster. Two tables follow:
+minidl's time by operation (not on a GPU, where an op only starts its work), and the activations
+that forward saves for backward with kernels, with plain ops, and in PyTorch.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def options():
     parser.add_argument("--repeats", type=int, default=15, help="blocks of three steps of each")
     device_option(parser)
     parser.add_argument("--out", help="JSON file")
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file of the process that does
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the child writes this file
     return parser.parse_args()
 
 
@@ -79,14 +79,14 @@ def make_minidl(device="cpu", size=SIZE):
 
 
 def saved(model, x, y):
-    """{operation: bytes that it saves for backward} of a forward and its loss."""
+    """Returns {operation: bytes that it saves for backward} of a forward and its loss."""
     device = str(next(model.parameters()).device)
     x, y = minidl.Tensor(put(x, device)), minidl.Tensor(put(y, device))
     return saved_by_op(F.cross_entropy(model(x).reshape(-1, SIZE.vocab), y.reshape(-1)))
 
 
 def make_torch(weights, n_threads, device, size=SIZE):
-    """The same model in PyTorch's own modules, with the same names."""
+    """Returns a step and a count of saved bytes for the same model in PyTorch's modules."""
     import torch
     import torch_gpt
     from torch.nn import functional as TF
@@ -114,7 +114,7 @@ def make_torch(weights, n_threads, device, size=SIZE):
 
 
 def products(size):
-    """The shapes of a step's matrix products: [(a, b, part of it that a causal mask leaves)]."""
+    """Returns the shapes of a step's products: [(a, b, the part that a causal mask leaves)]."""
     n, c, d = size.batch * size.context, size.width, size.width // size.heads
     linear = [(n, c, 3 * c), (n, c, c), (n, c, 4 * c), (n, 4 * c, c)] * size.layers
     shapes = []
@@ -128,12 +128,12 @@ def products(size):
 
 
 def operations(size):
-    """Of these products: a multiplication and an addition are two."""
+    """Returns the operations of these products. A multiply-add counts as two."""
     return sum(int(2 * np.prod(a) * b[-1] * part) for a, b, part in products(size))
 
 
 def matmuls(xp, size=SIZE):
-    """A function that does the step's matrix products alone, in NumPy or CuPy."""
+    """Returns a function that does only the step's matrix products, in NumPy or CuPy."""
     pairs = [(xp.ones(a, np.float32), xp.ones(b, np.float32)) for a, b, _ in products(size)]
     outs = [xp.empty(a.shape[:-1] + b.shape[-1:], np.float32) for a, b in pairs]
 
@@ -145,7 +145,7 @@ def matmuls(xp, size=SIZE):
 
 
 def measure(args):
-    """All of it, in the environment that `minidl run` gives a process."""
+    """Measures everything. Needs the environment that `minidl run` sets."""
     rng = np.random.default_rng(0)
     ids = rng.integers(0, SIZE.vocab, (SIZE.batch, SIZE.context + 1))
     batch = ids[:, :-1].copy(), ids[:, 1:].copy()
@@ -160,7 +160,7 @@ def measure(args):
     if torch_runs_on(device):
         steps[TORCH], their_saved = make_torch(weights, args.threads, device, SIZE)
     losses = {name: [step(*batch) for _ in range(3)] for name, step in steps.items()}
-    for name, values in losses.items():  # float32: three steps of the same formulas
+    for name, values in losses.items():  # three float32 steps by the same formulas
         print(f"losses of the first steps: {name:<14}", [f"{v:.5f}" for v in values])
         np.testing.assert_allclose(values, losses[OURS], rtol=1e-4)
     contestants = {name: timed(lambda step=step: step(*batch), STEPS_PER_BLOCK, device)
@@ -191,8 +191,8 @@ def print_saved(model, their_saved, x, y):
     if their_saved:
         totals[TORCH] = their_saved(x, y)
         print(f"   {TORCH} {totals[TORCH] / mib:.2f}", end="")
-    # what attention by softmax(q k^T) v would hold beside this: softmax's result for each head
-    print(f"\nthe matrices of attention's weights, which nobody here saves: "
+    # softmax(q k^T) v in plain ops would also save softmax's result for each head
+    print(f"\nthe matrices of attention's weights, which none of these saves: "
           f"{4 * SIZE.layers * SIZE.batch * SIZE.heads * SIZE.context**2 / mib:.0f}")
     return totals
 
@@ -204,12 +204,12 @@ def main():
     print(heading(args.device), flush=True)
     figures = measured(sys.executable, __file__, "--threads", args.threads, "--repeats",
                        args.repeats, "--device", args.device, **environment(1, args.threads))
-    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars are a CPU's
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars hold for a CPU only
     finish(figures, *judged, args.out, left_out_on(args.device))
 
 
 def report(figures):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     times, bars, rows = figures["times_s"], [], []
     if TORCH not in times:
         return bars, rows

@@ -1,14 +1,15 @@
-"""What does it cost to be watched?
+"""What does a Watch cost?
 
     python benchmarks/bench_watch.py [--ranks 2 4] [--rounds 40] [--out F.json]
 
-Microseconds that a Watch adds to a ring all-reduce of 256 floats, where it shows most: the ranks
-agree in ceil(log2 n) rounds first. And what its two sleeping threads cost a rank that computes: the
-ratio of the times of a loop in Python with and without them. Medians over rounds in which both take
-turns; a call's time is the mean of 10, the slowest rank's. "At best" compares the fastest rounds:
-on a busy machine a median counts the neighbours' work, too. Last, what `minidl run` adds by default
-to a data-parallel step of bench_train_step.py's GPT: the median of ratios of steps that take turns.
-Starts itself under mpiexec.
+Measures the microseconds that a Watch adds to a ring all-reduce of 256 floats. The share is large
+for such a short call, because the ranks first agree in ceil(log2 n) rounds. Then it measures how
+much the Watch's two sleeping threads slow down a rank that computes: the ratio of the times of a
+Python loop with and without them. Figures are medians over rounds in which both take turns. A
+call's time is the mean of 10 calls on the slowest rank. "At best" compares the fastest rounds,
+because on a busy machine other programs raise the median. Last, it measures the Watch of `minidl
+run` in a data-parallel step of bench_train_step.py's GPT, by the median of ratios of steps that
+take turns. It starts itself under mpiexec.
 """
 
 import argparse
@@ -36,15 +37,15 @@ def options():
     )
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--steps", type=int, default=15, help="of training, each")
+    parser.add_argument("--steps", type=int, default=15, help="training steps of each contestant")
     parser.add_argument("--out", help="JSON file")
     device_option(parser, "a watched call costs Python and messages between the hosts' processes")
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file for rank 0, under mpiexec
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # rank 0 writes this file
     return parser.parse_args()
 
 
 def measure(args):
-    """One rank under mpiexec; rank 0 writes the figures."""
+    """Runs on each rank under mpiexec. Rank 0 writes the figures."""
     t = world()
     x = np.ones(256, np.float32)
 
@@ -84,7 +85,7 @@ def measure(args):
 
 
 def training(t):
-    """A contestant: a step of a GPT of 3.2 million weights, 2 sequences a rank."""
+    """Returns a contestant: a step of a GPT of 3.2 million weights, 2 sequences a rank."""
     minidl.manual_seed(0)
     model = DataParallel(nn.GPT(256, 256, 4, 8, 256), t)
     optimizer = optim.AdamW(model.parameters(), lr=1e-3)

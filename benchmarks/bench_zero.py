@@ -1,18 +1,18 @@
-"""What does ZeRO hold, send and cost, stage by stage, and beside PyTorch's?
+"""What does each stage of ZeRO hold, send and cost, and how does it compare with PyTorch's?
 
     python benchmarks/bench_zero.py [--repeats 15] [--net 1Gbit,50us] [--out FILE.json]
 
-1. Bytes held and sent per rank in a step of mixed precision (O2, AdamW), on simulated ranks, beside
-   the formulas: exact, to the byte.
+1. Bytes held and sent per rank in a step of mixed precision (O2, AdamW), on simulated ranks. They
+   must equal the formulas to the byte.
 2. Seconds of a float32 step on 4 MPI ranks whose messages are slowed down to a 1 Gbit/s link
-   (minidl/comm/transport/throttled.py). All stages take turns in one run; the ratio is the median
-   over the rounds of a stage's time by data parallelism's of the same round.
-3. The same on 2 ranks, unthrottled, with PyTorch's in the same processes, over gloo: its
-   DistributedDataParallel with ZeroRedundancyOptimizer beside stage 1, and FSDP2 (fully_shard on
-   each block and on the model) beside stage 3. First all are checked to have the same losses.
+   (minidl/comm/transport/throttled.py). All stages take turns in one run. The ratio is the median
+   over the rounds of (a stage's time / data parallelism's time).
+3. The same on 2 ranks without a slower link, with PyTorch over gloo in the same processes. Stage 1
+   is compared with DistributedDataParallel and ZeroRedundancyOptimizer. Stage 3 is compared with
+   FSDP2 (fully_shard on each block and on the model). First all losses are compared.
 
-One thread a rank. Bars: 1.05, 1.05 and 1.5 times data parallelism's step for stages 1, 2 and 3, and
-not slower than PyTorch.
+Each rank has one thread. Bars: stages 1, 2 and 3 take at most 1.05, 1.05 and 1.5 times data
+parallelism's step, and at most PyTorch's time.
 """
 
 import argparse
@@ -51,8 +51,8 @@ def options():
     parser.add_argument("--net", default="1Gbit,50us", help="the link of part 2")
     parser.add_argument("--out", help="JSON file")
     device_option(parser, "its ranks share this machine's processors; bytes are the same on a GPU")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)  # "throttled" or "torch": this is one
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # its file
+    parser.add_argument("--worker", help=argparse.SUPPRESS)  # "throttled" or "torch"
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the worker writes this file
     return parser.parse_args()
 
 
@@ -60,7 +60,8 @@ def options():
 
 
 def held_and_sent(t, name):
-    """(bytes held between two steps, bytes sent in one) by this rank, each beside its formula."""
+    """Returns (bytes held between two steps, bytes sent in one) of this rank, with their
+    formulas."""
     t = Ledger(t)
     minidl.manual_seed(0)
     module = nn.GPT(*SMALL)
@@ -85,9 +86,9 @@ def held_and_sent(t, name):
     ahead = sum(header.bytes_sent(n_params, n, rank) for rank in range(n)) / n
     unit = 2 * X * (n - 1) / n  # float16
     held_formula = predict(X, precision="O2", zero=[*STAGES].index(name), world=n)["total"]
-    # of the gradients and of the weights; plain data parallelism's buckets are float32
+    # Units for the gradients plus the weights. Plain data parallelism's buckets are float32.
     units = {"data parallel": 2 * 2, "stage 1": 2, "stage 2": 2, "stage 3": 3 - root / X}[name]
-    sent = np.array([t.bytes_sent])  # before close(), which brings the weights of stage 3 home
+    sent = np.array([t.bytes_sent])  # before close(), which gathers the weights of stage 3
     model.close()
     sent = naive.all_reduce(t.inner, sent)[0] / n  # headers may be uneven
     return held, held_formula, sent, units * unit + ahead
@@ -113,7 +114,7 @@ def bytes_table():
 
 
 def ours(t, name, x, y):
-    """A function that takes one step and returns its loss."""
+    """Returns a function that takes one step and returns its loss."""
     minidl.manual_seed(0)
     model = STAGES[name](nn.GPT(*LARGE), t)
     zero = isinstance(model, Zero1)
@@ -132,7 +133,7 @@ def ours(t, name, x, y):
 
 
 def theirs(t, x, y):
-    """{name: step} of PyTorch's."""
+    """Returns {name: a function that takes one step in PyTorch}."""
     import torch
     import torch_gpt
     from torch.distributed.fsdp import fully_shard
@@ -157,7 +158,7 @@ def theirs(t, x, y):
 
 
 def worker(args):
-    """One rank: all contestants take turns; rank 0 writes {name: seconds}."""
+    """Runs on each rank: all contestants take turns. Rank 0 writes {name: seconds}."""
     t = plain = comm.world()
     if args.worker == "throttled":
         t = Throttled(t, links_text.parse(args.net, t.size))
@@ -166,7 +167,7 @@ def worker(args):
     if args.worker == "torch":
         steps |= theirs(plain, x, y)
     losses = {name: [step() for _ in range(3)] for name, step in steps.items()}
-    for name, values in losses.items():  # float32: three steps of the same formulas
+    for name, values in losses.items():  # three float32 steps by the same formulas
         np.testing.assert_allclose(values, losses["data parallel"], rtol=1e-4, err_msg=name)
 
     times = take_turns({name: on_all_ranks(plain, step) for name, step in steps.items()},
@@ -179,7 +180,7 @@ def worker(args):
 
 
 def run(args, kind, n):
-    """{name: seconds of each round} from n ranks under mpiexec."""
+    """Returns {name: seconds of each round} from n ranks under mpiexec."""
     return on_ranks(n, __file__, "--worker", kind, "--repeats", args.repeats, "--rows", args.rows,
                     "--net", args.net, **threads(1))
 
@@ -221,7 +222,7 @@ def main():
 
 
 def report(figures):
-    """(bars, rows) of the figures."""
+    """Returns (bars, rows) for these figures."""
     wrong = sum(not line["exact"] for line in figures["bytes"])
     bars = [bar("stages and ranks whose bytes differ from the formulas", wrong, 0, at_most=True)]
     rows = [row("ZeRO 1 / 2 / 3: bytes held and sent, 2, 4 and 8 ranks",

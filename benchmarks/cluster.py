@@ -1,4 +1,4 @@
-"""A test cluster in one machine: hosts joined by slow links, real TCP between them, mpiexec across.
+"""A test cluster in one machine: hosts with slow links and real TCP between them, under mpiexec.
 
     sudo .venv/bin/python benchmarks/cluster.py --hosts 2 --per-host 2 --mbit 100 script.py
     make cluster                                     the same with bench_topologies.py
@@ -8,21 +8,21 @@
                        |     namespace minidl-PID-K-switch     |
                        +-- port0 ------ bridge br0 ------ port1 --+
 
-Every host is a network namespace of Linux: a network stack of its own, with one cable (a veth pair)
-to a bridge, which has a namespace to itself too, so that the machine's own network is never
-touched. A token bucket (`tc tbf`) at both ends of each cable lets `mbit` Mbit/s pass in each
-direction. TCP is told to make packets of one segment (gso_max_segs), as they travel on a real wire:
-else up to 64 KiB cross as one packet with one header.
+Every host is a network namespace of Linux, which has its own network stack. One cable (a veth pair)
+joins it to a bridge. The bridge also has its own namespace, so nothing changes in the machine's own
+network. A token bucket (`tc tbf`) at both ends of each cable limits it to `mbit` Mbit/s in each
+direction. gso_max_segs makes TCP send packets of one segment, as on a real wire. Without it up to
+64 KiB would travel as one packet with one header.
 
-MPICH starts its proxies by ssh; here enter_host.sh stands in for it, and the namespace's name is
-the host's. So MPI takes the ranks of one namespace for one machine: they talk through shared
-memory, the others by TCP (UCX_TLS).
+MPICH starts its proxies by ssh. Here enter_host.sh replaces ssh, and the name of the namespace is
+the name of the host. So MPI treats a namespace as a machine: ranks in one namespace use shared
+memory, and ranks in different ones use TCP (UCX_TLS).
 
-All that is made is removed again: at the end, after an exception, ctrl-C, SIGTERM and SIGHUP. After
-SIGKILL, which nobody can catch, the next cluster removes it: the names carry the pid. Processes
-that still run in a namespace are ended first.
+The cluster removes everything that it made: at the end, after an exception, ctrl-C, SIGTERM and
+SIGHUP. No process can catch SIGKILL. After it the next cluster removes the old one, because the
+names contain the pid. Processes that still run in a namespace are ended first.
 
-Sources: ip-netns(8), tc-tbf(8); the launcher's arguments are MPICH's Hydra manual's.
+Sources: ip-netns(8), tc-tbf(8); MPICH's Hydra manual for the launcher's arguments.
 Test: tests/benchmarks/test_cluster.py   Used by: bench_topologies.py
 """
 
@@ -44,29 +44,29 @@ from minidl.cli import machine
 
 ROOT = Path(__file__).resolve().parents[1]
 ENTER_HOST = Path(__file__).with_name("enter_host.sh")
-ETHERNET = 14  # header bytes of a frame, which the interface counters and tbf count
+ETHERNET = 14  # header bytes of a frame; the interface counters and tbf count them
 MTU = 1500
-HEADERS = ETHERNET + 20 + 32  # and those of IPv4 and of TCP with time stamps
+HEADERS = ETHERNET + 20 + 32  # Ethernet, IPv4, TCP with time stamps
 SEGMENT = MTU - 20 - 32  # payload bytes of a full packet
 
 _NAME = re.compile(r"minidl-(\d+)-\d+-(switch|host\d+)")
 _number = itertools.count()
-_PLACE = Path("/var/run/netns")  # where ip keeps their names
+_PLACE = Path("/var/run/netns")  # where ip keeps the names of namespaces
 
 
 class ClusterError(Exception):
-    """No cluster can be built here; the message says why and what to do."""
+    """Raised if no cluster can be built here. The message says why and what to do."""
 
 
 class Cluster(NamedTuple):
-    """hosts: names of the hosts' namespaces; mbit: what each link lets pass, in Mbit/s."""
+    """hosts: the names of the hosts' namespaces; mbit: the rate of each link in Mbit/s."""
 
     hosts: list
     mbit: float
 
     def run(self, *command, per_host=1, **options):
-        """Run a Python script, with arguments, on per_host ranks of every host: host 0 has the
-        first ranks, and so on. options: subprocess.run's; returns what that returns.
+        """Runs a Python script with arguments on per_host ranks of every host. Host 0 has the first
+        ranks, host 1 the next. options go to subprocess.run. Returns its result.
 
         The ranks abort together, as under `minidl run`.
         """
@@ -91,15 +91,15 @@ class Cluster(NamedTuple):
 
 
 def enter(namespace):
-    """The command line that runs the command line after it in a namespace."""
+    """Returns the words to put before a command that is to run in a namespace."""
     return ["ip", "netns", "exec", namespace]
 
 
 @contextlib.contextmanager
 def cluster(hosts=2, mbit=200.0):
-    """Build a cluster, give it as a Cluster, remove it. Raises ClusterError where it cannot be.
+    """Builds a cluster, yields it as a Cluster, and removes it. Raises ClusterError if it cannot.
 
-    200 Mbit/s: so slow that two cores keep up with what four ranks send, headers included.
+    The default of 200 Mbit/s is slow enough for two cores to handle the packets of four ranks.
     """
     if reason := why_not():
         raise ClusterError(reason)
@@ -119,7 +119,7 @@ def cluster(hosts=2, mbit=200.0):
 
 
 def why_not():
-    """None where a cluster can be built, else a sentence that says what is missing."""
+    """Returns None if a cluster can be built, else a sentence that names what is missing."""
     if not sys.platform.startswith("linux"):
         return f"the test cluster needs Linux's network namespaces; this is {sys.platform}"
     for tool in ("ip", "tc"):
@@ -140,7 +140,8 @@ def why_not():
 
 
 def _why_not_allowed():
-    """Try the three things that a container or a small kernel may refuse."""
+    """Tries the three things that a container or a small kernel may refuse. Returns None, or why it
+    failed."""
     name = f"minidl-{os.getpid()}-{next(_number)}-switch"
     try:
         _ip("netns", "add", name)
@@ -154,7 +155,7 @@ def _why_not_allowed():
 
 
 def remove_stale():
-    """Remove the clusters of processes that are no more."""
+    """Removes the clusters of processes that have ended."""
     _remove(
         [name for name in _namespaces() if (m := _NAME.fullmatch(name)) and not _alive(int(m[1]))]
     )
@@ -162,7 +163,7 @@ def remove_stale():
 
 def _build(switch, hosts, mbit):
     _ip("netns", "add", switch)
-    # no search for other bridges: it would hold the first packets back for 30 s
+    # without a search for other bridges (STP), which would delay the first packets by 30 s
     _ip("-n", switch, "link", "add", "br0", "type", "bridge", "stp_state", "0")
     _ip("-n", switch, "link", "set", "br0", "up")
     for i, host in enumerate(hosts):
@@ -179,21 +180,22 @@ def _build(switch, hosts, mbit):
 
 
 def _limit(namespace, device, mbit):
-    # What may pass at once: as little as the kernel's timers can follow, so that short messages are
-    # slowed, too. What waits longer than 400 ms is dropped; TCP's windows never get there.
+    # burst: bytes that may pass at once. It is as small as the kernel's timers allow, so that short
+    # messages are slowed, too. A packet that waits longer than 400 ms is dropped. TCP's windows
+    # are too small for that.
     burst = max(4 * (MTU + ETHERNET), int(mbit * 1e6 / 8 * 200e-6))
     rate = ("rate", f"{mbit * 1e6:.0f}bit", "burst", str(burst), "latency", "400ms")
     _call("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", *rate)
 
 
 def _address(host):
-    return f"10.77.0.{host + 1}"  # seen by nobody else: these namespaces have no way out
+    return f"10.77.0.{host + 1}"  # private: these namespaces have no route to other networks
 
 
 def power_off(host):
-    """A host is gone at once: it answers nobody, then all that ran on it is killed."""
+    """Cuts a host off, so that it answers no message, then kills all its processes."""
     network = os.stat(_PLACE / host).st_ino
-    _ip("netns", "del", host)  # its name; what runs in it has it until the end
+    _ip("netns", "del", host)  # removes only the name; running processes keep the namespace
     while pids := [pid for pid in _all_pids() if _network_of(pid) == network]:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -208,12 +210,12 @@ def _all_pids():
 def _network_of(pid):
     try:
         return os.stat(f"/proc/{pid}/ns/net").st_ino
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return None
 
 
 def _remove(names):
-    """End what runs in these namespaces, and remove them with their devices."""
+    """Ends the processes in these namespaces. Removes the namespaces with their devices."""
     for then in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + 2
         while (pids := _pids(names)) and time.monotonic() < deadline:
@@ -248,8 +250,8 @@ def _alive(pid):
 
 @contextlib.contextmanager
 def _signals_as_exceptions():
-    """SIGTERM and SIGHUP raise SystemExit here, as ctrl-C raises KeyboardInterrupt; once. A second
-    one would interrupt the removal."""
+    """Inside, the first SIGTERM or SIGHUP raises SystemExit, as ctrl-C raises KeyboardInterrupt.
+    Later ones are ignored, because they would interrupt the removal."""
     if threading.current_thread() is not threading.main_thread():
         raise ClusterError("a test cluster is built in the main thread, which gets the signals")
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -274,7 +276,7 @@ def _ip(*arguments):
 
 
 def _call(*command):
-    """Run a command, return its output; ClusterError with its own words where it fails."""
+    """Runs a command. Returns its output. Raises ClusterError with its stderr if it fails."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise ClusterError(f"{' '.join(command)}: {done.stderr.strip()}")

@@ -1,12 +1,12 @@
-"""What the benchmarks share: taking turns, processes of their own, bars, rows of a table.
+"""Helpers for all benchmarks: taking turns, running processes, bars, rows of a table.
 
-    figures   what was measured, as JSON: times, ratios, bytes, whatever the benchmark likes
-    bars      [a figure beside what it has to be]: `bar`, `faster`
+    figures   the measurements as JSON: times, ratios, bytes; each benchmark chooses its own form
+    bars      [a figure and the goal that it must reach]: `bar`, `faster`
     rows      [question, peer, figure, names of its bars]: `row`; run_all.py makes a table of them
 
-A ratio of times is the median over the rounds of two times of one round (`ratio`); beside it stands
-the ratio of the least times (`best_ratio`), which a busy machine disturbs less and luck more. Bars
-judge the median.   Test: tests/benchmarks/test_figures.py
+A ratio of times is the median over the rounds of the ratio of two times of one round (`ratio`). The
+ratio of the least times (`best_ratio`) is shown, too: it depends less on a busy machine and more on
+luck. Bars judge the median.   Test: tests/benchmarks/test_figures.py
 """
 
 import argparse
@@ -26,14 +26,14 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-SKIPPED = 77  # the exit status of a benchmark that this machine cannot run, as automake has it
+SKIPPED = 77  # exit status of a benchmark that this machine cannot run; automake uses 77, too
 LOAD = os.getloadavg()[0]  # before anything is measured
 QUIET_S = 0.06  # after a call, onnxruntime's threads keep the processors busy for 36 ms
 NO_TORCH = "PyTorch, which is not installed: pip install 'minidl[bench]'"
 
 
 def machine():
-    """One line: processor, cores this process may use, memory, system, Python, NumPy."""
+    """Returns one line: processor, cores for this process, memory, system, Python, NumPy."""
     from minidl.backend import n_cores
 
     parts = [
@@ -48,12 +48,12 @@ def machine():
 
 
 def heading(device="cpu"):
-    """`machine()`, how busy it was before, and which GPU is used."""
+    """Returns `machine()`, the load before the benchmark, and the GPU if one is used."""
     return f"{machine()}, load {LOAD:.1f}" + (f", {gpu()}" if device != "cpu" else "")
 
 
 def gpu():
-    """The name of the GPU that "cuda" means."""
+    """Returns the name of the GPU that "cuda" selects."""
     from minidl import cuda
     from minidl.backend import import_cupy
 
@@ -62,7 +62,7 @@ def gpu():
 
 
 def versions():
-    """Of the packages that the figures depend on, as far as they are installed."""
+    """Returns {package: version} of the installed packages that the figures depend on."""
     found = {}
     for name in ("torch", "mpi4py", "mpich"):
         try:
@@ -73,13 +73,13 @@ def versions():
 
 
 def skip(reason):
-    """End a benchmark that cannot run here."""
+    """Ends a benchmark that cannot run here, with the status SKIPPED."""
     print(f"skipped: {reason}", file=sys.stderr)
     sys.exit(SKIPPED)
 
 
 def import_torch():
-    """PyTorch, for a benchmark that has nothing to say without it."""
+    """Returns PyTorch. Skips the benchmark if it is missing."""
     try:
         import torch
     except ImportError:
@@ -91,10 +91,10 @@ def import_torch():
 
 
 def device_option(parser, only_cpu=None):
-    """--device cpu or cuda. only_cpu: why there is no other here, a sentence: the error where one
-    is asked for."""
+    """Adds the option --device cpu or cuda. only_cpu: why this benchmark runs only on the CPU.
+    The error says it if a user asks for another device."""
     parser.add_argument("--device", type=functools.partial(_device, only_cpu), default="cpu",
-                        metavar="{cpu,cuda}", help=only_cpu or "where the arrays lie (cpu)")
+                        metavar="{cpu,cuda}", help=only_cpu or "device of the arrays (cpu)")
 
 
 def _device(only_cpu, name):
@@ -112,15 +112,15 @@ def _device(only_cpu, name):
 
 
 def put(x, device):
-    """An array of NumPy on the device."""
+    """Returns a NumPy array, moved to the device."""
     from minidl.backend import to_device
 
     return to_device(x, device)
 
 
 def torch_runs_on(device):
-    """Whether PyTorch is installed and can use the device: on a GPU it is a peer only where it
-    was built for one."""
+    """Returns True if PyTorch is installed and can use the device. For a GPU it must be built with
+    CUDA."""
     try:
         import torch
     except ImportError:
@@ -129,7 +129,7 @@ def torch_runs_on(device):
 
 
 def left_out_on(device):
-    """What `finish` says of peers that were left out."""
+    """Returns the lines that `finish` prints about peers that were left out."""
     if torch_runs_on(device):
         return []
     return [NO_TORCH if device == "cpu" else "PyTorch, which is not installed or not for a GPU"]
@@ -139,11 +139,11 @@ def left_out_on(device):
 
 
 def take_turns(contestants, repeats, warm_up=1):
-    """Seconds of each contestant, {name: [repeats figures]}; each is a function returning its time.
+    """Returns {name: [seconds of each round]}. A contestant is a function that returns its time.
 
-    All run once per round, in an order drawn anew for it (the same on all ranks), so that a change
-    of the machine's speed meets all, and nobody always follows the same neighbour, whose threads
-    may still spin. Compare figures of the same round: `ratio`.
+    All contestants run once per round, in a random order that is the same on all ranks. So a change
+    of the machine's speed affects all of them. And none always follows the same neighbour, whose
+    threads may still spin. Compare figures of the same round with `ratio`.
     """
     times = {name: [] for name in contestants}
     for i in range(warm_up + repeats):
@@ -155,11 +155,11 @@ def take_turns(contestants, repeats, warm_up=1):
 
 
 def timed(work, calls=1, device="cpu", clock=time.perf_counter, alone=False):
-    """A contestant for `take_turns`: the seconds of one call of `work`, the mean of so many. On a
-    GPU until its work is done, which a call alone only starts.
+    """Returns a contestant for `take_turns`: the seconds of one call of `work`, the mean of `calls`
+    calls. On a GPU it waits until the work is done: a call only starts it.
 
-    alone: first a pause, in which the threads of the others fall asleep, and a call that wakes
-    one's own: for short calls with several threads."""
+    alone: for short calls with several threads. It first pauses until the other contestants'
+    threads fall asleep, then makes one call that wakes its own threads."""
     wait = _nothing
     if device != "cpu":
         from minidl.cuda import synchronize as wait
@@ -174,15 +174,15 @@ def timed(work, calls=1, device="cpu", clock=time.perf_counter, alone=False):
             result = work()
         wait()
         time_s = (clock() - start) / calls
-        del result  # gives its memory back outside the measured time
+        del result  # frees its memory outside the measured time
         return time_s
 
     return run
 
 
 def on_all_ranks(t, work, calls=1):
-    """A contestant for `take_turns` that all ranks of t run: the seconds of the slowest for `work`,
-    which is so many calls of what is measured; all begin together."""
+    """Returns a contestant for `take_turns` that all ranks of t run. All begin together. The time
+    is the slowest rank's seconds for work(), divided by `calls`, the calls that work() makes."""
     from minidl.plain import naive  # here: a benchmark may set the environment first
 
     def run():
@@ -200,12 +200,12 @@ def _nothing():
 
 
 def ratio(slower, faster):
-    """The median over the rounds of slower/faster: over 1 where `faster` is."""
+    """Returns the median over the rounds of slower/faster. It is above 1 if `faster` is faster."""
     return statistics.median(a / b for a, b in zip(slower, faster, strict=True))
 
 
 def best_ratio(slower, faster):
-    """The ratio of the least times."""
+    """Returns the ratio of the least times."""
     return min(slower) / min(faster)
 
 
@@ -213,8 +213,8 @@ def best_ratio(slower, faster):
 
 
 def profile(step, *batch, n_steps=3):
-    """{(operation, 'forward' or 'backward'): seconds per step}, every Function timed, and the
-    whole step."""
+    """Times every Function. Returns {(operation, 'forward' or 'backward'): seconds per step}, and
+    the seconds of the whole step."""
     from minidl.function import Function  # here: a benchmark may set the environment first
 
     times = {}
@@ -249,7 +249,7 @@ def _subclasses(cls):
 
 
 def print_profile(name, step, *batch):
-    """Print `profile`'s table; returns it as {"operation.phase": seconds}."""
+    """Prints the table of `profile`. Returns it as {"operation.phase": seconds}."""
     table, total = profile(step, *batch)
     print(f"\nwhere the {1e3 * total:.0f} ms of {name} go (ms per step)\n"
           f"{'operation':28}{'forward':>9}{'backward':>10}{'share':>8}")
@@ -268,12 +268,13 @@ def print_profile(name, step, *batch):
 
 
 def threads(n):
-    """The environment in which NumPy's BLAS and PyTorch use so many threads: read when loaded."""
+    """Returns the environment in which NumPy's BLAS and PyTorch use n threads. They read it when
+    they are loaded."""
     return dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(n))
 
 
 def measured(*command, **environ):
-    """What a process of `command` wrote as JSON into the file that it got as --measure FILE."""
+    """Runs `command` with --measure FILE. Returns the JSON that it wrote to that file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "figures.json"
         command = [*map(str, command), "--measure", str(path)]
@@ -282,23 +283,23 @@ def measured(*command, **environ):
 
 
 def on_ranks(n, *command, python=sys.executable, **environ):
-    """As `measured`, of n ranks of a Python script; `python` decides which MPI."""
+    """Returns the same as `measured` for n ranks of a Python script. `python` selects the MPI."""
     from minidl.cli.machine import environment, find_mpiexec
 
     mpiexec = Path(python).parent / "mpiexec"
     mpiexec = mpiexec if mpiexec.exists() else find_mpiexec()
-    # no Watch: what it costs, bench_watch.py says
+    # no Watch: bench_watch.py measures its cost
     environ = {**environment(n), "PYTHONPATH": str(ROOT), "MINIDL_WATCH": "no", **environ}
     return measured(mpiexec, "-n", n, python, *command, **environ)
 
 
 def write_figures(figures, path):
-    """What `measured` reads."""
+    """Writes the figures to the file that `measured` reads."""
     Path(path).write_text(json.dumps(figures))
 
 
 def start_gloo(t):
-    """PyTorch's torch.distributed over gloo among t's ranks, which meet at a port of this host."""
+    """Starts torch.distributed over gloo for t's ranks. They connect by a port of this host."""
     import socket
 
     from torch import distributed
@@ -320,34 +321,35 @@ def start_gloo(t):
 
 
 def bar(what, figure, wanted, at_most=False, best=None):
-    """A figure beside what it has to be, at least or at most; `best`: the same by least times."""
+    """Returns a figure with its goal, at least or at most `wanted`. best: the figure by least
+    times."""
     met = figure <= wanted if at_most else figure >= wanted
     return dict(what=what, figure=figure, best=best, wanted=wanted, at_most=at_most, met=bool(met))
 
 
 def faster(what, peer, ours, wanted):
-    """The bar that our times are at least `wanted` times as fast as the peer's, turn by turn."""
+    """Returns the bar "ours is at least `wanted` times as fast as the peer", turn by turn."""
     return bar(what, ratio(peer, ours), wanted, best=best_ratio(peer, ours))
 
 
 def row(question, peer, figure, bars=()):
-    """A line of docs/figures.md; its goal, and whether it is reached, are its bars'."""
+    """Returns a line of docs/figures.md. Its bars give the goal, and whether it is reached."""
     return dict(question=question, peer=peer, figure=figure, bars=[b["what"] for b in bars])
 
 
 def number(x):
-    """Three digits, but no fewer than all before the point: 1.04, 13.7, 1,024."""
+    """Returns x with three digits, or with all digits before the point: 1.04, 13.7, 1,024."""
     return f"{x:,.{2 if abs(x) < 9.995 else 1 if abs(x) < 99.95 else 0}f}"
 
 
 def span(figures):
-    """'1.04', or '1.04 to 13.7': the least and the largest."""
+    """Returns the least and the largest figure: '1.04 to 13.7', or '1.04' if they are equal."""
     least, largest = number(min(figures)), number(max(figures))
     return least if least == largest else f"{least} to {largest}"
 
 
 def print_bars(bars):
-    """A line for each bar: figure, bar, met or not; and what the least times would say."""
+    """Prints a line for each bar: the figure, the same by least times, the goal, met or not."""
     print("\nbars (of ratios: the median of turns; in brackets that of the least times)")
     for b in bars:
         sign, verdict = "<=" if b["at_most"] else ">=", "met" if b["met"] else "NOT MET"
@@ -356,8 +358,8 @@ def print_bars(bars):
 
 
 def finish(figures, bars, rows, path, left_out=()):
-    """Print the bars, and what this machine could not measure; write all as JSON to `path`, if
-    there is one."""
+    """Prints the bars, and what this machine could not measure. Writes all as JSON to `path`, if
+    it is given."""
     if bars:
         print_bars(bars)
     for what in left_out:
@@ -370,7 +372,7 @@ def finish(figures, bars, rows, path, left_out=()):
 
 
 def _field(path, name):
-    """The value of the first 'name: value' line of a file, if there is one."""
+    """Returns the value of the first 'name: value' line of a file, if there is one."""
     try:
         lines = Path(path).read_text().splitlines()
     except OSError:

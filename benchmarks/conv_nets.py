@@ -1,6 +1,6 @@
-"""The convolutional nets of bench_conv.py: one text for minidl and for PyTorch.
+"""The convolutional nets of bench_conv.py: the same code for minidl and for PyTorch.
 
-Both libraries have the same names, so a net is a function of the library:
+Both libraries have the same names, so a net is a function that takes the library:
 
     net = NETS["mnist cnn"]
     model, x, y = net.make(minidl), *net.batch()       or net.make(torch)
@@ -15,8 +15,8 @@ import numpy as np
 
 
 class Net(NamedTuple):
-    """make(library) -> the model; its input has this shape; it has this many classes, or, if None,
-    it is trained to give images of the shape `target`."""
+    """make(library) returns the model. Then come the shape of its input and its number of classes.
+    With None classes, the model learns images of the shape `target`."""
 
     make: Callable
     shape: tuple
@@ -24,7 +24,7 @@ class Net(NamedTuple):
     target: tuple | None = None
 
     def batch(self):
-        """(x, y): random images, and labels or images to learn."""
+        """Returns (x, y): random images, and labels or images to learn."""
         rng = np.random.default_rng(0)
         x = rng.standard_normal(self.shape).astype(np.float32)
         if self.n_classes:
@@ -33,8 +33,8 @@ class Net(NamedTuple):
 
 
 def step_of(lib, model, x, y):
-    """A function that does forward, backward and a step of SGD with momentum, and returns the
-    loss."""
+    """Returns a function that does forward, backward and a step of SGD with momentum. It returns
+    the loss."""
     F = lib.nn.functional
     loss_of = F.cross_entropy if y.ndim == 1 else F.mse_loss
     optimizer = lib.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
@@ -83,8 +83,9 @@ def separable(lib):
 
 
 def resnet18(lib):
-    """He et al., "Deep residual learning", 2015: the form for images of 32 x 32, whose first layer
-    is 3 x 3 and keeps the size."""
+    """Returns a ResNet-18 for images of 32 x 32: the first layer is 3 x 3 and keeps the size.
+
+    Source: He et al., "Deep residual learning", 2015."""
     nn, F = lib.nn, lib.nn.functional
 
     class Block(nn.Module):
@@ -113,8 +114,10 @@ def resnet18(lib):
 
 
 def unet(lib):
-    """Ronneberger et al., "U-Net", 2015: two levels down and up. On the way up, each level also
-    gets what the way down had at its size."""
+    """Returns a U-Net with two levels down and up. On the way up, each level also gets the result
+    of the way down that has the same size.
+
+    Source: Ronneberger et al., "U-Net", 2015."""
     nn = lib.nn
 
     def pair(n_in, n_out):
@@ -151,7 +154,7 @@ NETS = {
     "U-Net": Net(unet, (4, 3, 64, 64), target=(4, 1, 64, 64)),
 }
 
-# Of all kinds of layers, for what a library does at its first use.
+# Has all kinds of layers, so that one step loads everything that a library loads on first use.
 TINY = Net(tiny, (2, 1, 8, 8), 2)
 
 # One 3 x 3 convolution alone, with padding 1: channels in and out -> the shape of its input.
@@ -159,10 +162,10 @@ LAYERS = {64: (16, 64, 32, 32), 128: (32, 128, 16, 16), 256: (32, 256, 8, 8)}
 
 
 def operations(lib, model, x):
-    """(of a forward, of the backward behind it): two for each multiplication and addition of the
-    convolutions and the linear layers. Backward does as many for the weights, and as many again for
-    the input, except of the layer that reads x. Products with the zeros of a padding do not count:
-    nobody needs them, and oneDNN leaves them out."""
+    """Returns (operations of forward, operations of backward). A multiply-add of a convolution or
+    a linear layer counts as two. Backward does the same number for the weights, and the same number
+    for the input, except in the layer that reads x. Products with the zeros of a padding do not
+    count: they change no result, and oneDNN leaves them out."""
     nn, counted = lib.nn, []
 
     def count(module, inputs, output):
@@ -184,7 +187,7 @@ def operations(lib, model, x):
 
 
 def products_inside(size, places, kernel, stride, padding):
-    """Along one side of an image: how many pairs of a place of the result and a place in the window
+    """Returns, for one side of an image, how many pairs (place in the result, place in the window)
     read the image and not its padding."""
     read = stride * np.arange(places)[:, None] - padding + np.arange(kernel)
     return int(((0 <= read) & (read < size)).sum())

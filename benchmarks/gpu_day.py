@@ -1,21 +1,21 @@
-"""The day a GPU is there: everything that only a GPU can tell, in ten minutes and one command.
+"""Everything that only a GPU can measure or test: ten minutes, one command.
 
     make gpu-day                                         into out/gpu_day
     python benchmarks/gpu_day.py --out FOLDER            all steps
     python benchmarks/gpu_day.py --out FOLDER --step kernels --again
 
-A step is a process of its own, with its own limit of seconds. It has parts, such as one kernel file
-or one folder of tests. What is done is kept, and a command that was killed at any moment is simply
-started again: it goes on with the part that was not done. --again forgets, all or one --step.
+A step is a process with its own limit of seconds. It has parts, such as one kernel file or one
+folder of tests. Finished parts are kept. If the command was killed, start it again: it continues
+with the first part that is not done. --again forgets the results of all steps, or of one --step.
 
-    parts/STEP/begun         the name of the part that runs
+    parts/STEP/begun         the name of the running part
     parts/STEP/3-softmax.json    the rows of a part, written to another name first, then renamed
-    steps/STEP.json          a step that has ended: its rows, its seconds, and how it ended
+    steps/STEP.json          an ended step: its rows, its seconds, and how it ended
     gpu_day.json, gpu_day.md     all steps, after each step
-    logs/, cache/, tmp/      what the steps print; what they compile and write: all of it is here
+    logs/, cache/, tmp/      the output of the steps, compiled kernels, temporary files
 
-A part that fails or takes too long is a row that says so, with its last lines; the next one runs.
-Send back gpu_day.json and gpu_day.md. What the parts do: gpu_steps.py.   docs/gpu.md
+If a part fails or takes too long, its row gives the reason and its last lines. Then the next part
+runs. Send back gpu_day.json and gpu_day.md. gpu_steps.py has the parts. See also docs/gpu.md.
 Test: tests/benchmarks/test_gpu_day.py
 """
 
@@ -34,22 +34,22 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TOTAL_S = 600
-# Seconds of each step, and of one of its parts at most. The tests come last, with what is left.
+# {step: (its seconds, the most seconds of one part)}. The tests come last and take the rest.
 STEPS = {"machine": (40, 30), "kernels": (200, 45), "step": (90, 45), "memory": (40, 30),
          "parallel": (60, 30), "sanitizer": (60, 30), "tests": (TOTAL_S, 120)}
-LEAST_S = 5  # less than that is left: a step does not begin
+LEAST_S = 5  # a step does not begin if fewer seconds are left
 POLL_S = 0.05
-N_LINES = 5  # of a part that failed
+N_LINES = 5  # last lines shown for a part that failed
 
 
 def options(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, type=Path, metavar="FOLDER")
-    parser.add_argument("--step", choices=STEPS, help="this one alone")
+    parser.add_argument("--step", choices=STEPS, help="run only this step")
     parser.add_argument("--again", action="store_true", help="forget what was done before")
     parser.add_argument("--size", choices=["usual", "small"], default="usual",
-                        help="small: whether all is right, and no times that mean anything")
+                        help="small: checks the results; its times mean nothing")
     parser.add_argument("--seconds", type=float, default=TOTAL_S, help="in all (%(default)s)")
     parser.add_argument("--parts", default="gpu_steps", help=argparse.SUPPRESS)  # a module
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)  # a step's process
@@ -60,7 +60,7 @@ def options(arguments=None):
 
 
 def write(path, text):
-    """The old text or the new one, whenever this process is killed."""
+    """Writes a file. If this process is killed, the file has the old text or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(text)
@@ -72,13 +72,13 @@ def read(path):
 
 
 def part_files(folder, step):
-    """The files of the parts that are done, in the order of the parts."""
+    """Returns the files of the finished parts, in the order of the parts."""
     files = (folder / "parts" / step).glob("*.json")
     return sorted(files, key=lambda path: int(path.name.split("-")[0]))
 
 
 def check_size(folder, size):
-    """A folder has results of one size: others do not belong beside them."""
+    """Raises SystemExit if the folder has results of another size."""
     path = folder / "size.json"
     if path.exists() and read(path) != size:
         raise SystemExit(f"gpu_day: {folder} has results of --size {read(path)}; take another "
@@ -95,7 +95,8 @@ def forget(folder, step=None):
 
 
 def environment(folder, left_s=TOTAL_S):
-    """That of a step's process: whatever it keeps, it keeps in the folder. left_s: its time."""
+    """Returns the environment of a step's process: all its files go to the folder. left_s: the
+    seconds that it has."""
     cache, tmp = folder / "cache", folder / "tmp"
     tmp.mkdir(parents=True, exist_ok=True)
     kept = {name: str(cache / name.lower()) for name in (
@@ -110,8 +111,8 @@ def environment(folder, left_s=TOTAL_S):
 
 
 def work(folder, step, parts):
-    """Do the parts of a step that are not done. A part that raises ends the process: after an
-    error of a kernel nothing works any more. The next process goes on behind it."""
+    """Runs the parts of a step that are not done. An exception in a part ends the process, because
+    CUDA does not work after a kernel's error. The next process continues with the part after it."""
     end_with_parent()
     done = {path.name for path in part_files(folder, step)}
     for i, (name, function) in enumerate(parts):
@@ -127,8 +128,8 @@ def part_file(folder, step, i, name):
 
 
 def end_with_parent():
-    """The parent holds the other end of stdin: when it ends, in any way, so does this process with
-    all that it has started."""
+    """Ends this process, and all processes that it started, when the parent ends for any reason.
+    The parent holds the other end of stdin, so a closed stdin shows that it ended."""
     def watch():
         os.read(0, 1)
         os.killpg(0, signal.SIGKILL)
@@ -140,7 +141,7 @@ def end_with_parent():
 
 
 def start(args, step, left_s):
-    """Runs the process of a step for a limited time; its output goes to logs/."""
+    """Starts the process of a step. Its output goes to logs/. left_s: the seconds that it has."""
     logs = args.out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, __file__, "--out", args.out, "--step", step, "--size", args.size,
@@ -152,7 +153,7 @@ def start(args, step, left_s):
 
 
 def end(process):
-    """End a process with all that it has started."""
+    """Ends a process and all processes that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -166,7 +167,7 @@ def last_lines(folder, step):
 
 
 def begun(folder, step):
-    """(number, name) of the part that has begun last and is not done; None if there is none."""
+    """Returns (number, name) of the last part that has begun and is not done, or None."""
     path = folder / "parts" / step / "begun"
     if not path.exists():
         return None
@@ -176,7 +177,7 @@ def begun(folder, step):
 
 def run_step(args, step, limit_s, part_s, clock=time.monotonic, start=start, end=end,
              sleep=time.sleep):
-    """Run a step to its end; returns what is written of it."""
+    """Runs a step to its end. Returns its result, which steps/STEP.json gets."""
     began, how = clock(), "done"
     while how == "done":
         process = start(args, step, began + limit_s - clock())
@@ -189,16 +190,17 @@ def run_step(args, step, limit_s, part_s, clock=time.monotonic, start=start, end
         if part := begun(args.out, step):
             row = {"what": part[1], "result": why, "last lines": last_lines(args.out, step)}
             write(part_file(args.out, step, *part), json.dumps([row]))
-        else:  # it cannot even begin
+        else:  # the process failed before its first part
             how = f"{why}: {' '.join(last_lines(args.out, step)[-1:])}"
         if ended:
-            how = f"ended after its {limit_s:.0f} s; what is missing in the table did not begin"
+            how = f"ended after its {limit_s:.0f} s; parts missing in the table did not begin"
     rows = [row for path in part_files(args.out, step) for row in read(path)]
     return {"how": how, "seconds": round(clock() - began, 1), "rows": rows}
 
 
 def wait(folder, step, process, deadline, part_s, clock, sleep):
-    """(None, or why it has not done its parts; whether its time is over)."""
+    """Waits for a step's process. Returns (None, or why parts are not done; True if its time is
+    over)."""
     part, since = None, clock()
     while process.poll() is None:
         if clock() >= deadline:
@@ -214,7 +216,7 @@ def wait(folder, step, process, deadline, part_s, clock, sleep):
 
 
 def run(args, steps=None, say=print, clock=time.monotonic, **how):
-    """All steps that are not done, in the time that there is. Returns the results."""
+    """Runs all steps that are not done, within args.seconds. Returns the results."""
     began, results = clock(), {}
     for step, (limit_s, part_s) in (steps or STEPS).items():
         file = args.out / "steps" / f"{step}.json"
@@ -248,31 +250,31 @@ def save(folder, results):
 
 
 def device_of(results):
-    """The name of the GPU, a row of the step `machine`."""
+    """Returns the name of the GPU, from a row of the step `machine`."""
     rows = results.get("machine", {}).get("rows", [])
     return next((row["value"] for row in rows if row["what"] == "device"), "an unknown device")
 
 
 def sentence(result):
-    """How a step has ended, and how many of its rows are bad news."""
+    """Returns how a step ended, and the names of its wrong or failed rows."""
     bad = faults(result["rows"])
     return f"{result['how']}, {result['seconds']} s" + (
         f"; wrong or failed: {', '.join(row['what'] for row in bad)}" if bad else "")
 
 
 def faults(rows):
-    """The rows of a wrong result, and of what failed or was ended."""
+    """Returns the rows with a wrong result, and of parts that failed or were ended."""
     return [row for row in rows if row.get("right") == "WRONG"
             or str(row.get("result", "")).startswith(("failed", "ended"))]
 
 
 def page(whole):
-    """The results in Markdown: a table for each step."""
+    """Returns the results in Markdown: a table for each step."""
     return f"# A GPU's day: {whole['device']}, {whole['date']}\n{tables(whole, '##')}"
 
 
 def section(whole):
-    """The same as a part of docs/figures.md."""
+    """Returns the same as a section of docs/figures.md."""
     return (f"\n## On a GPU\n\nBy `make gpu-day`, measured on {whole['device']}, {whole['date']}.\n"
             f"{tables(whole, '###')}\n")
 
@@ -287,7 +289,7 @@ def tables(whole, heading):
 
 
 def table(rows):
-    """The lines of one table, whose columns are all that a row has."""
+    """Returns the lines of one table. Its columns are all keys of the rows."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for row in rows:

@@ -1,10 +1,11 @@
-"""What gpu_day.py does on a GPU: the parts of each step, and their rows.
+"""The parts of each step that gpu_day.py runs on a GPU, and their rows.
 
-    PARTS = {step: function of the size, "usual" or "small", that returns [(name, part)]}
-    part()  ->  [{"what": ..., column: value}]          a row of the step's table each
+    PARTS = {step: a function of the size, "usual" or "small", that returns [(name, part)]}
+    part()  ->  [{"what": ..., column: value}]          each is a row of the step's table
 
-A part measures with what is there for it: `minidl kernel bench`, bench_train_step.py, pytest. It
-may raise: gpu_day.py makes a row of that. What cannot be measured here is a row that says why.
+A part measures with existing tools: `minidl kernel bench`, bench_train_step.py, pytest. If it
+raises, gpu_day.py writes a row with the error. If something cannot be measured here, its row says
+why.
 Test: tests/benchmarks/test_gpu_day.py
 """
 
@@ -65,7 +66,7 @@ def versions():
 
 
 def device():
-    """Its name, and the numbers of it that explain a time."""
+    """Returns rows with the device's name, and with its properties that explain times."""
     from common import gpu
 
     runtime, rows = cupy().cuda.runtime, [{"what": "device", "value": gpu()}]
@@ -89,7 +90,8 @@ def peaks():
 
 @functools.cache
 def rates():
-    """{"bandwidth", "float32", "float16": a second}, or None where they mean nothing."""
+    """Returns {"bandwidth", "float32", "float16": bytes or operations a second}, or None if they
+    mean nothing."""
     from minidl.profile import peaks
 
     if on_stand_in():
@@ -99,8 +101,8 @@ def rates():
 
 # -- kernels
 
-# What the headers of kernels/*.cu predict, of a copy's bandwidth or, for products, of what the
-# lanes or the tensor cores can do: in float, but for the kernels that take halves alone.
+# The shares that the headers of kernels/*.cu predict: of a copy's bandwidth or, for products, of
+# the peak of the lanes or tensor cores. For float, except for kernels that take only halves.
 EXPECTED = {
     "add3": "90%", "add3_packs": "90 to 95%", "gelu_packs": "90%", "relu": "50%",
     "relu_backward": "50%", "relu_packs": "90%", "relu_backward_packs": "90%",
@@ -135,7 +137,7 @@ EXPECTED = {
 
 
 def kernels(size):
-    """A part for each bench of `minidl kernel bench`; together they have all of kernels/*.cu."""
+    """Returns a part for each bench of `minidl kernel bench`. They cover all of kernels/*.cu."""
     from minidl.cli import kernel_bench
 
     def sizes(name):
@@ -147,8 +149,8 @@ def kernels(size):
 
 
 def kernel_rows(name, size, repeats):
-    """A row for each rung, named by its slowest kernel, then one for each kernel that it launches
-    beside that and that has no row."""
+    """Returns a row for each rung, named by its slowest kernel. Then come rows for the other
+    kernels that it launches, if they have no row yet."""
     from minidl.cli import kernel_bench
 
     rows, others = [], {}
@@ -173,8 +175,9 @@ def verdict(rung):
 
 
 def speed(rung):
-    """The columns of a rung's speed, and its share: of a copy, or of cuBLAS in its dtype. A
-    convolution of one channel a group is bound by bytes. On the stand-in a share means nothing."""
+    """Returns the columns of a rung's speed, and its share of a copy's speed or of cuBLAS in its
+    dtype. A convolution with one channel a group is limited by bytes. On the stand-in a share means
+    nothing and stays empty."""
     if not rung.flop or rung.name.endswith("_depthwise"):
         return {"GB/s": rung.n_bytes / rung.time_s / 1e9, "of": "a copy",
                 "share": f"{rung.copy_s / rung.time_s:.0%}" if rates() else ""}
@@ -188,7 +191,7 @@ def speed(rung):
 
 SIZES = {"usual": dict(), "small": dict(layers=1, width=32, heads=2, context=8, batch=2, vocab=16)}
 ROUNDS = {"usual": 15, "small": 1}
-N_LOSSES = 3  # steps whose losses are compared, before any is timed
+N_LOSSES = 3  # steps whose losses are compared before timing
 
 
 def step(size):
@@ -197,7 +200,7 @@ def step(size):
 
 
 def gpt_and_batch(size):
-    """The sizes of bench_train_step.py, and ids of a batch: (rows, context + 1)."""
+    """Returns the sizes of bench_train_step.py, and the ids of a batch: (rows, context + 1)."""
     from bench_train_step import Size
 
     gpt = Size(**SIZES[size])
@@ -205,7 +208,8 @@ def gpt_and_batch(size):
 
 
 def minidl_step(size, level="O0"):
-    """(model, optimizer, a function that takes one step on the GPU and returns its loss there)."""
+    """Returns (model, optimizer, a function that takes one step and returns its loss on the
+    GPU)."""
     import minidl
     from minidl import nn, optim
     from minidl.nn import functional as F
@@ -230,7 +234,8 @@ def minidl_step(size, level="O0"):
 
 
 def torch_step(size, model, half, device="cuda"):
-    """The same of PyTorch, with the weights of minidl's model; half: autocast and a GradScaler."""
+    """Returns the same for PyTorch, with the weights of minidl's model. half: autocast and a
+    GradScaler."""
     import torch
     import torch_gpt
     from torch.nn import functional as F
@@ -264,7 +269,7 @@ def half(size):
 
 
 def beside_torch(size, level):
-    """minidl and PyTorch in turns: first the losses, then the times."""
+    """Compares the losses of minidl and PyTorch, then times them in turns. Returns the rows."""
     from common import NO_TORCH, torch_runs_on
 
     model, _, ours = minidl_step(size, level)
@@ -291,7 +296,7 @@ def timed_rows(size, contestants, losses, what):
 
 
 def graphs(size):
-    """A step of hundreds of launches as one."""
+    """Runs a step's hundreds of launches as one CUDA graph. Returns the rows."""
     from minidl.cuda.cuda_graph import graphed
 
     if on_stand_in():
@@ -313,8 +318,9 @@ def memory(size):
 
 
 def ledger_and_pool(size, level):
-    """What the ledger counts beside what CuPy's pool lends, between two steps, and beside what the
-    pool has taken from the device, which is the most that it ever lent and what lies between."""
+    """Returns two rows. Between two steps: the ledger's bytes and the bytes that CuPy's pool has
+    lent. At the peak: the ledger's bytes and the bytes that the pool took from the device, which
+    are the most that it ever lent plus gaps."""
     from minidl import memory
 
     if on_stand_in():
@@ -343,8 +349,8 @@ def parallel(size):
 
 
 def data_parallel(size, n):
-    """A data-parallel step of n processes on one GPU, each with its part of one batch: the losses
-    are the same for all n."""
+    """Runs a data-parallel step of n processes on one GPU, each with its part of one batch. The
+    losses must be the same for all n."""
     from minidl.cli.machine import find_mpiexec
 
     what = f"{n} process{'es' * (n > 1)}"
@@ -357,7 +363,7 @@ def data_parallel(size, n):
 
 
 def rank_of_a_step(size, out):
-    """What each process of `data_parallel` does; rank 0 writes the row."""
+    """Runs in each process of `data_parallel`. Rank 0 writes the row."""
     import minidl
     from minidl import nn, optim
     from minidl.comm import Ledger, average, world
@@ -397,7 +403,8 @@ def is_installed(package):
 
 
 def ran(*command, check=True, limit_s=None):
-    """A process without stdin; what it printed. After limit_s it is interrupted, as by Ctrl-C."""
+    """Runs a process without stdin. Returns its output. After limit_s it interrupts the process,
+    like Ctrl-C."""
     with subprocess.Popen([str(word) for word in command], cwd=ROOT, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
@@ -413,7 +420,7 @@ def ran(*command, check=True, limit_s=None):
 
 # -- sanitizer
 
-# a file of rows and shared memory, of atomics, of tables of addresses, of tensor cores
+# one file each with rows and shared memory, atomics, tables of addresses, tensor cores
 WATCHED = ("softmax", "embedding_grad", "adamw", "matmul")
 TOOLS = ("memcheck", "racecheck")
 
@@ -427,7 +434,7 @@ def sanitizer(size):
 
 
 def watched(tool, name):
-    """Small sizes: a kernel under watch is a hundred times as slow."""
+    """Runs a sanitizer tool with small sizes: it makes a kernel a hundred times slower."""
     from minidl.cli import kernel_bench
 
     sizes = kernel_bench.SMALL[len(kernel_bench.SIZES[name][1])]
@@ -438,7 +445,7 @@ def watched(tool, name):
 
 
 def verdict_of_sanitizer(text):
-    """The tool's own last sentence, such as 'ERROR SUMMARY: 0 errors'."""
+    """Returns the tool's last sentence, such as 'ERROR SUMMARY: 0 errors'."""
     found = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: .*", text)
     if not found or not re.search(r"^Wrong: 0\.", text, re.M):
         return f"failed: {' '.join(found) or 'no summary'}; a result is wrong, or there is none"
@@ -447,14 +454,14 @@ def verdict_of_sanitizer(text):
 
 # -- tests
 
-SLICE_S = 100  # of one folder at most; less than a part's limit of gpu_day.py, with what follows
-GRACE_S = 8  # for pytest, after Ctrl-C, to write what it has found
-END = time.monotonic() + float(os.environ.get("GPU_DAY_LEFT_S", "inf"))  # of this process
+SLICE_S = 100  # most seconds of one folder; with GRACE_S less than a part's limit in gpu_day.py
+GRACE_S = 8  # seconds for pytest to write its results after Ctrl-C
+END = time.monotonic() + float(os.environ.get("GPU_DAY_LEFT_S", "inf"))  # when this process ends
 
 
 def tests(size):
-    """pytest -m gpu, a folder of tests/ at a time; small: two files. Before the time is over pytest
-    is interrupted, so that what it has found counts."""
+    """Returns parts that run pytest -m gpu, one folder of tests/ each; "small" takes two files.
+    Each interrupts pytest before the time is over, so that its results until then count."""
     if size == "small":
         files = ["tests/cuda/test_philox.py", "tests/cuda/test_index_check.py"]
         return [(file.removeprefix("tests/"), functools.partial(tested, [file])) for file in files]
@@ -464,13 +471,14 @@ def tests(size):
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         if re.search(_FOR_A_GPU, file.read_text()):
             folders.setdefault(file.parent.relative_to(ROOT / "tests"), []).append(str(file))
-    first = ("cuda", "ops", "precision", "optim")  # then the others: time may be over before
+    first = ("cuda", "ops", "precision", "optim")  # first: time may end before the others
     order = sorted(folders, key=lambda f: first.index(str(f)) if str(f) in first else len(first))
     return [(str(folder), functools.partial(tested, folders[folder])) for folder in order]
 
 
 def tested(files):
-    """How many tests of these files passed and were skipped, then each that failed by name."""
+    """Runs these files. Returns a row with the numbers of passed and skipped tests, and a row for
+    each failed test."""
     left_s = min(SLICE_S, END - time.monotonic() - 2 * GRACE_S)
     if left_s < GRACE_S:
         return nothing(f"{Path(files[0]).parent}, {len(files)} files", "left out: no time is left")
@@ -487,8 +495,8 @@ def tested(files):
 
 
 def test_rows(files, report):
-    """report: pytest's XML. The counts are the suite's own: a test that was interrupted is among
-    the cases, and looks as if it had passed."""
+    """Returns the rows of pytest's XML report. The counts come from the suite, because an
+    interrupted test also appears among the cases and looks as if it had passed."""
     name = files[0] if len(files) == 1 else f"{Path(files[0]).parent}, {len(files)} files"
     suite = next(report.iter("testsuite"), None)
     if suite is None or suite.get("tests") == "0":

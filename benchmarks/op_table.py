@@ -1,16 +1,16 @@
-"""A table of ops beside their peers: what bench_elementwise.py and bench_rows.py share.
+"""A table of ops and their peers, for bench_elementwise.py and bench_rows.py.
 
     kernel    the fused kernel, launched as the framework does
-    chain     the formula as one writes it in NumPy, an array for every step
-    out=      the same with every step into one buffer
-    torch     PyTorch's own op
-    copy      NumPy's, of an array as large
+    chain     the formula in NumPy, with a new array for every step
+    out=      the same formula, with every step written into one buffer
+    torch     PyTorch's op
+    copy      NumPy's copy of an array of the same size
 
-Peers take turns. ns are medians, of an element; ratios are over the kernel's time: over 1, the
-kernel is faster. "bound" is the time of a copy of the bytes that the op must move: it may pass 1 on
-two threads, because a copy uses one, as all of NumPy does here. On a GPU (--device cuda) chain and
-out=, which are NumPy's, are left out, and the copy is the GPU's: there "bound" is the share of its
-bandwidth that a kernel reaches.
+Peers take turns. Times are medians in ns an element. Ratios are (peer's time / kernel's time):
+above 1 the kernel is faster. "bound" is the time to copy the bytes that the op must move. Its ratio
+may exceed 1 on two threads, because NumPy's copy uses one thread. On a GPU (--device cuda) NumPy's
+chain and out= are left out and the GPU makes the copy. There the ratio of "bound" is the share of
+the GPU's bandwidth that a kernel reaches.
 """
 
 import argparse
@@ -27,22 +27,22 @@ TIMES, RATIOS = ("kernel", "chain", "out=", "torch", "copy"), ("chain", "out=", 
 
 
 def options(doc):
-    """The command line of both; prints the head of the table."""
+    """Parses the command line of both. Prints the head of the table."""
     parser = argparse.ArgumentParser(description=doc.split("\n")[0])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--repeats", type=int, default=5, help="above 1 M elements; below, thrice")
-    parser.add_argument("--quick", action="store_true", help="the smaller sizes alone")
+    parser.add_argument("--repeats", type=int, default=5, help="above 1 M elements; else 3 times")
+    parser.add_argument("--quick", action="store_true", help="only the smaller sizes")
     device_option(parser)
     parser.add_argument("--out", help="JSON file")
     args = parser.parse_args()
     if args.device != "cpu":
-        args.threads = [1]  # of the CPU, which has nothing to compute
+        args.threads = [1]  # the CPU computes nothing here
     return args
 
 
 def theirs(device, *arrays):
-    """PyTorch's tensors of these arrays of NumPy; on a CPU of the same memory. Where PyTorch cannot
-    use the device they stay here, and `compare` leaves it out."""
+    """Returns PyTorch tensors of these NumPy arrays. On a CPU they share the memory. If PyTorch
+    cannot use the device they stay on the CPU, and `compare` leaves PyTorch out."""
     import torch
 
     return [torch.from_numpy(a).to(device if torch_runs_on(device) else "cpu") for a in arrays]
@@ -56,8 +56,8 @@ def print_head(args):
 
 
 def compare(op, shape, contestants, n_bytes, args):
-    """The figures of an op on an array of this shape, for each number of threads; prints them.
-    n_bytes: of an element, what is read once, and written."""
+    """Measures an op on an array of this shape for each number of threads. Prints and returns the
+    figures. n_bytes: bytes read and written for each element."""
     n = shape[0] * shape[1]
     if args.device != "cpu":
         peers = {"kernel", "copy", *["torch"] * torch_runs_on(args.device)}
@@ -83,8 +83,8 @@ def compare(op, shape, contestants, n_bytes, args):
 
 
 def bars_of(figures, goals):
-    """{op: [bars]}: at each size so many times as fast as NumPy's chain (`goals`), and as fast as
-    PyTorch, in its worst shape and number of threads."""
+    """Returns {op: [bars]}. At each size an op must be goals[op] times as fast as NumPy's chain,
+    and as fast as PyTorch. The worst shape and number of threads count."""
     return {op: [bar(f"{op}, {n >> 20} M: {peer} / kernel",
                      min(f["ratio"][peer] for f in mine), wanted,
                      best=min(f["best"][peer] for f in mine))
@@ -95,7 +95,8 @@ def bars_of(figures, goals):
 
 
 def rows_of(figures, bars, questions):
-    """A row for each question, {question: its ops}, and peer: over sizes, shapes and threads."""
+    """Yields a row for each question and peer, over all sizes, shapes and threads. questions:
+    {question: its ops}."""
     for question, ops in questions.items():
         for peer, name in PEERS.items():
             about = [b for op in ops for b in bars[op] if f": {peer} /" in b["what"]]

@@ -1,17 +1,17 @@
 """Runs every benchmark, and writes the table of docs/figures.md.
 
-    make bench                               all, on an idle machine: some 25 minutes
-    make bench ARGS='--only rows zero'       bench_rows.py and bench_zero.py alone
+    make bench                               all, on an idle machine: about 25 minutes
+    make bench ARGS='--only rows zero'       only bench_rows.py and bench_zero.py
     make bench ARGS=--table                  the table again, from the newest file of results/
 
-A benchmark runs in a process of its own, started as its header says, and hands over its figures,
-its bars and its rows of the table (common.py). One file, results/DATE-MACHINE.json, holds them all:
+Each benchmark runs in its own process, started by the command in its header. It writes its figures,
+its bars and its rows of the table (common.py). One file, results/DATE-MACHINE.json, holds all:
 
     {"date", "machine", "finished", "benchmarks": {name: {"date", "machine", "load_before",
      "versions", "command", "seconds", "figures", "bars", "rows", "note"}}}
 
-What did not run this time, or failed (then "note" says why), is carried over from the newest file
-before, and the table gives the date of its figures.   Test: tests/benchmarks/test_figures.py
+If a benchmark did not run or failed, its entry is copied from the newest older file. "note" says
+why it failed, and the table gives the date of its figures. Test: tests/benchmarks/test_figures.py
 """
 
 import argparse
@@ -46,14 +46,14 @@ def options(names):
 
 
 def command_of(script):
-    """'minidl run -n N benchmarks/X.py' if X's header says mpirun -n N, else 'python ...'."""
+    """Returns 'minidl run -n N benchmarks/X.py' if X's header has mpirun -n N, else 'python X'."""
     ranks = re.search(r"mpirun -n (\d+)", script.read_text().split('"""')[1])
     start = f"minidl run -n {ranks[1]}" if ranks else "python"
     return f"{start} {script.relative_to(ROOT).as_posix()}"
 
 
 def run(command):
-    """(what the benchmark handed over, None), or (None, why there is nothing)."""
+    """Runs a benchmark. Returns (its results, None), or (None, why there are none)."""
     program, *rest = shlex.split(command)
     program = sys.executable if program == "python" else Path(sys.executable).with_name(program)
     with tempfile.TemporaryDirectory() as folder:
@@ -68,7 +68,8 @@ def run(command):
 
 
 def run_all(scripts, only, before):
-    """The results of those in `only`; of the others, and where one fails, those of `before`."""
+    """Runs the benchmarks in `only`. Returns the results of all: the others, and those that fail,
+    keep their results from `before`."""
     results = {"date": f"{datetime.date.today()}", "machine": machine(), "benchmarks": {}}
     for script in scripts:
         name, command = script.stem, command_of(script)
@@ -93,16 +94,16 @@ def run_all(scripts, only, before):
 # -- results/
 
 
-GPU_DAY = "*gpu_day*.json"  # files of gpu_day.py, which somebody with a GPU has sent
+GPU_DAY = "*gpu_day*.json"  # files of gpu_day.py, sent by people with a GPU
 
 
 def newest(folder=FOLDER / "results"):
-    """The results that were finished last."""
+    """Returns the results that were finished last."""
     return last(set(folder.glob("*.json")) - set(folder.glob(GPU_DAY))) or {"benchmarks": {}}
 
 
 def newest_gpu_day(folder=FOLDER / "results"):
-    """The results of gpu_day.py that were finished last; None if there are none."""
+    """Returns the results of gpu_day.py that were finished last, or None."""
     return last(folder.glob(GPU_DAY))
 
 
@@ -125,7 +126,7 @@ def write(results, folder=FOLDER / "results"):
 
 
 def goal(bars):
-    """'>= 0.8 / 1 / 1.3', the different goals of a row's bars."""
+    """Returns the different goals of a row's bars, such as '>= 0.8 / 1 / 1.3'."""
     goals = [f"{'<=' if b['at_most'] else '>='} {b['wanted']:g}" for b in bars]
     first, *others = dict.fromkeys("exact" if g == "<= 0" else g for g in goals)
     return " / ".join([first, *(g.split()[-1] for g in others)])
@@ -137,7 +138,7 @@ def reached(bars):
 
 
 def summary(results):
-    """Where and how it was measured, and how many goals are reached."""
+    """Returns a paragraph: where and how all was measured, and how many goals are reached."""
     entries = results["benchmarks"].values()
     now = [e for e in entries if is_of(e, results)]
     versions = {f"{name} {version}" for e in now for name, version in e["versions"].items()}
@@ -151,7 +152,7 @@ def summary(results):
 
 
 def table(results):
-    """The text between BEGIN and END."""
+    """Returns the text between BEGIN and END."""
     lines = [summary(results), "", "| question | peer | figure | goal | reached | command |",
              "|---|---|---|---|---|---|"]
     entries = results["benchmarks"].values()
@@ -169,12 +170,13 @@ def table(results):
 
 
 def is_of(entry, results):
-    """Whether these figures were measured that day on that machine."""
+    """Returns True if these figures have the date and the machine of `results`."""
     return (entry["date"], entry["machine"]) == (results["date"], results["machine"])
 
 
 def when(entry, results):
-    """' (date, processor)' of figures carried over; the processor if it was another."""
+    """Returns ' (date, processor)' for figures from an older file. Names the processor only if it
+    differs."""
     if is_of(entry, results):
         return ""
     processor = entry["machine"].split(", ")[0]
@@ -182,7 +184,7 @@ def when(entry, results):
 
 
 def with_table(page, results, gpu=None):
-    """The text of the page with this table, and with the tables of a GPU's day if there is one."""
+    """Returns the page with this table, and with the tables of a GPU's day if there is one."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     if not after:

@@ -1,9 +1,9 @@
-"""A GPT for benchmarks: a batch, its loss, a training step; and do methods that send less train as
-well?
+"""A GPT for benchmarks: a batch, its loss, a training step, and the final loss of a training.
 
-`final_losses` is what bench_compression.py and bench_large_batch.py ask for: the loss of a small
-GPT on the standard library's text in the end, 4 simulated ranks. The text is the same for all, the
-batches depend on the seed and the step alone. The same step in PyTorch is torch_gpt.py's.
+bench_compression.py and bench_large_batch.py call `final_losses` to check that methods that send
+less train equally well. It returns the final loss of a small GPT on the standard library's text, on
+4 simulated ranks. All runs have the same text. Batches depend only on the rank, the seed and the
+step. torch_gpt.py has the same step in PyTorch.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ RANKS, BATCH = 4, 4  # windows of a rank in a step
 
 
 def batch_of(rank, rows, context):
-    """Random windows of a rank, (rows, context), and the byte after each of theirs, flat."""
+    """Returns a rank's random ids, (rows, context), and the id after each of them, flat."""
     ids = np.random.default_rng(rank).integers(0, VOCAB, (rows, context + 1))
     return ids[:, :-1].copy(), ids[:, 1:].reshape(-1).copy()
 
@@ -32,7 +32,7 @@ def loss_of(model, x, y):
 
 
 def step_of(model, optimizer, x, y):
-    """A function that takes one step and returns its loss."""
+    """Returns a function that takes one step and returns its loss."""
     def step():
         optimizer.zero_grad()
         value = loss_of(model, x, y)
@@ -44,9 +44,9 @@ def step_of(model, optimizer, x, y):
 
 
 def final_loss(t, wrap, make_optimizer, seed, n_steps, n_dense=0, shape=SHAPE):
-    """The loss on 256 other windows after n_steps, the rate falling to 0 by a cosine. wrap(net, t,
-    optimizer) -> the module to call; its step(), if it has one, is called after the optimizer's.
-    n_dense: the first steps are data parallelism's."""
+    """Returns the loss on 256 other windows after n_steps. The rate falls to 0 along a cosine.
+    wrap(net, t, optimizer) returns the module to call. If it has a step(), that is called after the
+    optimizer's step. n_dense: how many first steps use data parallelism."""
     data = text.stdlib_corpus(1 << 18)
     minidl.manual_seed(seed)
     net = nn.GPT(*shape)
@@ -69,8 +69,8 @@ def final_loss(t, wrap, make_optimizer, seed, n_steps, n_dense=0, shape=SHAPE):
 
 
 def final_losses(ways, n_steps, seeds=(0, 1, 2), shape=SHAPE):
-    """{name: [the final loss of each seed]} of ways, {name: (wrap, make_optimizer)}; a third entry
-    is n_dense."""
+    """Returns {name: [the final loss of each seed]}. ways: {name: (wrap, make_optimizer)}, with
+    n_dense as an optional third entry."""
     found = {}
     for name, way in ways.items():
         wrap, make, n_dense = (*way, 0)[:3]

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 class Attention(nn.Module):
     def __init__(self, width, n_heads):
         super().__init__()
-        self.head_width = width // n_heads  # tensor parallelism leaves some of the heads
+        self.head_width = width // n_heads  # with tensor parallelism a rank has some of the heads
         self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x):
@@ -56,14 +56,14 @@ class GPT(nn.Module):
 
 
 def make(weights, *shape):
-    """A GPT with minidl's state_dict."""
+    """Returns a GPT with the weights of minidl's state_dict."""
     model = GPT(*shape)
     model.load_state_dict({name: torch.tensor(array) for name, array in weights.items()})
     return model
 
 
 def saved_bytes(forward, parameters=()):
-    """What PyTorch's autograd saves in `forward()`, each storage once, without the parameters."""
+    """Returns the bytes that autograd saves in `forward()`: each storage once, no parameters."""
     storages = {}
 
     def pack(t):
@@ -74,12 +74,12 @@ def saved_bytes(forward, parameters=()):
         result = forward()
     for p in parameters:
         storages.pop(p.untyped_storage().data_ptr(), None)
-    del result  # until here the graph held the tensors: no address was used twice
+    del result  # until here the graph kept the tensors alive, so no address was used twice
     return sum(storages.values())
 
 
 def step_of(model, optimizer, x, y):
-    """A function that takes one step and returns its loss, as small_gpt.py's; x, y are NumPy's."""
+    """Returns the same as small_gpt.step_of, in PyTorch. x and y are NumPy arrays."""
     x, y = torch.from_numpy(x), torch.from_numpy(y)
 
     def step():

@@ -1,6 +1,6 @@
-"""What a type checker must say of calls that users write: the type of each, and which are wrong.
+"""Calls that users write: the type that a type checker must find for each, and wrong calls.
 
-Two spaces or more stand before the type. Used by: typecheck.py, test_hints.py
+At least two spaces separate a call from its type. Used by: typecheck.py, test_hints.py
 """
 
 BEFORE = """import minidl

@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures, options and decorators for all tests."""
 
 import collections
 import functools
@@ -14,34 +14,35 @@ from pathlib import Path
 
 import pytest
 
-# Kernels that tests compile are kept between runs, apart from the user's own; subprocesses inherit.
-# benchmarks/gpu_day.py has another folder for them.
+# Keeps kernels that tests compile between runs, in a folder apart from the user's kernels.
+# Subprocesses inherit it. benchmarks/gpu_day.py sets another folder.
 os.environ["MINIDL_CACHE"] = (os.environ.get("MINIDL_TESTS_CACHE")
                               or str(Path(__file__).parents[1] / "build" / "kernels"))
-# The tests' matrices are small, and several files and ranks share the cores: a second BLAS thread
-# waits for work with its core, and a process that starts one takes a tenth of a second longer.
+# One BLAS thread: the tests' matrices are small, and several files and ranks share the cores. A
+# second thread would keep a core busy while it waits, and starting it takes 0.1 s.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# A rank that waits sleeps: other ranks, and other test files, have the core. By default MPICH's and
-# Open MPI's ranks look for messages all the time, and 4 ranks on 2 cores take twice the work.
+# A waiting rank sleeps, so that other ranks and other test files can use the core. By default
+# MPICH's and Open MPI's ranks check for messages without a pause: 4 ranks on 2 cores then take
+# twice the CPU time.
 os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
 os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
-# `make test` runs what takes long in a short form; `make test-every` and CI run the whole.
+# `make test` runs slow tests in a short form. `make test-every` and CI run the whole form.
 EVERY = os.environ.get("MINIDL_EVERY_SIZE") == "1"
-STEPS = 50 if EVERY else 5  # of training that is compared with one rank's
+STEPS = 50 if EVERY else 5  # training steps that are compared with one rank's
 whole_form = pytest.mark.skipif(not EVERY, reason="takes seconds: make test-every")
-# Some tests send Ctrl-C, which a shell's background jobs ignore, and their children with them.
+# Some tests send Ctrl-C. A shell's background jobs and their children ignore it by default.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def ranks(*sizes, mpi=True):
-    """Decorator: run the test body `body(t, ...)` on every rank of a group, for each group size
-    (of three and more sizes every second one: `dealt`).
+    """Decorator: runs the test body `body(t, ...)` on every rank of a group, for each group size.
+    If there are three or more sizes, the short form runs every second one (`dealt`).
 
-    Here the ranks are simulated, all sizes in one test: thousands of tests would cost pytest more
-    than the bodies take. tests/mpi/ runs the same body under mpiexec, where `mpi` allows it. Other
-    parameters of the body come from pytest as usual (parametrize goes above this decorator, with
-    values and not fixtures). Import: `from tests.conftest import ranks`.
+    Here the ranks are simulated. One test runs all sizes, because thousands of tests would cost
+    pytest more time than their bodies. tests/mpi/ runs the same body under mpiexec if `mpi` is
+    True. Other parameters of the body come from pytest as usual: put parametrize above this
+    decorator, with values and not fixtures. Import: `from tests.conftest import ranks`.
     """
 
     def decorate(body):
@@ -56,7 +57,7 @@ def ranks(*sizes, mpi=True):
                     raise
 
         parameters = list(inspect.signature(body).parameters.values())[1:]
-        # device="cpu": under MPI the default, here the fixture
+        # device="cpu" is the default under MPI; here the fixture sets it
         test.__signature__ = inspect.Signature(
             [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, default=inspect.Parameter.empty)
              for p in parameters]
@@ -69,9 +70,9 @@ def ranks(*sizes, mpi=True):
 
 
 def each_once(*lists):
-    """Rows for parametrize with every value of every list in at least one of them: row i has the
-    i-th of each, round and round. In the whole form (EVERY) all products. Where values do not
-    depend on each other, and a case takes long."""
+    """Returns rows for parametrize. Every value of every list is in at least one row: row i has the
+    i-th value of each list, and a shorter list starts again at its end. The whole form (EVERY) has
+    all products. Use it if the values do not depend on each other and a case takes long."""
     if EVERY:
         return list(itertools.product(*lists))
     return [tuple(each[i % len(each)] for each in map(list, lists))
@@ -79,22 +80,24 @@ def each_once(*lists):
 
 
 def some(rows, of=2):
-    """Rows for parametrize: the first of each `of` of them, in the whole form (EVERY) all. Where
-    cases are alike, and take long."""
+    """Returns every `of`-th row for parametrize, or all rows in the whole form (EVERY). Use it if
+    the cases are similar and take long."""
     return list(rows) if EVERY else list(rows)[::of]
 
 
 def dealt(sizes, name):
-    """Of three and more group sizes those at even places or those at odd ones, as the test's name
-    has it: its other cases run on the others. In the whole form (EVERY) all."""
+    """Returns every second group size if there are three or more. The test's name decides whether
+    these are the even or the odd places, so different cases of a test run different sizes. Returns
+    all in the whole form (EVERY)."""
     if EVERY or len(sizes) < 3:
         return sizes
     return sizes[zlib.crc32(name.encode()) % 2::2]
 
 
 def sizes_for_device(sizes):
-    """Those of the group sizes that run where tests/on_device.py places arrays: on the CPU all, on
-    a GPU up to 4; there with MINIDL_EVERY_SIZE=1 in the environment all, with =0 2 alone."""
+    """Returns the group sizes that run on the device where tests/on_device.py places arrays. On the
+    CPU these are all. On a GPU these are sizes up to 4, all with MINIDL_EVERY_SIZE=1 in the
+    environment, and only 2 with MINIDL_EVERY_SIZE=0."""
     from tests import on_device
 
     most = {"0": (2,), "": (1, 2, 3, 4)}.get(os.environ.get("MINIDL_EVERY_SIZE", ""))
@@ -106,19 +109,19 @@ def sizes_for_device(sizes):
 
 @pytest.fixture
 def device(request):
-    """The CPU; and in a case beside it "cuda", where CuPy finds a GPU or is strict_cupy/."""
+    """Returns "cpu", or "cuda" in a second case, if CuPy finds a GPU or is strict_cupy/."""
     return getattr(request, "param", "cpu")
 
 
 @pytest.fixture
 def on_device(device, monkeypatch):
-    """What tests/on_device.py places is on the device, at the numbers of ranks that
-    sizes_for_device allows."""
+    """Lets tests/on_device.py place arrays on the device. Group sizes come from
+    sizes_for_device."""
     monkeypatch.setattr("tests.on_device.DEVICE", device)
 
 
 def pytest_generate_tests(metafunc):
-    """Without a GPU there is no case for it, rather than one that skips."""
+    """Makes the fixture's cases. Without a GPU there is no case for it, so none skips."""
     if "device" not in metafunc.fixturenames:
         return
     for mark in metafunc.definition.iter_markers("parametrize"):
@@ -131,8 +134,8 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture
 def strict_cupy():
-    """The stand-in as the module `cupy`, in this process, while the test runs. It leaves no note of
-    a bad index: the next test that waits would be told."""
+    """Installs the stand-in as the module `cupy` in this process while the test runs. It clears the
+    notes of bad indices afterwards: otherwise the next test that waits would raise the error."""
     from tests.devices import notes, stand_in
 
     with stand_in() as cupy:
@@ -141,7 +144,8 @@ def strict_cupy():
 
 
 def pytest_ignore_collect(collection_path, config):
-    """`-m gpu` reads only files with such tests: to import all takes longer than to run these."""
+    """With `-m gpu`, collects only files that have such tests: importing all files takes longer
+    than running these tests."""
     if config.getoption("markexpr") == "gpu" and collection_path.name.startswith("test_"):
         return True if not re.search(_FOR_A_GPU, collection_path.read_text()) else None
 
@@ -151,14 +155,15 @@ _FOR_A_GPU = r"mark\.gpu|def test\w*\([^)]*\bdevice\b"
 
 def pytest_addoption(parser):
     parser.addoption("--seed-order", type=int, metavar="N",
-                     help="tests in an order drawn with this seed: none may need another before it")
+                     help="shuffles the tests with this seed: no test may depend on an earlier one")
 
 
-@pytest.hookimpl(trylast=True)  # after -k and -m: what is asked for alone is not left out
+@pytest.hookimpl(trylast=True)  # after -k and -m, so that it sees the chosen tests
 def pytest_collection_modifyitems(config, items):
-    """Without a GPU the tests marked `gpu` are left out, in one line, unless somebody asks for them
-    alone: thousands that skip would hide others that do. Several processes (`make test`) take files
-    with many slow tests first: none is left to one process at the end. --seed-order N shuffles."""
+    """Without a GPU, leaves the tests marked `gpu` out and reports it in one line, unless only
+    they are chosen: thousands of skips would hide other skips. With several processes (`make test`)
+    files with many slow tests run first, so that no process gets a slow one at the end.
+    --seed-order N shuffles."""
     if hasattr(config, "workerinput"):  # of pytest-xdist
         is_slow = [item.path for item in items
                    if item.get_closest_marker("slow") or item.get_closest_marker("mpi")]
@@ -177,29 +182,29 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """All that there is now stays to the end: a collection of garbage need not look through it,
-    which with thousands of tests takes 0.3 s."""
+    """Freezes all present objects: the garbage collector need not scan them, which takes 0.3 s with
+    thousands of tests."""
     gc.collect()
     gc.freeze()
 
 
 def products(items):
-    """Of each test with several parametrize marks the cases that its short form leaves out: what
-    stays has every value of every argument, as in `each_once`."""
+    """Returns the cases that the short form leaves out, for each test with several parametrize
+    marks. The remaining cases have every value of every argument, as in `each_once`."""
     cases = collections.defaultdict(list)
     for item in items:
         if hasattr(item, "callspec"):
             cases[item.path, item.originalname].append(item)
     left_out = set()
     for (_, name), same in cases.items():
-        axes = []  # for each mark which of its values each case has
+        axes = []  # for each mark, the value of each case
         for mark in same[0].iter_markers("parametrize"):
             names = mark.args[0] if isinstance(mark.args[0], str) else ",".join(mark.args[0])
             values = [id(case.callspec.params[names.split(",")[0].strip()]) for case in same]
             places = {value: place for place, value in enumerate(dict.fromkeys(values))}
             axes.append([places[value] for value in values])
         longest = max(axes, key=max, default=())
-        shift = zlib.crc32(name.encode())  # for each test another part of its products
+        shift = zlib.crc32(name.encode())  # tests keep different parts of their products
         for i, case in enumerate(same):
             if any(axis is not longest and axis[i] != (longest[i] + shift) % (1 + max(axis))
                    for axis in axes):
@@ -208,20 +213,20 @@ def products(items):
 
 
 def pytest_report_header():
-    """Where the tests marked `gpu` are."""
+    """Returns a line that says where the tests marked `gpu` run, or why they are left out."""
     if reason := why_no_gpu():
         return f"gpu: left out ({reason}); `make test-gpu-sim` runs them on a stand-in"
 
 
 def pytest_runtest_setup(item):
-    """A test marked `gpu` that is asked for skips where there is no GPU, and says why."""
+    """Skips a chosen test marked `gpu` if there is no GPU, with the reason."""
     if item.get_closest_marker("gpu") and (reason := why_no_gpu()):
         pytest.skip(reason)
 
 
 @functools.cache
 def why_no_gpu():
-    """None where CuPy finds a GPU, else a sentence."""
+    """Returns None if CuPy finds a GPU, else a sentence with the reason."""
     try:
         import cupy
     except ImportError:
@@ -234,7 +239,7 @@ def why_no_gpu():
 
 @pytest.fixture
 def needs_compiler():
-    """Skip, saying why, where no kernel can be compiled."""
+    """Skips the test if no kernel can be compiled, with the reason."""
     from minidl.cuda import KernelError
     from minidl.cuda.host import compiler
 

@@ -1,8 +1,8 @@
-"""Which tests use the processor: `make test ARGS="-p tests.cpu"` ends with CPU seconds by folder,
-by file and by test, those of the processes that a test starts and waits for included.
+"""Shows which tests use the processor: `make test ARGS="-p tests.cpu"` ends with CPU seconds by
+folder, by file and by test. They include processes that a test starts and waits for.
 
-A suite on two cores takes half its CPU seconds; what a test only waits costs little, and pytest's
-own `--durations` cannot tell the two apart.
+A suite on two cores takes half its CPU seconds. Time in which a test only waits costs little.
+pytest's `--durations` cannot separate the two.
 """
 
 import collections
@@ -15,13 +15,13 @@ ROWS = 40
 
 
 def cpu_s():
-    """User and system time of this process and of its children that have ended."""
+    """Returns user plus system time of this process and of its ended children."""
     who = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
     return sum(sum(resource.getrusage(w)[:2]) for w in who)
 
 
 class Count:
-    """In each process of pytest-xdist, and in pytest's own, which alone hears of all reports."""
+    """A plugin in each process of pytest-xdist and in the main one, which gets all reports."""
 
     def __init__(self):
         self.before, self.of_tests = None, collections.Counter()
@@ -36,7 +36,7 @@ class Count:
     def pytest_runtest_makereport(self):
         report = (yield).get_result()
         now = cpu_s()
-        report.cpu_s, report.apart_s = now - self.before, now  # travels to the first process
+        report.cpu_s, report.apart_s = now - self.before, now  # sent to the main process
         self.before = now
 
     def pytest_runtest_logreport(self, report):
@@ -68,7 +68,7 @@ class Count:
             for name, seconds in table.most_common(ROWS):
                 many = f"  ({n_tests[name]} tests)" if title == "file" else ""
                 write(f"{seconds:8.2f}  {name}{many}")
-        write(f"{whole:8.1f}  all tests;  {self.apart:.1f} beside them: to start, import, collect")
+        write(f"{whole:8.1f}  all tests;  {self.apart:.1f} more to start, import, collect")
 
 
 def pytest_configure(config):

@@ -1,10 +1,10 @@
-"""Compiles the CPU form of every kernel for processors that are not here: make cross.
+"""Compiles the CPU form of every kernel for other processors: make cross.
 
-    python -m pytest -p tests.cross_compile TESTS   notes which kernels the tests load, and how
-    python -m tests.cross_compile                   compiles those for every target
+    python -m pytest -p tests.cross_compile TESTS   records which kernels the tests load, and how
+    python -m tests.cross_compile                   compiles these for every target
 
-The compiler is zig's clang, which brings the headers of every system along. Nothing is run: what
-does not compile is named with its first error. The exit status is 1 if anything is."""
+The compiler is zig's clang, which includes the headers of every system. It runs no kernel. It
+prints each kernel that does not compile, with its first error. Then the exit status is 1."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ from minidl.cuda.host.includes import KernelError
 ROOT = Path(__file__).resolve().parents[1]
 NOTED = ROOT / "build" / "cross_compile.jsonl"
 
-Target = namedtuple("Target", "machine cpu")  # platform.machine() there; MINIDL_CPU: the least one
+Target = namedtuple("Target", "machine cpu")  # platform.machine() there; MINIDL_CPU, the oldest one
 TARGETS = {
     "x86_64-linux-gnu": Target("x86_64", "x86-64"),
     "aarch64-linux-gnu": Target("aarch64", "generic"),
@@ -30,7 +30,7 @@ TARGETS = {
 
 
 def pytest_configure(config):
-    """Notes every kernel that is loaded: a line of JSON each."""
+    """Records every loaded kernel as a line of JSON."""
     load = cpu._load
     NOTED.parent.mkdir(exist_ok=True)
 
@@ -43,7 +43,7 @@ def pytest_configure(config):
 
 
 def noted():
-    """[(path, text, defines, name, form)], each once."""
+    """Returns [(path, text, defines, name, form)] of the recorded kernels, each once."""
     lines = dict.fromkeys(NOTED.read_text().splitlines())
     return [json.loads(line) for line in lines]
 
@@ -56,7 +56,7 @@ def zig():
 
 
 def choose(triple):
-    """Lets the compiler build for the target from now on."""
+    """Makes the compiler build for this target from now on."""
     target = TARGETS[triple]
     os.environ["MINIDL_CXX"] = f"{zig()} c++ -target {triple}"
     os.environ["MINIDL_CPU"] = target.cpu
@@ -64,7 +64,7 @@ def choose(triple):
 
 
 def compile_only(arguments, text, describe):
-    """Makes an object file and drops it."""
+    """Compiles to an object file and deletes it."""
     source = ["-x", "c++", "-"] if text is not None else []
     with tempfile.TemporaryDirectory() as folder:
         compiler.run([*arguments, *source, "-c", "-o", f"{folder}/object.o"], text, describe)
@@ -78,7 +78,7 @@ def compile_kernel(path, text, defines, name, form):
 
 
 def failures(triple, kernels):
-    """{what does not compile for the target: the first lines of the error}."""
+    """Returns {kernel that does not compile for the target: its error}."""
     choose(triple)
     found, flags = {}, compiler.find_compiler().runtime_flags
     for file in sorted(compiler.HOST.glob("*.cpp")):

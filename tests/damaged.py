@@ -1,7 +1,7 @@
-"""Damaged copies of a file's bytes, for the tests of everything that reads files of others.
+"""Damaged copies of a file's bytes, for tests of code that reads files from outside.
 
     for data in damaged(good):    1,000 of them (make test: 50): flipped bytes, cut, grown, zeroed
-        ...                          it is read right, or refused by the reader's one class
+        ...                          the reader returns the right value or raises its own error
 """
 
 import contextlib
@@ -15,8 +15,8 @@ N = 1000 if EVERY else 50
 
 
 def damaged(good, n=N, first=0):
-    """Yields n damaged copies of the bytes `good`, the same ones each time. first: the number of
-    the first one."""
+    """Yields n damaged copies of the bytes `good`, the same ones each time. first: the number that
+    the first copy has."""
     for seed in range(first, first + n):
         yield one(good, np.random.default_rng(seed))
 
@@ -29,7 +29,7 @@ def one(good, rng):
     elif kind == "byte":
         for at in rng.integers(len(data), size=rng.integers(1, 9)):
             data[at] = rng.integers(256)
-    elif kind == "number":  # what a size becomes: the largest, the most negative
+    elif kind == "number":  # replaces a size by an extreme number
         size = 1 << rng.integers(4)
         data[where:where + size] = (b"\xff" * size, b"\0" * (size - 1) + b"\x80")[rng.integers(2)]
     elif kind == "cut":
@@ -38,16 +38,16 @@ def one(good, rng):
         data[where:where] = rng.bytes(int(rng.integers(1, 100)))
     elif kind == "zeroed":
         data[where:where + 64] = bytes(len(data[where:where + 64]))
-    elif kind == "moved":  # a part of it twice
+    elif kind == "moved":  # repeats a part
         data[where:where] = data[:int(rng.integers(1, 64))]
-    else:  # the first bytes: where formats have their sizes
+    else:  # changes the first bytes, where formats store sizes
         data[int(rng.integers(min(16, len(data))))] = rng.integers(256)
     return bytes(data)
 
 
 @contextlib.contextmanager
 def at_most(n_bytes):
-    """`with at_most(n):` fails if Python and NumPy hold n bytes more at any moment in it."""
+    """`with at_most(n):` fails if Python and NumPy hold over n more bytes at any moment inside."""
     tracemalloc.start()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Arrays on the device of a test's case, and back. `device`: the fixture of conftest.py.
+"""Moves arrays to the device of a test's case, and back. `device` is the fixture of conftest.py.
 
     def test_something(device):
         x = minidl.tensor(put(np.ones(3), device), requires_grad=True)
@@ -21,35 +21,36 @@ from minidl.cuda import index_check
 
 
 def put(x, device):
-    """The NumPy array x, or each array in a tuple or a list, on the device; all else as it is."""
+    """Returns the NumPy array x on the device. In a tuple or list it moves each array. Other values
+    stay unchanged."""
     if isinstance(x, (tuple, list)):
         return type(x)(put(part, device) for part in x)
     return to_device(x, device) if isinstance(x, np.ndarray) else x
 
 
 def host(x):
-    """A tensor or an array of either kind as a NumPy array, which may be x itself."""
+    """Returns a tensor, a NumPy array or a device array as a NumPy array. It may be x itself."""
     x = backend.array_of(x)
     if isinstance(x, np.ndarray):
         return x
-    with x.device:  # perhaps not the current one
+    with x.device:  # x's device may not be the current one
         return x.get()
 
 
 class Direct(Wrapper):
-    """A transport whose messages to and from device memory go directly, as with a CUDA-aware MPI.
+    """A transport that sends device memory directly, as a CUDA-aware MPI does.
 
-    On the stand-in, device memory is host memory, so that any transport may read it. On a real GPU
-    the simulated transport cannot, and the test is skipped."""
+    On the stand-in, device memory is host memory, so any transport can read it. On a real GPU the
+    simulated transport cannot read it, and the test is skipped."""
 
     cuda_aware = True
 
     def __init__(self, t):
         if not hasattr(backend.import_cupy(), "stand_in"):
-            pytest.skip("a real GPU's memory is read by a CUDA-aware MPI alone")
+            pytest.skip("only a CUDA-aware MPI can read a real GPU's memory")
         super().__init__(t)
 
-    send, sendrecv = Transport.send, Transport.sendrecv  # the wrapper's would pass them on
+    send, sendrecv = Transport.send, Transport.sendrecv  # Wrapper's would call the inner transport
 
     def isend(self, array, dst, tag=0):
         isend = staging.isend if staging.on_device(array) else Wrapper.isend
@@ -62,8 +63,8 @@ class Direct(Wrapper):
 
 @contextmanager
 def stand_in():
-    """The module cupy of strict_cupy/, which `import cupy` finds inside the block, whatever it
-    finds outside. As a fixture: `strict_cupy`."""
+    """Yields the module cupy of strict_cupy/. Inside the block `import cupy` finds it, even if
+    there is a real CuPy. The fixture `strict_cupy` does the same."""
     def is_cupy(name):
         return name.partition(".")[0] in ("cupy", "cupyx") or name == "minidl.cuda.gpu"
 
@@ -87,11 +88,12 @@ def stand_in():
 
 
 def notes(cupy):
-    """What the stand-in's devices have met of bad indices, and nobody has been told; forgotten."""
+    """Returns and clears the bad indices that kernels noted on the stand-in's devices and that no
+    error has reported."""
     found = []
     for device in range(cupy.stand_in.N_DEVICES):
         notes = index_check._notes(cupy, device)
-        site, index = notes.device._a.tolist()  # without a wait: nothing here runs late
+        site, index = notes.device._a.tolist()  # needs no wait: the stand-in runs work at once
         if site:
             found.append((device, list(notes.texts)[site - 1].format(index)))
             notes.device._a[...] = 0
@@ -99,4 +101,4 @@ def notes(cupy):
 
 
 FOLDER = str(Path(__file__).parent / "strict_cupy")
-_inside = {}  # the stand-in's modules between two blocks: they are made once
+_inside = {}  # keeps the stand-in's modules between two blocks, so that they load once

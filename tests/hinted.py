@@ -1,12 +1,12 @@
-"""Holds calls against the hints of the source, while a program runs.
+"""Compares calls with the source's type hints while a program runs.
 
     with watched(table_of(["minidl.optim.sgd"])) as calls:
         ...
     calls.wrong       "minidl.optim.sgd.SGD.__init__: lr: wanted float, got '0.1'", ...
     calls.seen        the functions that were called
 
-Python calls a profile function at each call and at each return. It looks the code up in a table, so
-the functions themselves stay as they are.     Used by: test_hints.py, test_stubs.py
+Python calls a profile function at each call and at each return. The profile function looks the code
+up in a table, so the functions stay unchanged.     Used by: test_hints.py, test_stubs.py
 """
 
 import ast
@@ -25,14 +25,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def files():
-    """The modules that have hints of minidl/hints.py, or import a name for hints alone."""
+    """Returns the modules that import names only for hints."""
     return sorted(".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
                   for file in (ROOT / "minidl").rglob("*.py")
                   if "if TYPE_CHECKING:" in file.read_text(encoding="utf-8"))
 
 
 def names_for_hints(module):
-    """{name: value} of the imports below `if TYPE_CHECKING:`, which no program runs."""
+    """Returns {name: value} of the imports below `if TYPE_CHECKING:`, which no program runs."""
     names = {}
     for node in ast.parse(Path(module.__file__).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
@@ -43,7 +43,7 @@ def names_for_hints(module):
 
 
 def hinted(module):
-    """(name, function, its hints) of each function and method of a module that has hints."""
+    """Yields (name, function, hints) for each function and method of a module that has hints."""
     names = {**vars(module), **names_for_hints(module)}
     for name, function in functions_of(module):
         if function.__annotations__:
@@ -51,7 +51,7 @@ def hinted(module):
 
 
 def functions_of(module):
-    """(name, function) of each function of a module, and of each method of its classes."""
+    """Yields (name, function) for each function of a module and each method of its classes."""
     for name, value in list(vars(module).items()):
         owned = getattr(value, "__module__", None) == module.__name__
         members = vars(value).items() if isinstance(value, type) and owned else ()
@@ -62,12 +62,12 @@ def functions_of(module):
 
 
 def table_of(modules):
-    """{code: (name, parameters, hints)} of what has hints in these modules."""
+    """Returns {code: (name, parameters, hints)} of all functions with hints in these modules."""
     table = {}
     for path in modules:
         for name, function, hints in hinted(importlib.import_module(path)):
             if inspect.isgeneratorfunction(function):
-                hints.pop("return", None)  # its hint is of the generator, not of what it yields
+                hints.pop("return", None)  # the hint describes the generator, not a yielded value
             parameters = inspect.signature(function).parameters.values()
             table[function.__code__] = f"{path}.{name}", list(parameters), hints
     return table
@@ -80,8 +80,8 @@ class Calls:
 
 @contextmanager
 def watched(table):
-    """The calls of this thread while the block runs, as Calls. It stands around simulate(...), not
-    in what a rank runs: all simulated ranks share one thread, and so one profile function."""
+    """Yields Calls: the calls of this thread while the block runs. Put it around simulate(...), not
+    inside a rank's function: all simulated ranks share one thread and its profile function."""
     calls = Calls()
 
     def at(frame, event, value):
@@ -89,7 +89,7 @@ def watched(table):
             return
         name, parameters, hints = table[frame.f_code]
         if event == "return":
-            if value is not None and "return" in hints:  # None: also the end by an error
+            if value is not None and "return" in hints:  # an error also ends with None
                 check(name, "return", [value], hints)
             return
         calls.seen.add(name)
@@ -111,7 +111,8 @@ def watched(table):
 
 
 def fits(value, kind):
-    """Whether a value is of this type, as a type checker has it: an int is a float, too."""
+    """Returns True if a type checker would accept the value for this type: an int is a float,
+    too."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if kind in (typing.Any, typing.Self) or is_protocol(kind) or is_protocol(origin):
         return True
@@ -149,6 +150,6 @@ def fits(value, kind):
 
 
 def is_protocol(kind):
-    """Whether it only says which attributes a value has. (Of the dtypes some are such kinds.)"""
+    """Returns True for a Protocol, a type that only lists attributes. Some dtype hints are."""
     home = getattr(kind, "__module__", "")
     return getattr(kind, "_is_protocol", False) and home.startswith(("minidl", "numpy"))

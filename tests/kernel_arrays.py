@@ -1,4 +1,4 @@
-"""What the tests of the fused kernels share."""
+"""Sizes and helpers for the tests of the fused kernels."""
 
 import numpy as np
 import pytest
@@ -8,11 +8,11 @@ from minidl.cuda import dispatch
 from minidl.cuda.host import compiler
 from minidl.tensor import Tensor
 
-SIZES = (0, 1, 255, 256, 257, 4099)  # nothing, a block and its neighbours, a prime beyond two tiles
+SIZES = (0, 1, 255, 256, 257, 4099)  # empty, one block and its neighbours, a prime above two tiles
 
 counts_packs = pytest.mark.skipif(
     bool(dispatch.cpu_compiler()) and compiler.find_compiler().kind != "gnu",
-    reason="clang may load a pack in several parts, and the check form counts what it sees")
+    reason="clang may split the load of a pack, and the check form counts each part")
 
 
 def normal(shape, dtype, seed):
@@ -24,7 +24,7 @@ def tensors(*arrays, requires_grad=False):
 
 
 def backward(op, arrays, g, **options):
-    """(output, gradients of the arrays) of op at these inputs, with output gradient g."""
+    """Returns (output, gradients of the arrays) of op at these inputs, with output gradient g."""
     inputs = tensors(*arrays, requires_grad=True)
     y = op(*inputs, **options)
     y.backward(g)
@@ -32,7 +32,7 @@ def backward(op, arrays, g, **options):
 
 
 def with_and_without(op, arrays, g, **options):
-    """[(output, gradients)] of op with the kernels, then without: what `backward` returns."""
+    """Returns two results of `backward`: with the kernels, then without."""
     results = []
     for kernels in (True, False):
         with minidl.use_fused(kernels):

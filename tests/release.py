@@ -1,4 +1,4 @@
-"""`make release`: what must be true before a version is published. Prints what is not.
+"""`make release`: checks what must be true before a version is published. Prints what is missing.
 
 Test: tests/test_habits.py
 """
@@ -18,7 +18,7 @@ def version(root=ROOT):
 
 
 def missing(root=ROOT):
-    """What is left to do before a release, a list of sentences."""
+    """Returns sentences: what is left to do before a release."""
     found, number = [], version(root)
     config = configparser.ConfigParser()
     config.read(root / "setup.cfg")

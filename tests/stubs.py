@@ -1,20 +1,20 @@
-"""`make stubs`: what editors and type checkers read of the names that are made at run time.
+"""`make stubs`: writes stubs, so that editors and type checkers know names made at run time.
 
-An op is a method of Tensor, a function of minidl and of nn.functional because the table in
-minidl/ops/__init__.py says so. An editor runs no program, so it reads these files instead:
+The table in minidl/ops/__init__.py makes an op a method of Tensor, a function of minidl and of
+nn.functional at run time. An editor runs no program, so it reads these files instead:
 
     minidl/__init__.pyi   minidl/tensor.pyi   minidl/nn/functional.pyi
 
 They have the arguments and defaults of every op, their types, and the first sentence of its
 docstring. `make register` writes them, too.
 
-Each package that imports names for its users has a stub, too: nn, optim, comm ... For a type
-checker, what an installed package imports is for the package alone, unless a stub imports it `as`
-itself (PEP 484).
+Each package that imports names for its users has a stub, too: nn, optim, comm ... A type checker
+treats an import in an installed package as private, unless a stub imports the name `as` itself
+(PEP 484).
 
 The type of an argument comes from its annotation, else from its name (TYPES), else from its
-default. An op returns a Tensor if its source has no other annotation. An annotation "A | B": the
-result is a B only if the op is asked for it by an option, one of ASKED.
+default. An op returns a Tensor if its source has no other annotation. If the annotation is "A | B",
+the result is a B only with one of the options in ASKED.
 
 Test: tests/test_stubs.py
 """
@@ -39,7 +39,7 @@ COLUMNS = 100
 ARRAY = "Tensor | ndarray"
 OPERAND = "Tensor | ndarray | generic | float"
 SIZES = "int | Sequence[int]"
-SHARED = {  # type: the arguments that have it in every op; with the default None, None as well
+SHARED = {  # {type: arguments that have it in every op}; the default None adds "| None"
     ARRAY: "input target index mask mat1 mat2 weight bias query key qkv vec vec2 condition src x1 "
            "x2 x h c w b a attn_mask pos_weight running_mean running_var boundaries "
            "sorted_sequence sorter offsets per_sample_weights weights tensor gradient",
@@ -59,7 +59,7 @@ SHARED = {  # type: the arguments that have it in every op; with the default Non
     "Sequence[int]": "pad",
 }
 TYPES = {name: kind for kind, names in SHARED.items() for name in names.split()}
-# Where an op means something else by the name.
+# Ops in which a name has another meaning.
 TYPES |= {"copy_.source": OPERAND, "index_add.source": ARRAY, "index_copy.source": ARRAY,
           "scatter.src": OPERAND, "masked_fill.value": OPERAND, "norm.p": "float | str",
           "scaled_dot_product_attention.value": ARRAY, "lerp.end": ARRAY, "lerp.weight": OPERAND,
@@ -74,16 +74,16 @@ TYPES |= {"copy_.source": OPERAND, "index_add.source": ARRAY, "index_copy.source
           "meshgrid.tensors": f"{ARRAY} | Sequence[{ARRAY}]"}
 ASKED = {"dim": ("None", "int"), "return_indices": ("Literal[False]", "Literal[True]"),
          "as_tuple": ("Literal[False]", "Literal[True]")}
-# What these return, Python says.
+# Python defines what these return.
 RETURNS = {"__array__": "ndarray", "__bool__": "bool", "__float__": "float", "__int__": "int",
            "__index__": "int", "__len__": "int", "__repr__": "str", "__format__": "str",
            "__iter__": "Iterator[Tensor]", "__setitem__": "None", "__init__": "None",
            "__dlpack__": "Any", "__hash__": "int", "__dlpack_device__": "tuple[int, int]"}
-# What a Tensor's slots and properties hold.
+# Types of a Tensor's slots and properties.
 HOLDS = {"data": "Tensor", "grad": "Tensor", "requires_grad": "bool", "version": "int",
          "shape": "tuple[int, ...]", "dtype": "dtype[Any]", "ndim": "int", "device": "str",
          "is_leaf": "bool", "nbytes": "int", "slot": "int"}
-# what Python itself puts into every class
+# names that Python adds to every class
 HIDDEN = ("__module__ __doc__ __slots__ __weakref__ __dict__ __qualname__ __static_attributes__ "
           "__firstlineno__ __annotations__ __annotate__ __annotate_func__ "
           "__annotations_cache__").split()
@@ -93,7 +93,7 @@ HIDDEN = ("__module__ __doc__ __slots__ __weakref__ __dict__ __qualname__ __stat
 
 
 def written(annotation):
-    """An annotation of the source as a text."""
+    """Returns an annotation of the source as a text."""
     if isinstance(annotation, str):
         return annotation
     if annotation is None or isinstance(annotation, type) and not typing.get_args(annotation):
@@ -102,7 +102,8 @@ def written(annotation):
 
 
 def type_of(op, p, reduces):
-    """The type of the parameter p of an op, as a text; reduces: over one dimension or several."""
+    """Returns the type of an op's parameter p as a text. reduces: the op reduces over one dimension
+    or several."""
     if p.annotation is not p.empty:
         return written(p.annotation)
     kind = TYPES.get(f"{op}.{p.name}", TYPES.get(p.name))
@@ -126,8 +127,8 @@ def result_of(op, function, default):
 
 
 def functions(name, function, default, method=False, decorator=""):
-    """The lines of `def name`, as a text: one definition, or three with @overload. default: the
-    type of its result, if its source has none."""
+    """Returns the text of `def name`: one definition, or three with @overload. default: the type of
+    the result if the source has no annotation."""
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     op = name if any(f"{name}.{p.name}" in TYPES for p in parameters) else name.removesuffix("_")
@@ -139,15 +140,15 @@ def functions(name, function, default, method=False, decorator=""):
 
     (usual, asked_for), (off, on) = result.split(" | "), ASKED[option.name]
     forms = [(parameters, off, usual), (with_option(parameters, option), on, asked_for),
-             (parameters, "Any", "Any")]  # by position, or of a type that nobody knows
+             (parameters, "Any", "Any")]  # by position, or of an unknown type
     return "".join(
         definition(name, given, kinds | {option.name: kind}, its, function, method, "@overload\n")
         for given, kind, its in forms)
 
 
 def with_option(parameters, option):
-    """The parameters without a default for `option`; it is given by name if others before it have
-    one."""
+    """Returns the parameters without a default for `option`. It becomes keyword-only if a parameter
+    before it has a default."""
     at = parameters.index(option)
     rest = [option.replace(default=option.empty), *parameters[at + 1:]]
     if any(p.default is not p.empty for p in parameters[:at]):
@@ -156,7 +157,7 @@ def with_option(parameters, option):
 
 
 def definition(name, parameters, kinds, result, function, method=False, decorator=""):
-    """`def name(...) -> result:` with the first sentence of its docstring, as a text."""
+    """Returns the text `def name(...) -> result:` with the first sentence of its docstring."""
     words, star = [], False
     for i, p in enumerate(parameters):
         if method and i == 0:
@@ -170,7 +171,7 @@ def definition(name, parameters, kinds, result, function, method=False, decorato
         words.append(f"{stars}{p.name}: {kinds[p.name]}{default}")
     line = f"def {name}({', '.join(words)}) -> {result}:"
     if len(line) > COLUMNS - 8:
-        whole = ", ".join(word.replace(" ", "\0") for word in words)  # break between them alone
+        whole = ", ".join(word.replace(" ", "\0") for word in words)  # break only between words
         inner = textwrap.fill(whole, COLUMNS - 8).replace("\0", " ")
         line = f"def {name}(\n{textwrap.indent(inner, '    ')}\n) -> {result}:"
     sentence = first_sentence(function)
@@ -179,7 +180,7 @@ def definition(name, parameters, kinds, result, function, method=False, decorato
 
 
 def default_text(value):
-    """A default as an editor shows it; `...` for what has no short text."""
+    """Returns a default as an editor shows it, or `...` if it has no short text."""
     text = repr(value)
     return text if isinstance(value, (int, float, str, tuple, type(None))) else "..."
 
@@ -198,7 +199,8 @@ def quoted(sentence):
 
 
 def class_of(cls, ops):
-    """The lines of a class: what it defines, in the order of its source; then its ops, by file."""
+    """Returns the text of a class: its own definitions in the order of its source, then its ops by
+    file."""
     own = {name: value for name, value in vars(cls).items() if is_shown(name)}
     lines = [quoted(first_sentence(cls))]
     for name, value in own.items():
@@ -217,7 +219,8 @@ def class_of(cls, ops):
 
 
 def by_file(ops):
-    """{file: the names of its ops, sorted}, the operators (x + y) as the file that makes them."""
+    """Returns {file: the sorted names of its ops}. Operators (x + y) belong to the file that
+    defines them."""
     found = {}
     for name in sorted(ops):
         module = "minidl.ops.__init__" if name.startswith("__") else ops[name].__module__
@@ -226,12 +229,12 @@ def by_file(ops):
 
 
 def is_shown(name):
-    """Whether a name of a class is for its users: x.name, or an operator."""
+    """Returns True if a class's name is for users: x.name, or an operator."""
     return not name.startswith("_") or name.startswith("__") and name not in HIDDEN
 
 
 def member(cls, name, value):
-    """A method, property, slot or constant that the class itself defines."""
+    """Returns the text of a method, property, slot or constant that the class itself defines."""
     if isinstance(value, property):
         kind = HOLDS.get(name) or result_of(name, value.fget, "Any")
         text = definition(name, [self_of(value.fget)], {}, kind, value.fget, True, "@property\n")
@@ -255,7 +258,7 @@ def self_of(function):
 
 
 def without_shadows(body, names):
-    """Where a class with a method `float` means the type, it says _float."""
+    """Replaces the type `float` by _float in a class that has a method `float`."""
     for word in {*names} & {*SOURCES, *BUILTIN}:
         body = re.sub(rf"(?<=[:>|,] ){word}\b(?![(:])|(?<=\[){word}\b", f"_{word}", body)
     return body
@@ -265,8 +268,8 @@ def without_shadows(body, names):
 
 
 def handed_on(module):
-    """{name: `from m import name as name`} of what the source of a module imports from minidl. The
-    import of a file in a package makes the file a name of the package, too."""
+    """Returns {name: `from m import name as name`} for the imports from minidl in a module's
+    source. Importing a file in a package makes the file a name of the package, too."""
     found = {}
     for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("minidl"):
@@ -280,7 +283,7 @@ def handed_on(module):
 
 
 def origin(name, value):
-    """`from m import name as name` of what is imported on first use."""
+    """Returns `from m import name as name` for a name that is imported on first use."""
     if is_module(value):
         parent, _, name = value.__name__.rpartition(".")
         return f"from {parent} import {name} as {name}"
@@ -288,8 +291,8 @@ def origin(name, value):
 
 
 def shown_names(module):
-    """The public names of a module. A file of its package is one if the module imports it itself,
-    now or on first use (_PARTS): others are there or not, as other imports have it."""
+    """Returns the public names of a module. A file of its package counts only if the module imports
+    it, now or on first use (_PARTS). Other files appear only if some other module imports them."""
     files = {*handed_on(module), *getattr(module, "_PARTS", ())}
     return [name for name in dir(module)
             if name == "__version__" or not name.startswith("_")
@@ -307,7 +310,7 @@ def is_module(value):
 
 
 def stub(module_name):
-    """The text of the stub of a module."""
+    """Returns the text of a module's stub."""
     from minidl import ops
 
     module = importlib.import_module(module_name)
@@ -332,7 +335,7 @@ def stub(module_name):
         elif inspect.isfunction(value) and value.__module__ == module_name:
             body.append(functions(name, value, "Any"))
         elif isinstance(value, type) and value.__module__.startswith("minidl"):
-            head.add(f"from {value.__module__} import {value.__name__}")  # under another name
+            head.add(f"from {value.__module__} import {value.__name__}")  # an alias
             body.append(f"{name} = {value.__name__}\n")
         elif not callable(value):
             body.append(f"{name}: {constant(value)}\n")
@@ -347,7 +350,7 @@ def constant(value):
 
 
 def of_tensor(cls, ops):
-    """{name: op} of what minidl/ops hangs on the class Tensor, operators too."""
+    """Returns {name: op} of all ops that minidl/ops adds to the class Tensor, with operators."""
     from minidl.tensor import Tensor
 
     if cls is not Tensor:
@@ -357,7 +360,7 @@ def of_tensor(cls, ops):
     return ops.namespace("m") | ops.UNARY | ops.PROPERTIES | operators | reflected
 
 
-# word of the body: where it comes from
+# {word of the body: the module that has it}
 SOURCES = {"Any": "typing", "Literal": "typing", "overload": "typing",
            "NamedTuple": "typing", "Sequence": "collections.abc", "Iterator": "collections.abc",
            "Callable": "collections.abc", "ndarray": "numpy", "generic": "numpy", "dtype": "numpy",
@@ -366,7 +369,7 @@ BUILTIN = dict.fromkeys(("bool", "int", "float", "str", "tuple", "type"), "built
 
 
 def assembled(module, head, body):
-    """The whole text, its imports in order."""
+    """Returns the whole text with sorted imports."""
     text = "\n".join(line.rstrip("\n") for line in body) + "\n"
     tree = ast.parse(text)
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
@@ -383,7 +386,7 @@ def assembled(module, head, body):
 
 
 def named_results(module):
-    """{class: its module} of the named tuples that ops return."""
+    """Returns {class: its module} of the named tuples that ops return."""
     from minidl import ops
 
     return {name: value.__module__ for home in "mtf" for op in ops.namespace(home).values()
@@ -392,7 +395,7 @@ def named_results(module):
 
 
 def packages():
-    """The packages that do nothing but import names for their users."""
+    """Returns the packages that only import names for their users."""
     for file in sorted((ROOT / "minidl").rglob("__init__.py")):
         body = ast.parse(file.read_text(encoding="utf-8")).body
         defined = {node.name for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
@@ -414,12 +417,12 @@ def path_of(module_name):
 
 
 def stubs():
-    """{path: text} of all stubs."""
+    """Returns {path: text} of all stubs."""
     return {path_of(name).as_posix(): stub(name) for name in modules()}
 
 
 def main(arguments):
-    """--list: writes nothing, prints what is not as its module is now."""
+    """Writes all stubs. With --list it writes nothing and prints the stubs that are out of date."""
     wanted = stubs()
     for path, text in wanted.items():
         file = ROOT / path

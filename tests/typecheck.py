@@ -1,12 +1,12 @@
 """`make typecheck`: a type checker reads the Python of README.md, docs/*.md and the tutorials. Then
-it says the types of calls that users write (asked.py), and marks those that are wrong.
+it checks calls that users write (asked.py): it must find their types, and must reject wrong calls.
 
     make typecheck                               all of it
     make typecheck ARGS=tutorials/07_ring.py     some files
 
-The checker is pyright, as the package basedpyright has it; pyproject.toml has its settings. It
-reads the hints in minidl/ and the stubs (tests/stubs.py), and runs nothing. A block with PyTorch in
-it is left out.
+The checker is pyright from the package basedpyright, with the settings in pyproject.toml. It reads
+the hints in minidl/ and the stubs (tests/stubs.py). It runs nothing. Blocks that use PyTorch are
+left out.
 
 Test: tests/test_editors.py, tests/test_hints.py
 """
@@ -26,28 +26,28 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SCRIPTS = sorted((ROOT / "tutorials").glob("*.py"))
 BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```", re.M | re.S)
-# A page shows pieces: its reader has data, a model, a transport `t`, and these imports. So a name
-# that is nowhere defined is no error there, and pieces may use a name twice.
+# A page shows pieces. Its reader has data, a model, a transport `t`, and these imports. So an
+# undefined name is no error there, and two pieces may define the same name.
 HEAD = ["# pyright: reportUndefinedVariable=false, reportRedeclaration=false",
         "import os, minidl, numpy as np; from minidl import comm, infer, nn, optim, parallel; "
         "from minidl.nn import functional as F"]
 
 
 def programs(folder):
-    """Writes the Python of each section of each page into the folder; returns the paths."""
+    """Writes the Python of each section of each page into the folder. Returns the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for page in PAGES:
         for line, code in sections(page.read_text(encoding="utf-8")):
             path = folder / f"{page.stem}_{line}.py"
-            write_whole(path, code)  # another `make typecheck` may read it just now
+            write_whole(path, code)  # another `make typecheck` may read it now
             paths.append(path)
     return paths
 
 
 def sections(text):
-    """[(its line, code)] of the sections of a page that have Python. A section is one program, and
-    each line of it keeps its number."""
+    """Returns [(line of the section, code)] for sections with Python. A section is one program. Its
+    lines keep their numbers."""
     found = []
     starts = [0, *(title.start() for title in re.finditer("^## ", text, re.M)), len(text)]
     for start, end in itertools.pairwise(starts):
@@ -64,9 +64,10 @@ def sections(text):
 
 
 def diagnostics(paths, project=ROOT):
-    """What the type checker says of these files, by the settings of a project's folder."""
+    """Returns the type checker's messages about these files, with the settings of a project's
+    folder."""
     command = [sys.executable, "-m", "basedpyright", "--outputjson"]
-    if project == ROOT:  # .venv may be another one, as in a copy
+    if project == ROOT:  # a copy of the checkout may use another .venv
         command += ["--pythonpath", sys.executable]
     done = subprocess.run([*command, *map(str, paths)], cwd=project, capture_output=True, text=True)
     try:
@@ -76,7 +77,7 @@ def diagnostics(paths, project=ROOT):
 
 
 def errors(paths, project=ROOT):
-    """["file:line: what is wrong (rule)"] of these files."""
+    """Returns ["file:line: what is wrong (rule)"] for these files."""
     return sentences(diagnostics(paths, project))
 
 
@@ -93,7 +94,7 @@ def line_of(found):
 
 
 def asked_files(folder):
-    """Writes types.py and wrong.py, a call a line; returns their paths."""
+    """Writes types.py and wrong.py, one call a line. Returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = {"types.py": "".join(f"reveal_type({call})\n" for call, _ in calls_with_types()),
              "wrong.py": asked.WRONG.lstrip()}
@@ -107,7 +108,8 @@ def calls_with_types():
 
 
 def not_as_asked(paths, found):
-    """[what is not as asked.py has it] of all that was said of asked_files: a sentence each."""
+    """Compares the messages about asked_files with asked.py. Returns a sentence for each
+    difference."""
     of_types, of_wrong = ([one for one in found if Path(one["file"]) == path] for path in paths)
     first = asked.BEFORE.count("\n") + 1
     said = {line_of(one): type_in(one["message"]) for one in of_types
@@ -125,7 +127,7 @@ def not_as_asked(paths, found):
 
 
 def type_in(message):
-    """The type in 'Type of "x" is "Tensor"'; an array's without its shape and dtype."""
+    """Returns the type in 'Type of "x" is "Tensor"'. An array's type loses its shape and dtype."""
     kind = message.rsplit(' is "', 1)[1].removesuffix('"')
     inner = r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]"
     return re.sub(rf"\bndarray{inner}", "ndarray", kind)

@@ -1,17 +1,17 @@
-"""Which files of minidl/ a piece of work enters, in which order: docs/way_to_*.md are held to it.
+"""Records which files of minidl/ a piece of work enters, in order. docs/way_to_*.md must match.
 
-    python -m tests.ways      prints what the pages should say, to write them anew
+    python -m tests.ways      prints what the pages should contain
 
-A page has sections; each shows one way in a code block, where `file.py function` is a call, and
-says below it which other files are asked, and which files of the way are entered again:
+Each section of a page shows one way in a code block, where `file.py function` is a call. Below it
+are the other files that are called, and the files of the way that are entered again:
 
     ## Forward: the activation                  with Recorder() as recorded: F.gelu(y)
         cuda/dispatch.py op                    recorded.main == [("cuda/dispatch.py", "op"), ...]
     Asked on the way: `backend.py`.
     Entered again: `function.py`.
 
-Python calls us at every call of a function (sys.setprofile). C code is not seen; comprehensions and
-lambdas are left out, as newer Pythons make no call of the former.
+sys.setprofile makes Python report every call of a function. C code is not recorded. Comprehensions
+and lambdas are left out, because newer Pythons make no call for a comprehension.
 Test: tests/test_ways.py
 """
 
@@ -30,13 +30,13 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "minidl"
 
 
-# A launch asks every 20 ms whether its file has changed: whether it does so in a recording, the
-# clock decides.
+# A launch checks its file for changes at most every 20 ms, so a recording has this call only
+# sometimes.
 BY_THE_CLOCK = {"cuda/host/includes.py"}
 
 
 class Recorder:
-    """The calls inside a `with` block, (file, function): of the main thread, and of others."""
+    """Records the calls (file, function) inside a `with` block: the main thread's and others'."""
 
     def __init__(self):
         self.main, self.others = [], []
@@ -65,20 +65,20 @@ class Recorder:
 
 
 class Section:
-    """What a section of a page says of its way."""
+    """The way in a section of a page."""
 
     def __init__(self, text):
         block = re.search(r"^```\n(.*?)^```", text, re.S | re.M)[1]
         self.steps = re.findall(r"([\w/]+\.py) (\w+)", block)
         self.kernels = re.findall(r"(\w+\.cu) (\w+)", block)
-        self.asked, self.again = (  # a page need not say of none
+        self.asked, self.again = (  # a page may leave out an empty list
             set(re.findall(r"`([\w/.]+)`", "".join(re.findall(
                 rf"^{label}: (.*?)\.\n", text + "\n", re.S | re.M))))
             for label in ("Asked on the way", "Entered again"))
 
 
 def sections(name):
-    """{heading: Section} of the page docs/<name>.md."""
+    """Returns {heading: Section} of the page docs/<name>.md."""
     parts = re.split(r"^## (.*)\n", (ROOT / "docs" / f"{name}.md").read_text(), flags=re.M)[1:]
     return {h: Section(text) for h, text in zip(parts[::2], parts[1::2]) if "```\n" in text}
 
@@ -87,17 +87,17 @@ def sections(name):
 
 
 def first_calls(calls):
-    """The calls in the order in which each happened first."""
+    """Returns the different calls, in the order of their first time."""
     return list(dict.fromkeys(map(tuple, calls)))
 
 
 def asked(calls, steps):
-    """The files entered that are not on the way."""
+    """Returns the entered files that are not on the way."""
     return {file for file, _ in calls} - {file for file, _ in steps}
 
 
 def again(calls, steps):
-    """The files of the way that are entered again after another one of the way was."""
+    """Returns the files of the way that are entered again after another file of the way."""
     way = {file for file, _ in steps}
     entered = [file for file, _ in groupby(file for file, _ in calls if file in way)]
     return {file for file in entered if entered.count(file) > 1}
@@ -107,7 +107,8 @@ def again(calls, steps):
 
 
 def op_and_back():
-    """{heading of docs/way_to_the_kernel.md: Recorder} of F.gelu(F.linear(x, w, b)) and back."""
+    """Returns {heading of docs/way_to_the_kernel.md: Recorder} of F.gelu(F.linear(x, w, b)) and
+    its backward."""
     import minidl
     from minidl.nn import functional as F
 
@@ -115,7 +116,7 @@ def op_and_back():
     g = np.ones((4, 16), np.float32)
     F.gelu(F.linear(x, w, b)).backward(g)  # compiles
     with mock.patch.dict(sys.modules):
-        sys.modules.pop("ml_dtypes", None)  # a process that uses bfloat16 asks one file more
+        sys.modules.pop("ml_dtypes", None)  # a process that uses bfloat16 calls one more file
         with Recorder() as product:
             y = F.linear(x, w, b)
         with Recorder() as activation:
@@ -127,7 +128,8 @@ def op_and_back():
 
 
 def step_and_wire():
-    """{heading of docs/way_to_the_wire.md: Recorder} of a third step; on every rank of two."""
+    """Returns {heading of docs/way_to_the_wire.md: Recorder} of a third step, on each of two ranks.
+    """
     import minidl
     from minidl import nn
     from minidl.nn import functional as F
@@ -136,10 +138,10 @@ def step_and_wire():
     minidl.manual_seed(0)
     model = minidl.parallel.DataParallel(nn.MLP(8, 16, 4), t)
     x, labels = np.ones((4, 8), np.float32), np.arange(4)
-    for _ in range(3):  # buckets are rebuilt after the first
+    for _ in range(3):  # buckets are rebuilt after the first step
         loss = F.cross_entropy(model(x), labels)
         for thread in set(threading.enumerate()) - {threading.main_thread()}:
-            thread.join(10)  # the communication thread of the step before: a new one is recorded
+            thread.join(10)  # ends the last step's communication thread
         with Recorder() as recorded:
             loss.backward()
     model.close()
@@ -147,7 +149,7 @@ def step_and_wire():
 
 
 def shown(recorded, section):
-    """What a page should say, as text."""
+    """Returns the text that a page should have."""
     calls, steps = recorded.main, section.steps if section else []
     order = [f"{file} {function}" for file, function in first_calls(calls)]
     return "\n".join(["calls: " + ", ".join(order),
@@ -156,7 +158,7 @@ def shown(recorded, section):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["wire"]:  # on each rank, for test_ways.py: into a file of the folder named
+    if sys.argv[1:2] == ["wire"]:  # on each rank, for test_ways.py: writes a file
         ((heading, r),) = step_and_wire().items()
         what = {"heading": heading, "main": r.main, "others": r.others}
         Path(sys.argv[2], f"{os.getpid()}.json").write_text(json.dumps(what))

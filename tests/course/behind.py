@@ -1,14 +1,14 @@
-"""What is behind in Chinese: English may change first, and no test fails for it.
+"""Lists Chinese texts that are out of date. English may change first, and no test fails then.
 
-    make register ARGS=--list      the list, which continuous integration prints, too
+    make register ARGS=--list      prints the list; continuous integration prints it, too
 
-A message or a comment without Chinese is shown in English; a head, a task or a page that is older
-than its English says so in its first line. Whoever has translated one writes the digest of its
-English, with `make register ARGS="--translated FILE"`.
+A message or a comment without Chinese is shown in English. If a head, a task or a page is older
+than its English, its first line says it. After you translate one, write the digest of its English
+by `make register ARGS="--translated FILE"`.
 
-    docs/zh/messages.po            what the tutorials with Chinese, their graders and the
-                                   commands show
-    docs/zh/comments.po            the comments of these tutorials and of the kernels they name
+    docs/zh/messages.po            messages of the commands, of the tutorials with Chinese and of
+                                   their graders
+    docs/zh/comments.po            comments of these tutorials and of the kernels that they name
     docs/zh/tutorials/NN.txt       their heads and tasks: whole texts, with digests
     docs/zh/book.txt               the texts of the pages of minidl/plain, with digests
     README.zh.md, docs/zh/*.md     pages, with digests
@@ -45,14 +45,15 @@ SCRIPTS = list(dict.fromkeys([*TUTORIALS, *(
     kernel for path in TUTORIALS
     for kernel in [*exercise.tutorials().get(path.name[:2], [path])[1:],
                    *comments.kernels_named(exercise.read(path))])]))
-STAMP = re.compile(r"<!-- (\S+) of ([0-9a-f]{12}|here) -->")  # here: a page that is Chinese alone
+STAMP = re.compile(r"<!-- (\S+) of ([0-9a-f]{12}|here) -->")  # here: the page has no English
 PAGES = [ROOT / "README.zh.md", *sorted((ROOT / "docs/zh").glob("*.md"))]
 BOOK = "docs/zh/book.txt"
 HOLES = re.compile(r"\{\d\}")
 
 
 def parts(path, text):
-    """{"head": ..., "07a": ...} of a tutorial or a kernel: what is translated as a whole."""
+    """Returns {"head": ..., "07a": ...}: the texts of a tutorial or a kernel that are translated as
+    a whole."""
     found = {"head": text.split('"""')[1]} if path.suffix == ".py" else {}
     for region in exercise.regions(text, path):
         lines, mark = exercise.task(text, region)
@@ -61,7 +62,8 @@ def parts(path, text):
 
 
 def english(name, text):
-    """The English texts in a file whose digest a Chinese one may have: a page, or its parts."""
+    """Returns the English texts of a file whose digest a Chinese text may have: the page or its
+    parts."""
     path = ROOT / name
     if path.suffix == ".md":
         return [text]
@@ -72,7 +74,7 @@ def english(name, text):
 
 
 def of_tutorial(path):
-    """The same of a tutorial and its kernels."""
+    """Returns the same for a tutorial and its kernels."""
     found = {}
     for file in exercise.tutorials().get(path.name[:2], [path]):
         found |= parts(file, exercise.read(file))
@@ -80,7 +82,7 @@ def of_tutorial(path):
 
 
 def waits_of_a_watch():
-    """The texts of watch.py that have {} in the source, filled when somebody asks."""
+    """Returns the texts of watch.py that have {} in the source. They are filled for a report."""
     source = exercise.read(ROOT / "minidl/comm/observe/watch.py")
     found = re.findall(r'(?:what = |, \[\], |inner, \[\], )\("((?:for|to) [^"]+)"', source)
     joined = re.search(r'what = \("(for [^"]+)" \+ text', source)[1]
@@ -94,9 +96,10 @@ def waits_of_a_watch():
 
 
 def words_of_tables():
-    """What the tables of kernels and profiles hold as data, which messages.py does not see."""
+    """Returns words that tables of kernels and profiles hold as data. messages.py does not find
+    them."""
     words = {*summary.ROWS, *summary.ROW_OF, *memory.KINDS, *profile.WHAT, "flat", "fibre"}
-    words -= {"message", "wait", "collective", "branch"}  # of no operator
+    words -= {"message", "wait", "collective", "branch"}  # no operator has these
     sentences = [text.replace("{}", "{0}") for _, _, text in advice.SIMPLE]
     return [*(f"column {word}" for word in sorted(words)), *sentences]
 
@@ -107,7 +110,7 @@ def messages_of(path):
 
 
 def messages_shown():
-    """{source: the messages that it shows}."""
+    """Returns {source: the messages that it shows}."""
     found = {path: list(messages_of(path)) for path in SHOWN}
     found[ROOT / "minidl/comm/observe/watch.py"] += waits_of_a_watch()
     found[ROOT / "minidl/profile/summary.py"] += words_of_tables()
@@ -118,12 +121,12 @@ def messages_shown():
 
 
 def comments_shown():
-    """{script: its comments and docstrings}."""
+    """Returns {script: its comments and docstrings}."""
     return {path: [c.text for c in comments.comments(exercise.read(path))] for path in SCRIPTS}
 
 
 def behind():
-    """[(file to edit, what it lacks)]."""
+    """Returns [(file to edit, what it lacks)]."""
     return [*messages_behind(), *comments_behind(), *texts_behind(), *book_behind(),
             *pages_behind()]
 
@@ -157,7 +160,8 @@ def texts_behind():
 
 
 def texts_of(file, known, wanted, what, where):
-    """What a file of whole texts lacks; known: {name: (digest of its English, text)}."""
+    """Yields (file, what it lacks) for a file of whole texts. known: {name: (digest of its English,
+    text)}."""
     for name in dict.fromkeys([*wanted, *known]):
         if name not in wanted:
             yield file, f"{name}: no such {what} in {where} any more"
@@ -168,7 +172,7 @@ def texts_of(file, known, wanted, what, where):
 
 
 def of_the_book():
-    """{page: its English}."""
+    """Returns {page: its English}."""
     return {name: book.told(book.page(name)) for _, pages in book.contents() for name, _ in pages}
 
 
@@ -187,7 +191,7 @@ def pages_behind():
 
 
 def stamp(name):
-    """Write the digests of the English into a page or a tutorial's texts; what was done."""
+    """Writes the digests of the English into a page or a tutorial's texts. Returns a sentence."""
     path = ROOT / name
     text = exercise.read(path)
     if path.suffix == ".md":
@@ -204,8 +208,8 @@ def stamp(name):
 
 
 def without_what_is_behind(text):
-    """A text that was shown in Chinese, in one line, without the messages that are known to have
-    none. What is English in the rest is so by a mistake."""
+    """Returns a text that was shown in Chinese, in one line, without the messages that are known to
+    have no Chinese. Any English in the rest is a mistake."""
     text, known = " ".join(text.split()), language.table("zh")
     for message in (m for messages in messages_shown().values() for m in messages):
         if message not in known:

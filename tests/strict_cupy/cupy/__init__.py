@@ -1,5 +1,5 @@
-"""A strict stand-in for CuPy on the CPU (README.md beside this folder). Only names that the real
-CuPy has, but `stand_in`: counters and errors of its own."""
+"""A strict stand-in for CuPy on the CPU (see ../README.md). It has only names of the real CuPy, and
+`stand_in`, which has its own counters and errors."""
 
 import types as _types
 
@@ -34,7 +34,7 @@ def get_default_pinned_memory_pool():
 
 
 class errstate:
-    """Nothing: CuPy's arithmetic never warns."""
+    """Does nothing: CuPy's arithmetic never warns."""
 
     def __init__(self, **kwargs):
         pass

@@ -1,4 +1,4 @@
-"""cupy.ndarray over NumPy memory: what CuPy refuses is refused, what it lacks is missing."""
+"""cupy.ndarray over NumPy memory. It refuses what CuPy refuses, and lacks what CuPy lacks."""
 
 import inspect
 import json
@@ -13,14 +13,14 @@ NUMBERS = (bool, int, float, complex, np.generic)
 
 
 def signature(text):
-    """inspect.Signature of a text such as '(a, axis=None)'."""
+    """Returns the inspect.Signature of a text such as '(a, axis=None)'."""
     space = {}
     exec(f"def f{text}: pass", {"ndarray": None}, space)
     return inspect.signature(space["f"])
 
 
 class Signature:
-    """Whether a call fits; each form of call is looked at once."""
+    """Checks that a call fits. It checks each form of a call once."""
 
     def __init__(self, text):
         self.signature, self.seen = signature(text), set()
@@ -52,7 +52,7 @@ class Flags:
 
 
 class ndarray:
-    """cupy.ndarray. _a: its elements, as a NumPy array; _block: the memory that they are in."""
+    """cupy.ndarray. _a: its elements as a NumPy array; _block: the memory that holds them."""
 
     __module__ = "cupy"
     __slots__ = ("_a", "base", "_device", "_block", "_span", "__weakref__")
@@ -77,7 +77,7 @@ class ndarray:
 
     @classmethod
     def _over(cls, a, written=True):
-        """A new device array whose elements are those of a, which nobody else holds."""
+        """Returns a new device array with the elements of a. Nothing else may refer to a."""
         if a.dtype.hasobject or a.dtype.kind not in "?buifcV":
             raise ValueError(f"Unsupported dtype {a.dtype}")
         self = cls.__new__(cls)
@@ -92,7 +92,7 @@ class ndarray:
         view._device, view._block = self._device, self._block
         return view
 
-    # -- what it is
+    # -- attributes
 
     shape = property(lambda s: s._a.shape)
     dtype = property(lambda s: s._a.dtype)
@@ -120,7 +120,7 @@ class ndarray:
     def __dlpack_device__(self):
         return (2, self._device)
 
-    # -- to the host, which waits
+    # -- to the host; the host waits
 
     def _host(self, kind, stream=None):
         _count.waits(kind)
@@ -215,7 +215,7 @@ class ndarray:
         parts, basic = host_index(index)
         if basic:
             if not any(p is Ellipsis for p in parts):
-                parts = (*parts, Ellipsis)  # a view of no dimensions rather than a number
+                parts = (*parts, Ellipsis)  # gives a view without dimensions, not a number
             return self._view(self._a[parts])
         masks = sum(isinstance(p, np.ndarray) and p.dtype == bool for p in parts)
         if masks > 1:
@@ -281,7 +281,7 @@ class ndarray:
             return NotImplemented
         return f(*args, **kwargs)
 
-    # -- methods that are not simply NumPy's
+    # -- methods that differ from NumPy's
 
     def astype(self, dtype, order="K", casting=None, subok=None, copy=True):
         if casting is not None or subok is not None:
@@ -341,7 +341,7 @@ class ndarray:
         return ndarray._over(self._a.flatten(order))
 
     def _add_reduceat(self, indices, axis, dtype, out):
-        # CuPy's: a running sum of everything, and differences of it
+        # CuPy's way: a running sum of everything, then differences
         on_stream(reads=(self, indices))
         a, i = self._a, np.append(indices._a, self.shape[axis])
         acc = a.cumsum(axis, dtype)
@@ -412,7 +412,7 @@ def c_order(a):
 
 
 def rubbish(shape, dtype, order="C"):
-    """New memory, not zeros."""
+    """Returns new memory, filled with values that are not zeros."""
     a = np.empty(shape, dtype, order)
     if a.dtype.kind == "f":
         a.fill(np.nan)
@@ -422,7 +422,7 @@ def rubbish(shape, dtype, order="C"):
 
 
 def root(a):
-    """The NumPy array that owns the memory."""
+    """Returns the NumPy array that owns the memory."""
     while isinstance(a.base, np.ndarray):
         a = a.base
     return a
@@ -443,7 +443,7 @@ def writeable(x):
 
 
 def put(x, values, stream=None):
-    """x[...] = NumPy values of its shape, as the stream comes to it."""
+    """Does x[...] = values, NumPy values of x's shape, as work of the stream."""
     if not values.nbytes:
         return
     if values.flags.c_contiguous and x._a.flags.c_contiguous and _memory.pages_at(
@@ -458,8 +458,8 @@ def put(x, values, stream=None):
 
 
 def from_other_device(x):
-    """A copy between devices on the null stream waits for the work of both; on another, for none
-    (CUDA programming guide, "Peer-to-Peer Memory Copy")."""
+    """Copies x from another device. On the null stream the copy waits for the work of both devices;
+    on another stream it waits for none (CUDA programming guide, "Peer-to-Peer Memory Copy")."""
     with _streams.LOCK:
         here = _streams.current_queue()
         if here.null:
@@ -470,7 +470,7 @@ def from_other_device(x):
 
 
 def host_index(index):
-    """(a tuple for NumPy, whether all of it is basic)."""
+    """Returns (the index as a tuple for NumPy, True if all of it is basic indexing)."""
     out, basic = [], True
     for p in index if isinstance(index, tuple) else (index,):
         if isinstance(p, ndarray):
@@ -501,7 +501,7 @@ def host_index(index):
 
 
 def wrapped(parts, shape):
-    """Integer arrays modulo the size of their axis: CuPy does not raise IndexError for them."""
+    """Takes integer arrays modulo the size of their axis: CuPy raises no IndexError for them."""
     n_used = sum(p.ndim if isinstance(p, np.ndarray) and p.dtype == bool else 1
                  for p in parts if p is not None and p is not Ellipsis)
     axis, out = 0, []
@@ -520,7 +520,8 @@ def wrapped(parts, shape):
 
 
 def wrap(r, inputs=(), name=None):
-    """A NumPy result as device array(s): a view of the input whose memory it shares, or new."""
+    """Returns a NumPy result as device array(s): a view of the input if they share memory, or a new
+    array."""
     if isinstance(r, (tuple, list)):
         return type(r)(wrap(x, inputs, name) for x in r)
     if isinstance(r, np.generic):
@@ -543,7 +544,7 @@ def unsupported(x):
 
 
 def device_args(value):
-    """Arguments for NumPy; a NumPy array among them is refused."""
+    """Returns the arguments for NumPy. Refuses a NumPy array among them."""
     if isinstance(value, ndarray):
         check_device(value)
         return value._a
@@ -557,7 +558,7 @@ def device_args(value):
 
 
 def arrays_in(value):
-    """The device arrays in nested tuples and lists."""
+    """Yields the device arrays in nested tuples and lists."""
     if isinstance(value, ndarray):
         yield value
     elif isinstance(value, (tuple, list)):

@@ -1,12 +1,12 @@
-"""The simulated time of devices, and the host's beside it, both in seconds.
+"""The simulated time of the devices and of the host, both in seconds.
 
-    host     time.perf_counter(), and all that it would have waited for devices, had they been real
-    device   a piece of work takes what `seconds_of` says: 2 us and its bytes at 1 TB/s; events
-             have the device's own clock, `pace` times as fast as the host's
+    host     time.perf_counter() plus the time that the host would have waited for real devices
+    device   a piece of work takes `seconds_of` seconds: 2 us plus its bytes at 1 TB/s. Events use
+             the device's own clock, which is `pace` times as fast as the host's
 
     with stand_in.device_time(lambda kernel, n_bytes: 1e-4, pace=1 + 1e-5) as ran:
         ...
-    ran     [(kernel, device, stream, begin, end)] of the project's kernels, by stand_in.host_s
+    ran     [(kernel, device, stream, begin, end)] of the project's kernels, in the time of host_s
 """
 
 import time
@@ -20,17 +20,17 @@ class _Settings:
 
 
 def host_s():
-    """The host's clock."""
+    """Returns the host's time."""
     return time.perf_counter() + _Settings.waited_s
 
 
 def host_waits(until_s):
-    """The host waits until then."""
+    """Makes the host's clock wait until that time."""
     _Settings.waited_s += max(0.0, until_s - host_s())
 
 
 def seconds_of(name, n_bytes):
-    """How long a kernel takes; name None: one of CuPy's own, or a copy."""
+    """Returns the seconds of a kernel. name None: one of CuPy's own kernels, or a copy."""
     if _Settings.seconds_of is not None and name is not None:
         return _Settings.seconds_of(name, n_bytes)
     return 2e-6 + n_bytes / 1e12
@@ -48,7 +48,8 @@ def elapsed_ms(begin_s, end_s):
 
 @contextmanager
 def device_time(seconds_of=None, pace=1.0):
-    """seconds_of(kernel, bytes of its arrays), and how fast the devices' clocks go."""
+    """Inside the block, seconds_of(kernel, bytes of its arrays) is the time of a kernel, and pace
+    the speed of the devices' clocks. Yields the list of the kernels that ran."""
     before = _Settings.seconds_of, _Settings.pace, _Settings.ran
     _Settings.seconds_of, _Settings.pace, _Settings.ran = seconds_of, pace, []
     try:

@@ -1,11 +1,11 @@
-"""What a GPU would be slow at, counted: waits for the device, pageable uploads, launches.
+"""Counts what would make a GPU slow: waits for the device, pageable uploads, launches.
 
     from cupy import stand_in
     with stand_in.counting() as count:
         step()
-    assert count.waits == {}                    {"optim/clip.py:31 float": 2}: by line and kind
-    assert count.uploads == {}                  NumPy arrays that reach the device not from pinned
-    count.launches["layer_norm"], count.ops     kernels of ours by name; CuPy's own by name
+    assert count.waits == {}                    by line and kind: {"optim/clip.py:31 float": 2}
+    assert count.uploads == {}                  uploads from memory that is not pinned
+    count.launches["layer_norm"], count.ops     our kernels by name; CuPy's own kernels by name
 """
 
 import gc
@@ -18,8 +18,8 @@ import numpy as np
 
 _HERE = str(Path(__file__).parent)
 _SKIP = (_HERE, str(Path(np.__file__).parent), "<frozen", "<__array")
-_ours = {}  # file -> whether it is the stand-in's or NumPy's
-_open = []  # the Counts that are counting
+_ours = {}  # {file: True if it belongs to the stand-in or NumPy}
+_open = []  # the Counts of the blocks that are running
 
 
 class Counts:
@@ -35,8 +35,8 @@ class Counts:
 
 @contextmanager
 def counting():
-    """Counts of what happens inside the block, in every thread."""
-    gc.collect()  # a transport of an earlier test waits for its uploads when it is freed: now
+    """Yields the Counts of all that happens inside the block, in every thread."""
+    gc.collect()  # frees transports of earlier tests now, because they wait for their uploads
     counts = Counts()
     _open.append(counts)
     try:
@@ -46,31 +46,31 @@ def counting():
 
 
 def waits(kind):
-    """The host waits for the device here."""
+    """Counts a wait of the host for the device."""
     for counts in _open:
         counts.waits[f"{where()} {kind}"] += 1
 
 
 def uploads(kind):
-    """The device gets host memory that is not pinned here."""
+    """Counts an upload of host memory that is not pinned."""
     for counts in _open:
         counts.uploads[f"{where()} {kind}"] += 1
 
 
 def launches(name):
-    """One of the project's kernels is launched."""
+    """Counts a launch of one of the project's kernels."""
     for counts in _open:
         counts.launches[name] += 1
 
 
 def ops(name):
-    """A kernel of CuPy's own is launched."""
+    """Counts a launch of one of CuPy's own kernels."""
     for counts in _open:
         counts.ops[name] += 1
 
 
 def asker():
-    """The nearest frame that is neither the stand-in's nor NumPy's."""
+    """Returns the nearest frame outside the stand-in and NumPy."""
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -83,7 +83,7 @@ def asker():
 
 
 def where(frame=None):
-    """'ops/loss.py:31', of the asker or of a frame's (code, line)."""
+    """Returns a place such as 'ops/loss.py:31', for asker() or for a frame's (code, line)."""
     if frame is None:
         f = asker()
         frame = (f.f_code, f.f_lineno) if f else None

@@ -1,4 +1,4 @@
-"""CuPy's functions: NumPy's of the same name, called only as CuPy's may be."""
+"""CuPy's functions: NumPy's functions of the same name, restricted to CuPy's arguments."""
 
 import numpy as np
 from cupy import _count, _streams
@@ -12,7 +12,7 @@ _WAITS = {"flatnonzero", "nonzero", "argwhere", "unique", "extract", "compress",
 
 
 def function(name):
-    """NumPy's function of this name, with CuPy's signature."""
+    """Returns NumPy's function of this name with CuPy's signature."""
     f, sig = getattr(np, name, None), SIGNATURES["functions"].get(name)
 
     def call(*args, **kwargs):
@@ -117,7 +117,7 @@ def clip(a, a_min=None, a_max=None, out=None):
     _count.ops("clip")
     x, low, high = a._a, device_args(a_min), device_args(a_max)
     r = np.clip(x, low, high)
-    for bound in (low, high):  # CuPy compares, and no comparison with a bound of NaN is true
+    for bound in (low, high):  # CuPy compares, and a comparison with a NaN bound is never true
         if bound is not None and np.isnan(bound).any():
             below = x < (np.nan if low is None else low)
             above = x > (np.nan if high is None else high)
@@ -129,7 +129,7 @@ def clip(a, a_min=None, a_max=None, out=None):
     return ndarray._over(np.asarray(r))
 
 
-def matmul(x1, x2, /, *, out=None, **kwargs):  # CuPy refuses `out` by position
+def matmul(x1, x2, /, *, out=None, **kwargs):  # CuPy takes `out` only by name
     if not isinstance(x1, ndarray) or not isinstance(x2, ndarray):
         raise unsupported(x1 if isinstance(x2, ndarray) else x2)
     a, b = device_args((x1, x2))

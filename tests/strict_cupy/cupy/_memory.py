@@ -1,4 +1,4 @@
-"""Device memory and pinned memory: whose it is, what was lent before, what is under way."""
+"""Device memory and pinned memory: allocations, their history, and copies that are running."""
 
 import bisect
 import ctypes
@@ -9,15 +9,15 @@ from cupy import _count, _streams
 from cupy._streams import LOCK, Race, touch
 
 ROUND = 512  # bytes to which CuPy's pool rounds up
-_freed = {}  # (device, queue number, rounded size) -> logs of memory that other streams touched
+_freed = {}  # {(device, queue number, rounded size): logs of memory that other streams touched}
 hooks = []
 
 
 class Block:
-    """One allocation of device memory: NumPy's memory, and the log of who touched it.
+    """One allocation of device memory: NumPy's memory, and the log of the accesses to it.
 
-    Freed memory is lent again to the stream that allocated it, whatever other streams still do
-    with it, as by CuPy's pool: here the new memory inherits the log."""
+    CuPy's pool gives freed memory to the stream that allocated it, even if other streams still use
+    it. Here the new memory inherits the log, so that such a use is found."""
 
     __slots__ = ("log", "device", "queue", "n_bytes", "__weakref__")
 
@@ -32,12 +32,12 @@ class Block:
                                     mem_ptr=0, pmem_id=0)
 
     def __del__(self):
-        if used is None:  # Python is ending
+        if used is None:  # at the end of Python
             return
         used[self.device] -= self.n_bytes
         if self.n_bytes and any(a.queue is not self.queue for a in self.log):
             for a in self.log:
-                a.lo, a.hi = 0, 1 << 62  # of the new memory, all
+                a.lo, a.hi = 0, 1 << 62  # these accesses cover all of the new memory
             key = self.device, self.queue.id, self.n_bytes
             _freed.setdefault(key, []).append(self.log)
 
@@ -46,7 +46,7 @@ used = [0] * _streams.N_DEVICES
 
 
 class Pool:
-    """cupy.cuda.MemoryPool: as much as is asked of it."""
+    """cupy.cuda.MemoryPool without a limit. It keeps no freed memory."""
 
     def used_bytes(self):
         return used[_streams.current_device()]
@@ -86,16 +86,16 @@ class MemoryHook:
     free_preprocess = free_postprocess = _nothing
 
 
-_asked = weakref.WeakValueDictionary()  # address -> the array whose, or whose view's, it is
+_asked = weakref.WeakValueDictionary()  # {address: the array, or the base of the view, that has it}
 
 
 def bytes_of(pointer, n_bytes):
-    """The bytes at a device address that somebody has asked for, as a device array of uint8; of as
-    many as there are, if those are less."""
+    """Returns up to n_bytes bytes at a device address, as a device array of uint8. The code must
+    have asked an array for this address."""
     whole = _asked.get(pointer)
     if whole is None:
         return None
-    flat = whole._a.reshape(-1, order="A").view(np.uint8)  # memory that is lent is without gaps
+    flat = whole._a.reshape(-1, order="A").view(np.uint8)  # allocated memory has no gaps
     first = pointer - flat.ctypes.data
     return whole._view(flat[first:first + n_bytes])
 
@@ -152,7 +152,7 @@ def bytes_at(pointer, size):
 
 
 class _Pages:
-    """Pinned memory of the pool, for ever: a copy that is late finds it."""
+    """Pinned memory of the pool. It is never freed, so a late copy still finds it."""
 
     def __init__(self, size):
         self.bytes, self.log = np.empty(size, np.uint8).view(PinnedMemoryPointer), []
@@ -163,9 +163,10 @@ _pages, _starts, _free = [], [], {}  # sorted by address
 
 
 class PinnedMemoryPointer(np.ndarray):
-    """What alloc_pinned_memory lends: bytes, rubbish at first and again when nobody holds them.
+    """The result of alloc_pinned_memory. Its bytes are rubbish (0xEE) at first, and again when no
+    array holds them.
 
-    CuPy's is no array, but has the buffer of one, which a Python class cannot have before 3.12."""
+    CuPy's class is no array but has a buffer. A Python class cannot have a buffer before 3.12."""
 
     ptr = property(lambda self: self.ctypes.data)
     mem = property(lambda self: self)
@@ -175,10 +176,10 @@ class PinnedMemoryPointer(np.ndarray):
 
 
 def alloc_pinned_memory(size):
-    """cupy.cuda.alloc_pinned_memory: at least so many bytes."""
+    """cupy.cuda.alloc_pinned_memory: returns at least `size` bytes."""
     if size < 0:
         raise ValueError(size)
-    rounded = 1 << max(9, (size - 1).bit_length())  # CuPy's pool: a power of two
+    rounded = 1 << max(9, (size - 1).bit_length())  # CuPy's pool rounds up to a power of two
     with LOCK:
         free = _free.setdefault(rounded, [])
         if free:
@@ -189,7 +190,7 @@ def alloc_pinned_memory(size):
             _starts.insert(i, pages.start)
             _pages.insert(i, pages)
     pages.bytes.fill(0xEE)
-    lent = pages.bytes[:]  # NumPy's arrays over it hold it: both are of a class of their own
+    lent = pages.bytes[:]  # a view of its own class: NumPy arrays over it keep it alive
 
     def back():
         pages.bytes.fill(0xEE)
@@ -200,7 +201,7 @@ def alloc_pinned_memory(size):
 
 
 def pages_at(pointer, size):
-    """The pinned pages that hold these bytes, or None."""
+    """Returns the pinned pages that hold these bytes, or None."""
     i = bisect.bisect_right(_starts, pointer) - 1
     if i >= 0 and pointer + size <= _starts[i] + len(_pages[i].bytes):
         return _pages[i]
@@ -210,7 +211,7 @@ def pages_at(pointer, size):
 
 
 class _Up:
-    """An upload that may be under way: the host must not have changed what it reads."""
+    """An upload that may still run: the host must not change the bytes that it reads."""
 
     def __init__(self, pages, pointer, taken, where):
         self.pages, self.pointer, self.taken, self.where, self.over = (
@@ -223,14 +224,14 @@ class _Up:
             pages_up.remove(self)
             if not np.array_equal(bytes_at(self.pointer, len(self.taken)), self.taken):
                 raise Race(f"pinned memory was changed, or went back to its pool, while the copy "
-                           f"at {self.where} from it to the device might have been under way")
+                           f"at {self.where} from it to the device might have been running")
 
 
 pages_up = []
 
 
 def upload(x, pointer, size, queue):
-    """Device array x = host memory."""
+    """Copies host memory to the device array x."""
     if not size:
         return
     with LOCK:
@@ -246,7 +247,7 @@ def upload(x, pointer, size, queue):
         lo = pointer - pages.start
         touch(pages.log, lo, lo + size, False, queue, n, "pinned memory")
         taken = bytes_at(pointer, size).copy()
-        for down in _down:  # what comes down before, and has not been waited for
+        for down in _down:  # earlier downloads without a wait
             down.overlay(pointer, taken, queue)
         target[:] = taken
         if not any(d.pointer < pointer + size and pointer < d.pointer + d.size for d in _down):
@@ -272,7 +273,7 @@ class _Down:
 
 
 def download(x, pointer, size, queue):
-    """Host memory = device array x."""
+    """Copies the device array x to host memory."""
     if not size:
         return
     with LOCK:
@@ -281,14 +282,14 @@ def download(x, pointer, size, queue):
         read(x, queue, n)
         values = x._a.reshape(-1).view(np.uint8)[:size].copy()
         pages = pages_at(pointer, size)
-        if pages is None:  # pageable: CUDA returns when the copy has ended
+        if pages is None:  # pageable memory: CUDA returns after the copy
             _count.waits("copy_to_host_async into pageable memory")
             bytes_at(pointer, size)[:] = values
             _streams.synchronize(queue)
             return
         lo = pointer - pages.start
         touch(pages.log, lo, lo + size, True, queue, n, "pinned memory")
-        for up in list(pages_up):  # those before us have read it
+        for up in list(pages_up):  # earlier uploads have read it
             if up.pointer < pointer + size and pointer < up.pointer + len(up.taken):
                 up.check()
         down = _Down(pointer, values, queue, n)
@@ -298,7 +299,7 @@ def download(x, pointer, size, queue):
 
 
 def span(x):
-    """The bytes of x in its block, as (lo, hi): the smallest range that holds them."""
+    """Returns (lo, hi), the smallest range of bytes in its block that holds x."""
     found = x._span
     if found is None:
         a = x._a
@@ -320,7 +321,7 @@ def wrote(x, queue, n):
 
 
 def on_stream(reads=(), writes=(), name=None):
-    """A piece of work on the current stream that reads and writes these device arrays."""
+    """Adds work to the current stream that reads and writes these device arrays."""
     with LOCK:
         queue = _streams.current_queue()
         n = queue.tick()

@@ -1,7 +1,7 @@
 """RawModule over the project's own CPU runner of .cu files.
 
-The code goes back into a file; its leading #define lines become `defines`. As in CUDA, a kernel
-that is neither extern "C" nor asked for by a name expression is not found."""
+It writes the code into a file. Leading #define lines become `defines`. As in CUDA, a kernel must be
+extern "C" or among the name expressions, or it is not found."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ class RawModule:
 
 
 class RawKernel:
-    """cupy.RawKernel; of RawModule.get_function, an object with the same call."""
+    """cupy.RawKernel. RawModule.get_function returns an object with the same call."""
 
     def __init__(self, code, name, options=(), backend="nvrtc", *, _names=()):
         from minidl import cuda
@@ -79,7 +79,8 @@ class RawKernel:
 
 
 def record(code, options, names, launched):
-    """What reached CuPy, for compile_kernels.py, in the folder that STRICT_CUPY_KERNELS names."""
+    """Writes the code that reached CuPy into the folder named by STRICT_CUPY_KERNELS, for
+    compile_kernels.py."""
     if folder := os.environ.get("STRICT_CUPY_KERNELS"):
         made = {"code": code, "options": list(options), "name_expressions": list(names) or None}
         name = hashlib.sha256(json.dumps(made).encode()).hexdigest()[:16]
@@ -91,7 +92,7 @@ def record(code, options, names, launched):
 
 
 def _file(text, options):
-    """The source as a file, with what it includes beside it."""
+    """Writes the source to a file, with the included files in the same folder."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     folders = [Path(o[2:]) for o in options if o.startswith("-I")]
     for name in re.findall(r'#include "([^"]+)"', text):

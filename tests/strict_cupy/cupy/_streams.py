@@ -1,20 +1,22 @@
-"""Streams, events and who may touch which memory when.
+"""Streams, events, and the order in which they may touch memory.
 
-Nothing here runs late but copies into the host's memory; instead each access of device memory is
-compared with the earlier ones. An access by another stream is allowed only if an event, a wait of
-the host or the null stream put it before (a clock for each stream, as in Lamport 1978 and in
-ThreadSanitizer). What a GPU might or might not do in time is so an error every time:
+All work runs at once, except copies into the host's memory. Each access of device memory is
+compared with the earlier accesses. If another stream made one of these, an event, a wait of the
+host or the null stream must put it before the new access (a clock for each stream, as in Lamport
+1978 and in ThreadSanitizer). So a missing order, which a GPU may or may not show, is always an
+error here:
 
     Race   two streams touch the same bytes, one of them writes, and nothing orders them.
-           Memory that goes back to CuPy's pool and is lent again keeps its history.
+           Memory that goes back to CuPy's pool and is allocated again keeps its history.
 
-Copies between the device and pinned memory are seen at both ends of what a GPU may do:
+For copies between the device and pinned memory, a GPU may copy early or late. The stand-in shows
+the worse case:
 
-    down   the host's bytes are rubbish (0xEE) from the call on, and right once somebody waited
-    up     the bytes are taken at the call; whoever waits finds whether the host changed them since
+    down   the host's bytes are rubbish (0xEE) after the call, and right after a wait
+    up     the bytes are read at the call; a wait checks that the host has not changed them since
 
-Time is simulated, too (_clock.py): a stream begins a piece of work when the host has given it and
-what comes before is over, and a wait of the host lasts until then by `_clock.host_s`.
+Time is simulated, too (_clock.py). A stream begins a piece of work when the host has given it and
+all earlier work has ended. A wait of the host lasts until the work has ended, by `_clock.host_s`.
 """
 
 import itertools
@@ -23,7 +25,7 @@ import threading
 
 from cupy import _clock, _count
 
-try:  # a simulated rank is a greenlet: it counts as a thread
+try:  # a simulated rank is a greenlet, which counts as a thread here
     from greenlet import getcurrent as _task
 except ImportError:
     _task = threading.current_thread
@@ -31,24 +33,25 @@ except ImportError:
 N_DEVICES = 4
 LOCK = threading.RLock()
 _numbers = itertools.count(1)
-_host = {}  # queue number -> how much of it the host has waited for
+_host = {}  # {queue number: the last piece of work that the host has waited for}
 _pending = []  # (queue number, sequence number, what to do), in the order of the calls
 
 
 class Race(RuntimeError):
-    """Two streams, or a stream and the host, touch the same memory in no order."""
+    """Two streams, or a stream and the host, touch the same memory and nothing orders them."""
 
 
 class Queue:
-    """What one stream of one device has been given: `n` pieces of work, and what came before."""
+    """The work of one stream of one device: `n` pieces, and a clock of the work before them."""
 
     def __init__(self, device, blocking, name):
         self.id, self.device, self.blocking, self.name = next(_numbers), device, blocking, name
-        self.n, self.clock, self.over = 0, {}, False  # over: nobody needs to order it any more
-        self.until_s = 0.0  # when all that it was given has ended
+        self.n, self.clock, self.over = 0, {}, False  # over: no order with it is needed now
+        self.until_s = 0.0  # when all its work has ended
 
     def tick(self):
-        """The number of a new piece of work, after all that the host has waited for."""
+        """Returns the number of a new piece of work. It comes after all work that the host has
+        waited for."""
         join(self.clock, _host)
         if self.blocking:  # the null stream and blocking streams wait for each other
             for other in _queues[self.device]:
@@ -61,7 +64,8 @@ class Queue:
         return self.n
 
     def works(self, n_bytes, name=None):
-        """What it has been given last reads and writes so much: a kernel of ours by its name."""
+        """Sets the time of the last piece of work by its n_bytes. name: the name of a kernel of
+        ours."""
         begin = self.until_s
         self.until_s += _clock.seconds_of(name, n_bytes)
         _clock.note(name, self.device, 0 if self.null else self.id, begin, self.until_s)
@@ -72,18 +76,18 @@ class Queue:
 
 
 def join(clock, other):
-    """clock |= other: the later of both for each queue."""
-    for queue, n in other.copy().items():  # a stream that is collected meanwhile leaves them
+    """Updates clock to the later of both clocks for each queue."""
+    for queue, n in other.copy().items():  # copied, because a collected stream removes entries
         if clock.get(queue, 0) < n:
             clock[queue] = n
 
 
-_left = [[] for _ in range(N_DEVICES)]  # of streams that are gone, with work under way
+_left = [[] for _ in range(N_DEVICES)]  # queues of deleted streams whose work has not ended
 _queues = [[Queue(i, True, f"the null stream of device {i}")] for i in range(N_DEVICES)]
 
 
 def host_waits(clock):
-    """The host knows that this is over: copies arrive."""
+    """The host has waited for this clock: its copies arrive."""
     with LOCK:
         join(_host, clock)
         over = [p for p in _pending if _host.get(p[0], 0) >= p[1]]
@@ -93,7 +97,7 @@ def host_waits(clock):
 
 
 def later(queue, n, work):
-    """Call work() when the host has waited for piece n of the queue."""
+    """Calls work() when the host has waited for piece n of the queue."""
     _pending.append((queue.id, n, work))
 
 
@@ -106,7 +110,7 @@ class _State:
 
 
 def state():
-    """This thread's; a new thread begins on device 0 and the null stream."""
+    """Returns this thread's state. A new thread begins on device 0 and the null stream."""
     task = _task().__dict__
     found = task.get("_strict_cupy")
     if found is None:
@@ -126,7 +130,7 @@ def current_queue():
 
 
 def queue_of(stream):
-    """The queue of a stream, an address or None, the current one."""
+    """Returns the queue of a stream or a stream's address. None is the current stream."""
     if stream is None:
         return current_queue()
     if isinstance(stream, int):
@@ -159,7 +163,7 @@ class Stream:
         with LOCK:
             _queues[queue.device].remove(queue)
             if _host.get(queue.id, 0) < queue.n:
-                _left[queue.device].append(queue)  # what it was given goes on
+                _left[queue.device].append(queue)  # its work continues
             else:
                 queue.over = True
                 for clock in (_host, *(q.clock for queues in _queues for q in queues)):
@@ -223,7 +227,7 @@ Stream.null = Stream(null=True)
 
 
 def synchronize(queue):
-    """The host waits for all of a queue."""
+    """Makes the host wait for all work of a queue."""
     with LOCK:
         queue.tick()
         host_waits(queue.clock)
@@ -261,7 +265,7 @@ class Event:
 
     @property
     def done(self):
-        """Whether somebody has waited; or the hundredth time that somebody asks."""
+        """Returns True after a wait for the event, or at the hundredth call of done()."""
         self._asked += 1
         if self._asked >= 100:
             self._wait()
@@ -273,8 +277,8 @@ class Event:
 
 
 def get_elapsed_time(start_event, end_event):
-    """Milliseconds between two events that are over, to half a microsecond, as a float of 32 bits:
-    cudaEventElapsedTime's."""
+    """Returns the milliseconds between two ended events, to half a microsecond, as a 32-bit float,
+    as cudaEventElapsedTime does."""
     events = start_event, end_event
     if not all(isinstance(e, Event) for e in events):
         raise TypeError("get_elapsed_time wants two Events")
@@ -323,7 +327,7 @@ class Device:
     def __eq__(self, other):
         return isinstance(other, Device) and self.id == other.id
 
-    __hash__ = None  # as CuPy's: it is no key of a dict
+    __hash__ = None  # as in CuPy, it cannot be a key of a dict
 
     def __repr__(self):
         return f"<CUDA Device {self.id}>"
@@ -348,7 +352,8 @@ class Access:
 
 
 def touch(log, lo, hi, write, queue, n, what="device memory"):
-    """Piece n of the queue reads or writes the bytes lo..hi of the memory with this log."""
+    """Records that piece n of the queue reads or writes bytes lo..hi of the memory with this log.
+    Raises Race if nothing orders it with an earlier access."""
     frame = _count.asker()
     where = (frame.f_code, frame.f_lineno) if frame else None
     if not log:
@@ -357,7 +362,7 @@ def touch(log, lo, hi, write, queue, n, what="device memory"):
     keep, found = [], False
     for a in log:
         if _host.get(a.queue.id, 0) >= a.n:
-            continue  # over, and known to be
+            continue  # the host has waited for it
         if a.lo < hi and lo < a.hi:
             if ((write or a.write) and a.queue is not queue and not a.queue.over
                     and queue.clock.get(a.queue.id, 0) < a.n):
@@ -366,7 +371,7 @@ def touch(log, lo, hi, write, queue, n, what="device memory"):
                     f"{queue.name}; {_count.where(a.where)} {'writes' if a.write else 'reads'} it "
                     f"on {a.queue.name}; no event and no wait puts one before the other")
             if write and lo <= a.lo and a.hi <= hi:
-                continue  # over: what comes later is compared with this one
+                continue  # later accesses are compared with the new one
             if a.lo == lo and a.hi == hi and a.queue is queue and a.write == write:
                 a.n, a.where, found = n, where, True
         keep.append(a)

@@ -1,4 +1,4 @@
-"""Ufuncs: the loops, keywords and refusals of CuPy's, NumPy's arithmetic."""
+"""Ufuncs with CuPy's loops, keywords and errors, and NumPy's arithmetic."""
 
 import numpy as np
 from cupy import _count
@@ -14,7 +14,7 @@ _PYTHON = {bool: 0, int: 1, float: 2, complex: 3}
 
 
 def _dtype(char):
-    """A loop's dtype; E is bfloat16, which NumPy does not know."""
+    """Returns a loop's dtype. E is bfloat16, which NumPy lacks."""
     if char != "E":
         return np.dtype(char)
     try:
@@ -53,7 +53,7 @@ class ufunc:
                 ins.append(a._a)
             elif isinstance(a, NUMBERS):
                 ins.append(a)
-            elif hasattr(a, "__cuda_array_interface__"):  # CuPy asks too: what a Scattered hears
+            elif hasattr(a, "__cuda_array_interface__"):  # CuPy asks, too: a Scattered raises here
                 raise NotImplementedError(f"stand-in: {self.name} of another library's array")
             else:
                 raise unsupported(a)
@@ -100,8 +100,8 @@ class ufunc:
         return out
 
     def _loop(self, ins, dtype):
-        """The first loop into which the operands can be cast; a Python number is weak, unless its
-        kind is above that of every array."""
+        """Returns the first loop that the operands can be cast to. A Python number does not count,
+        unless its kind (bool < int < float) is above the kind of every array."""
         key = dtype, *(getattr(x, "dtype", None) or type(x) for x in ins)
         found = self._found.get(key)
         if found is None:
@@ -137,7 +137,7 @@ class ufunc:
         if self.name in ("add", "subtract") and a.dtype.char not in "iIqQLlefdFD":
             raise TypeError(f"cupy.{self.name}.at: unsupported dtype {a.dtype}")
         if self.name in ("maximum", "minimum") and a.dtype.char not in "iIqQlLf":
-            # float64 is taken by CuPy, and gave NaN on a GPU (CuPy 14.2, H100)
+            # CuPy accepts float64, but gave NaN on a GPU (CuPy 14.2, H100)
             raise TypeError(f"cupy.{self.name}.at only supports int32, int64, float32, float64, "
                             "uint32, uint64 as data type")
         check_device(a)

@@ -1,4 +1,4 @@
-"""cupy.linalg, of which minidl uses one function. cuSOLVER's info is read by the host: a wait."""
+"""cupy.linalg: the one function that minidl uses. The host reads cuSOLVER's info, so it waits."""
 
 import numpy as _np
 from cupy import _count

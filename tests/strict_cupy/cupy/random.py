@@ -1,4 +1,4 @@
-"""cupy.random: generators. Other numbers than CuPy's, which differ from NumPy's anyway."""
+"""cupy.random: generators. Their numbers differ from CuPy's."""
 
 import numpy as _np
 from cupy import _count

@@ -1,4 +1,4 @@
-"""cupy.cuda. As in CuPy, `nccl` is not here until somebody imports cupy.cuda.nccl."""
+"""cupy.cuda. As in CuPy, the name `nccl` appears only after `import cupy.cuda.nccl`."""
 
 from types import SimpleNamespace as _SimpleNamespace
 

@@ -1,9 +1,9 @@
-"""cupy.cuda.nccl as of CuPy 14: ids are bytes, a GPU for every rank, calls on the stream given.
+"""cupy.cuda.nccl of CuPy 14: ids are bytes, each rank has a GPU, a call runs on its stream.
 
-Ranks are tasks of this process that have the same id: greenlets of minidl's simulator, inside
-`stand_in.nccl_over(t)`, or threads. A call, or a group of calls, waits until all ranks have made
-theirs, and the last one does them: what NCCL may do, and no more than it promises. Calls that do
-not fit, for which NCCL hangs or writes wherever it likes, are a `Mismatch`."""
+Ranks are tasks of this process with the same id: threads, or greenlets of minidl's simulator inside
+`stand_in.nccl_over(t)`. A call, or a group of calls, waits until all ranks have made theirs. Then
+the last rank does the work for all. NCCL may behave like this, and promises no more. If the ranks'
+calls do not fit, NCCL hangs or writes to wrong places. Here they raise `Mismatch`."""
 
 import itertools
 import threading
@@ -21,19 +21,19 @@ _KINDS = ("int8 uint8 int32 uint32 int64 uint64 float16 float32 float64").split(
 _OPS = np.add, np.multiply, np.maximum, np.minimum
 NCCL_SUM, NCCL_PROD, NCCL_MAX, NCCL_MIN = range(4)
 
-_ids, _worlds = itertools.count(1), {}  # id -> its World
+_ids, _worlds = itertools.count(1), {}  # _worlds: {id: its World}
 _transport = ContextVar("the simulated rank that calls", default=None)
 _changed = threading.Condition()
-TIMEOUT_S = 60  # a thread's wait for the other ranks
+TIMEOUT_S = 60  # the longest wait of a thread for the other ranks
 
 
 class Mismatch(RuntimeError):
-    """The ranks' calls do not fit, or memory is smaller than a call says."""
+    """The ranks' calls do not fit, or memory is smaller than a call needs."""
 
 
 @contextmanager
 def nccl_over(t):
-    """Inside, ranks of NCCL are simulated ranks: who waits lets the others of t run."""
+    """Inside, NCCL's ranks are simulated ranks. A rank that waits lets the other ranks of t run."""
     token = _transport.set(t)
     try:
         yield
@@ -42,13 +42,13 @@ def nccl_over(t):
 
 
 class World:
-    """The ranks with one id. meetings: for each call of theirs, what each rank brings."""
+    """The ranks with one id. meetings: {number of a call: {rank: its arguments}}."""
 
     def __init__(self, n):
         self.n, self.counts, self.meetings, self.asleep = n, {}, {}, []
 
     def meet(self, rank, brings, do):
-        """The last rank to come does do({rank: what it brings}); then all go on."""
+        """Waits for all ranks. The last one calls do({rank: brings}). Then all continue."""
         number = self.counts[rank] = self.counts.get(rank, -1) + 1
         here = self.meetings.setdefault(number, {})
         here[rank] = brings
@@ -58,7 +58,7 @@ class World:
             except RuntimeError as error:
                 here["error"] = error
             error = here.get("error")
-            here.clear()  # the calls hold memory
+            here.clear()  # frees the calls' memory
             here |= {"over": True} if error is None else {"over": True, "error": error}
             self._wake()
         else:
@@ -71,7 +71,7 @@ class World:
         if t is None:
             with _changed:
                 if not _changed.wait_for(over, TIMEOUT_S):
-                    raise Mismatch(f"NCCL: the other of {self.n} ranks do not call")
+                    raise Mismatch(f"NCCL: other ranks (of {self.n}) make no call")
             return
         scheduler = t.innermost._scheduler
         while not over():
@@ -107,7 +107,7 @@ def groupEnd():
 
 
 class _Call:
-    """One call: name, what must be alike on all ranks, and the memory that it reads and writes."""
+    """One call: its name, arguments that must be equal on all ranks, memory to read and write."""
 
     def __init__(self, communicator, name, alike, count, kind, stream, send=None, receive=None):
         self.communicator, self.name, self.alike = communicator, name, alike
@@ -167,7 +167,8 @@ class NcclCommunicator:
 
     @staticmethod
     def _do(here):
-        """All ranks' calls, in their order; sends go to receives of the other side in theirs."""
+        """Does the calls of all ranks in their order. The sends of one rank to another go to the
+        other's receives, also in order."""
         started = []
         with _streams.LOCK:
             for calls in here.values():
@@ -179,7 +180,7 @@ class NcclCommunicator:
                     if call.written is not None:
                         _memory.wrote(call.written, call.queue, n)
                     started.append(dict(call.queue.clock))
-            for calls in here.values():  # a result is there after what all ranks did before
+            for calls in here.values():  # a result comes after all earlier work of all ranks
                 for call in calls:
                     for clock in started:
                         _streams.join(call.queue.clock, clock)
@@ -205,7 +206,7 @@ class NcclCommunicator:
                                        "does not send")
                     call.put(found.pop(0))
         if any(sends.values()):
-            raise Mismatch("NCCL: a send that nobody receives")
+            raise Mismatch("NCCL: a send without a receive")
 
     def allReduce(self, sendbuf, recvbuf, count, datatype, op, stream):
         self._call("allReduce", (op, count), count, datatype, stream, sendbuf, recvbuf)
@@ -232,11 +233,11 @@ class NcclCommunicator:
 
 
 def _collective(calls):
-    """calls: {rank: the same call of each}."""
+    """Does one collective. calls: {rank: its call}."""
     first = next(iter(calls.values()))
     if first.name == "broadcast":
         values = calls[first.alike[0]].values()
-    else:  # in the order of the ranks, in the arrays' dtype, as NCCL adds float16
+    else:  # sums in the order of the ranks and in the arrays' dtype, as NCCL adds float16
         ordered = [calls[rank].values() for rank in sorted(calls)]
         values = ordered[0]
         for other in ordered[1:]:
