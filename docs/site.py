@@ -158,7 +158,7 @@ def _read(path):
 
 
 def _dated(text, file, root):
-    """A page; if it is the Chinese of a page that has changed since, with a line that says so."""
+    """Returns a page. Adds a note to a Chinese page if its English page has changed since."""
     first, _, rest = text.partition("\n")
     found = re.fullmatch(r"<!-- (\S+) of ([0-9a-f]{12}) -->", first)
     if not found or found[2] == language.digest(_read(root / found[1])):

@@ -96,11 +96,11 @@ def main(folder, *architectures):
                           for code, (_, options, launched) in zip(leans, texts, strict=True)]
         print("arch     modules  compiled now  kernels  most registers  spill  failed")
         for arch, waiting in jobs.items():
-            rows, failed, anew = [], 0, 0
+            rows, failed, n_compiled = [], 0, 0
             for (text, _, launched), job in zip(texts, waiting, strict=True):
                 kernels, error, now = job.result()
                 rows += kernels.values()
-                anew += now
+                n_compiled += now
                 for name, (registers, spills) in kernels.items():
                     if spills:
                         error += f"{name} spills {spills} bytes ({registers} registers)\n"
@@ -110,7 +110,7 @@ def main(folder, *architectures):
                     failed += 1
                     print(f"sm_{arch} {what(text, launched)}: {error}", flush=True)
             n_bad += failed
-            print(f"sm_{arch:4} {len(waiting):8} {anew:13} {len(rows):8} "
+            print(f"sm_{arch:4} {len(waiting):8} {n_compiled:13} {len(rows):8} "
                   f"{max((r for r, _ in rows), default=0):15} {sum(s > 0 for _, s in rows):6} "
                   f"{failed:7}", flush=True)
     return bool(n_bad)
