@@ -148,9 +148,9 @@ __forceinline__ void online_softmax(float* s, float* top, float* total, float* s
   }
 }
 
-// Returns the factors (0 or keep_scale) of the probabilities of query i and KEYS keys from j0 on. A
-// run of the cipher draws eight, and the first run may begin before j0. The draws are written to
-// `drawn`.
+// Returns the factors (0 or keep_scale) for the probabilities of query i and KEYS keys, from key j0
+// on. One call of Philox draws eight numbers. So the first call may begin at a key before j0. The
+// numbers are written to `drawn`.
 __forceinline__ const float* kept_row(float* drawn, const Pairs& pair, int i, int j0) {
   const unsigned long long start = pair.draw(i, j0);
   for (int b = 0; b < DRAWN(KEYS); ++b) {

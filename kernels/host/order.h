@@ -60,8 +60,9 @@ struct Acquired {
 struct Order {
   Word words[kMaxWords];
   int n_words, block_threads;
-  // For each thread of the running block. fenced: its clock at its last fence. covered: the fence
-  // covers the block's other threads up to this clock. before_barrier: fenced at the last barrier.
+  // For each thread of the running block. fenced: its clock at its last fence. covered: this fence
+  // also orders the accesses of the block's other threads, up to this clock. before_barrier: the
+  // value of `fenced` at the last barrier.
   unsigned fenced[1024], covered[1024], before_barrier[1024];
   int kind[1024];
   bool any_fence, at_barrier;  // since the last barrier; before it, not yet published
