@@ -1,7 +1,7 @@
 """29 bits in every message tell which collective the sender is in. They cost no extra bytes.
 
     10 bits   the collective, and the name that `t.named` gave it       ring.all_reduce
-     6        dtype of its array                                        float32
+     6        the dtype of the array                                    float32
      5        op                                                        add
      8        root
 
@@ -24,7 +24,7 @@ dictionary (sim.py). In shared memory the code is a part of the signals (window.
 
 A Watch compares calls, too (observe/signature.py). Both checks are useful. The check of this file
 sends no message and is always on, but 29 bits are too few for a shape or a line of code. A Watch
-sends ceil(log2 n) messages of 16 bytes before each collective, and can report everything. Both
+sends ceil(log2 n) messages of 16 bytes before each collective, and can report all differences. Both
 checks raise CallMismatch, and give the same advice in its message.
 
 Test: tests/comm/test_call_code.py, tests/mpi/test_call_code_mpi.py   Used by: collective.py
@@ -36,7 +36,7 @@ import zlib
 
 import numpy as np
 
-BITS = 29  # MPICH's largest tag is 2**29 - 1; MPI promises 2**15 - 1
+BITS = 29  # MPICH's largest tag is 2**29 - 1; the MPI standard guarantees only 2**15 - 1
 FIELDS = {"collective": (0, 10), "dtype": (10, 6), "op": (16, 5), "root": (21, 8)}
 # The code of a dtype is its position here + 1. 0: no dtype. 32 to 63: any other dtype.
 DTYPES = "?bBhHiIqQefdFDgGlL"

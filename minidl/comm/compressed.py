@@ -12,7 +12,7 @@ e is the error of the codec (codec.py). Two other ways are possible. A ring that
 encodes in every step would round the growing partial sums n-1 times. With int8 and values up to m,
 the error of such a ring is at most about n^2/2 * m/254. The error here is at most 2n * m/254. The
 other way is to gather all encoded arrays and to add them on every rank. That rounds each number
-only once, but sends n/2 times the bytes.
+only once, but sends n/2 times as many bytes.
 
 Error feedback: `residual` is an array like x that the caller keeps from call to call. It holds the
 rounding errors of the last call. Every rank adds its residual to x before it rounds again:
@@ -23,7 +23,7 @@ A rank does not round its own block before the sum. So this block's place in the
 another error: that of the block's sum. 1-bit Adam has two residuals; here one array is enough. In
 every call this equation is true, and so no error is lost over many calls:
 
-    result + sum over ranks of residual = sum over ranks of (x + residual before)
+    result + sum over ranks of residual = sum over ranks of (x + residual before the call)
 
 Sparse arrays are sent as (index, value) pairs: an all-gather of unequal lengths. Then every rank
 adds all pairs in rank order. Let each rank have k = rho L pairs, where L is the dense length. Then

@@ -138,8 +138,8 @@ def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=
 
 
 def shared_memory_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=0):
-    """(S+1) alpha + 2(n-1)/n K beta + (n-1)/n K gamma, through a window in S >= 1 segments.
-    alpha + (n-1) K (beta + gamma) for a short array, S = 0: every rank reads the whole array.
+    """(S+1) alpha + 2(n-1)/n K beta + (n-1)/n K gamma, if the array is cut into S >= 1 segments.
+    alpha + (n-1) K (beta + gamma), if it is short and not cut (S = 0): every rank reads all arrays.
 
     alpha: seconds from a signal until a waiting rank sees it. beta: seconds per byte read from a
     peer's memory. There are no messages: Cost.n_bytes is the number of bytes that a rank reads.

@@ -41,7 +41,7 @@ def isend_body(t, dst, body, label):
 
 
 def send(t, dst, kind, number=0, more=0, body=NO_BODY, label="framing.body"):
-    """Sends a header and its body, as `isend`, and waits until both are sent."""
+    """Sends a header and its body, like `isend`, and waits until both are sent."""
     for request in isend(t, dst, kind, number, more, body, label):
         request.wait()
 

@@ -2,7 +2,7 @@
 
 The plain form: minidl/plain/halving_doubling.py. This file adds five things. Rank r owns chunk r of
 `chunks.split`, so the halving part (reduce-scatter) and the doubling part (all-gather) can be
-called alone. All functions accept other operations than a sum, and arrays of any shape.
+called alone. The all-reduces accept other operations than a sum, and arrays of any shape.
 `doubling_all_reduce`, for short messages, exchanges the whole array in each step. `bytes_sent` is a
 formula.
 

@@ -15,7 +15,7 @@ bytes that leave the node.
         inside    2 (g-1)/g K          between nodes    2 (m-1)/m K/g
 
 Sources: Mikami et al. 2018 (arXiv 1811.05233) and Horovod's NCCLHierarchicalAllreduce; the leader
-form, Jia et al. 2018 (arXiv 1807.11205). The pieces are ours.
+form, Jia et al. 2018 (arXiv 1807.11205). The division into pieces is ours.
 Test: tests/comm/test_hierarchical.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """
 

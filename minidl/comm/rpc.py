@@ -23,8 +23,9 @@ sends the name and the arguments. If all ranks do the same at the same time, a c
 4. If the function fails on the other rank, `wait` raises RemoteError, with the traceback of the
    other rank. If the program does not call `wait`, the error is raised at the end of the block, or
    at the end of the served function that made the call.
-5. The block ends when all ranks have reached its end. Until then every rank serves. A rank that
-   leaves the block by an exception tells the others, and their calls to it fail at once.
+5. The block ends when all ranks have reached its end. Until then every rank serves. If a rank
+   leaves the block by an exception, it tells the other ranks. Their calls to this rank then fail at
+   once.
 
 The parameter server (parallel/server/) uses framing.py, but not this file, for two reasons. First,
 the server may answer a pull later, after pushes of other workers. Here a served function must end
@@ -86,7 +87,7 @@ class Service:
         self.rank, self.size = t.rank, t.size
         self._functions = functions
         self._numbers = itertools.count()
-        self._lock = threading.Lock()  # guards the values that caller and serving task both change
+        self._lock = threading.Lock()  # for values that both the caller and the serving task change
         self._pending = {}  # number of a call -> its Future, until it is answered
         self._left = {}  # rank that left its block -> None, or the traceback of the exception
         # _open: True inside the block. _reason: the traceback of the exception that ended the block
@@ -97,7 +98,8 @@ class Service:
     def call(self, rank, name, /, *args, **kwargs):
         """Runs the function that `rank` offers as `name`. Returns a Future at once.
 
-        args, kwargs: any objects that pickle. Raises RuntimeError outside of the block."""
+        args, kwargs: any objects that Python can pickle. Raises RuntimeError outside of the block.
+        """
         check_peer(self, rank, "the rank to call")
         frame = _frame.get(None)
         if frame is None or frame.service is not self:
@@ -153,7 +155,7 @@ class Service:
 
     def _serve(self):
         try:
-            # A rank that left by an exception still receives the answers that are under way.
+            # A rank that left by an exception still receives the answers that are on their way.
             while len(self._left) < self.size or self._pending:
                 self._serve_one()
         except Exception as error:

@@ -59,8 +59,8 @@ class Figures(NamedTuple):
     alpha, beta     alpha is per message, beta is per byte of a message
     gamma           per byte of a sum
     signal          from a signal in a shared window until a waiting rank sees it
-    read            per byte read of a peer's piece of the window, including the copy into the
-                    window. signal and read are None if the ranks share no memory
+    read            per byte that a rank reads in a peer's piece of the window. It includes the copy
+                    into the window. signal and read are None if the ranks share no memory
     copy            per byte copied from memory to memory, for arrays larger than the caches"""
 
     alpha: float

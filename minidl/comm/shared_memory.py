@@ -38,7 +38,7 @@ A ledger counts the bytes that a rank reads from a peer's piece as received from
 counts the bytes that the peer reads from this rank's piece as sent. `bytes_read` is the formula.
 There are no messages. Copies to and from a rank's own piece do not count.
 
-Source: Graham & Shipman 2008, MPI's collectives through shared memory. Here with flags.
+Source: Graham & Shipman 2008, MPI's collectives through shared memory. Here the signals are flags.
 Test: tests/comm/test_shared_memory.py   Time: cost.py   Window: MPI.Win.Allocate_shared
 """
 
@@ -112,8 +112,8 @@ def bytes_read(length, itemsize, n, reader, owner, chunk_bytes=CHUNK_BYTES):
 
     In each segment the reader reads two chunks in the owner's piece: the chunk with the reader's
     number, to add it, and the chunk with the owner's number, which holds the sum. If x is short, it
-    reads the whole x instead. From all owners together a rank reads (n-2) chunks and K bytes, where
-    K is the bytes of x. If x is short, it reads (n-1) K bytes."""
+    reads the whole x instead. From all owners together a rank reads K bytes (the bytes of x) and
+    the bytes of n-2 chunks. If x is short, it reads (n-1) K bytes."""
     if length * itemsize * n <= WHOLE_BYTES:
         return length * itemsize
     longest = segment_bytes(n, chunk_bytes) // itemsize

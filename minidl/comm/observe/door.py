@@ -1,4 +1,4 @@
-"""A listening socket that accepts only callers with its token. Then both sides send lines of JSON.
+"""A listening socket that accepts only callers that know a token. Then both sides send JSON lines.
 
     listener   door = Door(token)                   on the loopback address by default
                select([*door.sockets(), ...], ..., door.patience_s())

@@ -1,4 +1,6 @@
-"""Two threads in each process. One asks all ranks when its own rank waits long. The other answers.
+"""Two threads in each process: the first asks other ranks for their waits, the second answers.
+
+If a rank waits long, its first thread asks all ranks:
 
     rank 0  main    recv from 1 .............           waits inside MPI
             looks   every half second: still the same wait? After 1 s: ask all ranks
@@ -152,7 +154,8 @@ class Lookout:
             select.select([*door.sockets(), *self._links], [], [], door.patience_s())
             gone = self._hear()
             until = time.monotonic() + ANSWER_S
-            # A rank that ends normally sends a message first, on another connection. So read all.
+            # A rank that ends normally has sent a message before, on another connection. So read
+            # all messages first.
             while gone and not self._left and time.monotonic() < until and select.select(
                     [door.listener, *self._links], [], [], 0)[0]:
                 gone += self._hear()

@@ -21,7 +21,9 @@ Used by: lookout.py; parallel/data/straggler.py and parallel/server, which can c
 from statistics import median_low
 from typing import NamedTuple
 
-RATIO = 2.0  # a straggler takes this many times the median; a core shared with a program, less
+# A straggler takes at least this many times the median. A rank that shares its core with another
+# program usually takes less.
+RATIO = 2.0
 STEPS = 20  # the times are measured over at least this many steps
 PACE_S = 5.0  # the shortest time between two questions to all ranks
 

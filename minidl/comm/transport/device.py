@@ -44,8 +44,9 @@ from minidl.comm.transport import nccl, staging
 from minidl.comm.transport.staging import on_device
 from minidl.cuda.host_memory import pinned, queue_copy
 
-# A copy of 4 MiB takes about 0.2 ms over PCIe 4.0. To start it takes 10 us, which is little. The
-# first and the last copy do not overlap with an all-reduce, but they also take little of the time.
+# A copy of 4 MiB takes about 0.2 ms over PCIe 4.0. Starting a copy takes 10 us, which is little.
+# The first and the last copy do not overlap with an all-reduce, but they also take little of the
+# time.
 SEGMENT_BYTES = 4 << 20
 
 

@@ -178,7 +178,7 @@ class _Way:
             raise _Unlike
         out = [(world[r], world[dst]) for r, dst in enumerate(right.tolist())]
         if any(group.is_busy(src, dst) for src, (_, dst) in enumerate(out)):
-            raise _Unlike  # a message of another call is under way
+            raise _Unlike  # a message of another call is on its way
         links = [network.links.link(*pair) for pair in out]
         self._alpha = np.array([link.alpha for link in links])
         self._beta = np.array([link.beta for link in links])

@@ -188,7 +188,8 @@ class MPITransport(Transport):
         return [data[i : i + size] for i in range(0, len(data) + 1, size)]
 
     def _explain(self, error, src, expected):
-        """Returns the exception to raise: SizeMismatch for a truncated message, else MPI's own."""
+        """Returns the exception to raise: SizeMismatch for a truncated message, otherwise `error`.
+        """
         if error.Get_error_class() == self._mpi.ERR_TRUNCATE:
             return size_mismatch(self.rank, src, expected, "more")
         return error

@@ -80,7 +80,7 @@ class Nccl(Wrapper):
 def all_reduce(t, x, op=np.add):
     """Computes the elementwise op of all ranks' contiguous x, in place, on every rank. Returns x.
 
-    op: np.add, np.multiply, np.maximum, np.minimum. float16 is summed in float16."""
+    op: np.add, np.multiply, np.maximum, np.minimum. A float16 array is summed in float16."""
     nccl, stream = _engine(t, x)
     kinds = _dtype(t, nccl, x), _op(t, nccl, op)
     t.communicator.allReduce(x.data.ptr, x.data.ptr, x.size, *kinds, stream)

@@ -1,4 +1,4 @@
-"""The state that simulated ranks share: the messages under way, and the ports.
+"""The state that simulated ranks share: the ports, and the messages that are on their way.
 
     sender      isend ---- put ---.                    Each (source, destination, tag) has a
                                   Channel  = match ->  Channel. It matches messages and receives in

@@ -11,8 +11,8 @@ function runs on both. A Wrapper is a transport around another one. All transpor
 2. Messages from one rank to another with the same tag keep their order: the first send matches the
    first receive, the second send matches the second receive, and so on. Different tags are
    independent.
-3. Do not read or write a buffer between `isend` or `irecv` and the return of the request's
-   `wait()`. Call `wait()` for every request. A send may complete before the message is received, or
+3. After `isend` or `irecv`, do not read or write the buffer until the request's `wait()` has
+   returned. Call `wait()` for every request. A send may complete before the message is received, or
    only after that. So an algorithm in which all ranks first `send` and then `recv` is wrong
    (exercise 07b). `sendrecv` is right.
 4. Arrays may have any dtype but object, and any shape. If they are not contiguous, a copy is made.
@@ -51,7 +51,8 @@ class Request(ABC):
 
     @abstractmethod
     def wait(self):
-        """Waits until the buffer may be used again (send) or holds the message (receive)."""
+        """For a send, waits until the buffer may be used again. For a receive, waits until the
+        buffer holds the message."""
 
 
 class Then(Request):
@@ -168,8 +169,8 @@ class Transport(ABC):
 
     @cached_property
     def uploads(self):
-        """A deque of (event, pinned arrays) for the copies to a GPU that may be under way. See
-        staging.keep."""
+        """A deque of (event, pinned arrays), one for each copy to a GPU that may not have ended.
+        See staging.keep."""
         held = deque()
         weakref.finalize(self, _finish, held)
         return held

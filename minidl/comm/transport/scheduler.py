@@ -149,8 +149,9 @@ class Scheduler:
         return bool(self._ready) and self._ready[0][0] < clock
 
     def yield_in_order(self, clock=0.0):
-        """Pauses the current task until all ready tasks with an earlier clock have run. They are
-        compared with the clock of the current task, or with `clock` if that is later.
+        """Pauses the current task, so that all ready tasks with earlier clocks run first. These are
+        the tasks whose clock is before a limit: the clock of the current task, or `clock` if that
+        is later.
 
         This is needed only if tasks share a port: tasks of one rank, or ranks with one NIC. In
         other cases the order of the tasks has no effect."""

@@ -62,10 +62,10 @@ def simulate(n: int, fn: Callable[..., Any], *args: Any, alpha: float | None = N
                        (lockstep.py): the same results and times, but faster
 
     A rank begins like a new process: a `no_grad`, `use_fused` or random seed that the caller has
-    set does not count in the ranks. Set these in `fn`.
+    set has no effect in the ranks. Set these in `fn`.
 
-    Raises scheduler.RankFailed (from the rank's exception), scheduler.Deadlock, or RuntimeError if
-    a message was never received."""
+    Raises scheduler.RankFailed if a rank raised an exception, scheduler.Deadlock if no rank can
+    continue, and RuntimeError if a message was never received."""
     if links is None:
         links = Links.uniform(ALPHA if alpha is None else alpha, BETA if beta is None else beta)
     elif alpha is not None or beta is not None:
