@@ -61,7 +61,8 @@ def all_to_all_v(t: Transport, x: SameArray, counts: Counts,
     the sum len(x). counts_in: the number of rows from each rank, if known. If None, the ranks first
     send each other their counts, 8 (n-1) bytes in n-1 messages.
 
-    This rank sends all its rows but those for itself, in n-1 messages. A message may be empty."""
+    This rank sends all its rows, except those for itself, in n-1 messages. A message may be empty.
+    """
     n, r = t.size, t.rank
     counts = _counts(r, n, counts, "counts")
     if x.ndim == 0 or sum(counts) != len(x):

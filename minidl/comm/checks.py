@@ -59,7 +59,7 @@ def _distinct(ranks, size):
 
 
 def check_array(t, array):
-    """Raises TypeError unless `array` is a NumPy array of any dtype but object."""
+    """Raises TypeError unless `array` is a NumPy array of any dtype except object."""
     if not isinstance(array, np.ndarray):
         kind = f"{type(array).__module__}.{type(array).__name__}"
         raise TypeError(

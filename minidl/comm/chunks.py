@@ -69,10 +69,10 @@ def size(length, n, i):
 
 
 def contiguous(x):
-    """Returns x if it is contiguous, else a contiguous copy."""
+    """Returns x if it is contiguous, otherwise a contiguous copy."""
     return x if x.flags.c_contiguous else x.copy()
 
 
 def flat(x):
-    """Returns x as a 1-d contiguous array: a view if x is contiguous, else a copy."""
+    """Returns x as a 1-d contiguous array: a view if x is contiguous, otherwise a copy."""
     return contiguous(x).reshape(-1)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from minidl.hints import AsCollective, Collective, P, R_co
 
-if TYPE_CHECKING:  # `typing.overload`, not `overload`: else jedi does not read the function below
+if TYPE_CHECKING:  # with `overload` alone, jedi (an editor's tool) would not read `def collective`
     @typing.overload
     def collective(fn: Callable[P, R_co]) -> Collective[P, R_co]:
         ...

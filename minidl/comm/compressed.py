@@ -68,8 +68,8 @@ def all_reduce(t: Transport, x: SameArray, codec: Codec = INT8,
     are compressed.
 
     The additions are in float32 for every floating point dtype of x. A rank sends all encoded
-    blocks but its own, then all encoded sums but the right neighbour's, in 2(n-1) messages. If
-    there is only one rank, nothing is rounded. Integers and booleans (counts and flags) are sent
+    blocks except its own, then all encoded sums except the right neighbour's, in 2(n-1) messages.
+    If there is only one rank, nothing is rounded. Integers and booleans (counts and flags) are sent
     without compression.
 
     residual: a contiguous array like x, for error feedback (see the head of this file). Pass zeros
@@ -158,8 +158,8 @@ def _reduce(t, x, codec, divisor, residual):
 
 
 def bytes_sent(length: int, codec: Codec, n: int, rank: int) -> int:
-    """Returns the bytes that `rank` sends in `all_reduce` or `mean`: all encoded blocks but its
-    own, then all encoded sums but its right neighbour's."""
+    """Returns the bytes that `rank` sends in `all_reduce` or `mean`: all encoded blocks except its
+    own, then all encoded sums except its right neighbour's."""
     sizes = [codec.n_bytes(chunks.size(length, n, i)) for i in range(n)]
     return 2 * sum(sizes) - sizes[rank] - sizes[(rank + 1) % n] if n > 1 else 0
 

@@ -127,9 +127,9 @@ def bytes_sent(length: int, itemsize: int, n: int, rank: int) -> int:
     """Returns the bytes that `rank` sends in `all_reduce`, for any length. All ranks together send
     2(n-1)K bytes.
 
-    In the halving part a rank sends all chunks but its own. In the doubling part it sends blocks of
-    1, 2, 4, ..., p/2 chunks. The fold sends the whole x twice: from an extra rank to its partner,
-    and back."""
+    In the halving part a rank sends all chunks except its own. In the doubling part it sends blocks
+    of 1, 2, 4, ..., p/2 chunks. The fold sends the whole x twice: from an extra rank to its
+    partner, and back."""
     p = core(n)
     if rank >= p:
         return length * itemsize

@@ -33,7 +33,7 @@ def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     `chunks.split(x, n)`.
 
     x: a 1-d contiguous array of the same size on all ranks. x is overwritten: afterwards its other
-    chunks hold partial sums. A rank sends all bytes of x but those of the returned chunk, in n-1
+    chunks hold partial sums. A rank sends all bytes of x except those of the returned chunk, in n-1
     messages."""
     chunk = chunks.Views(check_flat(t, x), t.size)
     scatter_chunks(t, chunk, op)
@@ -58,8 +58,8 @@ def all_gather(t: Transport, x: SameArray) -> SameArray:
     """Copies every rank's own chunk to all ranks: chunk rank+1, modulo n, of `chunks.split(x, n)`.
     Returns x.
 
-    x: a 1-d contiguous array of the same size on all ranks. A rank sends all bytes of x but those
-    of chunk rank+2, in n-1 messages."""
+    x: a 1-d contiguous array of the same size on all ranks. A rank sends all bytes of x except
+    those of chunk rank+2, in n-1 messages."""
     gather_chunks(t, chunks.Views(check_flat(t, x), t.size))
     return x
 
@@ -94,9 +94,9 @@ def bytes_sent(length: int, itemsize: int, n: int, rank: int) -> int:
     """Returns the bytes that `rank` sends in `all_reduce`, for any length: 2K minus the bytes of
     chunks r+1 and r+2. K is the bytes of x, and r is the rank.
 
-    The reduce-scatter sends every chunk but r+1, and the all-gather sends every chunk but r+2. If n
-    divides the length, or if n <= 2, every rank sends 2(n-1)/n K. All ranks together always send
-    2(n-1)K. A rank receives all that its left neighbour sends."""
+    The reduce-scatter sends every chunk except r+1, and the all-gather sends every chunk except
+    r+2. If n divides the length, or if n <= 2, every rank sends 2(n-1)/n K. All ranks together
+    always send 2(n-1)K. A rank receives all that its left neighbour sends."""
     if n == 1:
         return 0
     not_sent = chunks.size(length, n, rank + 1) + chunks.size(length, n, rank + 2)

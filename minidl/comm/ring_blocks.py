@@ -40,7 +40,7 @@ def reduce_scatter(t: Transport, x: SameArray, bounds: Counts,
     """Reduces x over the ranks. Returns this rank's complete block, x[bounds[r] : bounds[r+1]].
 
     x: as for `ring.reduce_scatter`. bounds: n+1 ints, the same on all ranks. A rank sends all bytes
-    of x but those of its own block, in n-1 messages."""
+    of x except those of its own block, in n-1 messages."""
     chunk = _chunks(t, x, bounds)
     ring.scatter_chunks(t, chunk, op)
     return chunk[(t.rank + 1) % t.size]
@@ -50,7 +50,7 @@ def reduce_scatter(t: Transport, x: SameArray, bounds: Counts,
 def all_gather(t: Transport, x: SameArray, bounds: Counts) -> SameArray:
     """Copies every rank's own block, x[bounds[r] : bounds[r+1]], to all ranks. Returns x.
 
-    x, bounds: as for `reduce_scatter`. A rank sends all bytes of x but those of the right
+    x, bounds: as for `reduce_scatter`. A rank sends all bytes of x except those of the right
     neighbour's block, in n-1 messages."""
     ring.gather_chunks(t, _chunks(t, x, bounds))
     return x
@@ -75,8 +75,8 @@ def all_gather_v(t: Transport, own: SameArray) -> tuple[SameArray, list[int]]:
     """Joins every rank's 1-d array `own`, of any length, in rank order. Returns (whole, bounds).
 
     The array of rank r is whole[bounds[r] : bounds[r+1]]. All ranks must have the same dtype. A
-    rank first sends the lengths, 8 (n-1) bytes. Then it sends all bytes of `whole` but those of the
-    right neighbour's block. Together these are 2(n-1) messages."""
+    rank first sends the lengths, 8 (n-1) bytes. Then it sends all bytes of `whole` except those of
+    the right neighbour's block. Together these are 2(n-1) messages."""
     if own.ndim != 1:
         raise ValueError(
             f"rank {t.rank}: all_gather_v joins 1-d arrays; got shape {own.shape}: reshape(-1)")
@@ -109,9 +109,9 @@ def bytes_sent(bounds: Counts, itemsize: int, rank: int, n_scatters: int = 1,
                n_gathers: int = 1) -> int:
     """Returns the bytes that `rank` sends in n_scatters reduce-scatters and n_gathers all-gathers.
 
-    A reduce-scatter sends all blocks but the rank's own. An all-gather sends all blocks but the
-    right neighbour's. In one such collective all ranks together send exactly (n-1)K bytes. If all
-    blocks have the same length, each rank sends (n-1)/n K bytes."""
+    A reduce-scatter sends all blocks except the rank's own. An all-gather sends all blocks except
+    the right neighbour's. In one such collective all ranks together send exactly (n-1)K bytes. If
+    all blocks have the same length, each rank sends (n-1)/n K bytes."""
     n, length = len(bounds) - 1, bounds[-1]
     own, neighbours = (bounds[r + 1] - bounds[r] for r in (rank, (rank + 1) % n))
     return itemsize * (n_scatters * (length - own) + n_gathers * (length - neighbours))

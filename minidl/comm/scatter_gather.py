@@ -40,7 +40,7 @@ def scatter(t: Transport, x: Array | None, out: SameArray, root: int = 0,
     x: on root, the array with the rows of all blocks. The other ranks pass None. out: the array for
     this rank's block. It has the dtype of x, and rows of the same shape. bounds: n+1 places in x,
     the same on all ranks. If None, all blocks have the same length. The root sends all bytes of x
-    but those of its own block."""
+    except those of its own block."""
     n, me = t.size, (t.rank - root) % t.size
     bounds = _bounds(t, out, root, bounds)
     if t.rank == root:
@@ -66,7 +66,7 @@ def gather(t: Transport, x: SameArray, root: int = 0,
 
     x: this rank's block. The dtype and the shape of a row are the same on all ranks. bounds: n+1
     places in the result, the same on all ranks. If None, all blocks have the same length. The root
-    receives all blocks but its own."""
+    receives all blocks except its own."""
     n, me = t.size, (t.rank - root) % t.size
     bounds = _bounds(t, x, root, bounds)
     at = _places(bounds, root)

@@ -142,8 +142,8 @@ def _in_segments(window, x, op, n_bytes):
     halves = window.halves(x.dtype)
     longest = n_bytes // x.itemsize
     segments = [chunks.split(x[lo : lo + longest], n) for lo in range(0, len(x), longest)]
-    # Chunk c begins at the same place in every segment, also in a shorter last segment. Else a rank
-    # could copy the last segment over a sum that another rank still copies out.
+    # Chunk c begins at the same place in every segment, also in a shorter last segment. Otherwise a
+    # rank could copy the last segment over a sum that another rank still copies out.
     places = chunks.bounds(min(len(x), longest), n)
     turn = window.take_turns(len(segments))
 

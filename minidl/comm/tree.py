@@ -43,7 +43,8 @@ def reduce(t: Transport, x: SameArray, root: int = 0, op: Op = np.add) -> SameAr
     """Reduces x onto root, in x's dtype. Returns x on root, None on the other ranks.
 
     x is overwritten: with the result on root, and with a partial result on each rank that has
-    children. x need not be contiguous. Every rank but root sends one message of x.nbytes bytes."""
+    children. x need not be contiguous. Every rank except root sends one message of x.nbytes bytes.
+    """
     check_peer(t, root, "root")
     n, me = t.size, (t.rank - root) % t.size
     below = children(n, me)

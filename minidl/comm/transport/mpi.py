@@ -279,6 +279,7 @@ class _Thread:
 
 
 def _as_bytes(t, array):
-    """Returns the array's bytes as flat uint8: a view if it is contiguous, else a copy."""
+    """Returns the array's bytes as flat uint8: a view if the array is contiguous, otherwise a copy.
+    """
     check_array(t, array)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -15,8 +15,8 @@ function runs on both. A Wrapper is a transport around another one. All transpor
    returned. Call `wait()` for every request. A send may complete before the message is received, or
    only after that. So an algorithm in which all ranks first `send` and then `recv` is wrong
    (exercise 07b). `sendrecv` is right.
-4. Arrays may have any dtype but object, and any shape. If they are not contiguous, a copy is made.
-   They are NumPy arrays, or CuPy arrays on a GPU (staging.py).
+4. Arrays may have any dtype except object, and any shape. If an array is not contiguous, a copy is
+   made. Arrays are NumPy arrays, or CuPy arrays on a GPU (staging.py).
 5. A group is a transport: `t.subgroup(ranks)`. Its messages never mix with its parent's messages.
    So `t.subgroup(range(t.size))` is a duplicate: a second task may communicate on it at the same
    time.

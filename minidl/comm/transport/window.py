@@ -117,7 +117,7 @@ class Flags(Window):
         self._signalled[kind] = count = self._signalled[kind] + 1
         mine = self._words[kind][self.rank]
         mine[1 + count % 2] = note
-        self._fence()  # else a processor may reorder: write the data and the note before the count
+        self._fence()  # the data and the note must be written before the count
         mine[0] = count
 
     def wait(self, kind, note):
