@@ -102,10 +102,10 @@ def double_tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=1):
     The formula is ours. A segment has K/2S bytes in each tree. Call these bytes a part. On the way
     up, a rank's port carries two parts at each of the H levels, but only one part at the root's
     level. The way down takes the same time. So the first segment takes the time of 2(2H-1) parts,
-    which are (2H-1) K/S bytes. If n is not a power of two, it takes one part less on each way:
-    K/S bytes less. Each further segment takes the time of four parts: an inner rank sends one part
-    up and two parts down in its own tree, and one part up in the other tree. For gamma: at each
-    level a rank adds two parts."""
+    which are (2H-1) K/S bytes. If n is not a power of two, it takes one part less on the way up,
+    and one part less on the way down. Each further segment takes the time of four parts: an inner
+    rank sends one part up and two parts down in its own tree, and one part up in the other tree.
+    For gamma: at each level a rank adds two parts."""
     if n == 1:
         return Cost(0, 0, 0.0)
     height = (n - 1).bit_length()

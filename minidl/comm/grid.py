@@ -154,7 +154,7 @@ def traffic(sizes, links, n_bytes):
 
     The time is exact if all links of a group are alike and no message waits. Otherwise it is an
     upper bound, for two reasons: a chunk also goes over faster links, and the latency of a message
-    passes while it waits."""
+    passes while the message waits."""
     n = math.prod(sizes.values())
     node = np.array([links.node_of(rank) for rank in range(n)])
     result = {}

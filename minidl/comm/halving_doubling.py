@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def core(n):
-    """Returns the largest power of two <= n. This many ranks halve and double."""
+    """Returns the largest power of two <= n. This is the number of ranks that halve and double."""
     return 1 << (n.bit_length() - 1)
 
 
@@ -74,9 +74,9 @@ def all_gather(t: Transport, x: SameArray) -> SameArray:
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`.
 
-    All ranks get the same bits: one rank reduces each chunk, the others copy it. A rank r < p =
-    core(n) sends `bytes_sent` bytes in 2 log2 p messages. It sends one message more if rank r+p
-    exists (an extra rank). An extra rank sends one message."""
+    All ranks get the same bits: each chunk is reduced on one rank, and the others copy the result.
+    Let p = core(n). A rank r < p sends `bytes_sent` bytes in 2 log2 p messages. It sends one
+    message more if rank r+p exists (an extra rank). An extra rank sends one message."""
     flat = chunks.flat(x)
     reduce_scatter(t, flat, op)
     all_gather(t, flat)
@@ -88,9 +88,9 @@ def doubling_all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArra
     """All-reduce for short messages, in log2 n steps. In each step two partners exchange the whole
     x, and both partners add. Returns the result, in place like `ring.all_reduce`.
 
-    It takes half the steps of `all_reduce`. Let K be the bytes of x. A rank r < p = core(n) sends
-    log2 p * K bytes, and K bytes more if rank r+p exists (an extra rank). An extra rank sends K
-    bytes. All ranks get the same bits: both partners add the same operands in the same order."""
+    It takes half the steps of `all_reduce`. Let K be the bytes of x, and p = core(n). A rank r < p
+    sends log2 p * K bytes, and K bytes more if rank r+p exists (an extra rank). An extra rank sends
+    K bytes. All ranks get the same bits: both partners add the same operands in the same order."""
     p, r = core(t.size), t.rank
     flat = chunks.flat(x)
     theirs = t.scratch(len(flat), x.dtype, x)

@@ -58,8 +58,8 @@ def all_gather(t: Transport, x: SameArray, bounds: Counts) -> SameArray:
 
 @collective
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
-    """Returns the elementwise op of all ranks' x on every rank, as `ring.all_reduce`: in place if x
-    is contiguous. Each block has the bits that `reduce_scatter` with `chunks.bounds` gives.
+    """Returns the elementwise op of all ranks' x on every rank, like `ring.all_reduce`: in place if
+    x is contiguous. Each block has the bits that `reduce_scatter` with `chunks.bounds` gives.
 
     A rank sends 2 x.nbytes minus the bytes of two blocks: its own and its right neighbour's. That
     takes 2(n-1) messages."""

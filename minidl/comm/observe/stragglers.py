@@ -1,4 +1,4 @@
-"""Finds a straggler: a rank that computes longer than the others. All wait for it at every step.
+"""Finds a straggler: a rank that computes longer than the others, so that all others must wait.
 
     rank 0   | compute | wait ........ | compute | wait ........ |     computes 0.1 s per step
     rank 1   | compute | wait ........ | compute | wait ........ |     0.1 s

@@ -1,4 +1,4 @@
-"""Which rank waits for which, and which can never continue.  Test: tests/comm/observe/test_waits.py
+"""Finds which rank waits for which rank, and which ranks can never continue.
 
 Every rank has counters. For each peer and tag it counts the sends that it has begun, and the
 receives that it has begun. For each group it counts the collectives that it has begun. A rank waits
@@ -16,7 +16,7 @@ nothing changes. If a second check finds the same ranks in the same waits, these
 continue. It is a deadlock, not a slow rank. A wait for a message from any rank needs only one of
 the ranks (the AND-OR model of Knapp 1987).
 
-Used by: lookout.py, watch.py, scheduler.py
+Test: tests/comm/observe/test_waits.py   Used by: lookout.py, watch.py, scheduler.py
 """
 
 from dataclasses import dataclass, field

@@ -3,7 +3,7 @@
     an uncaught exception                       Python calls sys.excepthook. `world()` sets our
                                                 hook, which then calls the hook set before
     an uncaught exception in a thread           the same with threading.excepthook
-    sys.exit(1), unless all ranks call it       `guarded`, or the launcher of `minidl run`
+    sys.exit(1), unless all ranks call it       `guarded` detects it, or `minidl run` does
 
 The failed rank writes a traceback to stderr (for sys.exit, one line). Each line begins with the
 rank's number. Then all ranks end. `minidl run` supervises the ranks and ends them (supervised.py).

@@ -17,9 +17,9 @@ function runs on both. A Wrapper is a transport around another one. All transpor
    (exercise 07b). `sendrecv` is right.
 4. Arrays may have any dtype except object, and any shape. If an array is not contiguous, a copy is
    made. Arrays are NumPy arrays, or CuPy arrays on a GPU (staging.py).
-5. A group is a transport: `t.subgroup(ranks)`. Its messages never mix with its parent's messages.
-   So `t.subgroup(range(t.size))` is a duplicate: a second task may communicate on it at the same
-   time.
+5. A group is a transport: `t.subgroup(ranks)`. Messages of a group never mix with messages of its
+   parent. So `t.subgroup(range(t.size))` is a duplicate of t: a second task may use it at the same
+   time as t.
 6. `rank` and `size` are for *this* group. `ranks[i]` is the world rank of rank i.
 
 Test: tests/comm/transport/test_protocol.py   Tutorial: tutorials/07_ring.py

@@ -9,14 +9,14 @@
     rank 0   write 0 | signal ------.--> wait | read 0, 1     After wait a rank sees all that was
     rank 1   write 1 --- | signal --'--> wait | read 0, 1     written before the signals.
 
-Between processes a signal is a count in shared memory. Only its rank writes it. The others read it
-until it is large enough. Counts only grow, so nothing is reset between uses. `note` is a number
-that must be equal on all ranks, here the size of the array. If the notes differ, wait raises
-SizeMismatch.
+Between processes a signal is a count in shared memory. Each rank has its own count, and only this
+rank writes it. The other ranks read the count until it is large enough. Counts only grow, so
+nothing is reset between uses. `note` is a number that must be equal on all ranks, here the size of
+the array. If the notes differ, wait raises SizeMismatch.
 
 `Flags` is the window of MPI processes (mpi.py makes the memory). `Messages` is the window of the
-simulator: plain arrays. There a signal is an empty message, so it takes modelled time, and the
-deadlock report knows it.
+simulator: plain arrays. There a signal is an empty message, so it takes modelled time, and a
+deadlock report can show a wait for a signal.
 
 Test: tests/comm/transport/test_window.py, test_shared_memory.py   Used by: shared_memory.py
 """
