@@ -1,10 +1,10 @@
-"""Communication between ranks. It moves arrays, never Tensors: read it and test it alone.
+"""Communication between ranks. It moves arrays, not Tensors, so you can read and test it alone.
 
 Ranks and the network
     transport/      the protocol that every algorithm uses: over MPI, or within one process
     collective.py   the decorator of a collective: it labels the messages and informs a Watch
     labels.py       the name of the running collective
-    call_code.py    a number in each message: are all ranks in the same call?
+    call_code.py    a number in each message shows whether all ranks are in the same call
     checks.py       errors for wrong arguments, before anything is sent
     objects.py      Python objects as messages: broadcast, gather, all-gather
     framing.py      a message with a header
@@ -26,8 +26,8 @@ Collectives
     compressed.py   all-reduce with such codecs
     grid.py         the ranks as a grid, a group for each row along an axis
     cost.py         the alpha-beta-gamma formulas
-    select.py       the fastest all-reduce for a size, by cost.py and measured figures
-    tensors.py      a collective accepts a Tensor for its array, and then returns Tensors
+    select.py       chooses the fastest all-reduce for a size, by cost.py and measured figures
+    tensors.py      a collective accepts a Tensor in place of an array, and then returns Tensors
 
 Counted and explained
     observe/        counts bytes and messages; finds which rank waits for which, and why
@@ -35,7 +35,8 @@ Counted and explained
     t = minidl.comm.world()                                # one MPI process per rank, or
     minidl.comm.simulate(4, lambda t: ring.all_reduce(t, x))   # four ranks in this process
 
-Importing this package does not import mpi4py or greenlet: `world` and `simulate` do that.
+Importing this package does not import mpi4py or greenlet. `world` imports mpi4py, and `simulate`
+imports greenlet.
 """
 
 from minidl.comm import (

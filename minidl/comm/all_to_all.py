@@ -4,15 +4,15 @@
     rank 1   b0 b1 b2   ->   a1 b1 c1       half of compressed.py use it.
     rank 2   c0 c1 c2        a2 b2 c2
 
-It is a pairwise exchange. In step s, rank r sends to rank r+s and receives from rank r-s (mod n).
-So in every step each port carries one message in and one out. If all ranks sent to rank 0 first,
-then to rank 1, their messages would queue at one port.
+The ranks exchange blocks in pairs. In step s, rank r sends to rank r+s and receives from rank r-s
+(mod n). So in every step each port carries one message in and one message out. If all ranks sent to
+rank 0 first, then to rank 1, their messages would have to wait at one port.
 
 Every block is sent once, from the rank that has it to the rank that needs it. So (n-1)/n of the
 array leaves each rank. No algorithm can send less.
 
-Source: Thakur, Rabenseifner & Gropp 2005, section 4.4. If n is a power of two, they pair rank r
-with rank r xor s: the same number of steps and bytes.
+Source: Thakur, Rabenseifner & Gropp 2005, section 4.4. If n is a power of two, the paper pairs rank
+r with rank r xor s. That takes the same number of steps and bytes.
 Test: tests/comm/test_all_to_all.py   MPI's names: Alltoall, Alltoallv   Time: cost.py
 """
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 def all_to_all(t: Transport, x: SameArray) -> SameArray:
     """Sends x[j] to rank j. Returns a new array y: y[i] came from rank i.
 
-    x: (n, ...), the same shape and dtype on all ranks. y: the same shape and dtype. Sends
-    x.nbytes (n-1)/n bytes in n-1 messages."""
+    x: (n, ...), the same shape and dtype on all ranks. y has this shape and dtype, too. A rank
+    sends x.nbytes (n-1)/n bytes in n-1 messages."""
     n, r = t.size, t.rank
     if x.ndim == 0 or len(x) != n:
         raise ValueError(
@@ -59,8 +59,10 @@ def all_to_all_v(t: Transport, x: SameArray, counts: Counts,
 
     x: (rows, ...). The dtype and the shape of a row are the same on all ranks. counts: n ints, with
     the sum len(x). counts_in: the number of rows from each rank, if known. If None, the ranks first
-    send each other their counts, 8 (n-1) bytes in n-1 messages. Then this rank sends x.nbytes minus
-    the rows that stay here, in n-1 messages. Some of them may be empty."""
+    send each other their counts, 8 (n-1) bytes in n-1 messages.
+
+    This rank sends all its rows, except those for itself, in n-1 messages. A message may be empty.
+    """
     n, r = t.size, t.rank
     counts = _counts(r, n, counts, "counts")
     if x.ndim == 0 or sum(counts) != len(x):

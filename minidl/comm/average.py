@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 @collective
 def mean(t: Transport, x: SameArray, all_reduce: Callable[..., Any] = ring.all_reduce) -> SameArray:
-    """Writes the mean of all ranks' floating point x into x, on every rank. Returns x.
+    """Writes the mean of all ranks' x into x, on every rank. Returns x.
 
-    float16 and bfloat16 arrays are summed and divided in float32, then cast back. A float16 sum of
-    8 gradients can exceed 65504 even if their mean does not. So the messages are twice as long."""
+    x: floating point or complex. Arrays of float16 and bfloat16 are summed and divided in float32,
+    then cast back. So their messages are twice as long. The reason: a float16 sum of 8 gradients
+    can exceed 65504, the largest float16 number, even if the mean does not."""
     if x.dtype.kind != "c":
         check_floating(t, x, "a mean")
     total = all_reduce(t, x.astype(accumulate_dtype(x.dtype), copy=False))
@@ -43,12 +44,14 @@ def mean(t: Transport, x: SameArray, all_reduce: Callable[..., Any] = ring.all_r
 
 def mean_block(t, x, bounds, divisor=None):
     """Returns this rank's block, x[bounds[r] : bounds[r+1]], of the mean of all ranks' 1-d x. The
-    result is a view of x. The other blocks of x are overwritten. divisor: the sum is divided by it.
-    None: by the number of ranks.
+    result is a view of x. The other blocks of x are overwritten.
 
-    Sends x.nbytes minus the rank's own block. float32 arrays go around the ring. float16 and
-    bfloat16 arrays go all-to-all: a number takes 2 bytes in the message, and the sum is in float32.
-    Both ways sum in the ring's order."""
+    divisor: the sum is divided by this number. If None, by the number of ranks.
+
+    A rank sends all bytes of x except those of its own block. float32 and float64 arrays go around
+    the ring. float16 and bfloat16 arrays are sent by an all-to-all: an element takes 2 bytes in the
+    message, and the additions are in float32. In both cases the additions are in the order of the
+    ring."""
     divisor = t.size if divisor is None else divisor
     if accumulate_dtype(x.dtype) == x.dtype:
         own = ring_blocks.reduce_scatter(t, x, bounds)

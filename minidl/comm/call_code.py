@@ -1,28 +1,31 @@
 """29 bits in every message tell which collective the sender is in. They cost no extra bytes.
 
     10 bits   the collective, and the name that `t.named` gave it       ring.all_reduce
-     6        dtype of its array                                        float32
+     6        the dtype of the array                                    float32
      5        op                                                        add
      8        root
 
-The code leaves out the length, because every receive checks the number of bytes (checks.py).
+The length of the array is not in the code, because every receive checks the number of bytes
+(checks.py).
 
 MPI sends a number of 4 bytes, the tag, with every message. A receiver may accept any tag and read
 it afterwards. So the tag of a collective's message is this code. A rank that receives a code other
-than its own raises an error at once. Without this check, a rank that sums and a rank that takes the
-maximum exchange messages of the same size, and so do float32 and int32: the result is silently
-wrong. A header of 16 bytes before the data could hold more. But MPI moves two pieces of memory at
-half the speed of one, or less (16 MiB between 2 ranks: 58 ms and 20 ms with MPICH, 128 ms and 26 ms
-with Open MPI).
+than its own raises an error at once. Without this check the result could be silently wrong.
+Example: one rank sums, and another takes the maximum. Their messages have the same size. Arrays of
+float32 and int32 have the same size, too.
 
-The collectives use a separate communicator (mpi.py), so a receive of any tag never takes another
-message. In the simulator the ranks compare codes in a shared dictionary (sim.py). In shared memory
-the code is a part of the signals (window.py).
+A header of 16 bytes before the data could hold more. But if MPI sends two pieces of memory in one
+message, it has half the speed of one piece, or less. (16 MiB between 2 ranks: with MPICH two pieces
+take 58 ms and one takes 20 ms, with Open MPI 128 ms and 26 ms.)
 
-A Watch compares calls, too (observe/signature.py). Both checks are useful. This one sends no
-message and is always on, but 29 bits are too few for a shape or a line of code. A Watch sends
-ceil(log2 n) messages of 16 bytes before each collective, and can report everything. Both raise
-CallMismatch, with the same remedies.
+The collectives use a separate communicator (mpi.py), so a receive that accepts any tag never takes
+a message from outside the collectives. In the simulator the ranks compare codes in a shared
+dictionary (sim.py). In shared memory the code is a part of the signals (window.py).
+
+A Watch compares calls, too (observe/signature.py). Both checks are useful. The check of this file
+sends no message and is always on, but 29 bits are too few for a shape or a line of code. A Watch
+sends ceil(log2 n) messages of 16 bytes before each collective, and can report all differences. Both
+checks raise CallMismatch, and give the same advice in its message.
 
 Test: tests/comm/test_call_code.py, tests/mpi/test_call_code_mpi.py   Used by: collective.py
 """
@@ -33,9 +36,10 @@ import zlib
 
 import numpy as np
 
-BITS = 29  # MPICH's largest tag is 2**29 - 1; MPI promises 2**15 - 1
+BITS = 29  # MPICH's largest tag is 2**29 - 1; the MPI standard guarantees only 2**15 - 1
 FIELDS = {"collective": (0, 10), "dtype": (10, 6), "op": (16, 5), "root": (21, 8)}
-DTYPES = "?bBhHiIqQefdFDgGlL"  # code: position here + 1; 0: no dtype; 32 and more: another dtype
+# The code of a dtype is its position here + 1. 0: no dtype. 32 to 63: any other dtype.
+DTYPES = "?bBhHiIqQefdFDgGlL"
 REMEDIES = {"collective": "Does an `if` send the ranks different ways?",
             "dtype": "Cast on all ranks alike.",
             "op": "The result would differ from rank to rank.",
@@ -43,13 +47,15 @@ REMEDIES = {"collective": "Does an `if` send the ranks different ways?",
 
 
 class CallMismatch(ValueError):
-    """The ranks of a group called different collectives, or one with different arguments."""
+    """The ranks of a group called different collectives, or the same one with other arguments."""
 
 
 @functools.cache
 def plan_of(fn):
-    """Returns {"x" or "op" or "root": (position among the arguments after t, name, default)} of a
-    collective. "x" is its first argument that all ranks must have alike."""
+    """Returns a dict that tells where the arguments of a collective are.
+
+    The keys are "x", "op" and "root", if the collective has them. "x" is the first argument that
+    must be alike on all ranks. A value is (position among the arguments after t, name, default)."""
     parameters = list(inspect.signature(fn).parameters.values())[1:]
     found = {}
     for place, p in enumerate(parameters):
@@ -63,7 +69,9 @@ def plan_of(fn):
 
 
 def code_of(fn, label, args, kwargs):
-    """Returns the code of a call `fn(t, *args, **kwargs)`, an int > 0. label: of its messages."""
+    """Returns the code of a call `fn(t, *args, **kwargs)`, an int > 0.
+
+    label: the label of the call's messages."""
     code = _of_name(fn.__module__, fn.__name__, label)
     for name, (place, word, default) in plan_of(fn).items():
         value = args[place] if place < len(args) else kwargs.get(word, default)
@@ -97,14 +105,15 @@ def _of_op(op):
 
 
 def check_code(t, src, mine, theirs, label):
-    """Raises CallMismatch unless the codes are equal. src: the rank, in t's group, whose message
-    had the code `theirs`."""
+    """Raises CallMismatch unless the codes are equal.
+
+    mine: the code of this rank's call. theirs: the code in a message from rank src of t's group."""
     if mine != theirs:
         raise CallMismatch(explain(t.rank, src, mine, theirs, label))
 
 
 def explain(rank, src, mine, theirs, label):
-    """Returns the error's text: what differs between the codes, and what to do."""
+    """Returns the error's text: what differs between the two codes, and what to do."""
     differ = [name for name in FIELDS if _field(mine, name) != _field(theirs, name)]
     first = differ[0] if differ else "collective"
     what = f"{first} differs"

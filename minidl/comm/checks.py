@@ -39,8 +39,8 @@ def check_peer(t, peer, role):
 
 
 def check_ranks(t, ranks):
-    """Returns the subgroup's ranks as a tuple of ints. Raises ValueError unless they are distinct
-    ranks of the group, at least one."""
+    """Returns the ranks of a subgroup as a tuple of ints. Raises ValueError if there are no ranks,
+    if a rank occurs twice, or if it is not in the group."""
     ranks = tuple(ranks)
     known = _distinct(ranks, t.size)
     if known is None:
@@ -51,15 +51,15 @@ def check_ranks(t, ranks):
 
 @functools.lru_cache(100)  # 4,096 simulated ranks all check the same groups
 def _distinct(ranks, size):
-    """Returns the ranks as a tuple of ints, or None if there are none, if one occurs twice or is
-    not in a group of this size."""
+    """Returns the ranks as a tuple of ints. Returns None if there are no ranks, if a rank occurs
+    twice, or if it is not in a group of this size."""
     ranks = tuple(int(r) for r in ranks)
     fits = ranks and len(set(ranks)) == len(ranks) and min(ranks) >= 0 and max(ranks) < size
     return ranks if fits else None
 
 
 def check_array(t, array):
-    """Raises TypeError unless `array` is a NumPy array of any dtype but object."""
+    """Raises TypeError unless `array` is a NumPy array of any dtype except object."""
     if not isinstance(array, np.ndarray):
         kind = f"{type(array).__module__}.{type(array).__name__}"
         raise TypeError(
@@ -71,8 +71,8 @@ def check_array(t, array):
 
 
 def check_call(name, t, x=None, op=None, *_, **__):
-    """Called after an error in a collective. Raises a TypeError that tells more if the transport,
-    the array or the op has a wrong type."""
+    """Is called after an error in a collective. If the transport, the array or the op has a wrong
+    type, raises a TypeError with a clearer text."""
     if not hasattr(t, "entering"):
         raise TypeError(f"{name} wants a transport first, comm.world() say; got {type(t).__name__}")
     if isinstance(x, (list, tuple, int, float)) or type(op) is str:
@@ -81,7 +81,7 @@ def check_call(name, t, x=None, op=None, *_, **__):
 
 
 def check_flat(t, x):
-    """Returns x. Raises ValueError unless it is 1-d and contiguous, so that it can be cut into
+    """Returns x. Raises ValueError unless x is 1-d and contiguous: only then can x be cut into
     views."""
     if x.ndim != 1 or not x.flags.c_contiguous:
         raise ValueError(f"rank {t.rank}: working in place wants a 1-d contiguous array; got shape "
@@ -90,15 +90,19 @@ def check_flat(t, x):
 
 
 def check_floating(t, x, what):
-    """Raises TypeError unless x holds floating point numbers. what: begins the error's text."""
+    """Raises TypeError unless x holds floating point numbers.
+
+    what: the thing that needs such numbers, for the error's text: "a mean"."""
     if not is_floating(x.dtype):
         raise TypeError(
             f"rank {t.rank}: {what} needs a floating point array; got {x.dtype}. Cast it first.")
 
 
 def check_bounds(t, bounds, length=None):
-    """Returns `bounds` as a list of ints. Raises ValueError unless they are n+1 places that begin
-    with 0, never decrease, and end with `length`, if that is given."""
+    """Returns `bounds` as a list of ints.
+
+    Raises ValueError unless there are n+1 bounds, the first is 0, and none is smaller than the one
+    before. If `length` is given, the last bound must be `length`."""
     b = [int(place) for place in bounds]
     whole = len(b) == t.size + 1 and b[0] == 0 and (length is None or b[-1] == length)
     if not whole or b != sorted(b):
@@ -111,10 +115,12 @@ def check_bounds(t, bounds, length=None):
 
 
 def all_finite(x):
-    """Returns True if a 1-d array has no inf and no nan. Reads it once: the sum of squares is not
-    finite if an element is not."""
+    """Returns True if a 1-d array has no inf and no nan.
+
+    Usually it reads the array only once, to compute the sum of the squares. If this sum is finite,
+    all elements are finite."""
     xp = xp_of([x])
     with np.errstate(all="ignore"):
         square = float(x @ x)
-    # Squares of large numbers overflow, so an infinite sum alone proves nothing.
+    # The square of a large finite number overflows. So if the sum is infinite, check each element.
     return bool(np.isfinite(square) or xp.isfinite(x).all())

@@ -29,8 +29,9 @@ def split(x, n):
 
 
 class Views(Sequence):
-    """The n chunks of the 1-d array x, as `split`. Each view is made on use: 4,096 simulated ranks
-    with 4,096 views each would hold 2 GB of views."""
+    """A sequence of the n chunks of the 1-d array x, like the list that `split` returns. Here each
+    view is made only when it is used. If 4,096 simulated ranks kept 4,096 views each, the views
+    would take 2 GB."""
 
     def __init__(self, x, n):
         self.whole, self._n = x, n
@@ -50,7 +51,8 @@ def longest(chunk):
 
 
 def segment_count(n_bytes, segment_bytes=SEGMENT_BYTES):
-    """Returns into how many segments of about segment_bytes a pipeline cuts an array: 1 or more."""
+    """Returns the number of segments, 1 or more, into which a pipeline cuts an array of n_bytes.
+    Each segment has about segment_bytes bytes, or less."""
     return max(1, -(-n_bytes // segment_bytes))
 
 
@@ -61,15 +63,16 @@ def span(x, n, first, end):
 
 
 def size(length, n, i):
-    """Returns the number of elements in chunk i modulo n, of n chunks of a vector."""
+    """Returns the number of elements in chunk i of a vector of `length` elements, cut into n
+    chunks. i is taken modulo n: i = n is chunk 0."""
     return length // n + (i % n < length % n)
 
 
 def contiguous(x):
-    """Returns x if it is contiguous, else a contiguous copy."""
+    """Returns x if it is contiguous, otherwise a contiguous copy."""
     return x if x.flags.c_contiguous else x.copy()
 
 
 def flat(x):
-    """Returns x as a 1-d contiguous array: a view if x is contiguous, else a copy."""
+    """Returns x as a 1-d contiguous array: a view if x is contiguous, otherwise a copy."""
     return contiguous(x).reshape(-1)

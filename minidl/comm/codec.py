@@ -1,23 +1,23 @@
 """An array in fewer bytes: encoded as a payload of uint8, and decoded.
 
                  payload of L elements               bytes                  error of an element x
-    FP16         L float16                           2 L                    |x| / 2048, + 3e-8
-    INT8         a float32 scale for every 1,024     L + 4 ceil(L / 1024)   max |block| / 254,
+    FP16         L float16                           2 L                    |x| / 2048 + 3e-8
+    INT8         a float32 scale for every 1,024     L + 4 ceil(L / 1024)   max |block| / 254
                  elements, then L int8                                      + 1.5e-36
     ONE_BIT      a float32 scale, then L signs       4 + ceil(L / 8)        || x ||: see below
-    pairs        k int32 indices, k float32 values   8 k                    0, but k of L elements
+    pairs        k int32 indices, k float32 values   8 k                    0 for the k elements
 
 A codec has three functions: encode(x) -> payload, decode(payload, length) -> float32 array, and
 n_bytes(length), the exact size of the payload. A receiver needs the size before the payload comes.
 INT8 rounds a float64 array to float32 first.
 
 One bit is a very rough format: the error is about as large as the array. Use it only with error
-feedback (`residual` in compressed.py). The scale of ONE_BIT is || x || / sqrt(L), as in 1-bit Adam:
-the decoded array has the norm of x. The scale of ONE_BIT_MEAN is the mean of |x|: the error is
-never larger than || x ||.
+feedback (`residual` in compressed.py). The scale of ONE_BIT is || x || / sqrt(L), as in 1-bit Adam.
+With this scale the decoded array has the same norm as x. The scale of ONE_BIT_MEAN is the mean of
+|x|. With this scale the error is never larger than || x ||.
 
-Overflow stays visible: numbers beyond 65504 become inf in float16 (NumPy warns), and an int8 block
-with inf or nan decodes to nan.
+An overflow can be seen in the result. In FP16, numbers beyond 65504 become inf (NumPy warns). In
+INT8, a block that contains inf or nan decodes to nan.
 
 Sources: Micikevicius et al. 2018 (float16); Dettmers 2016 (arXiv 1511.04561; 8 bits for gradients);
 Lin et al. 2018 (index and value); Tang et al. 2021 (arXiv 2102.02888; one bit), Karimireddy et al.
@@ -32,8 +32,8 @@ import numpy as np
 
 from minidl.backend import xp_of
 
-# Elements that share a scale. The scales add 0.4 % to the bytes. A large value makes the rounding
-# coarser only in its own block.
+# The number of elements that share a scale. The scales add 0.4 % to the bytes. A large element
+# makes the rounding coarser only in its own block.
 BLOCK = 1024
 
 
@@ -67,7 +67,7 @@ def encode_int8(x):
     blocks = xp.zeros((_n_blocks(len(x)), BLOCK), np.float32)
     blocks.reshape(-1)[: len(x)] = x
     scale = xp.maximum(blocks.max(axis=1), -blocks.min(axis=1)) / np.float32(127)
-    scale[scale < np.finfo(np.float32).tiny] = 0  # a subnormal number has too few bits to divide by
+    scale[scale < np.finfo(np.float32).tiny] = 0  # a subnormal scale has too few bits to divide by
     lost = ~xp.isfinite(scale)
     blocks[lost], scale[lost] = 0, np.nan
     divisor = xp.where(scale > 0, scale, np.float32(np.inf))
@@ -79,7 +79,8 @@ def encode_int8(x):
 def decode_int8(payload, length):
     """Returns the float32 array of `length` elements in a payload of encode_int8."""
     n_scales = _n_blocks(length)
-    # Copied: the payload may begin at any byte, and a GPU reads 4 bytes only at multiples of 4.
+    # A copy is needed: the payload may begin at any address, but a GPU reads a float32 only from
+    # an address that is a multiple of 4.
     scale = payload[: 4 * n_scales].copy().view(np.float32)
     blocks = xp_of([payload]).zeros((n_scales, BLOCK), np.float32)
     blocks.reshape(-1)[:length] = payload[4 * n_scales :].view(np.int8)
@@ -109,7 +110,7 @@ def one_bit(scale_of):
             return xp.empty(0, np.float32)
         scale = payload[:4].copy().view(np.float32)
         signs = xp.unpackbits(payload[4:])[:length].astype(np.float32)
-        signs *= 2 * scale  # each is 0 or 2 scale; minus scale gives -scale or +scale exactly
+        signs *= 2 * scale  # each is now 0 or 2 scale; the next line makes it -scale or +scale
         return signs - scale
 
     return Codec(encode, decode, lambda length: length and 4 + -(-length // 8))
@@ -122,11 +123,11 @@ INT8 = Codec(encode_int8, decode_int8, lambda length: length + 4 * _n_blocks(len
 
 
 def encode_pairs(indices, values):
-    """Returns the payload, flat uint8, of k elements of a long array: their indices as int32, then
-    their values as float32. Raises ValueError for wrong shapes, dtypes or indices.
+    """Returns the payload (a flat uint8 array) of k elements of a long array: the k indices as
+    int32, then the k values as float32. Raises ValueError for wrong shapes, dtypes or indices.
 
-    indices: k ints in any order, 0 to 2**31 - 1. The receiver adds the values of an index that
-    occurs twice. values: k numbers."""
+    indices: k ints in any order, 0 to 2**31 - 1. If an index occurs twice, the receiver adds the
+    two values. values: k numbers."""
     indices, values = np.asarray(indices), np.asarray(values)
     if indices.shape != values.shape or indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise ValueError(
@@ -140,6 +141,7 @@ def encode_pairs(indices, values):
 
 
 def decode_pairs(payload):
-    """Returns (indices int32, values float32), views of the payload."""
+    """Returns (the indices as int32, the values as float32). Both arrays are views of the payload.
+    """
     half = len(payload) // 2
     return payload[:half].view(np.int32), payload[half:].view(np.float32)

@@ -4,7 +4,7 @@
     def all_reduce(t, x, op=np.add): ...        in ring.py: ledgers and errors call its
                                                 messages 'ring.all_reduce' (labels.py)
 
-All ranks of t must call a collective. They must call their collectives in the same order.
+All ranks of t must call the same collectives, in the same order.
 
     job = ring.all_reduce(t, x, wait=False)     runs in the background (background.py): do not
     total = job.wait()                          read or write x until wait() returns
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from minidl.hints import AsCollective, Collective, P, R_co
 
-if TYPE_CHECKING:  # `typing.overload`, not `overload`: else jedi does not read the function below
+if TYPE_CHECKING:  # with `overload` alone, jedi (an editor's tool) would not read `def collective`
     @typing.overload
     def collective(fn: Callable[P, R_co]) -> Collective[P, R_co]:
         ...
@@ -40,10 +40,12 @@ if TYPE_CHECKING:  # `typing.overload`, not `overload`: else jedi does not read 
 
 
 def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):
-    """Decorator: labels the messages of `fn(t, ...)` 'file.function', unless a caller set a label.
+    """Decorator of a collective `fn(t, ...)`. Its messages get the label 'file.function', unless a
+    caller has set a label.
 
-    Calls `t.entering` first, unless another collective calls this one. All ranks must pass the same
-    arguments, and arrays of the same dtype and shape. watch.py checks that, with two exceptions:
+    Before fn runs, `t.entering` is called, unless another collective calls this one. All ranks must
+    pass the same arguments, and arrays of the same dtype and shape. watch.py checks that, with two
+    exceptions:
 
     own_args   names of arguments that may differ, such as a buffer that only the root has
     own_rows   names of arrays whose first axis may differ
@@ -65,7 +67,8 @@ def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):
             return fn(t, *args, **kwargs)
         name = f"{_label.get(label)}{_subject.get('')}"
         token = _inside.set(code_of(fn, name, args, kwargs))
-        # The same as `with named(label)`. That would take 2 us; a small all-reduce takes 10 us.
+        # The next line does the work of `with named(label)`, which would take 2 us. That is too
+        # much: a small all-reduce takes 10 us.
         named = None if _label.get(None) is not None else _label.set(label)
         try:
             if (lane := recording.get()) is not None:  # a profile is running

@@ -6,27 +6,30 @@
     2  all-gather     rank r encodes its sum. All ranks decode the same payloads, so they hold the
                       same bits. This rounds the sum once.
 
-    error of block r <= sum of e(x_k) over the ranks k != r  +  e(sum)      e: see codec.py
+    error of block r <= sum of e(x_k) over the ranks k != r  +  e(sum)
 
-A ring that decodes, adds and encodes in every step would round the growing partial sums n-1 times.
-With int8 and values up to m, its bound is about n^2/2 * m/254. The bound here is 2n * m/254. It
-would also be possible to gather all encoded arrays and add them: that rounds once, but sends n/2
-times the bytes.
+e is the error of the codec (codec.py). Two other ways are possible. A ring that decodes, adds and
+encodes in every step would round the growing partial sums n-1 times. With int8 and values up to m,
+the error of such a ring is at most about n^2/2 * m/254. The error here is at most 2n * m/254. The
+other way is to gather all encoded arrays and to add them on every rank. That rounds each number
+only once, but sends n/2 times as many bytes.
 
 Error feedback: `residual` is an array like x that the caller keeps from call to call. It holds the
-rounding errors of the last call. Every rank adds them to its numbers before it rounds again:
+rounding errors of the last call. Every rank adds its residual to x before it rounds again:
 
     residual, rank r     | error of block 0 | error of the sum of block r | error of block 2 | ...
 
-A rank does not round its own block before the sum. So the place of this block holds the error of
-the block's sum: both residuals of 1-bit Adam fit in one array. In every call, and over all calls,
+A rank does not round its own block before the sum. So this block's place in the residual can hold
+another error: that of the block's sum. 1-bit Adam has two residuals; here one array is enough. In
+every call this equation is true, and so no error is lost over many calls:
 
-    result + sum over ranks of residual = sum over ranks of (x + residual before)
+    result + sum over ranks of residual = sum over ranks of (x + residual before the call)
 
 Sparse arrays are sent as (index, value) pairs: an all-gather of unequal lengths. Then every rank
-adds all pairs in rank order. With k = rho L pairs on each rank, a rank sends 8 (n-1) k bytes. The
-dense ring sends 8 (n-1) L / n bytes, 1 / (n rho) times this number. At rho = 0.001 that is 62 times
-the bytes on 16 ranks, but the same bytes on 1,000 ranks.
+adds all pairs in rank order. Let each rank have k = rho L pairs, where L is the dense length. Then
+a rank sends 8 (n-1) k bytes. The dense ring sends 8 (n-1) L / n bytes, which is 1 / (n rho) times
+as much. Example: rho = 0.001. On 16 ranks the dense ring sends 62 times as many bytes, but on 1,000
+ranks it sends the same number.
 
     DataParallel(model, t, all_reduce=functools.partial(compressed.all_reduce, codec=codec.FP16))
 
@@ -64,13 +67,15 @@ def all_reduce(t: Transport, x: SameArray, codec: Codec = INT8,
     """Returns the sum of all ranks' x on every rank, in place like `ring.all_reduce`. The messages
     are compressed.
 
-    Adds in float32 for every floating point dtype of x. Sends all encoded blocks but the rank's
-    own, then all encoded sums but the right neighbour's, in 2(n-1) messages. A group of one rank
-    rounds nothing. Integers and booleans (counts and flags) are sent without compression.
+    The additions are in float32 for every floating point dtype of x. A rank sends all encoded
+    blocks except its own, then all encoded sums except the right neighbour's, in 2(n-1) messages.
+    If there is only one rank, nothing is rounded. Integers and booleans (counts and flags) are sent
+    without compression.
 
-    residual: for error feedback, see above. A contiguous array like x, zeros at first, overwritten
-    by each call. With it, the sum is in x's dtype, which must be float32 or float64. Raises
-    FloatingPointError for inf or nan: they would stay in the residual for ever."""
+    residual: a contiguous array like x, for error feedback (see the head of this file). Pass zeros
+    in the first call. Each call overwrites the residual. With a residual, the additions are in the
+    dtype of x, which must be float32 or float64, and FloatingPointError is raised for inf or nan:
+    they would stay in the residual for ever."""
     if x.dtype.kind in "iub":
         return ring_blocks.all_reduce(t, x)
     return (_reduce if residual is None else _with_feedback)(t, x, codec, 1, residual)
@@ -79,17 +84,17 @@ def all_reduce(t: Transport, x: SameArray, codec: Codec = INT8,
 @collective
 def mean(t: Transport, x: SameArray, codec: Codec = INT8,
          residual: Array | None = None) -> SameArray:
-    """As `all_reduce`, but divides the sum by n before it encodes it. So a sum of 8 ranks may
-    exceed 65504, the largest float16, if the mean does not."""
+    """Like `all_reduce`, but divides the sum by n before the sum is encoded. So the sum may exceed
+    65504, the largest float16 number, as long as the mean does not."""
     return (_reduce if residual is None else _with_feedback)(t, x, codec, t.size, residual)
 
 
 def _with_feedback(t, x, codec, divisor, residual):
     check_residual(t, x, residual)
     x += residual
-    if t.size == 1:  # nothing is rounded: no error. Else _reduce writes the error of each block.
+    if t.size == 1:  # nothing is rounded. With more ranks, _reduce writes the error of each block.
         residual[...] = 0
-    with np.errstate(over="ignore", invalid="ignore"):  # the error below instead of a warning
+    with np.errstate(over="ignore", invalid="ignore"):  # no warning: an error is raised below
         result = _reduce(t, x, codec, divisor, residual.reshape(-1))
     if not all_finite(residual.reshape(-1)):
         raise FloatingPointError(
@@ -118,7 +123,7 @@ def _reduce(t, x, codec, divisor, residual):
     block, xp = chunks.split(flat, n), xp_of([flat])
     owed = None if residual is None else chunks.split(residual, n)
     total = block[r].astype(np.float32 if residual is None else x.dtype)
-    # All receives are posted first: this rank encodes the next block while a block is sent.
+    # All receives are started first. Then this rank encodes one block while another is sent.
     incoming = [xp.empty(codec.n_bytes(len(total)), np.uint8) for _ in range(1, n)]
     arriving = [t.irecv(into, (r - s) % n) for s, into in enumerate(incoming, 1)]
     leaving = []
@@ -139,10 +144,10 @@ def _reduce(t, x, codec, divisor, residual):
     payload = xp.empty(bounds[-1], np.uint8)
     encoded = [payload[begin:end] for begin, end in pairwise(bounds)]
     encoded[r][...] = codec.encode(total)
-    if residual is not None:  # as an error of the sum, not of the mean, like the other blocks
+    if residual is not None:  # the errors are those of the sum: multiply the mean's error by n
         xp.subtract(total, codec.decode(encoded[r], len(total)), out=owed[r])
         owed[r] *= divisor
-    for s in range(n):  # a ring all-gather: decode a block while it is sent on to the right
+    for s in range(n):  # a ring all-gather: decode a block while it is sent to the right neighbour
         i, requests = (r - s) % n, ()
         if s < n - 1:
             requests = t.irecv(encoded[i - 1], (r - 1) % n), t.isend(encoded[i], (r + 1) % n)
@@ -153,8 +158,8 @@ def _reduce(t, x, codec, divisor, residual):
 
 
 def bytes_sent(length: int, codec: Codec, n: int, rank: int) -> int:
-    """Returns the bytes that `rank` sends in `all_reduce` or `mean`: all encoded blocks but its
-    own, then all encoded sums but its right neighbour's."""
+    """Returns the bytes that `rank` sends in `all_reduce` or `mean`: all encoded blocks except its
+    own, then all encoded sums except its right neighbour's."""
     sizes = [codec.n_bytes(chunks.size(length, n, i)) for i in range(n)]
     return 2 * sum(sizes) - sizes[rank] - sizes[(rank + 1) % n] if n > 1 else 0
 
@@ -165,11 +170,13 @@ def sparse_all_reduce(t: Transport, indices: Array, values: SameArray, length: i
     """Returns the sum of all ranks' sparse arrays on every rank: a dense 1-d float32 array of
     `length` elements.
 
-    indices, values: this rank's pairs, 1-d arrays of any equal length. The values of an index that
-    occurs twice are added. The additions are in rank order, so all ranks get the same bits. Device
-    arrays are added on the host, because a GPU's atomic additions have no fixed order. Then the sum
-    is copied to the device of `values`. Sends 8 (n-1) bytes of lengths, then 8 bytes for each pair
-    of all ranks but the right neighbour, in 2(n-1) messages.
+    indices, values: this rank's pairs, as two 1-d arrays of the same length. If an index occurs
+    twice, its values are added. The additions are in rank order, so all ranks get the same bits.
+    Device arrays are added on the host, because a GPU's atomic additions have no fixed order. Then
+    the sum is copied to the device of `values`.
+
+    A rank sends 8 (n-1) bytes for the lengths. Then it sends 8 bytes for each pair of all ranks
+    except the right neighbour's pairs. Together these are 2(n-1) messages.
 
     equal: True if all ranks have the same number of pairs. Then no lengths are sent."""
     like, (indices, values) = values, (

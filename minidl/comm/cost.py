@@ -7,18 +7,20 @@ Tutorial: tutorials/09_topologies.py
     beta    seconds per byte of the link          K   bytes of the array on one rank
     gamma   seconds per byte of the reduction
 
-Each function returns a Cost. Its docstring is the formula of the time. The argument n_bytes is K.
+Each function returns a Cost. The function's docstring is the formula of the time. The argument
+n_bytes is K.
 
 The model is Hockney's (1994) with full-duplex ports. The formulas are from Thakur, Rabenseifner &
 Gropp (2005), unless a docstring names another source. Messages and bytes are counted on the rank
 that *sends* most. The formulas are exact in these cases:
 
-    ring                          n divides the elements; else the bytes are the average over ranks
-    binomial tree                 n is a power of two; else an upper bound
-    halving and doubling          any n whose largest power of two p <= n divides the elements
-    doubling all-reduce           n is a power of two; else an upper bound of the time
+    ring                          n divides the number of elements L; else the bytes are the mean
+                                  over all ranks
+    binomial tree                 n is a power of two; else they are upper bounds
+    halving and doubling          L is a multiple of p, the largest power of two <= n
+    doubling all-reduce           n is a power of two; else the time is an upper bound
     double tree                   any n, one segment; for more segments the time is an upper bound
-    hierarchical                  equal nodes; the number of ranks divides the elements
+    hierarchical                  nodes of equal size; the number of all ranks divides L
 
 For the bytes of every rank and any length, see `bytes_sent` in each algorithm's file.
 """
@@ -95,14 +97,15 @@ def doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
 
 def double_tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=1):
     """2H alpha + (2H-1) K/S beta for the first segment, alpha + 2 K/S beta for each further one.
-    H is the height ceil(log2 n), S the number of segments of each half.
+    H is the height ceil(log2 n). S is the number of segments of each half.
 
-    The formula is ours. A segment of one tree has K/2S bytes. On the way up, two such segments go
-    through a rank's port at each of the H levels, but only one at the root's level. The way down is
-    the same. So the first segment takes 2(2H-1) of them, which is (2H-1) K/S bytes. If n is not a
-    power of two, one comes early each way: K/S less. Each further segment takes four: an inner rank
-    sends one up and two down on its tree, and one up on the other tree. gamma: a rank adds two of
-    them at each level."""
+    The formula is ours. A segment has K/2S bytes in each tree. Call these bytes a part. On the way
+    up, a rank's port carries two parts at each of the H levels, but only one part at the root's
+    level. The way down takes the same time. So the first segment takes the time of 2(2H-1) parts,
+    which are (2H-1) K/S bytes. If n is not a power of two, it takes one part less on the way up,
+    and one part less on the way down. Each further segment takes the time of four parts: an inner
+    rank sends one part up and two parts down in its own tree, and one part up in the other tree.
+    For gamma: at each level a rank adds two parts."""
     if n == 1:
         return Cost(0, 0, 0.0)
     height = (n - 1).bit_length()
@@ -118,11 +121,12 @@ def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=
     2(m-1)(alpha + K/gm beta) on the links between nodes, for rings of m ranks, plus
     (1 - 1/gm) K gamma.
 
-    inside, between   (alpha, beta) of the links
-    share             how many ranks of a node share one port to other nodes: 1 or g. If g, a step
-                      between nodes takes max(alpha + b, g b), where b = K/gm beta, and the first
-                      step alpha + g b: while the message of one rank travels, the port sends the
-                      messages of the others"""
+    inside, between   (alpha, beta) of the links inside a node, and of the links between nodes
+    share             the number of ranks of a node that share one port to other nodes: 1 or g. If
+                      it is g, let b = K/gm beta, the time of one message's bytes. Then the first
+                      step between nodes takes alpha + g b. Each further step takes
+                      max(alpha + b, g b): while the message of one rank travels, the port sends
+                      the messages of the other ranks"""
     alpha, beta = between
     steps, part = 2 * (n_nodes - 1), n_bytes / (node_size * n_nodes)
     port = share * part * beta
@@ -134,13 +138,13 @@ def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=
 
 
 def shared_memory_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=0):
-    """(S+1) alpha + 2(n-1)/n K beta + (n-1)/n K gamma, through a window in S >= 1 segments.
-    alpha + (n-1) K (beta + gamma) for a short array, S = 0: every rank reads the whole array.
+    """(S+1) alpha + 2(n-1)/n K beta + (n-1)/n K gamma, if the array is cut into S >= 1 segments.
+    alpha + (n-1) K (beta + gamma), if it is short and not cut (S = 0): every rank reads all arrays.
 
     alpha: seconds from a signal until a waiting rank sees it. beta: seconds per byte read from a
-    peer's memory. There are no messages: n_bytes counts the bytes that a rank reads. There are two
-    signals per segment. One of them travels while the segment before is copied. Exact if n divides
-    every segment."""
+    peer's memory. There are no messages: Cost.n_bytes is the number of bytes that a rank reads.
+    There are two signals per segment. One of these signals travels while the segment before is
+    copied. The formula is exact if n divides the number of elements of every segment."""
     if n == 1:
         return Cost(0, 0, 0.0)
     read = (n - 1) * n_bytes
@@ -151,7 +155,8 @@ def shared_memory_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=0):
 
 
 def best_segments(n_bytes, beta, per_segment, extra):
-    """Returns the number of segments S >= 1 that makes per_segment * S + extra * K beta / S least.
+    """Returns the number of segments S >= 1 for which per_segment * S + extra * K beta / S is
+    smallest.
 
     A pipeline of S segments takes S steps, and `extra` more steps until the first segment is
     through. Each step takes `per_segment` seconds and the time of K/S bytes. For a double tree,
@@ -165,12 +170,12 @@ def best_segments(n_bytes, beta, per_segment, extra):
 
 
 def crossover(first, second, low=1, high=1 << 40):
-    """Returns the smallest size in bytes at which `second` is faster than `first`. Returns low if
-    `second` is faster at low already, None if it is not faster at high.
+    """Returns the smallest size in bytes at which `second` is faster than `first`. Returns `low` if
+    `second` is already faster at `low`. Returns None if `second` is not faster at `high`.
 
-    first, second   functions of the bytes that return seconds or a Cost, such as
-                    `lambda k: tree_all_reduce(n, k, alpha, beta)`. Between low and high they may
-                    cross only once."""
+    first, second   functions f(bytes) that return seconds or a Cost, such as
+                    `lambda k: tree_all_reduce(n, k, alpha, beta)`. Between low and high their
+                    curves may cross only once."""
 
     def slower(n_bytes):
         a, b = (getattr(cost, "time_s", cost) for cost in (first(n_bytes), second(n_bytes)))

@@ -1,16 +1,18 @@
 """Double binary tree all-reduce (Sanders, Speck & Träff 2009): few steps, and every rank is busy.
 
 The plain form, with the picture of the two trees: minidl/plain/double_tree.py. Here each half of x
-is cut into segments. They follow each other up to the root and down again. In step s, on each tree,
-    a rank of height h    adds its children's segment s-h to its own and sends it to its parent
-    a rank of depth d     gets the sum of segment s-H-d from its parent and sends it to its children
+is cut into segments. The segments follow each other up to the root and down again. In step s, on
+each tree,
+    a rank of height h    adds its children's segment s-h to its own, and sends it to its parent
+    a rank of depth d     gets the sum of segment s-H-d from its parent, sends it to its children
 At the root (height H, depth 0) the way up ends and the way down begins. Each message that a rank
 receives in a step was sent in an earlier step, so there is no deadlock. The parent of a rank is
-computed from its bits, without a search: `parent(6, 5)` is 4.
+computed from the bits of its number, without a search: `parent(n=6, r=5)` is 4.
 
 NCCL 2.4 and later use the same trees (Jeaugey 2019, "Massively scale your deep learning training
-with NCCL 2.4"). All ranks together send 2(n-1)K bytes, as in the ring. A rank that is an inner rank
-of one tree sends 2K. There are 2 ceil(log2 n) steps, and one for each further segment.
+with NCCL 2.4"). All ranks together send 2(n-1)K bytes, as in the ring. A rank that has two children
+in one tree sends 2K bytes. There are 2 ceil(log2 n) steps, and one more step for each further
+segment.
 
 Test: tests/comm/test_double_tree.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """
@@ -35,8 +37,9 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
                segment_bytes: int = chunks.SEGMENT_BYTES) -> SameArray:
     """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`.
 
-    All ranks get the same bits: one root reduces each half, the others copy it. Sends `bytes_sent`
-    bytes, in messages of segment_bytes or a little less."""
+    All ranks get the same bits: each half is reduced on one rank, the root of its tree, and the
+    other ranks copy the result. A rank sends `bytes_sent` bytes, in messages of segment_bytes or a
+    little less."""
     n, top = t.size, height_of(t.size)
     flat = chunks.flat(x)
     halves = chunks.split(flat, 2 if n > 1 else 1)
@@ -45,7 +48,7 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
     # the first segment is one of the longest
     theirs = t.scratch(len(both[0][1][0]), x.dtype, flat)
     going_up, going_down = [deque(), deque()], []
-    # To post the receives one step earlier, into a second buffer, was not faster between processes.
+    # Receives that start one step earlier, into a second buffer, were not faster between processes.
     for step in range(n_segments + 2 * top):
         for tree, (me, segment) in enumerate(both):
             k = step - me.height
@@ -57,7 +60,7 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
             k = step - top - me.depth
             if 0 <= k < n_segments:
                 if me.parent is not None:
-                    going_up[tree].popleft().wait()  # the sum overwrites the segment sent up
+                    going_up[tree].popleft().wait()  # the next line overwrites the segment sent up
                     t.recv(segment[k], me.parent, tree)
                 going_down += [t.isend(segment[k], child, tree) for child in me.children]
     for request in going_down:
@@ -66,7 +69,7 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
 
 
 def segments(n_bytes):
-    """Returns into how many segments each half of an array of n_bytes is cut."""
+    """Returns the number of segments of each half of an array of n_bytes."""
     return chunks.segment_count(-(-n_bytes // 2))
 
 
@@ -92,7 +95,7 @@ def children(n, r):
 
 
 class Seat(NamedTuple):
-    """A rank's place in a tree. The root has depth 0, a leaf height 0."""
+    """A rank's place in a tree. The root has depth 0, and a leaf has height 0."""
 
     parent: int | None
     children: list
@@ -127,7 +130,7 @@ def bytes_sent(length: int, itemsize: int, n: int, rank: int) -> int:
     """Returns the bytes that `rank` sends in `all_reduce`, for any length. All ranks together send
     2(n-1)K bytes.
 
-    On each tree a rank sends half of x up once, unless it is the root, and down to each child."""
+    On each tree a rank sends one half of x to its parent (the root has none), and to each child."""
     elems = 0
     for tree in (0, 1):
         me = seat(n, rank, tree)

@@ -8,10 +8,10 @@
     ids = framing.recv_body(t, src, n_bytes // 8, np.int64, "table.ids")
 
 The body is a separate message. So gradients arrive in an array of their dtype without a copy. A
-ledger counts headers and bodies separately: for a body's label `family.what`, the header has the
-label `family.header`. Send only such messages in this group, because `recv` takes the next message
-from any rank. Only one task of a rank may send to a given rank: the bodies must arrive in the order
-of their headers.
+ledger counts headers and bodies separately: if the body has the label `family.what`, its header has
+the label `family.header`. Send no other messages in this group, because `recv` takes the next
+message from any rank. The bodies must arrive in the order of their headers. So if a rank runs
+several tasks, only one of them may send to a given rank.
 
 Test: tests/comm/test_framing.py   Used by: rpc.py, parallel/server/
 """
@@ -34,13 +34,14 @@ def isend(t, dst, kind, number=0, more=0, body=NO_BODY, label="framing.body"):
 
 
 def isend_body(t, dst, body, label):
-    """Starts to send one more body. The receiver must know its size. Returns the requests."""
+    """Starts to send another body, without a header. The receiver must know its size. Returns the
+    list of requests to wait for."""
     with t.named(label):
         return [t.isend(body, dst, BODY)] if body.nbytes else []
 
 
 def send(t, dst, kind, number=0, more=0, body=NO_BODY, label="framing.body"):
-    """Sends a header and its body, as `isend`, and waits until both are sent."""
+    """Sends a header and its body, like `isend`, and waits until both are sent."""
     for request in isend(t, dst, kind, number, more, body, label):
         request.wait()
 

@@ -1,7 +1,7 @@
 """The ranks as a grid: one axis for each way to divide the work, and a group of ranks for each row.
 
-The plain form, with three axes and a step that uses them: minidl/plain/grid.py. Here: five axes in
-any order, groups along several axes, and a model of what each order costs.
+The plain form, with three axes and a step that uses them: minidl/plain/grid.py. This file has five
+axes in any order, groups along several axes, and a model of what each order costs.
 
     tp 2, dp 2, pp 2; tp is fastest        dp 0      dp 1
                                   pp 0     0  1      2  3      tensor-parallel groups  01 23 45 67
@@ -20,12 +20,12 @@ any order, groups along several axes, and a model of what each order costs.
 So dense gradients are averaged over `grid.group("dp", "ep", "cp")`. The gradients of experts are
 averaged over ("dp", "cp"). The batch is divided over ("dp", "ep").
 
-The order decides which groups lie inside a node. Tensor parallelism sends most bytes, four
-all-reduces in a layer, so it comes first. Pipelines send least. `traffic` computes the times for a
-network.
+The order of the axes decides which groups lie inside a node. Tensor parallelism sends the most
+bytes (four all-reduces in each layer), so its axis comes first. Pipelines send the fewest bytes, so
+their axis comes last. `traffic` computes the times for a network.
 
-The argument `sizes` of the functions is the dict that `shape` returns: {axis: ranks}, the fastest
-axis first. The functions need no transport, so a planner can use them for 100,000 ranks.
+The argument `sizes` of the functions is the dict that `shape` returns: {axis: number of ranks}, the
+fastest axis first. The functions need no transport, so a planner can use them for 100,000 ranks.
 
 Source: Narayanan et al. 2021 (arXiv 2104.04473), section 3; the order is Megatron's.
 Test: tests/comm/test_grid.py   Tutorial: tutorials/13_tensor_parallel.py, 15_hybrid_3d.py
@@ -49,11 +49,12 @@ AXES = tuple(ORDER.split())
 
 
 def shape(n_ranks=None, order: str | Sequence[str] = ORDER, **sizes):
-    """Returns {axis: ranks along it} in this order, the fastest axis first. An axis that is not
+    """Returns {axis: number of ranks along the axis}, the fastest axis first. An axis that is not
     given has 1 rank.
 
-    n_ranks: the product of all axes must be this number. None: any product is right. Raises
-    ValueError for a wrong order, axis, size or product."""
+    n_ranks: the product of all sizes must be this number. If None, any product is allowed. order:
+    the names of all axes, the fastest first. sizes: {axis: number of ranks}, as keyword arguments.
+    Raises ValueError for a wrong order, axis, size or product."""
     order = order.split() if isinstance(order, str) else list(order)
     if sorted(order) != sorted(AXES):
         raise ValueError(f"the order of a grid has each of {', '.join(AXES)} once, the fastest "
@@ -82,7 +83,7 @@ def coordinates(sizes, rank):
 
 def rank_of(sizes, where):
     """Returns the rank at these coordinates, {axis: index}. An axis that is not given has index 0.
-    Raises ValueError for an unknown axis or an index outside of it."""
+    Raises ValueError for an unknown axis, or for an index outside of its axis."""
     _check_axes(where)
     rank, stride = 0, 1
     for axis, size in sizes.items():
@@ -94,13 +95,14 @@ def rank_of(sizes, where):
 
 
 def members(sizes, *axes):
-    """Returns all groups along these axes, lists of ranks in order. The ranks of a group differ
-    only in these axes."""
+    """Returns all groups along these axes, as lists of ranks in order. The ranks of one group have
+    equal coordinates along all other axes."""
     return _table(sizes, axes).tolist()
 
 
 def group_of(sizes, rank, *axes):
-    """Returns the group along these axes that contains this rank, without a list of all groups."""
+    """Returns the group along these axes that contains this rank. It does not compute the other
+    groups."""
     _check_axes(axes)
     where, group = coordinates(sizes, rank), [0]
     stride = 1
@@ -112,7 +114,7 @@ def group_of(sizes, rank, *axes):
 
 
 def _table(sizes, axes):
-    """Returns `members` as an array (groups, ranks of a group)."""
+    """Returns the groups of `members` as an array. Its shape is (groups, ranks of a group)."""
     _check_axes(axes)
     slowest_first = list(sizes)[::-1]
     ranks = np.arange(math.prod(sizes.values())).reshape([sizes[a] for a in slowest_first])
@@ -134,7 +136,7 @@ def _check_axes(axes):
 class Traffic(NamedTuple):
     """crosses    True if a group of this axis has ranks on several nodes
     share      how many messages of this axis leave a node through one port at the same time
-    time_s     modelled seconds for the bytes, while all groups of the axis send"""
+    time_s     the modelled time in seconds, if all groups of the axis send at the same time"""
 
     crosses: bool
     share: int
@@ -144,13 +146,15 @@ class Traffic(NamedTuple):
 def traffic(sizes, links, n_bytes):
     """Returns {axis: Traffic} on the network `links`, a links.Links.
 
-    n_bytes: {axis: bytes of the array on one rank}. The model: an axis does a ring all-reduce
-    (cost.py), and "pp" one send to the next stage. All groups of an axis send at the same time, to
-    their right neighbours. The slowest of these links decides. Messages that share the network card
-    of a node queue.
+    n_bytes: {axis: bytes of the array on one rank}. The model: each group along an axis does a ring
+    all-reduce (cost.py). Only "pp" differs: there a rank sends the array once, to the next stage.
+    All groups of an axis send at the same time, and each rank sends to its right neighbour. The
+    time is that of the slowest link. If several messages leave a node through the same network
+    card, they wait for each other.
 
-    The time is exact if all links of a group are alike and no message queues. Else it is an upper
-    bound: a chunk goes over fast links, too, and a queue hides latency (hierarchical.py)."""
+    The time is exact if all links of a group are alike and no message waits. Otherwise it is an
+    upper bound, for two reasons: a chunk also goes over faster links, and the latency of a message
+    passes while the message waits."""
     n = math.prod(sizes.values())
     node = np.array([links.node_of(rank) for rank in range(n)])
     result = {}
@@ -180,10 +184,12 @@ def _send(n, n_bytes, alpha, beta):
 
 
 class Grid:
-    """This rank's place in a grid of all ranks of t, and its groups. All ranks of t must make it.
+    """The place of this rank in a grid of all ranks of t, and the groups of this rank. All ranks of
+    t must make the Grid.
 
-    tp, cp, ep, dp, pp    the transport of this rank's group along an axis; it may have one rank
-    sizes                 {axis: ranks along it}, the fastest axis first
+    tp, cp, ep, dp, pp    the transport of this rank's group along an axis; the group may have only
+                          one rank
+    sizes                 {axis: number of ranks along the axis}, the fastest axis first
     coordinate            {axis: index} of this rank
 
     Raises ValueError unless the product of the sizes is t.size."""
@@ -201,7 +207,9 @@ class Grid:
 
     def group(self, *axes: str) -> Any:
         """Returns the transport of the ranks that differ from this rank only in these axes, in rank
-        order. The first call for these axes makes it, so all ranks of the group must make their
+        order.
+
+        The first call for these axes makes the group. So all ranks of the group must make their
         first calls in the same order."""
         key = tuple(axis for axis in self.sizes if axis in axes)
         if key not in self._groups or len(set(axes)) != len(key):
@@ -213,13 +221,13 @@ class Grid:
         return coordinates(self.sizes, rank)
 
     def rank_of(self, **where: int) -> int:
-        """Returns the rank at these coordinates: grid.rank_of(pp=0). Along the other axes it has
-        the coordinates of this rank."""
+        """Returns the rank at these coordinates. For an axis that is not given, the coordinate of
+        this rank is used. Example: grid.rank_of(pp=0) is the rank of the first stage."""
         return rank_of(self.sizes, {**self.coordinate, **where})
 
     def members(self, *axes: str) -> list[list[int]]:
-        """Returns all groups along these axes, lists of ranks of t, also those without this rank.
-        """
+        """Returns all groups along these axes, as lists of ranks of t. Groups without this rank are
+        in the list, too."""
         return members(self.sizes, *axes)
 
     def __repr__(self):

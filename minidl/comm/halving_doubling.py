@@ -1,8 +1,10 @@
 """Recursive halving and doubling: the bytes of the ring in 2 log2 n steps (Rabenseifner 2004).
 
 The plain form: minidl/plain/halving_doubling.py. This file adds five things. Rank r owns chunk r of
-`chunks.split`, so each half is a collective by itself. It takes other operations, and arrays of any
-shape. `doubling_all_reduce` never halves: it is for short messages. `bytes_sent` is a formula.
+`chunks.split`, so the halving part (reduce-scatter) and the doubling part (all-gather) can be
+called alone. The all-reduces accept other operations than a sum, and arrays of any shape.
+`doubling_all_reduce`, for short messages, exchanges the whole array in each step. `bytes_sent` is a
+formula.
 
 If n is not a power of two, let p be the largest power of two below n. Each extra rank r >= p sends
 all of x to rank r-p, which adds it ("fold in"). At the end rank r-p sends the result back.
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def core(n):
-    """Returns the largest power of two <= n. This many ranks halve and double."""
+    """Returns the largest power of two <= n. This is the number of ranks that halve and double."""
     return 1 << (n.bit_length() - 1)
 
 
@@ -42,7 +44,7 @@ def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     if not _fold_in(t, x, scratch, p, op):
         return x[:0]
     low, far = 0, p // 2  # this rank still reduces 2 * far chunks, from low on
-    while far:  # far: the distance to the partner in ranks, and the chunks that each one sends
+    while far:  # far: the distance to the partner in ranks, and how many chunks each rank sends
         lower = chunks.span(x, p, low, low + far)
         upper = chunks.span(x, p, low + far, low + 2 * far)
         mine, theirs = (upper, lower) if r & far else (lower, upper)
@@ -72,9 +74,9 @@ def all_gather(t: Transport, x: SameArray) -> SameArray:
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`.
 
-    All ranks get the same bits: one rank reduces each chunk, the others copy it. Sends `bytes_sent`
-    bytes in 2 log2 core(n) messages, plus one message on a rank r < p with an extra rank. An extra
-    rank sends one message."""
+    All ranks get the same bits: each chunk is reduced on one rank, and the others copy the result.
+    Let p = core(n). A rank r < p sends `bytes_sent` bytes in 2 log2 p messages. It sends one
+    message more if rank r+p exists (an extra rank). An extra rank sends one message."""
     flat = chunks.flat(x)
     reduce_scatter(t, flat, op)
     all_gather(t, flat)
@@ -83,12 +85,12 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
 
 @collective
 def doubling_all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
-    """All-reduce for short messages: log2 n steps. In each, two partners swap all of x and both
-    add. Returns the result, in place like `ring.all_reduce`.
+    """All-reduce for short messages, in log2 n steps. In each step two partners exchange the whole
+    x, and both partners add. Returns the result, in place like `ring.all_reduce`.
 
-    Takes half the steps of `all_reduce`. A rank r < p = core(n) sends log2 p * K bytes, and K more
-    if it has an extra rank. An extra rank sends K. All ranks get the same bits: both partners add
-    the same operands in the same order."""
+    It takes half the steps of `all_reduce`. Let K be the bytes of x, and p = core(n). A rank r < p
+    sends log2 p * K bytes, and K bytes more if rank r+p exists (an extra rank). An extra rank sends
+    K bytes. All ranks get the same bits: both partners add the same operands in the same order."""
     p, r = core(t.size), t.rank
     flat = chunks.flat(x)
     theirs = t.scratch(len(flat), x.dtype, x)
@@ -125,8 +127,9 @@ def bytes_sent(length: int, itemsize: int, n: int, rank: int) -> int:
     """Returns the bytes that `rank` sends in `all_reduce`, for any length. All ranks together send
     2(n-1)K bytes.
 
-    Halving sends all but the rank's own chunk. Doubling sends the rank's block of 1, 2, ..., p/2
-    chunks. The fold sends all of x twice: from an extra rank to its partner, and back."""
+    In the halving part a rank sends all chunks except its own. In the doubling part it sends blocks
+    of 1, 2, 4, ..., p/2 chunks. The fold sends the whole x twice: from an extra rank to its
+    partner, and back."""
     p = core(n)
     if rank >= p:
         return length * itemsize

@@ -2,10 +2,10 @@
 
 The plain form, for nodes of one size: minidl/plain/hierarchical.py. Here nodes may have different
 sizes. Each node cuts x into one chunk per rank. The cuts of all nodes together divide x into
-pieces. Example: nodes of 2 and 3 ranks have the cuts 1/2 and 1/3, 2/3, which make 4 pieces. Each
-piece has one owner in every node, and its owners all-reduce it. A rank of a smaller node owns more
-pieces. This file also takes any all-reduce between the nodes and other operations, and has the
-formula of the bytes.
+pieces. Example: a node of 2 ranks cuts at 1/2, and a node of 3 ranks cuts at 1/3 and 2/3. Together
+the cuts make 4 pieces. Each piece has one owner in every node, and the owners of a piece all-reduce
+it. A rank of a smaller node owns more pieces. This file also accepts any all-reduce between the
+nodes, and other operations than a sum. It has a formula for the bytes.
 
 A second form, `leader_all_reduce`, reduces onto one rank of each node (the leader), all-reduces
 among the leaders, and broadcasts. It sends fewer messages, but one rank of each node sends all
@@ -15,7 +15,7 @@ bytes that leave the node.
         inside    2 (g-1)/g K          between nodes    2 (m-1)/m K/g
 
 Sources: Mikami et al. 2018 (arXiv 1811.05233) and Horovod's NCCLHierarchicalAllreduce; the leader
-form, Jia et al. 2018 (arXiv 1807.11205). The pieces are ours.
+form, Jia et al. 2018 (arXiv 1807.11205). The division into pieces is ours.
 Test: tests/comm/test_hierarchical.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 
 class Groups(NamedTuple):
-    """The transports of a hierarchy. `groups` makes them once.
+    """The transports of a hierarchy. The function `groups` makes them.
 
     world     the world ranks that take part
     inside    the transport of this rank's node
     leaders   the transport of the first ranks of all nodes; None on the other ranks
     pieces    (first unit, end unit, transport of the owners) of every piece of x. The transport is
               None if this rank is not an owner
-    n_units   the number of units that x is cut into. A chunk of any node is a whole number of them
+    n_units   x is cut into this many units. A chunk of any node has a whole number of units
     """
 
     world: tuple
@@ -83,10 +83,10 @@ def groups(t: Transport, nodes: Nodes) -> Groups:
     return Groups(t.ranks, inside, leaders, pieces, n_units)
 
 
-@functools.lru_cache(10)  # n simulated ranks share one plan, a list of n ranks
+@functools.lru_cache(10)  # all simulated ranks share one plan: a plan contains n ranks
 def _plan(n, nodes):
-    """Returns ({rank: its node}, first rank of each node, units, pieces), or None if the nodes are
-    not a division of the n ranks."""
+    """Returns ({rank: its node}, first rank of each node, units, pieces). Returns None if the nodes
+    do not contain each of the n ranks exactly once, or if a node is empty."""
     nodes = tuple(map(tuple, by_node_size(n, nodes))) if isinstance(nodes, int) else nodes
     if sorted(rank for node in nodes for rank in node) != list(range(n)) or () in nodes:
         return None
@@ -97,8 +97,8 @@ def _plan(n, nodes):
 
 
 def cut(nodes):
-    """Returns (the number of units of x, the pieces of x). A piece is (first unit, end unit, its
-    owner in every node)."""
+    """Returns (the number of units of x, the pieces of x). A piece is (first unit, end unit, list
+    of its owners: one rank of every node)."""
     n_units = math.lcm(*map(len, nodes))
     cuts = sorted({i * n_units // len(node) for node in nodes for i in range(len(node) + 1)})
     return n_units, [(first, end, [node[first * len(node) // n_units] for node in nodes])
@@ -110,8 +110,8 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Groups,
                across: Callable[..., Any] = ring.all_reduce) -> SameArray:
     """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`.
 
-    groups   the result of `groups(t, nodes)`. `partial(all_reduce, groups=...)` is an all_reduce
-             that other functions accept
+    groups   the result of `groups(t, nodes)`. `partial(all_reduce, groups=...)` can be passed to
+             functions that have an argument `all_reduce`
     across   the all-reduce between nodes, any `f(t, array, op)` that works in place
 
     If `across` gives the same bits on all its ranks, so does this all-reduce."""
@@ -130,8 +130,9 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Groups,
 @collective(own_args=("groups",))
 def leader_all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Groups,
                       across: Callable[..., Any] = ring.all_reduce) -> SameArray:
-    """The leader form: reduces inside each node, all-reduces among the leaders, broadcasts inside.
-    Returns the result, in place like `ring.all_reduce`, with the same bits on all ranks.
+    """The leader form: reduces inside each node, all-reduces among the leaders, then broadcasts
+    inside each node. Returns the result, in place like `ring.all_reduce`, with the same bits on all
+    ranks.
 
     Takes the time of a tree all-reduce of g ranks on the links inside a node, plus the time of
     `across` on the links between nodes. groups, across: as for `all_reduce`."""
@@ -159,7 +160,8 @@ def bytes_sent(length: int, itemsize: int, nodes: Sequence[Sequence[int]],
 
 def on_nodes(t: Transport, nodes: Nodes,
              across: Callable[..., Any] = ring.all_reduce) -> Callable[..., Any]:
-    """Returns `all_reduce` with its groups, f(t, x, op). All ranks of t must call on_nodes.
+    """Returns a function f(t, x, op), which is `all_reduce` with the groups of these nodes. All
+    ranks of t must call on_nodes.
 
     Example: `DataParallel(model, t, all_reduce=on_nodes(t, 4))`."""
     return partial(all_reduce, groups=groups(t, nodes), across=across)

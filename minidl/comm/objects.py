@@ -4,8 +4,8 @@
     reports = objects.gather(t, report)            rank 0 gets the list of all ranks' objects
     names = objects.all_gather(t, hostname)        every rank gets the list of all ranks' objects
 
-They move any object that pickles. The sizes are sent first, so there are two rounds of messages.
-For gradients use the collectives of arrays, which are faster.
+These collectives move any object that Python can pickle. The sizes are sent first, so there are two
+rounds of messages. For gradients use the collectives of arrays, which are faster.
 
 A message is a header of int64, then the raw bytes of each array inside the object, then the pickle
 of the rest. Each part is padded to a multiple of 8 bytes:
@@ -47,7 +47,8 @@ def broadcast(t: Transport, value: Any, root: int = 0) -> Any:
 
 @collective(own_args=("value",), tensors=False)
 def gather(t: Transport, value: Any, root: int = 0) -> list[Any] | None:
-    """Returns the list of every rank's `value`, in rank order, on root. None on the others."""
+    """Returns the list of every rank's `value`, in rank order, on root. Returns None on the other
+    ranks."""
     message = pack(value)
     bounds = ring_blocks.bounds_of(t, len(message))
     messages = scatter_gather.gather(t, message, root, bounds)
@@ -61,7 +62,7 @@ def all_gather(t: Transport, value: Any) -> list[Any]:
 
 
 def pack(value):
-    """Returns the message that holds `value`, a flat uint8 array."""
+    """Returns the message for `value`: a flat uint8 array."""
     text, arrays = pickled(value)
     header = np.array([len(arrays), len(text), *map(len, arrays)], np.int64)
     parts = [header.view(np.uint8)]
@@ -71,7 +72,8 @@ def pack(value):
 
 
 def unpack(message):
-    """Returns the value in a message, flat uint8. Its arrays are views of the message."""
+    """Returns the value in a message, a flat uint8 array. Arrays in the value are views of the
+    message."""
     n_arrays, n_text = message[:16].view(np.int64).tolist()
     at = 16 + 8 * n_arrays
     sizes = message[16:at].view(np.int64).tolist()
@@ -83,7 +85,7 @@ def unpack(message):
 
 
 def pickled(value):
-    """Returns (the pickle without the contents of arrays, the contents as flat uint8 arrays)."""
+    """Returns (the pickle without the contents of arrays, these contents as flat uint8 arrays)."""
     buffers = []
     text = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return text, [np.frombuffer(b.raw(), np.uint8) for b in buffers]

@@ -1,11 +1,13 @@
 """Ring all-reduce (Patarasuk & Yuan 2009).
 
-The plain form: minidl/plain/ring.py. This file takes any elementwise operation and arrays of any
-shape, and gives the same bits. A step allocates no memory. There is a check that all ranks make the
-same call. Other collectives use the two halves (ring_blocks.py). `bytes_sent` is a formula.
+The plain form: minidl/plain/ring.py. This file accepts any elementwise operation and arrays of any
+shape, and gives the same bits as the plain form. A step allocates no memory. There is a check that
+all ranks make the same call. Other collectives use the reduce-scatter and the all-gather alone
+(ring_blocks.py). `bytes_sent` is a formula.
 
 All ranks end with the same bits, because the all-gather copies them. The bits depend on n and on
-where the chunks begin: chunk c is summed around the ring from rank c, x_c + x_(c+1) + ...
+where the chunks begin: the sum of chunk c begins at rank c and goes around the ring, x_c + x_(c+1)
++ ...
 
 Test: tests/comm/test_ring.py   Tutorial: tutorials/07_ring.py   Time: cost.py
 """
@@ -27,10 +29,12 @@ if TYPE_CHECKING:
 
 @collective
 def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
-    """Reduces x over the ranks. Returns this rank's complete chunk, rank+1 of `chunks.split(x, n)`.
+    """Reduces x over the ranks. Returns this rank's complete chunk: chunk rank+1, modulo n, of
+    `chunks.split(x, n)`.
 
-    x: 1-d contiguous array, equal size on all ranks. It is overwritten: its other chunks hold
-    partial sums afterwards. Sends x.nbytes minus the returned chunk, in n-1 messages."""
+    x: a 1-d contiguous array of the same size on all ranks. x is overwritten: afterwards its other
+    chunks hold partial sums. A rank sends all bytes of x except those of the returned chunk, in n-1
+    messages."""
     chunk = chunks.Views(check_flat(t, x), t.size)
     scatter_chunks(t, chunk, op)
     return chunk[(t.rank + 1) % t.size]
@@ -51,10 +55,11 @@ def scatter_chunks(t, chunk, op):
 
 @collective
 def all_gather(t: Transport, x: SameArray) -> SameArray:
-    """Copies every rank's own chunk, rank+1 of `chunks.split(x, n)`, to all ranks. Returns x.
+    """Copies every rank's own chunk to all ranks: chunk rank+1, modulo n, of `chunks.split(x, n)`.
+    Returns x.
 
-    x: 1-d contiguous array, equal size on all ranks. Sends x.nbytes minus chunk rank+2, in n-1
-    messages."""
+    x: a 1-d contiguous array of the same size on all ranks. A rank sends all bytes of x except
+    those of chunk rank+2, in n-1 messages."""
     gather_chunks(t, chunks.Views(check_flat(t, x), t.size))
     return x
 
@@ -74,10 +79,11 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     """Returns the elementwise op of all ranks' x on every rank.
 
     A contiguous x of any shape is overwritten and returned. For any other x, a reduced copy is
-    returned. op: np.add, np.maximum, np.minimum, np.multiply, np.logical_or, or another operation
-    that is commutative and associative. It works in x's dtype: a float16 or bfloat16 sum rounds
-    after every addition, so use `average.mean` for these. Sends `bytes_sent` bytes in 2(n-1)
-    messages."""
+    returned. A rank sends `bytes_sent` bytes in 2(n-1) messages.
+
+    op: np.add, np.maximum, np.minimum, np.multiply, np.logical_or, or another operation that is
+    commutative and associative. The operation is done in the dtype of x. A float16 or bfloat16 sum
+    rounds after every addition, so use `average.mean` for these dtypes."""
     flat = chunks.flat(x)
     reduce_scatter(t, flat, op)
     all_gather(t, flat)
@@ -85,12 +91,12 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
 
 
 def bytes_sent(length: int, itemsize: int, n: int, rank: int) -> int:
-    """Returns the bytes that `rank` sends in `all_reduce`, for any length: 2K minus its chunks r+1
-    and r+2.
+    """Returns the bytes that `rank` sends in `all_reduce`, for any length: 2K minus the bytes of
+    chunks r+1 and r+2. K is the bytes of x, and r is the rank.
 
-    The reduce-scatter sends every chunk but r+1, the all-gather every chunk but r+2. Every rank
-    sends 2(n-1)/n K if n divides the length, or if n <= 2. All ranks together always send 2(n-1)K.
-    A rank receives all that its left neighbour sends."""
+    The reduce-scatter sends every chunk except r+1, and the all-gather sends every chunk except
+    r+2. If n divides the length, or if n <= 2, every rank sends 2(n-1)/n K. All ranks together
+    always send 2(n-1)K. A rank receives all that its left neighbour sends."""
     if n == 1:
         return 0
     not_sent = chunks.size(length, n, rank + 1) + chunks.size(length, n, rank + 2)

@@ -3,13 +3,15 @@
     bounds = [0, 3, 3, 7, 9]      rank r's block is x[bounds[r] : bounds[r+1]]; rank 1's is empty
 
     0 -> 1      In step s of the reduce-scatter, rank r sends its partial sum of block r-s-1 to the
-    ^    v      right. It receives block r-s-2 from the left and adds it to its own. Block r starts
-    3 <- 2      at rank r+1 and ends at rank r, complete. The all-gather sends it around once more.
+    ^    v      right. It receives block r-s-2 from the left and adds it to its own. The sum of
+    3 <- 2      block r starts at rank r+1 and is complete at rank r. The all-gather sends the
+                complete blocks around the ring once more.
 
-This is ring.py with the blocks renamed: its chunk r+1 is block r here. So block r is summed around
-the ring from rank r+1 on, (x_(r+1) + x_(r+2)) + ... + x_r. `ring.all_reduce` sums its chunk r from
-rank r on. With three ranks or more, the last bits of floating point sums differ. `all_reduce` here
-gives the same bits as `reduce_scatter`, so training with either one gives the same bits.
+This is ring.py with other numbers: chunk r+1 of ring.py is block r here. So the sum of block r
+begins at rank r+1 and goes around the ring: (x_(r+1) + x_(r+2)) + ... + x_r. In `ring.all_reduce`
+the sum of chunk r begins at rank r. So with three ranks or more, the last bits of a floating point
+sum may differ from those of ring.py. But `all_reduce` here gives the same bits as `reduce_scatter`.
+So training with either of these two functions gives the same bits.
 
 A step takes as long as its longest block.
 
@@ -37,8 +39,8 @@ def reduce_scatter(t: Transport, x: SameArray, bounds: Counts,
                    op: Op = np.add) -> SameArray:
     """Reduces x over the ranks. Returns this rank's complete block, x[bounds[r] : bounds[r+1]].
 
-    x: as for `ring.reduce_scatter`. bounds: n+1 ints, the same on all ranks. Sends x.nbytes minus
-    the rank's own block, in n-1 messages."""
+    x: as for `ring.reduce_scatter`. bounds: n+1 ints, the same on all ranks. A rank sends all bytes
+    of x except those of its own block, in n-1 messages."""
     chunk = _chunks(t, x, bounds)
     ring.scatter_chunks(t, chunk, op)
     return chunk[(t.rank + 1) % t.size]
@@ -48,18 +50,19 @@ def reduce_scatter(t: Transport, x: SameArray, bounds: Counts,
 def all_gather(t: Transport, x: SameArray, bounds: Counts) -> SameArray:
     """Copies every rank's own block, x[bounds[r] : bounds[r+1]], to all ranks. Returns x.
 
-    x, bounds: as for `reduce_scatter`. Sends x.nbytes minus the right neighbour's block, in n-1
-    messages."""
+    x, bounds: as for `reduce_scatter`. A rank sends all bytes of x except those of the right
+    neighbour's block, in n-1 messages."""
     ring.gather_chunks(t, _chunks(t, x, bounds))
     return x
 
 
 @collective
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
-    """Returns the elementwise op of all ranks' x on every rank, as `ring.all_reduce`: in place if x
-    is contiguous. Each block has the bits that `reduce_scatter` with `chunks.bounds` gives.
+    """Returns the elementwise op of all ranks' x on every rank, like `ring.all_reduce`: in place if
+    x is contiguous. Each block has the bits that `reduce_scatter` with `chunks.bounds` gives.
 
-    Sends 2 x.nbytes minus the blocks of this rank and its right neighbour, in 2(n-1) messages."""
+    A rank sends 2 x.nbytes minus the bytes of two blocks: its own and its right neighbour's. That
+    takes 2(n-1) messages."""
     flat = chunks.flat(x)
     bounds = chunks.bounds(len(flat), t.size)
     reduce_scatter(t, flat, bounds, op)
@@ -71,9 +74,9 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
 def all_gather_v(t: Transport, own: SameArray) -> tuple[SameArray, list[int]]:
     """Joins every rank's 1-d array `own`, of any length, in rank order. Returns (whole, bounds).
 
-    The array of rank r is whole[bounds[r] : bounds[r+1]]. All ranks must have the same dtype. Sends
-    the lengths, 8 (n-1) bytes. Then it sends whole.nbytes minus the right neighbour's block. Both
-    together take 2(n-1) messages."""
+    The array of rank r is whole[bounds[r] : bounds[r+1]]. All ranks must have the same dtype. A
+    rank first sends the lengths, 8 (n-1) bytes. Then it sends all bytes of `whole` except those of
+    the right neighbour's block. Together these are 2(n-1) messages."""
     if own.ndim != 1:
         raise ValueError(
             f"rank {t.rank}: all_gather_v joins 1-d arrays; got shape {own.shape}: reshape(-1)")
@@ -95,7 +98,8 @@ def bounds_of(t: Transport, length: int) -> list[int]:
 
 
 def _chunks(t, x, bounds):
-    """Returns the blocks of x as ring.py's chunks: chunk i is block i-1, chunk 0 is the last."""
+    """Returns the blocks of x in the order of ring.py's chunks: chunk i is block i-1, and chunk 0
+    is the last block."""
     b = check_bounds(t, bounds, len(check_flat(t, x)))
     block = [x[b[i] : b[i + 1]] for i in range(t.size)]
     return [block[-1], *block[:-1]]
@@ -105,9 +109,9 @@ def bytes_sent(bounds: Counts, itemsize: int, rank: int, n_scatters: int = 1,
                n_gathers: int = 1) -> int:
     """Returns the bytes that `rank` sends in n_scatters reduce-scatters and n_gathers all-gathers.
 
-    A reduce-scatter sends all blocks but the rank's own. An all-gather sends all blocks but the
-    right neighbour's. For each of them, all ranks together send exactly (n-1)K bytes. If the blocks
-    are equal, each rank sends (n-1)/n K."""
+    A reduce-scatter sends all blocks except the rank's own. An all-gather sends all blocks except
+    the right neighbour's. In one such collective all ranks together send exactly (n-1)K bytes. If
+    all blocks have the same length, each rank sends (n-1)/n K bytes."""
     n, length = len(bounds) - 1, bounds[-1]
     own, neighbours = (bounds[r + 1] - bounds[r] for r in (rank, (rank + 1) % n))
     return itemsize * (n_scatters * (length - own) + n_gathers * (length - neighbours))

@@ -1,7 +1,8 @@
 """Remote calls: run a function on another rank, get its result later, or its error.
 
-The plain form, one server that asks its clients in turn: minidl/plain/rpc.py. Here every rank
-serves and calls, in any order, and calls may be nested. A rank that stops tells the others.
+The plain form, one server that asks its clients in turn: minidl/plain/rpc.py. In this file every
+rank serves and calls, in any order, and calls may be nested. A rank that stops tells the other
+ranks.
 
     def pull():                       rank 1   --- call(0, "pull") ---- future.wait() -> weights ---
         return weights                                  |                 ^
@@ -12,25 +13,27 @@ serves and calls, in any order, and calls may be nested. A rank that stops tells
 Every rank offers functions by name. A rank may call the functions of any rank, also its own. A call
 sends the name and the arguments. If all ranks do the same at the same time, a collective is faster.
 
-1. One task of each rank serves. It runs one call at a time, in the order of arrival, so served
-   functions need no locks among themselves. While a call runs, replies to this rank wait, too.
+1. One task of each rank, the serving task, runs the calls of other ranks. It runs one call at a
+   time, in the order of arrival. So served functions need no locks against each other. While a call
+   runs, replies to this rank wait, too.
 2. A served function may call another rank and wait. During this wait its rank serves other calls,
    so ranks may call each other in circles. Each nested call takes stack space: at most 50 are
    allowed. (A task that a served function spawned does not serve while it waits.)
-3. A served call sends its result after all calls that it made itself have ended.
-4. `wait` raises an error of the other rank as RemoteError, with the traceback from there. If the
-   program does not call `wait`, the error is raised at the end of the block, or at the end of the
-   served function that made the call.
-5. The block ends when all ranks have reached its end. Until then every rank serves. A rank that
-   leaves the block by an exception tells the others, and their calls to it fail at once.
+3. If a served function makes calls itself, its result is sent after all these calls have ended.
+4. If the function fails on the other rank, `wait` raises RemoteError, with the traceback of the
+   other rank. If the program does not call `wait`, the error is raised at the end of the block, or
+   at the end of the served function that made the call.
+5. The block ends when all ranks have reached its end. Until then every rank serves. If a rank
+   leaves the block by an exception, it tells the other ranks. Their calls to this rank then fail at
+   once.
 
-The parameter server (parallel/server/) uses framing.py, but not this file, for two reasons. The
-server may answer a pull later, after other workers' pushes. Here a served function ends before the
-next call begins. And the server sends arrays without a function's name and without a copy, also to
-a GPU. So its bytes equal their formula.
+The parameter server (parallel/server/) uses framing.py, but not this file, for two reasons. First,
+the server may answer a pull later, after pushes of other workers. Here a served function must end
+before the next call begins. Second, the server sends arrays without a function's name and without a
+copy, also to a GPU. So the bytes that it sends equal their formula.
 
 A message is a header (framing.py: the kind and the number of the call) and an object, packed by
-objects.py. A call copies its arrays when it is made. The receiver may change the arrays it gets.
+objects.py. call() copies the arrays at once. The receiver may change the arrays that it gets.
 
 Source: Birrell & Nelson 1984.   Test: tests/comm/test_rpc.py
 Time: 2 alpha + (bytes of the call + bytes of the reply) beta, if neither rank is busy
@@ -49,15 +52,16 @@ from minidl.comm.transport.background import Background
 
 CALL, RESULT, ERROR, LEFT = range(4)
 POLL_S = 1e-3  # seconds between two checks for the answer, if wait() has a time limit
-DEEPEST = 50  # nested calls: each takes about 10 of the 1,000 stack frames that Python allows
+DEEPEST = 50  # the most nested calls: each takes about 10 of the 1,000 stack frames of Python
 
 _frame = contextvars.ContextVar("the served call that is running")
 
 
 class RemoteError(RuntimeError):
-    """A call failed on the other rank, or that rank has stopped to serve.
+    """A call failed on the other rank, or the other rank does not serve any more.
 
-    rank: the other rank, in the service's group. remote_traceback: its traceback, as text."""
+    rank: the other rank, in the service's group. remote_traceback: the traceback of the other rank,
+    as text."""
 
     def __init__(self, message, rank, remote_traceback):
         super().__init__(message, rank, remote_traceback)
@@ -68,11 +72,12 @@ class RemoteError(RuntimeError):
 
 
 class Service:
-    """Offers functions of this rank, and calls functions of other ranks. All ranks of t make one.
+    """Offers functions of this rank, and calls functions of other ranks. All ranks of t must make a
+    Service.
 
     functions: {name: function}, as keyword arguments. The service serves from the beginning of the
-    `with` block. A served function may run before `as` sets the variable `service`. If it uses this
-    variable, write `service = Service(...)` first, then `with service:`."""
+    `with` block. A served function may run before `as` sets the variable `service`. If a served
+    function uses this variable, write `service = Service(...)` first, then `with service:`."""
 
     def __init__(self, t, **functions):
         # Messages are sent in the background. If the serving task waited until the other rank has
@@ -82,17 +87,19 @@ class Service:
         self.rank, self.size = t.rank, t.size
         self._functions = functions
         self._numbers = itertools.count()
-        self._lock = threading.Lock()  # guards the values that caller and serving task both change
+        self._lock = threading.Lock()  # for values that both the caller and the serving task change
         self._pending = {}  # number of a call -> its Future, until it is answered
         self._left = {}  # rank that left its block -> None, or the traceback of the exception
-        self._open, self._reason = False, None  # inside the block; the exception that ended it
+        # _open: True inside the block. _reason: the traceback of the exception that ended the block
+        self._open, self._reason = False, None
         self._main = _Frame(self)
         self._serving = None  # the serving task, once the block has begun
 
     def call(self, rank, name, /, *args, **kwargs):
         """Runs the function that `rank` offers as `name`. Returns a Future at once.
 
-        args, kwargs: any objects that pickle. Raises RuntimeError outside of the block."""
+        args, kwargs: any objects that Python can pickle. Raises RuntimeError outside of the block.
+        """
         check_peer(self, rank, "the rank to call")
         frame = _frame.get(None)
         if frame is None or frame.service is not self:
@@ -148,7 +155,7 @@ class Service:
 
     def _serve(self):
         try:
-            # A rank that left by an exception still receives the answers that are under way.
+            # A rank that left by an exception still receives the answers that are on their way.
             while len(self._left) < self.size or self._pending:
                 self._serve_one()
         except Exception as error:
@@ -164,7 +171,7 @@ class Service:
             if self._reason is None:
                 kind, reply = self._run(body)
                 with self._lock:
-                    if self._reason is None:  # else src gets LEFT from this rank
+                    if self._reason is None:  # otherwise src gets LEFT from us
                         self._send("rpc.reply", src, kind, number, reply)
         elif kind == LEFT:
             reason = objects.unpack(body)
@@ -180,7 +187,7 @@ class Service:
                 future = self._pending.pop(number)
             try:
                 value = objects.unpack(body)
-            except Exception as error:  # a class that this rank cannot unpickle: wait() raises this
+            except Exception as error:  # this rank cannot unpickle it: wait() raises this error
                 future._fail(error)
                 return
             if kind == ERROR:
@@ -215,15 +222,15 @@ class Service:
             what = traceback.format_exception_only(error)[-1].strip()
             error.__traceback__ = error.__traceback__.tb_next  # without this function's own line
             trace = "".join(traceback.format_exception(error))
-            # The text of a nested call contains the text of the inner call twice. So n calls deep
-            # it would grow as 2**n: cut it.
+            # The error's text contains the text of the nested call's error twice. With n nested
+            # calls it would grow as 2**n, so it is cut.
             return ERROR, objects.pack((what[-1000:], trace[-20_000:]))
         finally:
             _frame.reset(token)
 
 
 class Future:
-    """The answer to a call. It may come later."""
+    """The answer to a call, which may come later."""
 
     def __init__(self, number, frame, rank, name, event):
         self.number, self.frame, self.rank, self.name = number, frame, rank, name
@@ -233,8 +240,9 @@ class Future:
     def wait(self, timeout_s=None):
         """Returns the function's result. Raises RemoteError if the function failed.
 
-        timeout_s: raises TimeoutError after this many seconds. The call continues, and you may wait
-        for it again. A served function ignores timeout_s, because it serves while it waits."""
+        timeout_s: TimeoutError is raised after this many seconds. The call continues, and you may
+        call wait() again. Inside a served function timeout_s is ignored, because there wait()
+        serves other calls."""
         running = _frame.get(None)
         if running is not None and running.service is self.frame.service:
             while not self.done():  # this is the serving task: no other task receives the answer
@@ -269,11 +277,11 @@ class Future:
 
 
 class _Frame:
-    """A place that makes calls: the block of a Service, or one served call."""
+    """A place from which calls are made: the block of a Service, or one served call."""
 
     def __init__(self, service, depth=0):
         self.service, self.depth = service, depth
-        self.open = {}  # number -> Future: not answered, or failed and not yet waited for
+        self.open = {}  # number -> Future without an answer, or with an error not yet raised
 
     def wait_for_all(self):
         """Waits for all open calls. Raises the first error."""

@@ -9,9 +9,9 @@ In the model of cost.py that is not slower, because the latencies overlap. But e
 takes time of the root's processor, which the model ignores. The tree needs only ceil(log2 n)
 messages.
 
-Arrays are cut along their first axis, into equal blocks or at `bounds`. For a root other than 0 the
-ranks are renamed (rank - root) mod n, as in tree.py. The subtree of the renamed rank v holds the
-ranks v, v+1, ...
+Arrays are cut along their first axis, into equal blocks or at `bounds`. If the root is not rank 0,
+each rank gets a new number, (rank - root) mod n, as in tree.py: the renamed rank. The subtree of
+the renamed rank v holds the renamed ranks v, v+1, ...
 
 Source: Thakur, Rabenseifner & Gropp 2005, section 4.2.   Test: tests/comm/test_scatter_gather.py
 """
@@ -38,8 +38,9 @@ def scatter(t: Transport, x: Array | None, out: SameArray, root: int = 0,
     """Copies block r of root's x into rank r's `out`. Returns out.
 
     x: on root, the array with the rows of all blocks. The other ranks pass None. out: the array for
-    this rank's block. Its dtype and the shape of its rows equal those in x. bounds: n+1 places in
-    x, the same on all ranks. None: equal blocks. The root sends x.nbytes minus its own block."""
+    this rank's block. It has the dtype of x, and rows of the same shape. bounds: n+1 places in x,
+    the same on all ranks. If None, all blocks have the same length. The root sends all bytes of x
+    except those of its own block."""
     n, me = t.size, (t.rank - root) % t.size
     bounds = _bounds(t, out, root, bounds)
     if t.rank == root:
@@ -64,8 +65,8 @@ def gather(t: Transport, x: SameArray, root: int = 0,
     the other ranks.
 
     x: this rank's block. The dtype and the shape of a row are the same on all ranks. bounds: n+1
-    places in the result, the same on all ranks. None: equal blocks. The root receives all blocks
-    but its own."""
+    places in the result, the same on all ranks. If None, all blocks have the same length. The root
+    receives all blocks except its own."""
     n, me = t.size, (t.rank - root) % t.size
     bounds = _bounds(t, x, root, bounds)
     at = _places(bounds, root)
@@ -87,14 +88,15 @@ def _end(n, me):
 
 
 def _places(bounds, root):
-    """Returns n+1 places: where the blocks begin in the order of the renamed ranks, root's at 0."""
+    """Returns n+1 places: the block of the renamed rank v is from place v to place v+1. The root's
+    block begins at place 0."""
     lengths = np.roll(np.diff(bounds), -root)
     return [0, *np.cumsum(lengths).tolist()]
 
 
 def _bounds(t, block, root, bounds):
-    """Returns `bounds`, or the bounds of equal blocks if None. Raises ValueError if they do not fit
-    this rank's block, or if root is not a rank."""
+    """Returns `bounds` as a list, or the bounds of equal blocks if `bounds` is None. Raises
+    ValueError if the bounds do not fit this rank's block, or if root is not a rank."""
     check_peer(t, root, "root")
     if bounds is None:
         return [i * len(block) for i in range(t.size + 1)]

@@ -12,9 +12,9 @@ r"""Chooses the fastest all-reduce, by formula and measured figures; the same on
                 |  steps    \____/___ shared memory, if the ranks have it
                 +--------------------- size
 
-All ranks use rank 0's figures and arrays of the same size, so all choose the same algorithm without
-a message. The formulas of cost.py ignore caches, and that two ranks may share a core.
-benchmarks/bench_all_reduce.py shows how large this error is.
+All ranks use rank 0's figures and arrays of the same size. So all ranks choose the same algorithm
+without a message. The formulas of cost.py ignore two things: caches, and ranks that share a core.
+benchmarks/bench_all_reduce.py shows how large the error is.
 
 Test: tests/comm/test_select.py   Used by: doctor_links.py (`minidl doctor --links`)
 """
@@ -44,23 +44,23 @@ if TYPE_CHECKING:
     from minidl.hints import Op, SameArray
 
 SIZES = tuple(4**k for k in range(5, 15))  # 1 KiB to 256 MiB
-# Bytes of the two arrays that `measure` reduces. For SMALL the time is latency alone. For LARGE
-# latency is hardly a part of it.
+# The bytes of the two arrays that `measure` reduces. With SMALL the time is only latency. With
+# LARGE the latency is a very small part of the time.
 SMALL, LARGE = 8, 1 << 22
 
 # The valid figures in a file: a message takes 1 ns to 10 s, a byte at most 1 ms.
 TINY, MOST_S, MOST_S_PER_BYTE = 1e-9, 10, 1e-3
-MOST_BYTES = 1 << 16  # the longest file that is read whole
+MOST_BYTES = 1 << 16  # no more than this is read from a file
 
 
 class Figures(NamedTuple):
-    """Seconds, measured while every rank does the same.
+    """Times in seconds, measured while every rank does the same work.
 
-    alpha, beta     per message, and per byte of a message
+    alpha, beta     alpha is per message, beta is per byte of a message
     gamma           per byte of a sum
     signal          from a signal in a shared window until a waiting rank sees it
-    read            per byte read of a peer's piece of the window, including the copy into the
-                    window. signal and read are None if the ranks share no memory
+    read            per byte that a rank reads in a peer's piece of the window. It includes the copy
+                    into the window. signal and read are None if the ranks share no memory
     copy            per byte copied from memory to memory, for arrays larger than the caches"""
 
     alpha: float
@@ -84,7 +84,7 @@ NOT_CANDIDATES = {
 
 def candidates(n, n_bytes, figures):
     """Returns {function: modelled seconds} of every all-reduce that can run here, the fastest
-    first. n: ranks. n_bytes: of the array on one rank."""
+    first. n: the number of ranks. n_bytes: the bytes of the array on one rank."""
     f = figures
     link = f.alpha, f.beta, f.gamma
     pieces = double_tree.segments(n_bytes)
@@ -102,7 +102,8 @@ def candidates(n, n_bytes, figures):
 
 @functools.cache
 def choose(n, n_bytes, figures):
-    """Returns the all-reduce with the least modelled time, for n ranks and n_bytes on each."""
+    """Returns the all-reduce with the shortest modelled time, for n ranks and an array of n_bytes
+    on each rank."""
     return next(iter(candidates(n, n_bytes, figures)))
 
 
@@ -117,7 +118,7 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, figures: Figures)
 
 
 def explain(n, figures, sizes=SIZES):
-    """Returns a text: the figures, and a table of the choice for n ranks and each of the sizes."""
+    """Returns a text: the figures, and a table with the choice for n ranks and each size."""
     lines = [f"{n} ranks: {describe(figures)}", f"{'bytes':>12}  all-reduce"]
     for n_bytes in sizes:
         times = candidates(n, n_bytes, figures)
@@ -147,12 +148,12 @@ def _rate(seconds_per_byte):
 def measure(t, rounds=20):
     """Measures the Figures. Returns the Figures of rank 0 on all ranks. All ranks must call it.
 
-    Times all-reduces of 8 bytes and of 4 MiB, and solves the formulas for alpha, beta, ... So alpha
-    includes the time that Python takes for a step. It uses the least time of all rounds, because
-    other programs can only make a round slower."""
+    It measures the time of all-reduces of 8 bytes and of 4 MiB, and solves the formulas for alpha,
+    beta, ... So alpha includes the time that Python takes for a step. The shortest time of all
+    rounds is used, because other programs can only make a round slower."""
     n = t.size
     x, few = np.zeros(LARGE // 4, np.float32), np.zeros(SMALL // 4, np.float32)
-    # part: 256 KiB, fits in a cache. big: 2 arrays of 32 MiB.
+    # part has 256 KiB, which fit in a cache. big is 2 arrays of 32 MiB.
     part, big = x[: 1 << 16], np.ones((2, 1 << 23), np.float32)
     works = {"sum": (lambda: np.add(part, part, out=part), 20),
              "copy": (lambda: np.copyto(big[0], big[1]), 1),
@@ -211,7 +212,8 @@ def file_in(folder, words):
 
 
 def keep(path, figures):
-    """Writes the dict `figures` to the file `path`. Returns a text that tells where, or why not."""
+    """Writes the dict `figures` to the file `path`. Returns a text that tells where the figures
+    are, or why they could not be stored."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(figures, indent=1) + "\n")
@@ -262,14 +264,14 @@ def _are_good(found, n):
 
 
 def store(t, figures):
-    """Writes the figures to the file of rank 0, `file_of(t)`. Returns a text that tells where, or
-    why not, on rank 0, and "" on the other ranks."""
+    """Rank 0 writes the figures to its file `file_of(t)`. On rank 0, returns a text that tells
+    where the figures are, or why they could not be stored. Returns "" on the other ranks."""
     return keep(file_of(t), figures._asdict()) if t.rank == 0 else ""
 
 
 def stored(t):
-    """Returns the Figures in the file of rank 0, `file_of(t)`, on all ranks, or None if there is no
-    file. Also returns None, and warns on rank 0, if they cannot be right.
+    """Returns the Figures in rank 0's file `file_of(t)`, on all ranks, or None if there is no file.
+    Also returns None, and warns on rank 0, if the figures in the file cannot be right.
 
     All ranks must call it. A program may begin with `select.stored(t) or select.measure(t)`."""
     figures = None

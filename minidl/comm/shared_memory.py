@@ -14,27 +14,31 @@ Each rank has a piece of the window (window.py). x goes through it in segments. 
                           copy in i+1              signal A(i+1)
                           wait for R(i) of all     copy out i
 
-Segment i uses half i mod 2 of the window. So a rank can copy i+1 in while others still copy i out.
-Segment i+2 uses the same half as i. Two rules keep a rank from overwriting numbers that another
-rank still reads:
-  - A rank copies i+2 in after R(i) of all ranks. Then all have read their chunks of i.
-  - A rank writes a sum of i+2 after A(i+2) of all ranks. Each signals this after it copied i out.
+Segment i uses half i mod 2 of the window. So a rank can copy segment i+1 in while other ranks still
+copy segment i out. Segment i+2 uses the same half as segment i. Because of two rules, a rank never
+overwrites numbers that another rank still reads:
+  - A rank copies segment i+2 in only after all ranks have signalled R(i). A rank signals R(i) after
+    it has read its chunk of segment i in all pieces.
+  - A rank writes its sum of segment i+2 only after all ranks have signalled A(i+2). A rank signals
+    A(i+2) after it has copied segment i out.
 
-A segment stays in the cache, so the memory does little more than to read and write x once.
+A segment stays in the processor's cache. So x is read from memory little more than once, and
+written to memory little more than once.
 
-A short array takes another way. Every rank copies it in whole, and every rank adds all of them.
-That needs one signal instead of two, but n-1 times the additions. A rank copies array i+2 in after
-A(i+1) of all ranks. Each signals this after it has added array i.
+A short array is not cut. Every rank copies its whole array in, and every rank adds the arrays of
+all ranks. That needs one signal instead of two, but every rank makes n-1 additions of the whole
+array. A rank copies array i+2 in only after all ranks have signalled A(i+1). A rank signals A(i+1)
+after it has added the arrays of call i.
 
-The order of every sum is x_0 + x_1 + ... + x_(n-1), for any length. So all ranks get the same bits.
-They equal the bits of minidl/plain/naive.py, and do not depend on how gradients are cut into
-buckets.
+Every sum is computed in the order x_0 + x_1 + ... + x_(n-1), for any length. So all ranks get the
+same bits. They equal the bits of minidl/plain/naive.py, and do not depend on how gradients are cut
+into buckets.
 
 A ledger counts the bytes that a rank reads from a peer's piece as received from that peer. It
 counts the bytes that the peer reads from this rank's piece as sent. `bytes_read` is the formula.
 There are no messages. Copies to and from a rank's own piece do not count.
 
-Source: Graham & Shipman 2008, MPI's collectives through shared memory. Here with flags.
+Source: Graham & Shipman 2008, MPI's collectives through shared memory. Here the signals are flags.
 Test: tests/comm/test_shared_memory.py   Time: cost.py   Window: MPI.Win.Allocate_shared
 """
 
@@ -52,14 +56,14 @@ if TYPE_CHECKING:
     from minidl.comm.transport.protocol import Transport
     from minidl.hints import Op, SameArray
 
-# The bytes of a chunk. A rank reads its chunk from n pieces. For few ranks these n chunks and x fit
-# in a core's second-level cache (1 to 2 MiB on today's servers). With smaller chunks the signals
-# cost more than the cache saves. A rank's piece of the window has 8 MiB, two halves.
+# The bytes of a chunk. A rank reads its chunk from n pieces. If there are few ranks, these n chunks
+# and x fit in a core's second-level cache (1 to 2 MiB on today's servers). With smaller chunks the
+# signals cost more than the cache saves. A rank's piece of the window has 8 MiB: two halves.
 CHUNK_BYTES = 512 << 10
 HALF_BYTES = 4 << 20
 
-# x of up to WHOLE_BYTES / n bytes is copied whole: then one signal, with n-1 additions of all of x,
-# is faster than two signals. Measured with 2 ranks: 256 KiB in all.
+# An array of up to WHOLE_BYTES / n bytes is not cut. For such an array, one signal and n-1
+# additions of the whole array take less time than two signals. The limit was measured with 2 ranks.
 WHOLE_BYTES = 256 << 10
 
 ARRIVED, REDUCED = 0, 1  # the kinds of signals: A and R above
@@ -72,7 +76,8 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *,
 
     Raises NoSharedMemory on all ranks if they do not share memory. The first call makes the window,
     8 MiB per rank, and later calls use it again. Only one task of a rank may use it at a time.
-    chunk_bytes: the largest chunk of a segment."""
+
+    chunk_bytes: the largest size of a chunk, in bytes."""
     flat = chunks.flat(x)
     if t.size > 1:
         window = t.shared(2 * HALF_BYTES)
@@ -97,17 +102,18 @@ def segment_bytes(n, chunk_bytes=CHUNK_BYTES):
 
 
 def segments(n, n_bytes):
-    """Returns into how many segments an array of n_bytes is cut. 0: it is short, and stays whole.
-    """
+    """Returns the number of segments of an array of n_bytes. 0 means that the array is short and is
+    not cut."""
     return 0 if n_bytes * n <= WHOLE_BYTES else -(-n_bytes // segment_bytes(n))
 
 
 def bytes_read(length, itemsize, n, reader, owner, chunk_bytes=CHUNK_BYTES):
     """Returns the bytes that rank `reader` reads from the piece of rank `owner` in an all-reduce.
 
-    In each segment it reads the reader's chunk, to add it, and the owner's chunk, which holds the
-    sum. It reads all of x if x is short. From all owners together a rank reads (n-2) chunks + K, or
-    (n-1) K if x is short."""
+    In each segment the reader reads two chunks in the owner's piece: the chunk with the reader's
+    number, to add it, and the chunk with the owner's number, which holds the sum. If x is short, it
+    reads the whole x instead. From all owners together a rank reads K bytes (the bytes of x) and
+    the bytes of n-2 chunks. If x is short, it reads (n-1) K bytes."""
     if length * itemsize * n <= WHOLE_BYTES:
         return length * itemsize
     longest = segment_bytes(n, chunk_bytes) // itemsize
@@ -136,8 +142,8 @@ def _in_segments(window, x, op, n_bytes):
     halves = window.halves(x.dtype)
     longest = n_bytes // x.itemsize
     segments = [chunks.split(x[lo : lo + longest], n) for lo in range(0, len(x), longest)]
-    # Chunk c begins at the same place in every segment, also in a shorter last segment. Else a rank
-    # could copy the last segment over a sum that another rank still copies out.
+    # Chunk c begins at the same place in every segment, also in a shorter last segment. Otherwise a
+    # rank could copy the last segment over a sum that another rank still copies out.
     places = chunks.bounds(min(len(x), longest), n)
     turn = window.take_turns(len(segments))
 

@@ -14,18 +14,23 @@ from minidl.nest import each
 
 
 def is_tensor(x):
-    """Returns True if x is a Tensor. comm/ does not import the engine, so an attribute decides."""
+    """Returns True if x is a Tensor. comm/ does not import the class Tensor, so this checks for an
+    attribute that only Tensors have."""
     return hasattr(x, "array_to_change")
 
 
 def place(array):
-    """Returns (address, shape, strides, dtype). If two arrays have equal places, they are one."""
+    """Returns (address, shape, strides, dtype). If this is equal for two arrays, they are the same
+    array."""
     return address(array), tuple(array.shape), tuple(array.strides), array.dtype
 
 
 def with_tensors(call, name, t, args, kwargs, wait):
-    """Returns call(t, *args, **kwargs), given the arrays of the Tensors. Each array in the result
-    becomes a Tensor: the given Tensor if it is its array, else a new one."""
+    """Calls call(t, *args, **kwargs) with the arrays of the Tensors. Returns the result, or a Job
+    if not `wait`.
+
+    Each array in the result becomes a Tensor. If it is the array of a Tensor in the arguments, it
+    becomes this Tensor, otherwise a new one. name: the collective's label, for error messages."""
     tensors = [x for x in (*args, *kwargs.values()) if is_tensor(x)]
     given = {place(x.array): x for x in tensors}
     who = f"rank {t.rank}: {name}"

@@ -1,10 +1,10 @@
 """Binomial trees: ceil(log2 n) steps instead of n-1, for short messages.
 
 The plain form: minidl/plain/tree.py. This file adds four things: any root, other operations, a
-check that all ranks make the same call, and a barrier. For a root other than 0 the ranks are
-renamed (rank - root) mod n. `parent` and `children` use the bits of a renamed rank. The parent is
-the rank without its lowest set bit. A child has one more bit set, below the lowest set bit of the
-rank. `parent(6)` is 4, `children(8, 4)` are 5 and 6.
+check that all ranks make the same call, and a barrier. If the root is not rank 0, each rank gets a
+new number, (rank - root) mod n: the renamed rank. `parent` and `children` use the bits of a renamed
+rank. The parent is the rank without its lowest set bit. A child has one more bit set, below the
+lowest set bit of the rank. `parent(6)` is 4, and `children(8, 4)` is [5, 6].
 
 Test: tests/comm/test_tree.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """
@@ -42,8 +42,9 @@ def broadcast(t: Transport, x: SameArray, root: int = 0) -> SameArray:
 def reduce(t: Transport, x: SameArray, root: int = 0, op: Op = np.add) -> SameArray | None:
     """Reduces x onto root, in x's dtype. Returns x on root, None on the other ranks.
 
-    x is overwritten: with the result on root, with partial results on inner ranks. It need not be
-    contiguous. Every rank but root sends one message of x.nbytes."""
+    x is overwritten: with the result on root, and with a partial result on each rank that has
+    children. x need not be contiguous. Every rank except root sends one message of x.nbytes bytes.
+    """
     check_peer(t, root, "root")
     n, me = t.size, (t.rank - root) % t.size
     below = children(n, me)
@@ -58,8 +59,8 @@ def reduce(t: Transport, x: SameArray, root: int = 0, op: Op = np.add) -> SameAr
 
 @collective
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
-    """Reduces onto rank 0, then broadcasts, in place. Returns x, the result, on every rank. All
-    ranks together send 2(n-1) messages."""
+    """Reduces onto rank 0, then broadcasts the result. Returns x, which holds the result, on every
+    rank. All ranks together send 2(n-1) messages."""
     reduce(t, x, 0, op)
     return broadcast(t, x)
 

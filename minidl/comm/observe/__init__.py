@@ -1,4 +1,4 @@
-"""Communication counted, and explained when it stops. How it works: docs/observe.md
+"""Counts the communication, and explains why a run hangs. How it works: docs/observe.md
 
     ledger.py        counts bytes and messages by peer, collective, group and line of code
     watch.py         the ranks compare a collective call before it starts

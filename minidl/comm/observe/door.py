@@ -1,4 +1,4 @@
-"""A listening socket that accepts only callers with its token. Then both sides send lines of JSON.
+"""A listening socket that accepts only callers that know a token. Then both sides send JSON lines.
 
     listener   door = Door(token)                   on the loopback address by default
                select([*door.sockets(), ...], ..., door.patience_s())
@@ -15,12 +15,12 @@ without a proof is a stranger. The door closes and counts it. Each stranger take
 places, for at most KNOCK_S seconds:
 
     another first line             closed at its first newline, or after 97 bytes
-    silence, or a byte a second    closed after KNOCK_S
+    no bytes, or one a second      closed after KNOCK_S
     a thousand connections         if there are more than SEATS strangers, the oldest is closed
     the proof of an earlier call   closed: its number was used before
 
-No function here waits for a stranger: its socket is in `select` with all the others. Our own
-callers send the proof together with the connection, so they do not wait, either.
+No function here waits for a stranger: `select` watches the stranger's socket together with all
+other sockets. Our own callers send the proof right after they connect, so they do not wait, either.
 
 This file imports nothing from minidl: cli/rank.py runs it before anything else is imported.
 
@@ -65,7 +65,7 @@ class Door:
 
     def patience_s(self):
         """Returns the timeout for `select`: the seconds until the first stranger must be closed.
-        None if there are no strangers."""
+        Returns None if there are no strangers."""
         if not self._strangers:
             return None
         first = min(until for _, until in self._strangers.values())
@@ -90,11 +90,11 @@ class Door:
         return [Lines(connection) for connection in let_in]
 
     def _knows(self, connection):
-        """Returns True if the connection has sent a right proof. Closes it if its bytes are not the
-        beginning of a proof, or if it is late."""
+        """Returns True if the connection has sent a right proof. Closes the connection if it has
+        sent a wrong proof or a newline too early, if it has ended, or if KNOCK_S are over."""
         shown, until = self._strangers[connection]
         try:
-            more = connection.recv(PROOF_BYTES - len(shown))  # no further: later bytes are lines
+            more = connection.recv(PROOF_BYTES - len(shown))  # not more: after the proof come lines
         except BlockingIOError:
             more = None
         except OSError:
@@ -137,8 +137,9 @@ class Door:
 class Lines:
     """Lines of JSON on one connection, in both directions. `select` accepts this object.
 
-    over: "" while the connection works. Then the reason for its end: the other side closed it, or
-    sent a line that is too long or is not a JSON object. Such a line ends only this connection."""
+    over: "" while the connection works. After its end, a text with the reason: the other side
+    closed the connection, or sent a line that is too long or is not a JSON object. Such a line ends
+    only this connection."""
 
     def __init__(self, connection):
         connection.settimeout(ANSWER_S)
@@ -154,8 +155,8 @@ class Lines:
         self.connection.sendall(json.dumps(line).encode() + b"\n")
 
     def heard(self):
-        """Returns the objects of all complete lines that have come. Call it when `select` returns
-        this connection: else it waits for up to ANSWER_S."""
+        """Returns a list with the objects of all complete lines that have come. Call this when
+        `select` has returned this connection: otherwise it waits for up to ANSWER_S."""
         try:
             data = self.connection.recv(1 << 16)
         except TimeoutError:
@@ -181,7 +182,7 @@ class Lines:
         return objects
 
     def answer(self):
-        """Waits for one line, and returns its object. Raises TimeoutError after ANSWER_S,
+        """Waits for one line, and returns its object. Raises TimeoutError after ANSWER_S, and
         ValueError if the connection has ended."""
         until = time.monotonic() + ANSWER_S
         while not self.over:
@@ -233,11 +234,12 @@ def _signed(token, text):
 
 
 def call(addresses, shown, timeout_s, **line):
-    """Connects, sends a proof and one line. Returns (the Lines of the connection, the address that
-    it reached).
+    """Connects, and sends a proof and one line. Returns (the Lines of the connection, the address
+    that worked).
 
-    addresses: [(host, port)], tried one after another. shown: from `proof`. line: the JSON object.
-    Raises the OSError of the last address if none works."""
+    addresses: [(host, port)], tried one after another. shown: the result of `proof`. line: the
+    JSON object to send, as keyword arguments. Raises the OSError of the last address if no address
+    works."""
     error = ConnectionError("there is no address that others can reach")
     for address in addresses:
         try:

@@ -7,15 +7,16 @@
     print(t.report())                   by collective, group, peer, and line of your code
     t.matrix()                          bytes from rank i to rank j, for all ranks
 
-If there is a Watch inside, it sends bytes to compare the calls (watch.control_bytes). They are in a
-separate column, `control`, so that the other columns equal the formulas. Without a Watch, the check
-of every collective (call_code.py) sends no bytes.
+If there is a Watch inside the Ledger, the Watch sends bytes to compare the calls
+(watch.control_bytes). These bytes are in a separate column, `control`, so that the other columns
+equal the formulas. Without a Watch, the check of every collective (call_code.py) sends no bytes.
 
 A message is one call of send, even if the transport cuts it into parts. Its bytes are the bytes of
 the array, without any header. A receive is counted when it is complete.
 
-The line is the innermost line outside of minidl. For work in a background thread it is the line
-that submitted the work. To count takes 1-2 us per message. `off()` and `on()` switch it.
+The line in a report is the innermost line outside of minidl. For work in a background thread it is
+the line that submitted the work. Counting takes 1-2 us per message. `off()` and `on()` switch the
+counting off and on.
 
 Test: tests/comm/observe/test_ledger.py   Tutorial: tutorials/07_ring.py, 09_topologies.py
 """
@@ -65,7 +66,7 @@ class Row(NamedTuple):
 
 
 class _Book:
-    """The counts. A ledger shares them with the ledgers of its subgroups."""
+    """The counts. A ledger and the ledgers of its subgroups have the same _Book."""
 
     def __init__(self):
         self.counting = True
@@ -88,12 +89,15 @@ class Ledger(Wrapper):
 
     @property
     def rows(self):
-        """{Row(group, label, peer, site): Count}. group: a tuple of world ranks. label: of the
-        outermost collective. peer: a world rank. site: file:line."""
+        """{Row(group, label, peer, site): Count}.
+
+        group: a tuple of world ranks. label: the label of the outermost collective. peer: a world
+        rank. site: file:line."""
         return dict(self._select())
 
     def _select(self, peer=None, label=None, group=None, site=None):
-        """Yields (Row, Count) of all rows with these values. None: any value."""
+        """Yields (Row, Count) of all rows with these values. An argument that is None allows any
+        value."""
         group = None if group is None else tuple(group)
         for ranks, counts in self._book.groups.items():
             if group is not None and group != ranks:
@@ -105,8 +109,10 @@ class Ledger(Wrapper):
                     yield row, count
 
     def count(self, peer=None, label=None, group=None, site=None):
-        """Returns the sum of the rows with these values, a Count. peer: a world rank. group: a
-        tuple of world ranks. site: file:line. None: any value."""
+        """Returns a Count, the sum of all rows with these values.
+
+        peer: a world rank. group: a tuple of world ranks. site: file:line. An argument that is None
+        allows any value."""
         total = Count()
         for _, count in self._select(peer, label, group, site):
             total.add(*astuple(count))
@@ -118,14 +124,15 @@ class Ledger(Wrapper):
     messages_received = property(lambda self: self.count().messages_received)
 
     def matrix(self, label=None, group=None, site=None):
-        """Returns the bytes that rank i sent to rank j of this group: int64 (n, n), the same on all
-        ranks.
+        """Returns an int64 array (n, n), the same on all ranks. Element (i, j) is the number of
+        bytes that rank i of this group sent to rank j.
 
-        All ranks must call it. It does not count its own messages. `tutorial.heat_map` draws it."""
+        All ranks must call matrix(). It does not count its own messages. `tutorial.heat_map` draws
+        the array."""
         n_bytes = np.zeros((self.size, self.size), np.int64)
         column = {rank: j for j, rank in enumerate(self.ranks)}
         for row, count in self._select(None, label, group, site):
-            if row.peer in column:  # a message of a larger group may go to a rank outside this one
+            if row.peer in column:  # a message of a larger group may go to a rank outside of t
                 n_bytes[self.rank, column[row.peer]] += count.bytes_sent
         return ring.all_reduce(self.inner.subgroup(range(self.size)), n_bytes)
 
@@ -135,11 +142,11 @@ class Ledger(Wrapper):
             counts.clear()
 
     def off(self):
-        """Stops counting, also in the subgroups."""
+        """Stops the counting, also in the subgroups."""
         self._book.counting = False
 
     def on(self):
-        """Starts counting again."""
+        """Starts the counting again, also in the subgroups."""
         self._book.counting = True
 
     def report(self):
@@ -226,7 +233,7 @@ class Ledger(Wrapper):
 
 
 class _CountedWindow:
-    """A window.Window that counts the bytes that ranks read of each other's pieces."""
+    """A window.Window that counts the bytes that ranks read from the pieces of other ranks."""
 
     def __init__(self, ledger, window):
         self._ledger, self._window = ledger, window
@@ -245,7 +252,8 @@ def _text(site):
 
 
 def _short(group):
-    """Returns '0-3' for consecutive ranks, else '0,2,5', cut to 16 characters."""
+    """Returns '0-3' for consecutive ranks. For other ranks returns a list such as '0,2,5', cut to
+    16 characters."""
     if len(group) > 1 and group == tuple(range(group[0], group[0] + len(group))):
         return f"{group[0]}-{group[-1]}"
     text = ",".join(map(str, group))

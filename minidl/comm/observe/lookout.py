@@ -1,23 +1,26 @@
-"""Two threads in each process. One asks all ranks when its own rank waits long. The other answers.
+"""Two threads in each process: the first asks other ranks for their waits, the second answers.
+
+If a rank waits long, its first thread asks all ranks:
 
     rank 0  main    recv from 1 .............           waits inside MPI
             looks   every half second: still the same wait? After 1 s: ask all ranks
             answers <-- "state?"  --> counters, waits, the line where main is (waits.py)
 
-They use TCP (side_channel.py explains why not MPI) and sleep nearly always. docs/figures.md has
-their cost. They end the run in three cases:
+The two threads use TCP (side_channel.py explains why not MPI), and sleep nearly all the time.
+docs/figures.md has their cost. They end the run in three cases:
 
-    a set of ranks can never continue, seen twice in 0.25 s          a deadlock: at once
+    some ranks can never continue: seen twice within 0.25 s          a deadlock: at once
     a rank waits `deadline_s` for a rank that computes               at the deadline
     a connection closes, and its rank did not tell that it ends      it was killed: at once
 
-They report a rank that computes longer than the others, and the run continues (stragglers.py).
-
-cli/supervisor.py watches the ranks from outside, in the launcher. It explains why both are needed.
+If a rank computes longer than the others, the threads report it, and the run continues
+(stragglers.py). cli/supervisor.py watches the ranks from outside, in the launcher. It explains why
+a lookout and a supervisor are both needed.
 
 The report goes to stderr, then MPI_Abort ends the run. docs/observe.md shows a report and how it is
-made. A rank that ends normally sends its last counters. So the others know if a wait for it can
-never end. The lowest of the waiting ranks reports. If it cannot, another one does.
+made. A rank that ends normally sends its last counters to the other ranks. So they know if a wait
+for this rank can never end. The lowest of the waiting ranks reports. If it cannot, another of these
+ranks reports.
 
 Test: tests/comm/observe/test_lookout.py, tests/mpi/test_watch_mpi.py   Used by: watch.py
 """
@@ -41,14 +44,15 @@ from minidl.comm.transport.abort import before_the_report
 from minidl.comm.transport.supervised import is_supervised, say
 from minidl.text import in_words, tr
 
-LOOK_S = 0.5  # between two checks of its own rank; two wake-ups a second have no measurable cost
-SUSPECT_S = 1.0  # it asks the other ranks after a wait of this length
+LOOK_S = 0.5  # between two checks of the own rank; two wake-ups a second have no measurable cost
+SUSPECT_S = 1.0  # after a wait of this length a lookout asks the other ranks
 AGAIN_S = 0.25  # between the two checks that make a deadlock certain
 
 
 class Book:
-    """The counters and the waits of a rank's threads. The threads write it, the lookout reads it.
-    It needs no locks: a thread writes only its own entries, and each write is atomic."""
+    """The counters and the waits of a rank's threads. The threads write the book, and the lookout
+    reads it. No locks are needed: a thread writes only its own entries, and each write is atomic.
+    """
 
     def __init__(self):
         self.counters, self.waits = {}, {}
@@ -58,7 +62,7 @@ class Book:
         self._main, self._began = threading.main_thread().ident, time.monotonic()
 
     def stepped(self):
-        """The main thread calls it at the end of a step."""
+        """Notes the end of a training step. The main thread calls it."""
         self.steps, self.computed_s = (
             self.steps + 1, time.monotonic() - self._began - self.waited_s)
 
@@ -68,20 +72,21 @@ class Book:
         return count
 
     def takes_over(self, held, group):
-        """Notes that `group` has the Communicators `held` now. Deletes the counters of the group
-        that had them before: no rank uses that group. Else the counters would grow with every
-        group."""
+        """Notes that `group` has the Communicators `held` from now on. Deletes the counters of the
+        group that had these Communicators before, because no rank uses that group any more.
+        Otherwise the book would grow with every group."""
         if held.watched is not None:
             for key in [key for key in self.counters if key.split()[1].startswith(held.watched)]:
                 del self.counters[key]
         held.watched = group
 
     def wait(self, needs, what, fn, *args, any_of=False):
-        """Returns fn(*args), a call that may wait. It is in the book until it returns.
+        """Returns fn(*args), a call that may wait. The wait is in the book until the call returns.
 
-        needs: [(rank, key, count)], or a function that returns this list: the wait ends when the
-        rank's counter `key` is at least `count`. what: (a text, its arguments), for reports.
-        any_of: one of the needs is enough."""
+        needs: [(rank, key, count)], or a function that returns this list. A need is fulfilled when
+        the counter `key` of that rank is at least `count`. The wait ends when all needs are
+        fulfilled. any_of: if True, one fulfilled need is enough. what: (a text, its arguments), for
+        reports."""
         me = threading.get_ident()
         by = submitted_at.get(None)  # (file, line) that submitted the job, in a background thread
         self.waits[me] = (next(self._serials), needs, what, any_of, by)
@@ -95,20 +100,21 @@ class Book:
 
 
 class Lookout:
-    """The two threads of one process. All ranks of t must make one.
+    """The two threads of one process. All ranks of t must make a Lookout.
 
-    deadline_s: the longest wait for a rank that computes, in seconds. None: no limit.
-    watches: the Watches that use it. When there are none, the threads end. None: not set yet."""
+    deadline_s: the longest wait for a rank that computes, in seconds. If None, there is no limit.
+    watches: the set of the Watches that use this lookout. When the set is empty, the threads end.
+    None means that the set does not exist yet."""
 
     def __init__(self, t, deadline_s):
         self.book, self.watches = Book(), None
         self._t, self.rank, self.ranks = t, t.world_rank, t.ranks
         self.deadline_s = float("inf") if deadline_s is None else deadline_s
         self._since = {}  # thread -> (serial of its wait, time when the wait was first seen)
-        # _paces: (steps, states, time) when it last asked for stragglers. _slow: their ranks.
+        # _paces: (steps, states, time) of the last search for stragglers. _slow: their ranks.
         self._paces, self._slow = (-STEPS, {}, 0.0), set()
         self._last_states = {}  # rank -> the State that it sent when it ended
-        # _over: it reports nothing from now on. _left: its threads end.
+        # _over: True if nothing may be reported any more. _left: True if the threads must end.
         self._over = self._left = False
         self._main = threading.main_thread().ident
         self._channel = Channel(t)
@@ -122,8 +128,10 @@ class Lookout:
     # -- connections that stay open: they close when a process dies
 
     def _link(self):
-        """Opens a connection from every rank to the first. Both ends see it close."""
-        self._links = {}  # Lines -> the rank at the other end, or None: a question or a message
+        """Opens a connection from every rank to the first rank. If a process dies, the other end
+        sees its connection close."""
+        # Lines -> the rank at the other end. None: a short connection, for a question or a message
+        self._links = {}
         first = self.ranks[0]
         if self.rank != first:
             try:
@@ -146,7 +154,8 @@ class Lookout:
             select.select([*door.sockets(), *self._links], [], [], door.patience_s())
             gone = self._hear()
             until = time.monotonic() + ANSWER_S
-            # A rank that ends told it before, on another connection. So read all messages first.
+            # A rank that ends normally has sent a message before, on another connection. So read
+            # all messages first.
             while gone and not self._left and time.monotonic() < until and select.select(
                     [door.listener, *self._links], [], [], 0)[0]:
                 gone += self._hear()
@@ -187,13 +196,13 @@ class Lookout:
             self._over = True
 
     def _lost(self, rank):
-        """Reports that the connection to a rank has closed, and ends all ranks. Does nothing if the
-        rank ended normally, or if another process reports it."""
+        """Reports that the connection to a rank has closed, and ends all ranks. Does nothing if
+        that rank ended normally, or if another process reports the death."""
         reporter = self.ranks[1] if rank == self.ranks[0] else self.ranks[0]
         if rank in self._last_states or self._over or self.rank != reporter or is_supervised():
             return  # a launcher that supervises knows more, such as the signal, and reports it
-        # Report at once: the launcher also ends this process (MPICH after 1 or 2 ms, Open MPI after
-        # 250 ms). MPICH may be faster than this line. Its own message names the signal.
+        # Report at once: the launcher will end this process, too (MPICH after 1 or 2 ms, Open MPI
+        # after 250 ms). MPICH may be faster than the next line. MPICH's own message has the signal.
         self._say(
             f"watch: rank {rank} has died without a message: killed by a signal, or out of memory? "
             f"The last collective that rank {self.rank} began was {self._last()}.")
@@ -202,7 +211,7 @@ class Lookout:
     # -- the thread that looks
 
     def _looks(self):
-        wanted = SUSPECT_S  # it asks after 1, 2, 4, ... seconds of one wait
+        wanted = SUSPECT_S  # during one wait, ask after 1, 2, 4, ... seconds
         while not self._over:
             time.sleep(LOOK_S)
             if self.watches is not None and not self.watches:
@@ -218,7 +227,7 @@ class Lookout:
             self._look_at_paces(time.monotonic())
 
     def _look_at_paces(self, now):
-        """On the first rank: reports each straggler once. now: of time.monotonic()."""
+        """On the first rank: reports each straggler once. now: the result of time.monotonic()."""
         steps, before, when = self._paces
         if self.rank != self.ranks[0] or now - when < PACE_S or self.book.steps < steps + STEPS:
             return
@@ -230,9 +239,11 @@ class Lookout:
         self._slow = set(slow)
 
     def _longest(self):
-        """Returns (the seconds of this rank's longest wait, the seconds of its longest wait with a
-        deadline). A wait for certain ranks has a deadline. A wait for a message from any rank has
-        none: a server may wait for ever. Also notes when each new wait was first seen."""
+        """Returns (the seconds of this rank's longest wait, the seconds of its longest wait that
+        has a deadline). Also notes when each new wait was first seen.
+
+        A wait for certain ranks has a deadline. A wait for a message from any rank has no deadline:
+        a server may wait for ever."""
         now, since = time.monotonic(), {}
         longest = due = 0.0
         for thread, (serial, needs, _, any_of, _) in list(self.book.waits.items()):
@@ -246,8 +257,8 @@ class Lookout:
         return longest, due
 
     def _look(self, waited):
-        """Asks all ranks. Reports a deadlock, or a wait that has reached its deadline. waited: the
-        seconds of this rank's longest wait with a deadline."""
+        """Asks all ranks for their states. Reports a deadlock, or a wait that has reached its
+        deadline. waited: the seconds of this rank's longest wait that has a deadline."""
         states = self._ask_all()
         lost = stuck(states)
         if self.rank in lost:
@@ -274,8 +285,10 @@ class Lookout:
         self._report([r for r, s in states.items() if s.waits], text + describe(states))
 
     def _report(self, concerned, text):
-        """Prints the text and ends all ranks. concerned: a list of ranks. The lowest of them
-        reports. The others wait, and report only if it has not."""
+        """Prints the text and ends all ranks.
+
+        concerned: a list of ranks. The lowest of these ranks reports. The others wait, and report
+        only if the lowest rank has not reported."""
         if self.rank != min(concerned):
             time.sleep(2 * SUSPECT_S)
         if not self._over:
@@ -304,7 +317,7 @@ class Lookout:
         return State(rank, silent=why)
 
     def state(self, ended=False):
-        """Returns the State of this rank now. ended: True if its program has ended."""
+        """Returns the State of this rank now. ended: True if the rank's program has ended."""
         places, now = places_now(), time.monotonic()
         listed = []
         for thread, (serial, needs, what, any_of, by) in sorted(self.book.waits.items()):
@@ -343,8 +356,8 @@ class Lookout:
         self._t.abort()
 
     def _leave(self):
-        """Called when the program ends, or when all Watches of this lookout are deleted. Tells the
-        other ranks, and sends nothing to them afterwards."""
+        """Is called when the program ends, or when all Watches of this lookout are deleted. Tells
+        the other ranks that this rank has ended. Afterwards this lookout sends them nothing."""
         if not self._over:
             self._over = True
             self._tell("ended", state=asdict(self.state(ended=True)))
@@ -358,7 +371,8 @@ class Lookout:
             self._say(f"watch: connections of other programs that were turned away: {n}")
 
     def _fails(self):
-        """Called when this process ends by an exception. Tells the other ranks not to report."""
+        """Is called when this process ends by an exception. Tells the other ranks not to report.
+        """
         if not self._over:
             self._over = True
             self._tell("failing")
@@ -376,8 +390,8 @@ def _state(values):
 
 
 def _made(kind, values):
-    """Returns an object of the dataclass `kind`, from a dict. Raises TypeError if a value has
-    another type than its field."""
+    """Returns an object of the dataclass `kind`, made from a dict. Raises TypeError if a value does
+    not have the type of its field."""
     for field in fields(kind):
         wanted = (float, int) if field.type is float else field.type
         if not isinstance(values.get(field.name, field.default), wanted) and field.name in values:

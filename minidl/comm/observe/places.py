@@ -1,7 +1,7 @@
 """File and line of the user's code, for reports, ledgers and signatures.
 
     user_line(sys._getframe())        ("/home/me/train.py", 31): the innermost frame outside of
-                                      minidl. In a background job, the line that submitted it
+                                      minidl. In a background job, the line that submitted the job
     spot("/home/me/train.py", 31)     train.py:31, in /home/me
 
 Test: tests/comm/observe/test_watch.py, test_ledger.py   Used by: all of observe/, scheduler.py
@@ -20,22 +20,23 @@ submitted_at = contextvars.ContextVar("where the running job was submitted")
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 
 
-@functools.cache  # it takes microseconds, and is called often for the same few files
+@functools.cache  # a call takes microseconds, and there are many calls for the same few files
 def is_ours(filename):
     """Returns True if the file belongs to minidl, or is Python's module threading."""
     return os.path.abspath(filename).startswith(_PACKAGE) or filename == threading.__file__
 
 
 def user_frame(frame):
-    """Returns the innermost frame of the user's code at or above `frame`. None if there is none."""
+    """Returns the innermost frame of the user's code: `frame` or one of its callers. Returns None
+    if there is no such frame."""
     while frame is not None and is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 
 
 def user_line(frame):
-    """Returns (file, line) of the user's code that led to this frame. In a background job, the line
-    that submitted it. None if there is none."""
+    """Returns (file, line) of the user's code that led to this frame. In a background job this is
+    the line that submitted the job. Returns None if there is no such line."""
     frame = user_frame(frame)
     return (frame.f_code.co_filename, frame.f_lineno) if frame else submitted_at.get(None)
 
@@ -47,21 +48,22 @@ def spot(filename, line):
 
 
 def seen_at(frame):
-    """Returns file:line of the user's code in a thread. If there is none, of minidl's code."""
+    """Returns file:line of the user's code that led to this frame. If no caller is the user's code,
+    returns the line of minidl's code."""
     return said(_place(frame))
 
 
 def said(place):
-    """Returns file:line of an entry of places_now(). None, for a thread that has ended, gives "an
-    unknown line"."""
+    """Returns 'file:line' of an entry of places_now(). If place is None (the thread has ended),
+    returns "an unknown line"."""
     return spot(*place[:2]) if place else "an unknown line"
 
 
 def places_now():
     """Returns {thread: (file, line, True if it is the user's code)} of every thread.
 
-    It keeps no frame. A frame keeps the arrays of its function alive after the function has
-    returned, and memory.record() would count them."""
+    No frame is kept in the result. A frame would keep the arrays of its function alive after the
+    function has returned, and memory.record() would count these arrays."""
     return {thread: _place(frame) for thread, frame in sys._current_frames().items()}
 
 

@@ -6,10 +6,10 @@
 
 There are three reasons to use TCP and not MPI. A thread that sleeps in `select` costs nothing, but
 a thread that polls MPI costs time and takes MPI's locks. TCP works while MPI is stuck. If a process
-dies, its sockets close, and the others see that at once.
+dies, its sockets close, and the other processes see that at once.
 
-If all ranks are on one host, it listens only on the loopback address. Each process has its own
-token. The other ranks get it over MPI, so no other program can send a line.
+If all ranks are on one host, a process listens only on the loopback address. Each process has its
+own token. The other ranks get this token over MPI, so no other program can send a line.
 
 Test: tests/comm/observe/test_side_channel.py, tests/mpi/test_watch_mpi.py
 """
@@ -25,7 +25,8 @@ from minidl.comm.observe import door
 
 
 class Channel:
-    """The door of one process, and the addresses of all. All ranks of t must make one."""
+    """The door of one process, and the addresses of all processes. All ranks of t must make a
+    Channel."""
 
     def __init__(self, t):
         self.rank = t.world_rank
@@ -43,7 +44,7 @@ class Channel:
 
     def connect(self, rank, **line):
         """Connects to a rank and sends one line. Returns the Lines of the connection. Raises
-        OSError."""
+        OSError if the rank cannot be reached."""
         shown = door.proof(self._tokens[rank], self._caller, next(self._numbers))
         lines, address = door.call(self._addresses[rank], shown, door.ANSWER_S,
                                    **{"from": self.rank, **line})
@@ -52,15 +53,15 @@ class Channel:
 
 
 def _namespace():
-    """Returns the name of this process's network namespace, or "". Containers on one host may have
-    different ones."""
+    """Returns the name of this process's network namespace, or "" if it is not known. Two
+    containers on one host may have different network namespaces."""
     with contextlib.suppress(OSError):
         return os.readlink("/proc/self/ns/net")
     return ""
 
 
 def own_addresses():
-    """Returns the IPv4 addresses by which other hosts may reach this one."""
+    """Returns the IPv4 addresses by which other hosts may reach this host."""
     found = []
     with contextlib.suppress(OSError):
         found = socket.gethostbyname_ex(socket.gethostname())[2]

@@ -4,10 +4,11 @@
 
     {"collective": "ring.all_reduce", "arguments": {"x": "float32 (10,)", "op": "maximum"}, ...}
 
-Arrays are compared by dtype and shape, functions by name, numbers by value. Arguments that may
-differ between ranks (own_args of `@collective`) are not compared. Used by: watch.py, which sends a
-digest of 64 bits. Without a Watch, the ranks compare fewer facts, in the tag of each message:
-call_code.py.
+Arrays are compared by dtype and shape, functions by name, and numbers by value. Arguments that may
+differ between ranks (own_args of `@collective`) are not compared. Without a Watch, the ranks
+compare only 29 bits in the tag of each message: call_code.py.
+
+Used by: watch.py, which sends a digest of 64 bits
 """
 
 import functools
@@ -25,8 +26,8 @@ from minidl.text import in_words
 
 @functools.cache
 def _parameters(fn):
-    """Returns [(name, default, function from the value to the compared value)] for the arguments of
-    a collective after its transport."""
+    """Returns [(name, default, see)] for the arguments of a collective after its transport.
+    see(value) is what the ranks compare."""
     see = dict.fromkeys(getattr(fn, "own_args", ()), lambda value: ...)
     see |= dict.fromkeys(getattr(fn, "own_rows", ()), lambda x: (x.dtype, ("any", *x.shape[1:])))
     listed = list(inspect.signature(fn).parameters.values())[1:]
@@ -34,8 +35,9 @@ def _parameters(fn):
 
 
 def arguments_of(fn, args, kwargs):
-    """Returns the compared value of every argument, hashable: (dtype, shape) of an array, a number,
-    a name. `...` for an argument that is not compared."""
+    """Returns a list with one hashable value for each argument, for the ranks to compare. It is
+    (dtype, shape) for an array, the value of a number, the name of a function, or `...` for an
+    argument that is not compared."""
     parameters = _parameters(fn)
     seen = [see(value) for value, (_, _, see) in zip(args, parameters, strict=False)]
     for name, default, see in parameters[len(args) :]:
@@ -59,8 +61,8 @@ def signature_of(fn, label, line, *values):
     """Returns a dict that describes a call, for JSON. Its entry "compared" must be equal on all
     ranks. The other entries are words for the report.
 
-    fn: the collective. label: its name for this call. line: (file, line) of the user's code, or
-    None. values: from arguments_of."""
+    fn: the collective. label: the label of this call. line: (file, line) of the user's code, or
+    None. values: the result of arguments_of."""
     name = label_of(fn)
     given = {p: v for (p, *_), v in zip(_parameters(fn), values, strict=False) if v is not ...}
     arguments = {parameter: _text(value) for parameter, value in given.items()}
@@ -86,7 +88,8 @@ def _text(value):
 
 
 def digest_of(text):
-    """Returns 64 bits, an int that is the same in every process. Python's hash() differs."""
+    """Returns a hash of the text: an int of 64 bits, the same in every process. Python's hash() is
+    not the same in every process."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
@@ -101,7 +104,7 @@ def explain(calls):
     """Returns a text: the call of each rank, and the first difference.
 
     calls: {world rank: (digest, signature)}. At least two digests differ."""
-    alike = {}  # digest -> its ranks
+    alike = {}  # digest -> the ranks that have it
     for rank, (digest, _) in calls.items():
         alike.setdefault(digest, []).append(rank)
     lines = []
@@ -122,8 +125,8 @@ def explain(calls):
 
 
 def _difference(one, other):
-    """Returns the first difference of two signatures: (its name, its value in one, in the other).
-    """
+    """Returns the first difference of two signatures: (what differs, its value in `one`, its value
+    in `other`)."""
     pairs = [("collective", one["collective"], other["collective"])]
     names = {**one["arguments"], **other["arguments"]}
     pairs += [(n, *(c["arguments"].get(n, "nothing") for c in (one, other))) for n in names]

@@ -1,27 +1,30 @@
-"""Finds a straggler: a rank that computes longer than the others. All wait for it at every step.
+"""Finds a straggler: a rank that computes longer than the others, so that all others must wait.
 
     rank 0   | compute | wait ........ | compute | wait ........ |     computes 0.1 s per step
     rank 1   | compute | wait ........ | compute | wait ........ |     0.1 s
     rank 2   | compute ............... | compute ............... |     0.3 s: 3 times the median
 
-A step takes the same time on all ranks, so this time does not show the straggler. The computing
-time does. It is the time of a step minus the time in which the main thread waits for others.
+A step takes the same time on all ranks, so the time of a step does not show the straggler. The
+computing time does: the time of a step minus the time in which the main thread waits for others.
 `t.stepped()` ends a step (elastic.run calls it). The lookout of the first rank asks all ranks for
-their sums after STEPS steps, at most every PACE_S seconds. This sends n short TCP messages.
+their computing times after STEPS steps, at most every PACE_S seconds. This sends n short TCP
+messages.
 
 A straggler is reported, and the run continues. In local SGD and with a parameter server, ranks do
-not wait at every step: there the others lose less time, or continue without the straggler.
+not wait at every step. There the other ranks lose less time, or continue without the straggler.
 
 Source: Dean & Barroso 2013, "The tail at scale" (CACM): how a few slow machines become the pace.
 Test: tests/comm/observe/test_stragglers.py
-Used by: lookout.py; parallel/data/straggler.py and parallel/server, which go on without one
+Used by: lookout.py; parallel/data/straggler.py and parallel/server, which can continue without it
 """
 
 from statistics import median_low
 from typing import NamedTuple
 
-RATIO = 2.0  # a straggler takes this many times the median; another program on a core costs less
-STEPS = 20  # measured over at least this many steps
+# A straggler takes at least this many times the median. A rank that shares its core with another
+# program usually takes less.
+RATIO = 2.0
+STEPS = 20  # the times are measured over at least this many steps
 PACE_S = 5.0  # the shortest time between two questions to all ranks
 
 
@@ -39,11 +42,11 @@ class Straggler(NamedTuple):
 
 
 def stragglers(before, after, ratio=RATIO, n_steps=STEPS):
-    """Returns the Stragglers among the ranks, a list.
+    """Returns a list of the Stragglers.
 
-    before, after: {rank: State} at two times. A rank is a straggler if it has done n_steps or more
-    between them, and its computing time per step is at least `ratio` times the median of all ranks.
-    With two ranks, the lower time is the median."""
+    before, after: {rank: State} at an earlier and a later time. A rank is a straggler if it has
+    done n_steps or more in this interval, and if its computing time per step is at least `ratio`
+    times the median of all ranks. If there are two ranks, the lower time is the median."""
     paces = {}
     for rank, state in after.items():
         steps = state.steps - before[rank].steps if rank in before and not state.silent else 0
@@ -58,7 +61,7 @@ def stragglers(before, after, ratio=RATIO, n_steps=STEPS):
 
 
 def slower(paces, ratio=RATIO):
-    """Returns {rank: its time / median} for the ranks that take at least `ratio` times the median.
+    """Returns {rank: time / median} for the ranks whose time is at least `ratio` times the median.
 
     paces: {rank: seconds per step}."""
     middle = median_low(paces.values())

@@ -1,22 +1,22 @@
-"""Which rank waits for which, and which can never continue.  Test: tests/comm/observe/test_waits.py
+"""Finds which rank waits for which rank, and which ranks can never continue.
 
-Every rank counts the sends that it has begun and the receives that it has posted, for each peer and
-tag, and the collectives that it has begun, for each group. A rank waits until a counter of another
-rank reaches a value:
+Every rank has counters. For each peer and tag it counts the sends that it has begun, and the
+receives that it has begun. For each group it counts the collectives that it has begun. A rank waits
+until a counter of another rank reaches a value:
 
     rank 0 in its 3rd recv from rank 1      until rank 1 has begun its 3rd send to rank 0
-    rank 1 in a send                        until its receive is posted
-    rank 2 in the 7th collective            until every member has begun its 7th
+    rank 1 in a send                        until the other rank has begun the receive
+    rank 2 in the 7th collective            until every member has begun its 7th collective
 
-A rank that waits for a message under way is not stuck, even in a slow network: the send is counted
-already. A rank is *stuck* if it waits for a rank that is stuck or has ended. This definition is
-circular, so we find the largest set that fulfils it. First all waiting ranks are suspects. Then we
-clear each suspect that has a wait which needs no suspect. We repeat this until nothing changes. If
-a second check finds the same set, in the same waits, these ranks can never continue. It is a
-deadlock, not a slow rank. A wait for a message from any rank needs only one of the ranks (the
-AND-OR model of Knapp 1987).
+If a rank waits for a message that is on its way, it is not stuck, even in a slow network: the send
+is already counted. A rank is *stuck* if it waits for a rank that is stuck or has ended. This
+definition is circular, so we find the largest set that fulfils it. First all waiting ranks are
+suspects. Then we clear each suspect that has a wait which needs no suspect. We repeat this until
+nothing changes. If a second check finds the same ranks in the same waits, these ranks can never
+continue. It is a deadlock, not a slow rank. A wait for a message from any rank needs only one of
+the ranks (the AND-OR model of Knapp 1987).
 
-Used by: lookout.py, watch.py, scheduler.py
+Test: tests/comm/observe/test_waits.py   Used by: lookout.py, watch.py, scheduler.py
 """
 
 from dataclasses import dataclass, field
@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Need:
-    """A wait lasts until the counter `key` of rank `peer` is at least `count`. All ranks in this
-    file are world ranks."""
+    """A condition for the end of a wait: the counter `key` of rank `peer` is at least `count`. All
+    ranks in this file are world ranks."""
 
     peer: int
     key: str
@@ -37,10 +37,10 @@ class Wait:
     """One thread's wait. No two waits of a rank have the same `serial`.
 
     what     a text for the report
-    needs    all of them must be fulfilled, or only one if `any_of`. Empty: it waits for its own
-             rank
+    needs    the wait ends when all needs are fulfilled; if `any_of`, when one is fulfilled. If
+             there are no needs, the thread waits for its own rank
     line     file:line of the user's code
-    seconds  since the wait was first seen"""
+    seconds  the time since the wait was first seen"""
 
     what: str
     needs: tuple = ()
@@ -55,9 +55,9 @@ class Wait:
 class State:
     """What a rank is doing.
 
-    computes_at   file:line where its main thread was seen; "" if that waits or has ended
-    last          its last collective, and the line
-    silent        why it did not answer; "" if it did
+    computes_at   file:line where the main thread was seen; "" if this thread waits or has ended
+    last          the last collective of this rank, and its line
+    silent        why the rank did not answer; "" if it answered
     steps         the number of steps that stepped() has ended
     computed_s    the seconds of computing in these steps"""
 
@@ -74,8 +74,8 @@ class State:
 
 
 def stuck(states):
-    """Returns the ranks of {rank: State} that can never continue, a sorted list, without the ranks
-    that have ended."""
+    """Returns a sorted list of the ranks that can never continue, without the ranks that have
+    ended. states: {rank: State}."""
     suspects = {r for r, s in states.items() if s.ended or (s.waits and not s.computes_at)}
     changed = True
     while changed:
@@ -86,8 +86,8 @@ def stuck(states):
 
 
 def _can_go_on(rank, states, suspects):
-    """Returns True if a thread of this rank may still be woken: by a rank that is not a suspect, or
-    by its own rank."""
+    """Returns True if the wait of a thread of this rank may still end: because of a rank that is
+    not a suspect, or because of its own rank."""
     outward = [wait for wait in states[rank].waits if wait.needs]
     return not outward or any(not _hopeless(wait, states, suspects) for wait in outward)
 
@@ -102,18 +102,18 @@ def is_open(need, states):
     state = states[need.peer]
     if state.counters.get(need.key, 0) >= need.count:
         return False
-    # A receive from any rank also fulfils it, although no receive from this rank was posted.
+    # A receive from any rank also fulfils the need, although it is not counted for one sender.
     return not any(wait.any_of and need.key in _taken_by(wait) for wait in state.waits)
 
 
 def _taken_by(wait):
-    """Returns the counters that this receive from any rank may count up, one for each sender."""
+    """Returns the counters that this receive from any rank may increase: one for each sender."""
     return {received(n.key.split()[1], n.peer, n.key.split()[3]) for n in wait.needs}
 
 
 def sent(group, dst, tag):
-    """Returns the key of the counter of sends begun. The other rank can compute the same key, from
-    the group, the rank and the tag."""
+    """Returns the key of the counter of the sends to rank `dst`. That rank can compute the same
+    key, from the group, the rank and the tag."""
     return f"sent {group} {dst} {tag}"
 
 
@@ -130,7 +130,9 @@ def begun(group):
 
 
 def cycle(states, ranks):
-    """Returns the `path` of stuck ranks that begins at the first of them."""
+    """Returns the `path` of stuck ranks that begins at ranks[0].
+
+    ranks: the result of `stuck`."""
     waits_for = {}
     for rank in ranks:
         needs = [need for wait in states[rank].waits for need in wait.needs]
@@ -140,8 +142,9 @@ def cycle(states, ranks):
 
 
 def path(rank, waits_for):
-    """Returns a list such as [0, 1, 0]: a rank, the rank that it waits for, and so on. It ends with
-    a rank that waits for no other. If a rank occurs twice, it is only the circle.
+    """Returns a list of ranks: `rank`, then the rank that it waits for, and so on. The list ends
+    with a rank that waits for no other rank. If there is a circle, only the circle is returned:
+    [0, 1, 0].
 
     waits_for: {rank: the rank that it waits for}."""
     seen = [rank]
@@ -158,8 +161,8 @@ def arrows(ranks):
 
 
 def describe(states):
-    """Returns the lines of the report: one for each wait, and one for each rank that does not wait.
-    """
+    """Returns the text of the report: a line for each wait, and a line for each rank that does not
+    wait."""
     lines = []
     for rank, state in sorted(states.items()):
         after = f" (its last collective: {state.last})" if state.last else ""

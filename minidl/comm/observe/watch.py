@@ -6,24 +6,24 @@ r"""The ranks compare each collective call before its data is sent. A Watch also
     rank 0   all_reduce(x (10,)) --.   .-- no    ceil(log2 n) rounds of 16 bytes. Then all ranks
     rank 1   all_reduce(x (10,)) ---\_/--- no    know the least and the largest digest (the
     rank 2   all_reduce(x (12,)) ---/ \--- no    dissemination of Hensgen, Finkel and Manber 1988).
-    rank 3   all_reduce(x (10,)) --'   '-- no    If the two differ, they send their signatures
+    rank 3   all_reduce(x (10,)) --'   '-- no    If these two differ, all send their signatures
 
     CallMismatch: rank 0: the ranks disagree on collective 3 of ranks 0-3; no payload has moved.
       ranks 0, 1, 3: ring.all_reduce(x float32 (10,), op add), at train.py:31
       rank 2: ring.all_reduce(x float32 (12,), op add), at train.py:31
       differs: x is float32 (10,) on rank 0, float32 (12,) on rank 2. Unequal last batch?
 
-A signature (signature.py) includes the line of the user's code. The same call on different lines is
-an error, too. Else the Watch could not find two arrays of one shape that are summed in swapped
-order. If different lines mean the same collective, name it on all ranks: `with t.named("weights"):
-...`. Then the ranks compare the name, and not the line.
+A signature (signature.py) includes the line of the user's code. So the same call on different lines
+is an error, too. This finds a common mistake: the ranks sum two arrays of the same shape in a
+different order. If different lines mean the same collective, name it on all ranks: `with
+t.named("weights"): ...`. Then the ranks compare the name, and not the line.
 
 The innermost transport sends the digests with a separate tag. So a ledger does not count them as
 data: it has a column `control` for them. Simulated ranks compare in a shared dictionary, which
 takes no modelled time.
 
-If a rank does not come at all, lookout.py reports it. It uses the waits that `Watch` notes
-(waits.py). docs/observe.md explains the whole.
+If a rank never begins the collective, lookout.py reports it. The lookout uses the waits that
+`Watch` notes (waits.py). docs/observe.md explains how all this works together.
 
 Test: tests/comm/observe/test_watch.py, tests/mpi/test_watch_mpi.py   Tutorial: tutorials/07_ring.py
 """
@@ -46,16 +46,18 @@ from minidl.comm.transport.protocol import Request, Wrapper
 from minidl.comm.transport.window import KINDS
 from minidl.text import in_words
 
-DEADLINE_S = 300.0  # longer than one rank of a tutorial works while the others wait
+DEADLINE_S = 300.0  # in no tutorial does a rank work this long while the others wait
 TAG = 32767  # the largest tag that every MPI allows; users' tags are smaller
 
 
 class Watch(Wrapper):
     """A transport that checks every collective and notes each wait of its rank.
 
-    All ranks must make one at the same time. deadline_s: under MPI, the longest time in seconds
-    that a rank may wait for a rank that computes. None: no limit. A deadlock always ends the run at
-    once. lookout, name: for a subgroup, the lookout of its parent and the name of the subgroup."""
+    All ranks must make a Watch at the same time.
+
+    deadline_s: under MPI, the longest time in seconds that a rank may wait for a rank that
+    computes. If None, there is no limit. A deadlock always ends the run at once. lookout, name:
+    for a subgroup, the lookout of its parent and the name of the subgroup."""
 
     def __init__(self, t, deadline_s=DEADLINE_S, *, lookout=None, name=None):
         if isinstance(t, Watch):  # `world()` may return a Watch: this one replaces it
@@ -84,7 +86,7 @@ class Watch(Wrapper):
             for name in ("event", "together"):
                 setattr(self, name, getattr(t, name))
             for name in "isend irecv send recv sendrecv recv_any spawn".split():
-                setattr(self, name, getattr(super(), name))  # not t's method: a profile wraps that
+                setattr(self, name, getattr(super(), name))  # not t's own: a profile replaces it
 
     # -- agreement
 
@@ -92,7 +94,7 @@ class Watch(Wrapper):
         if self.size == 1:
             return self.inner.entering(fn, args, kwargs)
         self._check(fn, args, kwargs)
-        sent = self.inner.entering(fn, args, kwargs)  # second: our error above explains more
+        sent = self.inner.entering(fn, args, kwargs)  # after _check, whose error explains more
         return sent if self.simulated else (*sent, *self._compared)
 
     def _check(self, fn, args, kwargs):
@@ -130,14 +132,15 @@ class Watch(Wrapper):
     def _tell(self, call):
         """Returns pairs (rank, call) of every rank.
 
-        It uses a new group, so that no other message matches. It uses a new context: the ranks are
-        in different collectives, but the call codes of this all-gather must be equal."""
+        call: (digest, signature) of this rank. The all-gather uses a new group, so that no other
+        message can be taken for one of its messages. It runs in a new context (contextvars): the
+        ranks are in different collectives, but here their call codes must be equal."""
         group = self._raw.subgroup(range(self.size))
         return enumerate(contextvars.Context().run(objects.all_gather, group, call))
 
     def _compare(self, digest, call):
-        """For simulated ranks: compares with the ranks that came before. The last rank deletes the
-        entry."""
+        """For simulated ranks: compares this rank's call with the call of the rank that came first.
+        The last rank deletes the entry of this collective."""
         seen = self._raw.board.setdefault(self._number, {})
         seen[self.rank] = (digest, call)
         first, _ = next(iter(seen.values()))

@@ -2,7 +2,7 @@
 
     protocol.py     the methods of a transport, and its rules: start here
     sim.py          ranks as greenlets in one process, with a modelled clock
-    network.py      what simulated ranks share: the messages under way, the ports
+    network.py      what simulated ranks share: the ports, and the messages on their way
     lockstep.py     many simulated ranks in one array: the code of a ring runs once for all
     scheduler.py    chooses the simulated rank that runs next; the deadlock report
     links.py        alpha and beta of every pair, nodes, shared NICs, stragglers

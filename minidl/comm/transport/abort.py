@@ -1,15 +1,15 @@
-"""If one rank fails, all ranks end. With MPI alone the others would wait for it for ever.
+"""If one rank fails, all ranks end. With MPI alone the others would wait for this rank for ever.
 
-    an uncaught exception                       Python calls sys.excepthook. `world()` sets ours. It
-                                                then calls the hook that was set before
-    the same in a thread                        the same with threading.excepthook
-    sys.exit(1), unless all ranks call it       `guarded`; under `minidl run` its launcher
+    an uncaught exception                       Python calls sys.excepthook. `world()` sets our
+                                                hook, which then calls the hook set before
+    an uncaught exception in a thread           the same with threading.excepthook
+    sys.exit(1), unless all ranks call it       `guarded` detects it, or `minidl run` does
 
-The rank writes a traceback, or a line, to stderr. It begins with the rank's number. Then all ranks
-end. `minidl run` supervises the ranks and ends them (supervised.py). Without it, MPI_Abort ends
-them, as in ChainerMN and `python -m mpi4py`. Python has no hook for SystemExit. So under plain
-mpirun, after sys.exit(1) on one rank the others wait, unless they have a Watch. Only a launcher
-detects os._exit(1).
+The failed rank writes a traceback to stderr (for sys.exit, one line). Each line begins with the
+rank's number. Then all ranks end. `minidl run` supervises the ranks and ends them (supervised.py).
+Without `minidl run`, MPI_Abort ends them, as in ChainerMN and `python -m mpi4py`. Python has no
+hook for SystemExit. So under plain mpirun, if one rank calls sys.exit(1), the other ranks wait,
+unless they have a Watch. Only a launcher detects os._exit(1).
 
 Test: tests/mpi/test_abort.py, tests/cli/test_supervisor.py   Used by: mpi.py, cli/rank.py
 """
@@ -25,17 +25,18 @@ from minidl.comm.observe.places import is_ours, spot
 from minidl.comm.transport import supervised
 from minidl.text import tr
 
-TOGETHER_S = 0.5  # if all ranks call sys.exit, from the first rank to the last
+TOGETHER_S = 0.5  # if all ranks call sys.exit: the longest time from the first call to the last
 
 
 class FailureHook:
-    """The `sys.excepthook` and `threading.excepthook` of a rank. There is one in a process.
+    """The `sys.excepthook` and `threading.excepthook` of a rank. A process has one FailureHook.
 
-    prefix: the beginning of each line of the traceback, "rank 2: ".
-    end(status): ends all ranks. Does not return.
-    ends_mpi: True if `abort_on_failure` keeps this hook. False: it installs one that ends MPI.
+    prefix: the beginning of each line of the traceback, such as "rank 2: ".
+    end(status): a function that ends all ranks. It does not return.
+    ends_mpi: if True, `abort_on_failure` keeps this hook. If False, it installs a hook that ends
+    MPI.
     chained: the hook that the user had set before, or None. It is called after the report.
-    first: functions without arguments to call before the report (lookout.py adds one)."""
+    first: functions without arguments, called before the report (lookout.py adds one)."""
 
     def __init__(self, prefix, end, ends_mpi):
         before = sys.excepthook
@@ -79,7 +80,8 @@ class FailureHook:
 
 
 def abort_on_failure(mpi):
-    """From now on a failure of this process, in any thread, ends all ranks, until MPI is finalised.
+    """Installs the hook. From now on, if this process fails in any thread, all ranks end. This
+    stops when MPI is finalised.
 
     mpi: the module mpi4py.MPI."""
     comm = mpi.COMM_WORLD
@@ -95,23 +97,25 @@ def abort_on_failure(mpi):
 
 
 def name_the_rank(rank):
-    """The same under a launcher that supervises, from the first line of the script on.
+    """Installs the hook under a launcher that supervises, before the first line of the script.
 
-    rank: None if this launcher sets no variable with the rank. Then `abort_on_failure` adds it."""
+    rank: None if this launcher sets no environment variable with the rank. Then `abort_on_failure`
+    installs a hook that knows the rank."""
     prefix = "" if rank is None else f"rank {rank}: "
     FailureHook(prefix, leave, ends_mpi=rank is not None).install()
 
 
 def before_the_report(function):
-    """Adds a function. If this process fails, it is called before the traceback is written."""
+    """Adds a function. If this process fails, the function is called before the traceback is
+    written."""
     if isinstance(sys.excepthook, FailureHook):
         sys.excepthook.first.append(function)
 
 
 @contextlib.contextmanager
 def guarded():
-    """A context for a rank's whole program. Every failure in it ends all ranks, also sys.exit(1).
-    """
+    """A context for a rank's whole program. Every failure inside it ends all ranks. sys.exit(1)
+    counts as a failure, unless all ranks call it."""
     try:
         yield
     except BaseException as error:
@@ -137,7 +141,7 @@ def line_of(trace):
 
 
 def _all_leave(comm):
-    """Returns True if all ranks come here within TOGETHER_S. Then each ends by itself."""
+    """Returns True if all ranks come here within TOGETHER_S. Then each rank ends by itself."""
     sys.stdout.flush()  # now: when the first rank has ended, the launcher may end this one
     barrier, until = comm.Ibarrier(), time.monotonic() + TOGETHER_S
     while not (here := barrier.Test()) and time.monotonic() < until:
@@ -153,7 +157,7 @@ def end_all(comm, status=1):
     last_resort = threading.Timer(1.0, os._exit, [status])
     last_resort.daemon = True
     last_resort.start()
-    time.sleep(0.1)  # time for the launcher to print our text: it drops text when it ends the ranks
+    time.sleep(0.1)  # so that the launcher prints our text: when it ends the ranks, it drops text
     comm.Abort(status)
 
 
@@ -169,9 +173,9 @@ def leave(status):
 def forget_shared_memory():
     """Removes the name of MPICH's shared memory from /dev/shm.
 
-    `world()` calls it when all ranks have mapped the memory. A rank that ends itself calls it, too.
-    MPICH removes the name only at the end of a run. After a run that was killed, 2 MB or more would
-    stay in /dev/shm, which often has only 64 MB in a container."""
+    `world()` calls this function when all ranks have mapped the memory. A rank that ends itself
+    calls it, too. MPICH removes the name only at the end of a run. So if a run is killed, 2 MB or
+    more would stay in /dev/shm, which often has only 64 MB in a container."""
     with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
         for path in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
             with contextlib.suppress(OSError):  # another rank has removed it

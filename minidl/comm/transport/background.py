@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 
 class Background:
-    """Runs collectives of t's ranks one after another, at the same time as the caller.
+    """Runs collectives of t's ranks one after another, while the caller continues.
 
     with Background(t) as background:
         job = background.submit(ring.all_reduce, x)     # ring.all_reduce(duplicate of t, x)
         ...                                             # do not read or write x here
         total = job.wait()
 
-    All ranks of t must make it. transport: the duplicate of t."""
+    All ranks of t must make a Background. transport: the duplicate of t."""
 
     def __init__(self, t: Transport):
         self.transport = t.subgroup(range(t.size))
-        self.transport.innermost.longest_nap = 2e-3  # while it sleeps, the caller has the core
+        self.transport.innermost.longest_nap = 2e-3  # while the thread sleeps, the caller can work
         self._waiting = deque()
         self._running = self._closed = False
-        self._failure = None  # the first job's error
+        self._failure = None  # the first job that failed
         self._last = None
         self._lock = threading.Lock()
 
@@ -62,8 +62,8 @@ class Background:
         return job
 
     def close(self) -> None:
-        """Waits for all jobs. Later submit() calls raise an error. Raises the first job's error, if
-        no wait() has raised it."""
+        """Waits for all jobs. Raises the error of the first job that failed, if no wait() has
+        raised this error. Later submit() calls raise RuntimeError."""
         self._closed = True
         if self._last is not None:
             self._last._done.wait()
@@ -96,7 +96,8 @@ class Job:
 
     def __init__(self, t, fn, args):
         self._t, self._fn, self._args = t, fn, args
-        # The job's messages have the label that is set now. Reports name the line that submitted.
+        # The job's messages have the label that is set now. Reports show the line that called
+        # submit.
         self._context = contextvars.copy_context()
         self._context.run(submitted_at.set, user_line(sys._getframe(2)))  # 2: the caller of submit
         self._submitted, self._done = t.event(), t.event()
@@ -117,7 +118,7 @@ class Job:
         return self._done.is_set()
 
     def _run(self, failure):
-        self._submitted.wait()  # never blocks: it moves a modelled clock to the time of submit()
+        self._submitted.wait()  # never waits: it moves a modelled clock to the time of submit()
         try:
             if failure is not None:
                 raise RuntimeError(

@@ -1,17 +1,19 @@
-"""Reuses MPI's communicators. MPICH allows about 2,000 in a process, then the program would end.
+"""Reuses MPI's communicators, because MPICH allows only about 2,000 of them in a process.
 
     group = t.subgroup(ranks)      has its own communicators
-    del group                      leaves them to the next group of the same ranks
+    del group                      the next group of the same ranks can use them
 
-A communicator cannot be freed when one rank deletes its group. MPI would give its number to the
-next communicator, and a message that was not received would arrive there. So the communicator is
-kept, with its ranks. When the same ranks make a group again:
+A communicator cannot be freed when one rank deletes its group. MPI would give the communicator's
+number to the next communicator, and a message that was not received would arrive there. So we keep
+the communicator, and note its ranks. When the same ranks make a group again:
 
     1  agree     each member tells which of the kept communicators it does not use any more (a weak
-                 reference). One that no member uses is free. 2(n-1) messages of a few bytes
-    2  drain     on the free communicator each member sends the others an empty last message. It
-                 receives all messages from each until the last one, and drops them. Messages
-                 between two ranks do not overtake each other, so no message is left
+                 reference shows that). If no member uses a communicator, it is free. This takes
+                 2(n-1) messages of a few bytes
+    2  drain     each member sends an empty last message to every other member, on the free
+                 communicator. It receives all messages from each member up to the last one, and
+                 drops them. Messages between two ranks do not overtake each other, so afterwards
+                 no message is left
 
 No program can miss the dropped messages, because no rank has a reference to the old group.
 
@@ -25,12 +27,12 @@ import numpy as np
 
 from minidl.comm.transport.window import HEADER
 
-# The tag of the messages by which MPI makes a group. With tag 0, Open MPI would take a pending user
-# message for one of them, and hang. watch.py uses 32767.
+# The tag of the messages by which MPI makes a group. With tag 0, Open MPI could receive a user's
+# message instead of its own, and hang. watch.py uses 32767.
 GROUP_TAG = 32766
 AGREE_TAG = 32765
-LAST_TAG = 32764  # of the last message on the point-to-point communicator
-LAST_CODE = 0  # of the last message on the collectives' one: no call has code 0 (call_code.py)
+LAST_TAG = 32764  # the tag of the last message on the communicator `comm`
+LAST_CODE = 0  # the same on the communicator `collectives`: no call has code 0 (call_code.py)
 
 
 class Communicators:
@@ -40,12 +42,12 @@ class Communicators:
     collectives   for messages of collectives; None until the first one
     windows       {n_bytes: (every rank's memory, fence)}
     holder        a weak reference to the group's transport
-    spoiled       True if wait() was never called for a receive. It would take a message of a later
-                  group, so no later group gets these communicators
+    spoiled       True if wait() was never called for a receive. This receive would take a message
+                  of a later group, so no later group gets these communicators
     made          {ranks: [Communicators of the subgroups of these ranks]}, in the same order on all
                   of these ranks
     making        the number of this rank's threads in MPI's Create_group on comm
-    watched       the name of the group in a Watch, for its counters"""
+    watched       the name that a Watch gives to the group; the names of its counters contain it"""
 
     def __init__(self, comm):
         self.comm, self.collectives = comm, None
@@ -61,8 +63,9 @@ class Communicators:
 
 
 def for_group(mpi, parent, ranks):
-    """Returns the Communicators for the parent's subgroup of these ranks, free ones or new ones.
-    All these ranks must call it. Raises RuntimeError if MPI cannot make another one."""
+    """Returns Communicators for the parent's subgroup of these ranks: free ones if there are any,
+    otherwise new ones. All these ranks must call it. Raises RuntimeError if MPI cannot make another
+    communicator."""
     made = parent.made.setdefault(ranks, [])
     for collect in (lambda: None, gc.collect):  # gc.collect deletes groups in reference cycles
         collect()
@@ -77,7 +80,7 @@ def for_group(mpi, parent, ranks):
             return again
         try:
             new = Communicators(create(mpi, parent, ranks))
-        except mpi.Exception as error:  # all members raise it: MPI's ranks agree on a number
+        except mpi.Exception as error:  # all members get it: MPI's ranks agree on a number
             refused = error
         else:
             made.append(new)
@@ -91,9 +94,9 @@ def for_group(mpi, parent, ranks):
 def create(mpi, parent, ranks):
     """Returns a new communicator of some of the parent's ranks. Only these ranks call it.
 
-    First they exchange messages, so that all are here and MPI makes the communicator quickly. If a
-    rank dies during the messages or Dup, they end with an error. Open MPI's Create_group would
-    never end."""
+    First these ranks exchange messages. Then all of them are here, and MPI makes the communicator
+    quickly. If a rank dies during the messages, or during MPI's Dup, the call raises an error. But
+    Open MPI's Create_group would wait for a dead rank for ever."""
     _agreed(mpi, parent.comm, ranks, np.zeros(1, np.uint8))
     if tuple(ranks) == tuple(range(parent.comm.size)):
         return parent.comm.Dup()
@@ -105,8 +108,8 @@ def create(mpi, parent, ranks):
 
 
 def _agreed(mpi, comm, ranks, flags):
-    """Computes the bitwise and of all members' flags, in place. Returns flags. The first member
-    gathers them and sends the result back."""
+    """Computes the bitwise AND of all members' flags, in place. Returns flags. The first member
+    receives the flags of all members, and sends the result back."""
     first, *others = ranks
     if comm.rank != first:
         comm.Send((flags, mpi.BYTE), first, AGREE_TAG)
@@ -136,8 +139,8 @@ def _drain(mpi, comm, last):
 
 
 def _clear_windows(mpi, comm, ranks, again):
-    """Sets the signals in shared memory to 0. After the drain no rank uses them. All members wait
-    here for each other, so none signals too early."""
+    """Sets the signals in shared memory to 0. After the drain no rank uses these signals. All
+    members wait here for each other, so no member signals too early."""
     for memory, fence in again.windows.values():
         memory[again.comm.rank][:HEADER] = 0
         fence()

@@ -6,9 +6,9 @@
     staged    any MPI, pinned host memory          NumPy           once per segment (or block)
 
 `connect(t, x)` chooses a way. It takes NCCL if every rank has its own GPU and CuPy can load NCCL.
-Else it takes the direct way if the MPI library reads and writes device memory itself. Else it takes
-the staged way. It returns a text with the way, and why there is no better one. The functions of
-this file then use the way of the transport that they get.
+Otherwise it takes the direct way if the MPI library reads and writes device memory itself.
+Otherwise it takes the staged way. It also returns a text: which way it took, and why there is no
+better way. The functions of this file then use the way of the transport that they get.
 
 The staged way works with any MPI. x goes in segments through two pinned buffers. The copies of two
 segments run at the same time as the all-reduce of a third. D: copy device to host, U: copy back.
@@ -18,14 +18,17 @@ The copies are on one stream, first in first out:
     stream    D0      | D1              |         | U0 D2           |         | U1 D3        | ...
     buffer    0         1                           0  0                        1  1
 
-Segment i uses buffer i mod 2. D(i+1) comes after U(i-1) in the stream, so its buffer is free then.
-The host waits only for D(i). With s segments, c seconds to copy one and r seconds to reduce one,
-this takes at most 2c + s max(r, 2c), compared with s (r + 2c) without overlap. Any other algorithm
-runs on device arrays, too, message by message (staging.py). A ring then waits 2(n-1) times, and
-copies 2(n-1)/n of x down. The staged way copies x down once.
+Segment i uses buffer i mod 2. In the stream, D(i+1) comes after U(i-1), which uses the same buffer.
+So this buffer is free when D(i+1) begins. The host waits only for D(i). Let s be the number of
+segments, c the seconds to copy one segment, and r the seconds to reduce one segment. Then the time
+is at most 2c + s max(r, 2c). Without overlap it would be s (r + 2c).
 
-There are three files. staging.py moves one message. nccl.py calls NCCL. This file chooses between
-them for a whole array. The rest of minidl does not need to know the way.
+Any other algorithm runs on device arrays, too: then staging.py stages each message. A ring of such
+messages waits for the device 2(n-1) times, and copies 2(n-1)/n times the bytes of x to the host.
+The staged way of this file copies x to the host once.
+
+There are three files. staging.py moves one message. nccl.py calls NCCL. This file chooses the way
+for a whole array. The rest of minidl does not need to know the way.
 Test: tests/comm/transport/test_device.py
 """
 
@@ -41,8 +44,9 @@ from minidl.comm.transport import nccl, staging
 from minidl.comm.transport.staging import on_device
 from minidl.cuda.host_memory import pinned, queue_copy
 
-# A copy of 4 MiB takes about 0.2 ms over PCIe 4.0, and 10 us to start. So the starts take little of
-# the time. The first and the last copy, which do not overlap, also take little of the time.
+# A copy of 4 MiB takes about 0.2 ms over PCIe 4.0. Starting a copy takes 10 us, which is little.
+# The first and the last copy do not overlap with an all-reduce, but they also take little of the
+# time.
 SEGMENT_BYTES = 4 << 20
 
 
@@ -50,8 +54,8 @@ def connect(t, x):
     """Returns (transport, text): the best transport for arrays like x, and a text that tells which
     way it is, and why.
 
-    The transport is t itself, or t with NCCL. All ranks of t must call it, each with its own GPU as
-    the current device."""
+    The transport is t itself, or t with NCCL. All ranks of t must call connect, each with its own
+    GPU as the current device."""
     if not on_device(x):
         return t, "host memory"
     if isinstance(t, nccl.Nccl):
@@ -71,9 +75,9 @@ def connect(t, x):
 
 
 def why_no_nccl(facts):
-    """Returns None if NCCL can connect the ranks, else a text that tells why not.
+    """Returns None if NCCL can connect the ranks, otherwise a text with the reason.
 
-    facts: for each rank (name of its GPU, True if CuPy can load NCCL, ...)."""
+    facts: a list with (name of its GPU, True if CuPy can load NCCL, ...) for each rank."""
     ranks = defaultdict(list)
     for rank, (gpu, available, *_) in enumerate(facts):
         if not available:
@@ -89,8 +93,8 @@ def why_no_nccl(facts):
 def all_reduce(t, x, op=np.add):
     """Computes the elementwise op of all ranks' contiguous x, in place, on every rank. Returns x.
 
-    Kernels on the current stream may still compute x when it is called. Later work on this stream
-    finds the result. For a NumPy x it calls `ring.all_reduce`."""
+    At the time of the call, kernels on the current stream may still be computing x. Later work on
+    this stream finds the result in x. If x is a NumPy array, calls `ring.all_reduce`."""
     if not on_device(x):
         return ring.all_reduce(t, x, op)
     if isinstance(t, nccl.Nccl):
@@ -106,7 +110,8 @@ def all_reduce(t, x, op=np.add):
 def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_bytes=SEGMENT_BYTES):
     """`all_reduce` through two pinned buffers of segment_bytes, or of x.nbytes if that is less.
 
-    all_reduce   any `f(t, array, op)` that works in place on host arrays. Called for each segment
+    all_reduce   any `f(t, array, op)` that works in place on host arrays. It is called once for
+                 each segment
     """
     if not on_device(x):
         return all_reduce(t, x, op)
@@ -139,8 +144,8 @@ def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_by
 
 
 def mean_block(t, x, bounds, divisor=None):
-    """As `average.mean_block`. Returns this rank's block of the mean over ranks, a view of the 1-d
-    x."""
+    """Like `average.mean_block`. Returns this rank's block of the mean over ranks, a view of the
+    1-d x."""
     if isinstance(t, nccl.Nccl):
         return nccl.mean_block(t, x, bounds, divisor)
     if on_device(x) and t.cuda_aware:
@@ -152,8 +157,8 @@ def mean_block(t, x, bounds, divisor=None):
 
 
 def all_gather(t, x, bounds):
-    """As `ring_blocks.all_gather`: copies every rank's own block of the 1-d x to all ranks. Returns
-    x."""
+    """Like `ring_blocks.all_gather`: copies every rank's own block of the 1-d x to all ranks.
+    Returns x."""
     if isinstance(t, nccl.Nccl):
         return nccl.gather_blocks(t, x, bounds)
     if on_device(x) and t.cuda_aware:
@@ -166,7 +171,7 @@ def all_gather(t, x, bounds):
 
 
 def broadcast(t, x, root=0):
-    """As `tree.broadcast`: copies root's contiguous x into every rank's x. Returns x."""
+    """Like `tree.broadcast`: copies root's contiguous x into every rank's x. Returns x."""
     if isinstance(t, nccl.Nccl):
         return nccl.broadcast(t, x, root)
     if on_device(x) and t.cuda_aware:
@@ -179,8 +184,8 @@ def broadcast(t, x, root=0):
 
 
 def cut(flat, segment_bytes):
-    """Returns views of the 1-d array, of segment_bytes each. The last may be shorter. For an empty
-    array returns one empty view."""
+    """Returns a list of views of the 1-d array `flat`. Each view has segment_bytes; the last may be
+    shorter. For an empty array the list has one empty view."""
     n_elems = max(1, segment_bytes // flat.dtype.itemsize)
     return [flat[i : i + n_elems] for i in range(0, max(1, len(flat)), n_elems)]
 

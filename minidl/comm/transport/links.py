@@ -1,4 +1,4 @@
-"""The network between the ranks: how long the bytes of each pair take, and which ranks share a NIC.
+"""The network between the ranks: how fast the link of each pair is, and which ranks share a NIC.
 
     Links.uniform(50e-6, 8e-9)                          every pair: 50 us, 1 Gbit/s
     Links.nodes(4, intra=(1e-6, 1e-10), inter=(50e-6, 8e-9), straggler={5: 3.0})
@@ -8,14 +8,14 @@ A message of b bytes over a link (alpha, beta) uses a port at each end for b*bet
 byte travels for alpha seconds (Hockney 1994; the picture is in sim.py). The port is:
 
     nic="node"    node 0          node 1        between nodes, the NIC (network card) of the node.
-                  r0 r1 [NIC] -- [NIC] r2 r3    Its ranks share it: if two of them send to other
-                                                nodes, they take twice the time. Inside a node, each
-                                                rank has its own port.
-    nic="rank"    r0 r1 r2 r3 -- one switch     always the rank's own port: a NIC per rank
+                  r0 r1 [NIC] -- [NIC] r2 r3    The ranks of a node share this NIC: if two ranks
+                                                send to other nodes, both messages take twice the
+                                                time. Inside a node, each rank has its own port.
+    nic="rank"    r0 r1 r2 r3 -- one switch     always the rank's own port: each rank has a NIC
 
 A straggler is a slow rank: its computing (`t.compute`) takes a given number of times longer. The
 simulator (sim.py) computes its clock from this description. Throttled (throttled.py) slows real
-messages down to it.
+messages down to the speed of this network.
 
 Test: tests/comm/transport/test_links.py   Tutorial: tutorials/09_topologies.py
 """
@@ -42,10 +42,11 @@ class Links:
 
     intra       the Link between ranks of one node, or between all ranks if there are no nodes
     inter       the Link between nodes
-    node        the number of ranks per node, or a tuple: the node of each rank. None: no nodes
+    node        the number of ranks per node, or a tuple with the node of each rank. None if there
+                are no nodes
     nic         "node" or "rank": the owner of the port for messages between nodes
-    pairs       ((src, dst), Link) of each pair with a different link, for messages from src to dst
-    straggler   (rank, how many times slower it computes) of each slow rank"""
+    pairs       a tuple of ((src, dst), Link): messages from src to dst use this other link
+    straggler   a tuple of (rank, how many times longer it computes), one for each slow rank"""
 
     intra: Link
     inter: Link | None = None
@@ -68,14 +69,18 @@ class Links:
 
     @staticmethod
     def uniform(alpha, beta, pairs=None, straggler=None):
-        """Returns Links with the same link between all ranks, except `pairs`: {(src, dst): (alpha,
-        beta)}. alpha: seconds. beta: seconds per byte. straggler: {rank: times slower}."""
+        """Returns Links with the same link between all ranks, except for the pairs in `pairs`.
+
+        alpha: seconds. beta: seconds per byte. pairs: {(src, dst): (alpha, beta)}. straggler:
+        {rank: how many times longer it computes}."""
         return Links(Link(alpha, beta), **_common(pairs, straggler))
 
     @staticmethod
     def nodes(groups, intra, inter, nic="node", pairs=None, straggler=None):
-        """Returns the Links of ranks on nodes. groups: the ranks of each node, or the number of
-        consecutive ranks that share a node. intra, inter: (alpha, beta). pairs, straggler: as for
+        """Returns the Links of ranks on nodes.
+
+        groups: a list with the ranks of each node, or the number of consecutive ranks that share a
+        node. intra, inter: (alpha, beta) inside a node, and between nodes. pairs, straggler: as for
         `uniform`."""
         if not isinstance(groups, int):
             where = {rank: node for node, ranks in enumerate(groups) for rank in ranks}
@@ -88,7 +93,7 @@ class Links:
         return Links(Link(*intra), Link(*inter), groups, nic, **_common(pairs, straggler))
 
     def node_of(self, rank):
-        """Returns the number of the rank's node. 0 if there are no nodes."""
+        """Returns the number of the rank's node, or 0 if there are no nodes."""
         if self.node is None:
             return 0
         return rank // self.node if isinstance(self.node, int) else self.node[rank]
@@ -112,11 +117,12 @@ class Links:
         return self.node is not None and self.nic == "node"
 
     def slowdown(self, rank):
-        """Returns how many times longer this rank computes. 1.0: it is not slow."""
+        """Returns how many times longer this rank computes. It is 1.0 for a rank that is not slow.
+        """
         return dict(self.straggler).get(rank, 1.0)
 
     def check_ranks(self, n):
-        """Raises ValueError unless this describes a network of n ranks."""
+        """Raises ValueError unless these Links can describe a network of n ranks."""
         if isinstance(self.node, tuple) and len(self.node) != n:
             raise ValueError(f"these links place {len(self.node)} ranks on nodes; got {n} ranks")
         named = [rank for pair, _ in self.pairs for rank in pair] + [r for r, _ in self.straggler]
@@ -136,8 +142,10 @@ class Links:
 
 
 class Port:
-    """One end of the links. out_free: the time when it has sent all. in_start, in_free: its last
-    busy period of receiving."""
+    """The place where messages leave and enter a rank (or a node with one NIC).
+
+    out_free: the time when the port has sent all its messages. in_start, in_free: the start and the
+    end of the last period in which the port received without a pause (a busy period)."""
 
     __slots__ = ("out_free", "in_start", "in_free")
 
@@ -145,8 +153,8 @@ class Port:
         self.out_free = self.in_start = self.in_free = 0.0
 
     def send(self, at, seconds):
-        """Sends for `seconds`, from the time `at` or later, when the port is free. Returns the time
-        of the start."""
+        """Sends for `seconds`, starting at the time `at`, or later if the port is not yet free.
+        Returns the time of the start."""
         start = max(at, self.out_free)
         self.out_free = start + seconds
         return start
@@ -155,8 +163,8 @@ class Port:
         """Receives for `seconds` a message whose first byte arrives at `arrival`. Returns the time
         when all of it is received.
 
-        Messages queue in the order of the calls. A message that ends before the last busy period
-        began does not queue."""
+        If the port still receives the message of an earlier call, the new message waits. But if the
+        new message ends before the last busy period began, it does not wait."""
         done = arrival + seconds
         if arrival >= self.in_free:
             self.in_start, self.in_free = arrival, done
@@ -179,8 +187,9 @@ TIMES = {"": 0, "m": -3, "u": -6, "n": -9}
 
 
 def _sizes(node):
-    """Returns the nodes as a text. Blocks of consecutive ranks: their sizes, '2+3'. A number of
-    ranks per node: '2 ranks each'. Other nodes: their lists of ranks. `parse` reads only sizes."""
+    """Returns the nodes as a text. If node is a number: '2 ranks each'. If each node has
+    consecutive ranks: the sizes of the nodes, '2+3'. Otherwise: the ranks of each node, '[0, 2]+[1,
+    3]'. `parse` can read only the sizes."""
     if isinstance(node, int):
         return f"{node} ranks each"
     nodes = range(max(node) + 1)
@@ -190,6 +199,7 @@ def _sizes(node):
 
 
 def _with_unit(value, units):
-    """Returns 1e9 as '1 G': in the largest unit that leaves at least 1."""
+    """Returns a text such as '1 G' for 1e9. The unit is the largest in which the number is at least
+    1."""
     name, power = next(((u, p) for u, p in units.items() if value >= 0.999999 * 10**p), ("", 0))
     return f"{value / 10**power:.6g} {name}"

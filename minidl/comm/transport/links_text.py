@@ -1,10 +1,10 @@
 """A network as a line of text, for `minidl run --net` and MINIDL_NET.
 
-    parse("1Gbit,50us", n=4)                            all pairs alike
+    parse("1Gbit,50us", n=4)                            all pairs have this link
     parse("nodes=2,intra=10Gbit,5us,inter=1Gbit,50us,straggler=3:2", n=4)
 
-Spaces do not matter. `str(links)` writes a network as such a text, if it has no nodes, or if each
-node is a list of consecutive ranks. The grammar:
+Spaces do not matter. `str(links)` writes a network as such a text if there are no nodes, or if the
+nodes were given as lists of consecutive ranks. The grammar:
 
     network  = (link | "nodes=" sizes ",intra=" link ",inter=" link) {"," more}
     link     = number ("" | "k" | "M" | "G" | "T") "bit," number ("ns" | "us" | "ms" | "s")
@@ -30,7 +30,7 @@ _KEYS = ("", "nodes", "intra", "inter", "nic", "straggler")
 
 def parse(text, n):
     """Returns the Links of n ranks that `text` describes. The grammar is at the top of this file.
-    Raises ValueError, with an example, if the text is wrong."""
+    Raises ValueError if the text is wrong. Its message contains a right example."""
     try:
         links = _parse(_items(re.sub(r"\s", "", text)), n)
         links.check_ranks(n)
@@ -41,8 +41,8 @@ def parse(text, n):
 
 
 def _items(text):
-    """Returns {key: value}. The link of all pairs has the key "". A latency belongs to the rate
-    before it."""
+    """Returns {key: value}. The link of all pairs has the key "". The text is cut at its commas,
+    but a latency stays together with the rate before it."""
     items = {}
     key = None
     for word in text.split(","):
@@ -86,7 +86,8 @@ def _parse_link(text):
 
 
 def _parse_sizes(text, n):
-    """Returns '2' or '3+1' as the list of the ranks of each node, for n ranks."""
+    """Returns a list with the ranks of each node, for n ranks. text: '2' for two nodes, or '3+1'
+    for the sizes of the nodes."""
     if not re.fullmatch(r"[1-9]\d*(\+[1-9]\d*)*", text):
         raise ValueError("nodes= wants the number of nodes, such as 2, or their sizes, such as "
                          f"3+1; got {text!r}")

@@ -6,19 +6,21 @@
     rank 3   sendrecv(chunk 3 to 0, chunk 2 from 2)
 
     all      r = [0 1 2 3], send = (r - s) % n, sendrecv(chunk[send], right, ..., left):
-             the same line, run once. A number of a rank becomes an array, one element per rank
+             the same line, run once. A number such as the rank becomes an array: one element
+             per rank
 
-A ring of 4,096 ranks sends 33.5 million messages. One by one, at about 8 us each, they take 4.5
-minutes. The loop alone, without a transport, takes one or two minutes: its slices and its sum take
-2 to 4 us per message. Together they are 8,190 steps of 4,096 messages. The code is the same, the
-code of ring.py. Here `t.rank` is an array, and `chunk[array]` is one chunk of each rank. `sendrecv`
-moves all messages and all clocks of a step at once, by the formulas of network.py and links.py.
-Results, clocks and ledgers have the same bits as if the ranks ran one by one.
+A ring of 4,096 ranks sends 33.5 million messages. If they are sent one by one, each takes about 8
+us, and all take 4.5 minutes. The loop alone, without a transport, takes one or two minutes: its
+slices and its sum take 2 to 4 us per message. But in one array there are only 8,190 steps, and each
+step moves 4,096 messages. The code is the same: that of ring.py. Here `t.rank` is an array, and
+`chunk[array]` is one chunk of each rank. `sendrecv` moves all messages and all clocks of a step at
+once, by the formulas of network.py and links.py. Results, clocks and ledgers have the same bits as
+if the ranks ran one by one.
 
 Ranks that reach such a loop (`@in_step`) wait there. When all ranks of the group are there, the
-last one runs the loop for all. If the result could differ, each rank runs the loop itself: if ranks
-share ports or have spawned tasks, if a rank does not come and no other task can run, or if arrays
-or messages of the ranks differ in size or dtype.
+last one runs the loop for all. In these cases each rank runs the loop itself, because the result
+could differ: ranks share ports; a task was spawned; `rendezvous_bytes` is set; a rank does not come
+and no other task can run; the arrays or messages of the ranks differ in size or dtype.
 
 Test: tests/comm/transport/test_lockstep.py   Used by: sim.py, for groups of IN_STEP ranks or more
 Measured: benchmarks/bench_scaling.py
@@ -30,12 +32,12 @@ import numpy as np
 
 from minidl.comm.chunks import Views
 
-IN_STEP = 32  # the smallest group; for fewer ranks, one by one is equally fast
+IN_STEP = 32  # the smallest group for this; fewer ranks are equally fast one by one
 
 
 class Moved(NamedTuple):
-    """The bytes that one rank sent and received in a loop, and the number of messages each way. For
-    ledgers."""
+    """The bytes that one rank sent and received in a loop, for ledgers. n_messages: the number of
+    messages in each direction."""
 
     dst: int
     bytes_sent: int
@@ -45,7 +47,9 @@ class Moved(NamedTuple):
 
 
 class Lockstep:
-    """The ranks that wait at a loop. Each Network has one. from_ranks: the smallest group size."""
+    """The ranks that wait at a loop. Each Network has one Lockstep.
+
+    from_ranks: only groups of at least this many ranks run a loop together."""
 
     def __init__(self, network, from_ranks):
         self._network, self._from = network, from_ranks
@@ -74,8 +78,8 @@ class Lockstep:
         return me.moved
 
     def release(self):
-        """Wakes all ranks that wait at a loop. They run it themselves. Returns True if there were
-        any."""
+        """Wakes all ranks that wait at a loop. Each of them then runs the loop itself. Returns True
+        if there were such ranks."""
         for here in self._waiting.values():
             for arrival in here:
                 self._network.scheduler.wake(arrival.task, 0.0)
@@ -95,7 +99,7 @@ class _Arrival:
 
 
 def _together(network, here):
-    """Runs the loop for all ranks, if their calls are alike. Else changes nothing."""
+    """Runs the loop for all ranks if their calls are alike. Otherwise changes nothing."""
     first = here[0]
     if any(each.fn is not first.fn or list(map(id, each.args)) != list(map(id, first.args))
            for each in here) or not all(isinstance(arg, np.ufunc) for arg in first.args):
@@ -104,18 +108,20 @@ def _together(network, here):
         chunks = _Chunks([each.chunk for each in here])
         everyone = _AllRanks(network, here, chunks)
         first.fn(everyone, chunks, *first.args)
-    except (_Unlike, TypeError, ArithmeticError, Warning):  # one by one, each rank raises its own
+    except (_Unlike, TypeError, ArithmeticError, Warning):  # each rank will raise its own error
         return
     chunks.write_back([each.chunk for each in here])
     everyone.finish(here)
 
 
 class _Unlike(Exception):
-    """The ranks' arrays or messages differ. Run one by one, they raise an error that explains."""
+    """The ranks' arrays or messages differ. So the ranks run one by one, and raise an error that
+    explains the difference."""
 
 
 class _AllRanks:
-    """The transport of the loop. Every number of a rank is an array, one element per rank."""
+    """The transport that the loop gets. Instead of a number for one rank (rank, right, left) there
+    is an array with one element per rank."""
 
     simulated = True
 
@@ -162,8 +168,8 @@ class _AllRanks:
 class _Way:
     """The links and ports by which every rank sends to `right` and receives from `left`.
 
-    Computes `Port.send` and `Port.receive` (links.py) for all ranks at once, with the same names.
-    """
+    It computes `Port.send` and `Port.receive` (links.py) for all ranks at once. The variables have
+    the same names as there."""
 
     def __init__(self, network, group, world, right, left):
         self.right, self.left = right, left
@@ -172,7 +178,7 @@ class _Way:
             raise _Unlike
         out = [(world[r], world[dst]) for r, dst in enumerate(right.tolist())]
         if any(group.is_busy(src, dst) for src, (_, dst) in enumerate(out)):
-            raise _Unlike  # a message of another call is under way
+            raise _Unlike  # a message of another call is on its way
         links = [network.links.link(*pair) for pair in out]
         self._alpha = np.array([link.alpha for link in links])
         self._beta = np.array([link.beta for link in links])
@@ -184,7 +190,8 @@ class _Way:
         self._in_free = np.array([port.in_free for port in self._enters])
 
     def move(self, clock, sent, received):
-        """Returns the ranks' clocks after one step. sent, received: bytes of each rank."""
+        """Returns the ranks' clocks after one step. clock, sent, received: arrays with the clock
+        and the bytes of each rank."""
         start = np.maximum(clock, self._out_free)
         self._out_free = start + sent * self._beta
         seconds = received * self._beta[self.left]
@@ -206,7 +213,8 @@ class _Way:
 
 
 class _Chunks:
-    """The chunks of all ranks in one array, `stack` (ranks, chunks, elements of the longest)."""
+    """The chunks of all ranks in one array, `stack`. Its shape is (ranks, chunks, elements of the
+    longest chunk)."""
 
     def __init__(self, chunks):
         lengths, dtype = _alike(chunks)
@@ -232,13 +240,14 @@ class _Chunks:
 
 
 class _Part:
-    """One chunk of every rank: chunk index[r] of rank r. Without index: the ranks' scratch."""
+    """One chunk of every rank: chunk index[r] of rank r. If index is None, it is the scratch array
+    of every rank."""
 
     def __init__(self, chunks=None, index=None):
         self.index, self._chunks, self._values = index, chunks, None
 
     def get(self):
-        """Returns the numbers, (ranks, elements of the longest chunk)."""
+        """Returns the chunks as an array (ranks, elements of the longest chunk)."""
         return self._values if self.index is None else self._chunks.stack[
             self._chunks.ranks, self.index]
 
@@ -262,8 +271,8 @@ class _Part:
 
 
 def _alike(chunks):
-    """Returns (lengths, dtype) of a rank's chunks. Raises _Unlike if they differ between ranks, or
-    if two ranks share memory."""
+    """Returns (lengths, dtype) of a rank's chunks. Raises _Unlike if lengths or dtypes differ
+    between ranks, or if the arrays of two ranks share memory."""
     kinds = {_kind(chunk) for chunk in chunks}
     starts = {chunk[0].__array_interface__["data"][0] for chunk in chunks
               if type(chunk[0]) is np.ndarray}
@@ -274,8 +283,8 @@ def _alike(chunks):
 
 
 def _kind(chunk):
-    """Returns the lengths and the dtype of a rank's chunks, to compare. None if they are not NumPy
-    arrays of one dtype."""
+    """Returns the lengths and the dtype of a rank's chunks, to compare. Returns None if the chunks
+    are not NumPy arrays of one dtype."""
     if isinstance(chunk, Views):
         x = chunk.whole
         return (len(x), x.dtype) if type(x) is np.ndarray else None
@@ -285,8 +294,8 @@ def _kind(chunk):
 
 
 def _blocks(row, chunk, lengths):
-    """Returns pairs of (a part of a row of the stack, the same part of the rank's memory). Together
-    they are all the rank's chunks."""
+    """Returns pairs (a part of a row of the stack, the same part of the rank's memory). Together
+    the pairs contain all chunks of the rank."""
     if not isinstance(chunk, Views):
         return [(row[i, :length], chunk[i]) for i, length in enumerate(lengths)]
     x, (size, n_long) = chunk.whole, divmod(len(chunk.whole), len(chunk))

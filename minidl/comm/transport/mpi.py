@@ -34,7 +34,7 @@ class MPITransport(Transport):
     """A group of MPI processes.
 
     held: the group's communicators.Communicators. part_bytes: the size of a full part of a message.
-    ranks: the world ranks of a subgroup. None: this group has all ranks."""
+    ranks: the world ranks of a subgroup. If None, this group has all ranks."""
 
     simulated = False
 
@@ -56,7 +56,7 @@ class MPITransport(Transport):
     def cuda_aware(self):
         """True if the MPI library reads and writes device memory. An MPICH that was built for CUDA
         needs MPIR_CVAR_ENABLE_GPU=1 in its environment."""
-        # Load mpi4py's own file: a symbol of a library that it is linked with is found, too.
+        # Load mpi4py's own file. It is linked with MPI, so MPI's functions are found in it, too.
         return staging.says_cuda_aware(ctypes.CDLL(self._mpi.__file__))
 
     def isend(self, array, dst, tag=0):
@@ -78,7 +78,7 @@ class MPITransport(Transport):
         return _Receives(self, into, room, src, requests, tag, self._longest_nap(comm))
 
     def _longest_nap(self, comm):
-        """Returns the longest sleep of `_wait` in seconds. 0: it does not sleep."""
+        """Returns the longest sleep of `_wait` in seconds. 0 means that it does not sleep."""
         return self.longest_nap or (2e-4 if comm is self._comm else 0)
 
     def _way(self, tag):
@@ -182,19 +182,21 @@ class MPITransport(Transport):
         end_all(self._mpi.COMM_WORLD)
 
     def _parts(self, data):
-        """Returns the parts of a message, views. The last is shorter than part_bytes."""
+        """Returns a list of views: the parts of a message. The last part is shorter than
+        part_bytes."""
         size = self._part_bytes
         return [data[i : i + size] for i in range(0, len(data) + 1, size)]
 
     def _explain(self, error, src, expected):
-        """Returns the exception to raise: SizeMismatch for a truncated message, else MPI's own."""
+        """Returns the exception to raise: SizeMismatch for a truncated message, otherwise `error`.
+        """
         if error.Get_error_class() == self._mpi.ERR_TRUNCATE:
             return size_mismatch(self.rank, src, expected, "more")
         return error
 
 
 class _Sends(Request):
-    """A send: the requests of all parts of a message. Keeps their bytes alive."""
+    """A send: the requests of all parts of a message. Keeps the bytes of the message alive."""
 
     def __init__(self, requests, data, longest_nap):
         self._requests, self._data, self._longest_nap = requests, data, longest_nap
@@ -243,11 +245,12 @@ class _Receives(Request):
 def _wait(request, longest_nap, status=None):
     """Waits until the request is done.
 
-    longest_nap = 0: in a collective all ranks come at the same time, so MPI checks all the time.
-    longest_nap > 0: in other calls, and in the background, the wait may be long. After 0.1 ms it
-    sleeps between two checks, for a tenth of the time that it has waited, at most longest_nap.
-    Meanwhile other work can use the core: the pipeline stage that it waits for, or the backward
-    pass of its own rank."""
+    longest_nap = 0 is for collectives: all ranks come at the same time, so MPI checks all the time.
+
+    longest_nap > 0 is for other calls and for the background, where a wait may be long. After 0.1
+    ms this function sleeps between two checks. It sleeps for a tenth of the time that it has
+    waited, but not longer than longest_nap. During the sleep other work can use the core: the
+    pipeline stage that must send the message, or the backward pass of this rank."""
     if not longest_nap:
         return request.Wait(status)
     start = time.perf_counter()
@@ -276,6 +279,7 @@ class _Thread:
 
 
 def _as_bytes(t, array):
-    """Returns the array's bytes as flat uint8: a view if it is contiguous, else a copy."""
+    """Returns the array's bytes as flat uint8: a view if the array is contiguous, otherwise a copy.
+    """
     check_array(t, array)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

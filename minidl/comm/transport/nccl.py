@@ -6,13 +6,13 @@
     nccl.all_reduce(gpus, x)            x: a CuPy array, in place
 
 NCCL finds the links between the GPUs (NVLink, PCIe, network cards), and chooses ring or tree
-itself. Our transport sends only its 128-byte id, so a ledger does not see NCCL's messages. NCCL's
-kernels run on the current stream. A call returns at once, and all later work on that stream finds
-the result in x.
+itself. Our transport sends only NCCL's id of 128 bytes, so a ledger does not see NCCL's messages.
+NCCL's kernels run on the current stream. A call returns at once, and all later work on that stream
+finds the result in x.
 
-NCCL's own reduce-scatter needs equal blocks. Ours takes any length and cuts like ring.py or
-ring_blocks.py. It calls one NCCL reduce per chunk, to the chunk's owner, all in one group of NCCL
-calls. The all-gather calls one NCCL broadcast per chunk.
+NCCL's own reduce-scatter needs equal blocks. Our reduce-scatter accepts any length, and cuts the
+array like ring.py or ring_blocks.py. It calls one NCCL reduce per chunk, to the chunk's owner. All
+these calls are in one group of NCCL calls. The all-gather calls one NCCL broadcast per chunk.
 
 Sources: NCCL's API reference; CuPy's cupy.cuda.nccl.    Test: tests/comm/transport/test_nccl.py
 """
@@ -59,7 +59,8 @@ def library(cupy):
 
 
 class Nccl(Wrapper):
-    """The transport t with an NCCL communicator of the same ranks. A subgroup gets its own."""
+    """The transport t with an NCCL communicator of the same ranks. A subgroup gets its own NCCL
+    communicator."""
 
     def __init__(self, inner, cupy):
         super().__init__(inner)
@@ -79,7 +80,7 @@ class Nccl(Wrapper):
 def all_reduce(t, x, op=np.add):
     """Computes the elementwise op of all ranks' contiguous x, in place, on every rank. Returns x.
 
-    op: np.add, np.multiply, np.maximum, np.minimum. float16 is summed in float16."""
+    op: np.add, np.multiply, np.maximum, np.minimum. A float16 array is summed in float16."""
     nccl, stream = _engine(t, x)
     kinds = _dtype(t, nccl, x), _op(t, nccl, op)
     t.communicator.allReduce(x.data.ptr, x.data.ptr, x.size, *kinds, stream)
@@ -88,8 +89,8 @@ def all_reduce(t, x, op=np.add):
 
 @collective
 def reduce_scatter(t, x, op=np.add):
-    """As `ring.reduce_scatter`. Returns this rank's complete chunk, rank+1 of `chunks.split(x, n)`.
-    x: 1-d, contiguous. The other chunks do not change."""
+    """Like `ring.reduce_scatter`. Returns this rank's complete chunk: chunk rank+1, modulo n, of
+    `chunks.split(x, n)`. x: 1-d, contiguous. The other chunks do not change."""
     chunk = chunks.split(check_flat(t, x), t.size)
     _reduce_each(t, x, _by_owner(chunk), op)
     return chunk[(t.rank + 1) % t.size]
@@ -97,15 +98,15 @@ def reduce_scatter(t, x, op=np.add):
 
 @collective
 def all_gather(t, x):
-    """As `ring.all_gather`: copies every rank's own chunk, rank+1 of `chunks.split(x, n)`, to all
-    ranks. Returns x. x: 1-d, contiguous."""
+    """Like `ring.all_gather`: copies every rank's own chunk to all ranks: chunk rank+1, modulo n,
+    of `chunks.split(x, n)`. Returns x. x: 1-d, contiguous."""
     return _broadcast_each(t, x, _by_owner(chunks.split(check_flat(t, x), t.size)))
 
 
 @collective
 def mean_block(t, x, bounds, divisor=None):
-    """As `average.mean_block`. Returns this rank's block, x[bounds[r] : bounds[r+1]], of the mean,
-    a view of the 1-d x. float16 is sent in 2 bytes, and summed here in float32."""
+    """Like `average.mean_block`. Returns this rank's block of the mean: x[bounds[r] : bounds[r+1]],
+    a view of the 1-d x. A float16 element is sent in 2 bytes, and is added in float32."""
     block = _blocks(t, x, bounds)
     own, divisor = block[t.rank], t.size if divisor is None else divisor
     if accumulate_dtype(x.dtype) == x.dtype:
@@ -134,7 +135,7 @@ def mean_block(t, x, bounds, divisor=None):
 
 @collective
 def gather_blocks(t, x, bounds):
-    """As `ring_blocks.all_gather`: copies every rank's own block, x[bounds[r] : bounds[r+1]], to
+    """Like `ring_blocks.all_gather`: copies every rank's own block, x[bounds[r] : bounds[r+1]], to
     all ranks. Returns x."""
     return _broadcast_each(t, x, _blocks(t, x, bounds))
 

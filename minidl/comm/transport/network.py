@@ -1,11 +1,12 @@
-"""The state that simulated ranks share: the messages under way, and the ports.
+"""The state that simulated ranks share: the ports, and the messages that are on their way.
 
     sender      isend ---- put ---.                    Each (source, destination, tag) has a
                                   Channel  = match ->  Channel. It matches messages and receives in
-    receiver    irecv --- post ---'                    order. The first of the two waits there.
+    receiver    irecv --- post ---'                    order. The one that comes first waits there.
 
-    small     the send completes at once. The first byte arrives alpha after the port is free
-    large     more than `rendezvous_bytes`: the send starts when its receive is posted, as in MPI
+    small     the send completes at once. The first byte arrives alpha seconds after the port is
+              free
+    large     more than `rendezvous_bytes`: the send starts when the receiver calls irecv, as in MPI
 
 For the modelled time see the picture in sim.py. For ports and links see links.py.
 
@@ -38,7 +39,8 @@ class Network:
         self.lockstep = Lockstep(self, in_step)
 
     def group(self, name, ranks):
-        """Returns the Group of this name and these world ranks. Each of these ranks calls it once.
+        """Returns the Group of this name and these world ranks. Each of these ranks must call it
+        once.
 
         The Network keeps the Group until all its ranks have called. After that the Group is deleted
         when no rank has a reference, so a run may make a group in every step."""
@@ -49,7 +51,7 @@ class Network:
         return group
 
     def keep_order(self, clock=0.0):
-        """Call it before the use of a port. If tasks share ports, it lets the tasks with earlier
+        """Must be called before a port is used. If tasks share ports, lets the tasks with earlier
         clocks run first."""
         if self.scheduler.n_spawned or self.shared_nic:
             self.scheduler.yield_in_order(clock)
@@ -104,7 +106,7 @@ class Group:
         return found
 
     def __del__(self):
-        self.network.unreceived += self.unreceived()  # also an error if the group is deleted
+        self.network.unreceived += self.unreceived()  # they are an error in a deleted group, too
 
 
 class Inbox:
@@ -167,8 +169,8 @@ class Channel:
         return receive
 
     def take(self, task, data, arrival, into):
-        """Receives a message: moves the port's and the task's times, and copies data to `into`.
-        Raises SizeMismatch if the sizes differ."""
+        """Receives a message: sets the times of the port and of the task, and copies `data` to
+        `into`. Raises SizeMismatch if the sizes differ."""
         n_bytes = data.nbytes
         if n_bytes != into.nbytes:
             src, dst = self.in_group
@@ -179,7 +181,7 @@ class Channel:
             task.clock = done
         if data.dtype is into.dtype:
             try:
-                into[...] = data  # sizes are equal: the same order of bytes, or a ValueError
+                into[...] = data  # sizes are equal: keeps the order of bytes, or raises ValueError
                 return
             except ValueError:
                 pass
@@ -188,7 +190,7 @@ class Channel:
 
 class Sent(Request):
     """A small send. The buffer was copied. wait() moves the clock to the time when the port has
-    sent all."""
+    sent the whole message."""
 
     __slots__ = ("scheduler", "end")
 
@@ -209,8 +211,8 @@ class Rendezvous(Request):
         self.end = self.waiter = None
 
     def matched(self, posted_at):
-        """Starts the send: its receive was posted at this time. Returns the time when the first
-        byte arrives."""
+        """Starts the send, because its receive was posted at the time posted_at. Returns the time
+        when the first byte arrives."""
         seconds = self.n_bytes * self.channel.beta
         start = self.channel.leaves.send(max(self.sent_at, posted_at), seconds)
         self.end = start + seconds
@@ -236,7 +238,7 @@ class Receive(Request):
         self.data = self.arrival = self.waiter = None
 
     def match(self, message):
-        """Takes the message for this receive. It may still be under way."""
+        """Takes the message for this receive. The message may still be on its way."""
         self.data, self.arrival, rendezvous = message
         if rendezvous is not None:
             self.arrival = rendezvous.matched(self.posted_at)

@@ -8,17 +8,18 @@ function runs on both. A Wrapper is a transport around another one. All transpor
 1. Bytes are sent, not numbers. The dtype is not sent: both sides must know it. The receiver checks
    only the number of bytes: another size raises `SizeMismatch`. So float16 or bool need no MPI
    datatype, and our own code shows the precision of every sum.
-2. Messages from one rank to another with the same tag arrive in the order sent, and match receives
-   in the order posted. Different tags are independent.
-3. Do not read or write a buffer between `isend` or `irecv` and the return of the request's
-   `wait()`. Call `wait()` for every request. A send may complete before it is received, or only
-   then. So an algorithm in which all ranks first `send` and then `recv` is wrong (exercise 07b).
-   `sendrecv` is right.
-4. Arrays may have any dtype but object, and any shape. If they are not contiguous, a copy is made.
-   They are NumPy arrays, or CuPy arrays on a GPU (staging.py).
-5. A group is a transport: `t.subgroup(ranks)`. Its messages never mix with its parent's messages.
-   So `t.subgroup(range(t.size))` is a duplicate: a second task may communicate on it at the same
-   time.
+2. Messages from one rank to another with the same tag keep their order: the first send matches the
+   first receive, the second send matches the second receive, and so on. Different tags are
+   independent.
+3. After `isend` or `irecv`, do not read or write the buffer until the request's `wait()` has
+   returned. Call `wait()` for every request. A send may complete before the message is received, or
+   only after that. So an algorithm in which all ranks first `send` and then `recv` is wrong
+   (exercise 07b). `sendrecv` is right.
+4. Arrays may have any dtype except object, and any shape. If an array is not contiguous, a copy is
+   made. Arrays are NumPy arrays, or CuPy arrays on a GPU (staging.py).
+5. A group is a transport: `t.subgroup(ranks)`. Messages of a group never mix with messages of its
+   parent. So `t.subgroup(range(t.size))` is a duplicate of t: a second task may use it at the same
+   time as t.
 6. `rank` and `size` are for *this* group. `ranks[i]` is the world rank of rank i.
 
 Test: tests/comm/transport/test_protocol.py   Tutorial: tutorials/07_ring.py
@@ -50,7 +51,8 @@ class Request(ABC):
 
     @abstractmethod
     def wait(self):
-        """Waits until the buffer may be used again (send) or holds the message (receive)."""
+        """For a send, waits until the buffer may be used again. For a receive, waits until the
+        buffer holds the message."""
 
 
 class Then(Request):
@@ -72,12 +74,13 @@ class Transport(ABC):
 
     rank, size   this rank and the number of ranks in this group
     world_rank   this rank in the outermost group
-    ranks        world rank of every rank of this group
+    ranks        the world rank of every rank of this group
     library      the MPI that moves the bytes, with its version, or "simulator"
     simulated    True if the ranks share a process and a modelled clock
-    cuda_aware   True if it sends device memory itself; else staging.py copies it to the host
-    longest_nap  the longest sleep in seconds while it waits for a message; 0: the transport's own
-                 choice (mpi.py)"""
+    cuda_aware   True if the transport sends device memory itself; else staging.py copies the memory
+                 to the host
+    longest_nap  the longest sleep, in seconds, during a wait for a message. 0: the transport
+                 chooses (mpi.py)"""
 
     rank: int
     size: int
@@ -96,7 +99,8 @@ class Transport(ABC):
         return self
 
     def __deepcopy__(self, memo):
-        """Returns itself. So a deep copy of a model that uses this group uses the same group."""
+        """Returns this same transport. So if a model uses this group, a deep copy of the model uses
+        the same group."""
         return self
 
     @abstractmethod
@@ -146,14 +150,14 @@ class Transport(ABC):
         """Adds `seconds` of work to a modelled clock. Does nothing if the clock is measured."""
 
     def stepped(self) -> None:  # noqa: B027
-        """Tells a Watch that a training step has ended. With this it finds ranks that compute
-        longer than the others (stragglers.py)."""
+        """Tells a Watch that a training step has ended. From this the Watch finds ranks that
+        compute longer than the others (stragglers.py)."""
 
     def entering(self, fn, args, kwargs):
-        """`@collective` calls it before `fn(t, *args, **kwargs)`, unless another collective calls
-        fn. A subclass may compare the ranks' calls here.
+        """`@collective` calls this method before `fn(t, *args, **kwargs)`, unless another
+        collective calls fn. A subclass may compare the ranks' calls here.
 
-        Returns the messages that were sent for this: pairs of (peer, bytes)."""
+        Returns the messages that were sent for the comparison, as pairs (peer, bytes)."""
         return ()
 
     def together(self, fn, chunk, args):
@@ -165,8 +169,8 @@ class Transport(ABC):
 
     @cached_property
     def uploads(self):
-        """A deque of (event, pinned arrays) for the copies to a GPU that may be under way. See
-        staging.keep."""
+        """A deque of (event, pinned arrays), one for each copy to a GPU that may not have ended.
+        See staging.keep."""
         held = deque()
         weakref.finalize(self, _finish, held)
         return held
@@ -176,8 +180,10 @@ class Transport(ABC):
         so only one task may use it at a time.
 
         The transport keeps this memory. A ring with new memory for every call would spend a fifth
-        of its time in page faults (64 MiB, 2 ranks). like: if it is a device array, the work array
-        is on this device, and CuPy's pool keeps the memory for the next call."""
+        of its time in page faults (64 MiB, 2 ranks).
+
+        like: if `like` is a device array, the work array is on the same device, and CuPy's pool
+        keeps the memory for the next call."""
         dtype = np.dtype(dtype)
         if like is not None and not isinstance(like, np.ndarray):
             return library_of(like).empty(n_elems, dtype)
@@ -189,15 +195,15 @@ class Transport(ABC):
         """Returns a window: n_bytes on every rank that all ranks see (window.py). Calls with the
         same n_bytes return the same window.
 
-        All ranks must call it. Only one task of a rank may use it at a time. Raises
-        window.NoSharedMemory on all ranks if some of them do not share memory. If threads of a rank
-        use several windows, let one thread make them all: Open MPI can hang if two threads make
-        windows at the same time."""
+        All ranks must call shared(). Only one task of a rank may use the window at a time. Raises
+        window.NoSharedMemory on all ranks if some ranks do not share memory. If threads of a rank
+        use several windows, let one thread make all the windows: Open MPI can hang if two threads
+        make windows at the same time."""
         raise NotImplementedError(f"rank {self.rank}: {type(self).__name__} has no shared windows")
 
     def send(self, array: np.ndarray, dst: int, tag: int = 0) -> None:
-        """Sends, and waits until the buffer may be used again. This may take until the receive is
-        posted (rule 3)."""
+        """Sends, and waits until the buffer may be used again. This wait may last until the other
+        rank receives (rule 3)."""
         self.isend(array, dst, tag).wait()
 
     def recv(self, into: np.ndarray, src: int, tag: int = 0) -> np.ndarray:

@@ -1,9 +1,10 @@
 """Chooses the simulated task that runs next, keeps the tasks' clocks, and reports a deadlock.
 
 A task is a greenlet (a function that can be paused inside any call) with its own clock. It runs
-until it must wait for another task. Then, of the tasks that can run, the one with the earliest
-clock runs. At equal clocks the lowest rank runs first. If no task can run, there is a deadlock: the
-report names for each task the event that it waits for, and the line of the user's code.
+until it must wait for another task. Then the scheduler looks at the tasks that can run, and runs
+the one with the earliest clock. If clocks are equal, the lowest rank runs first. If no task can
+run, there is a deadlock. The report shows what each task waits for, and the line of the user's
+code.
 
 Test: tests/comm/transport/test_sim.py   Tutorial: exercise 07b of tutorials/07_ring.py
 """
@@ -20,7 +21,7 @@ from minidl.comm.transport.protocol import Request
 
 
 class Deadlock(RuntimeError):
-    """No rank can continue. The message names the waits of all tasks."""
+    """No rank can continue. The message shows what each task waits for."""
 
 
 class RankFailed(RuntimeError):
@@ -39,7 +40,7 @@ class Task:
         self.rank, self.clock, self.spawned = rank, clock, spawned
         self.greenlet = self.waits_for = self.result = self.error = None
         self.stream = None  # CuPy's current stream, unless that is the null stream
-        self.ready_at = self.ticket = None  # its clock and ticket in the heap, if it is there
+        self.ready_at = self.ticket = None  # the clock and ticket of its entry in the heap, if any
         self.done = False
         self.joiners = []
 
@@ -52,7 +53,8 @@ class Scheduler:
 
         self._greenlet = greenlet.greenlet
         self._hub = greenlet.getcurrent()
-        self._ready = []  # heap of (clock, rank, ticket, task); entries with an old ticket are void
+        # A heap of (clock, rank, ticket, task). An entry with an old ticket is ignored.
+        self._ready = []
         self._tickets = 0
         self._tasks = []  # started and not finished
         self.failed = []  # spawned tasks with an error that no wait() has raised yet
@@ -147,11 +149,12 @@ class Scheduler:
         return bool(self._ready) and self._ready[0][0] < clock
 
     def yield_in_order(self, clock=0.0):
-        """Lets all ready tasks run first whose clocks are before the later of `clock` and the
-        current task's clock.
+        """Pauses the current task, so that all ready tasks with earlier clocks run first. These are
+        the tasks whose clock is before a limit: the clock of the current task, or `clock` if that
+        is later.
 
-        This is needed only if tasks share a port: tasks of one rank, or ranks with one NIC. Else
-        the order of the tasks has no effect."""
+        This is needed only if tasks share a port: tasks of one rank, or ranks with one NIC. In
+        other cases the order of the tasks has no effect."""
         task = self.current
         clock = max(clock, task.clock)
         if self.earlier_than(clock):
@@ -196,8 +199,8 @@ def _failure(task):
 
 
 class Handle(Request):
-    """A spawned task. wait() returns its result or raises its error. The caller's clock then is at
-    least the task's clock."""
+    """A spawned task. wait() returns its result or raises its error. After wait(), the clock of the
+    caller is not earlier than the clock of the task."""
 
     def __init__(self, scheduler, task):
         self._scheduler, self._task = scheduler, task
@@ -216,7 +219,8 @@ class Handle(Request):
 
 
 class Event:
-    """An event of one rank. It is set once. A task that waits gets at least the clock of set()."""
+    """An event of one rank. It is set once. After wait(), the clock of the waiting task is not
+    earlier than the clock at which set() was called."""
 
     def __init__(self, scheduler):
         self._scheduler, self._waiters, self._clock = scheduler, [], None

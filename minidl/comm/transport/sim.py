@@ -12,11 +12,12 @@ Modelled time of a message of b bytes, sent when the sender's clock shows s:
     receiver's port            |#### b*beta ####|   one message at a time
                                                 ^   the receiver's clock when its wait() returns
 
-A port sends and receives at the same time (full duplex). So a ring all-reduce of n equal chunks
-takes 2(n-1)(alpha + K/n * beta), as in `cost.ring_all_reduce`. Arithmetic takes no time, unless you
-call `t.compute(seconds)`. The receiving port serves messages in the order of their wait() calls.
-But a message that ends before the port's last busy period began does not queue behind it. For
-different links, nodes that share a NIC, and stragglers: `simulate(n, fn, links=...)` and links.py.
+A port can send and receive at the same time (full duplex). So a ring all-reduce of K bytes in n
+equal chunks takes 2(n-1)(alpha + K/n * beta), as in `cost.ring_all_reduce`. Arithmetic takes no
+time, unless you call `t.compute(seconds)`. The receiving port takes messages in the order of their
+wait() calls. But if a message ends before the port's last busy period began, it does not wait for
+the end of this period. For different links, nodes that share a NIC, and stragglers, use
+`simulate(n, fn, links=...)` and links.py.
 
 Test: tests/comm/transport/test_sim.py, test_links.py   Tutorial: tutorials/07_ring.py, with --sim 4
 """
@@ -52,18 +53,19 @@ def simulate(n: int, fn: Callable[..., Any], *args: Any, alpha: float | None = N
              rendezvous_bytes: int | None = None, in_step: int = IN_STEP) -> list[Any]:
     """Runs `fn(t, *args)` on n ranks in this process. Returns the list of the ranks' results.
 
-    alpha, beta        seconds per message and per byte of the modelled clock (10 us, 1 ns)
+    alpha, beta        seconds per message and per byte of the modelled clock. The defaults are 10
+                       us and 1 ns
     links              the whole network, a links.Links, instead of alpha and beta
     rendezvous_bytes   a send of more bytes completes only after its receive is posted, like large
-                       messages of MPI. None: every send completes at once
+                       messages of MPI. If None, every send completes at once
     in_step            groups of at least this many ranks do a ring's steps in one array
                        (lockstep.py): the same results and times, but faster
 
-    A rank begins like a new process: it does not see a `no_grad`, `use_fused` or random seed around
-    this call. Set them in `fn`.
+    A rank begins like a new process: a `no_grad`, `use_fused` or random seed that the caller has
+    set has no effect in the ranks. Set these in `fn`.
 
-    Raises scheduler.RankFailed (from the rank's exception), scheduler.Deadlock, or RuntimeError if
-    a message was never received."""
+    Raises scheduler.RankFailed if a rank raised an exception, scheduler.Deadlock if no rank can
+    continue, and RuntimeError if a message was never received."""
     if links is None:
         links = Links.uniform(ALPHA if alpha is None else alpha, BETA if beta is None else beta)
     elif alpha is not None or beta is not None:
@@ -121,8 +123,8 @@ class SimTransport(Transport):
         return channel.post(into)
 
     def sendrecv(self, array, dst, into, src, tag=0):
-        # As in the base class, but faster if the message is there already: a ring of 1,024 ranks
-        # calls this two million times.
+        # This does what the base class does, but is faster if the message is already there: a ring
+        # of 1,024 ranks calls this method two million times.
         pair = self._pairs.get((dst, src, tag)) or self._open_pair(dst, src, tag)
         scheduler, port, limit, alpha, beta, beta_in, outgoing, incoming, queue = pair
         n_bytes = array.nbytes
@@ -144,7 +146,7 @@ class SimTransport(Transport):
         if arrival < port.in_free or data.shape != into.shape or data.dtype is not into.dtype:
             incoming.take(task, data, arrival, into)
             return into
-        # The common case of incoming.take: the port is free, and the message is like the buffer.
+        # The common case of incoming.take: the port is free, and data has the shape of `into`.
         port.in_start, port.in_free = arrival, arrival + into.nbytes * beta_in
         if port.in_free > task.clock:
             task.clock = port.in_free
@@ -182,7 +184,7 @@ class SimTransport(Transport):
 
     def entering(self, fn, args, kwargs):
         """Compares the code of this call (call_code.py) with the code of the rank that came first.
-        MPI's ranks compare tags instead. Sends nothing, so it returns ()."""
+        Under MPI the ranks compare tags instead. This sends nothing, so it returns ()."""
         self._n_collectives += 1
         code = current_code()
         seen = self.board.setdefault(("code", self._n_collectives), [code, self.rank, 0])

@@ -4,22 +4,23 @@
     direct      device x ── wait ───────────────── MPI ─────────────────────► device into
 
 Every transport accepts device arrays (CuPy) like NumPy arrays. So every algorithm of comm/ runs on
-them: its sums are kernels on the current stream. A message goes directly if the MPI library reads
-and writes device memory itself ("CUDA-aware", `t.cuda_aware`). Else it is staged.
+device arrays: the sums are kernels on the current stream. A message is sent directly if the MPI
+library reads and writes device memory itself ("CUDA-aware", `t.cuda_aware`). Otherwise the message
+is staged.
 
 In comm/ the host waits for the device only here:
 
     staged   isend           until the bytes are in pinned memory: once per message
-    direct   isend, irecv    until the kernels have ended that write x or read `into`, because MPI
+    direct   isend, irecv    until the kernels that write x or read `into` have ended, because MPI
                              does not know streams
     NCCL (nccl.py)           never: its kernels are on the stream
 
-After a receive the host does not wait. The copy up is on the current stream, before all later
-kernels that read the array. The pinned buffer is kept until the copy has ended (`t.uploads`): else
-CuPy's pool would give its memory to the next caller.
+After a receive the host does not wait. The copy to the device is on the current stream, before all
+later kernels that read the array. The pinned buffer is kept until the copy has ended (`t.uploads`):
+otherwise CuPy's pool would give its memory to the next caller.
 
-A staged ring of n ranks copies each chunk down again and again, n-1 times an array. `on_host`
-copies the array down once, for a collective on the host: device.py.
+A staged ring of n ranks copies a chunk to the host in each of its 2(n-1) steps. `on_host` copies
+the array to the host only once, for a collective on the host (device.py).
 Test: tests/comm/test_device_arrays.py   Source: CUDA C++ Programming Guide, "Streams"
 """
 
@@ -104,9 +105,10 @@ def keep(t, event, *arrays):
 @contextmanager
 def on_host(t, x, reads=ALL, writes=ALL):
     """`with on_host(t, x) as host:` yields a host array with the elements of the contiguous device
-    array x. At the end of the block, copies host back to x. Yields a NumPy x itself.
+    array x. At the end of the block, copies host back to x. If x is a NumPy array, yields x itself.
 
-    reads, writes   the slices of x to copy down before the block, and up after it"""
+    reads    the slices of x to copy to the host before the block
+    writes   the slices of x to copy back to the device after the block"""
     if not on_device(x):
         yield x
         return

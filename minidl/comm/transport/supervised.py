@@ -4,13 +4,13 @@
 
     born       rank.py has begun: nothing is imported yet    joining    world() begins
     joined     world() has ended: all ranks are in MPI       finished   the script has ended
-    exits      sys.exit(3), with the line                    failed     ends, after it reported why
+    exits      sys.exit(3), with the line                    failed     it ends; it has sent `why`
     why        an exception, or a Watch's report             step       the number of steps done
     trained    elastic.run has ended                         strangers  connections turned away
 
-rank.py makes the connection. It writes its descriptor and this process's id to an environment
-variable. A process that the rank starts has the variable, too, but must not write: it has another
-id.
+rank.py makes the connection. It writes the file descriptor of the connection and the id of this
+process to an environment variable. A process that the rank starts has this variable, too, but must
+not use the connection. Such a process has another id, so `is_supervised` returns False there.
 
 Test: tests/cli/test_supervisor.py   Used by: mpi.py, abort.py, lookout.py, cli/rank.py
 """
@@ -30,8 +30,8 @@ LAUNCHERS = [
 
 
 def launched_as():
-    """Returns (rank, size) as the MPI launcher told this process, (0, 1) without a known launcher.
-    """
+    """Returns (rank, size) as the MPI launcher told this process, or (0, 1) if there is no known
+    launcher."""
     for rank, size in LAUNCHERS:
         if os.environ.get(size, "").isdigit() and os.environ.get(rank, "").isdigit():
             return int(os.environ[rank]), int(os.environ[size])
@@ -39,13 +39,14 @@ def launched_as():
 
 
 def is_supervised():
-    """Returns True if `minidl run` supervises this process, and reports if it dies."""
+    """Returns True if `minidl run` supervises this process. Then the launcher reports its death."""
     number, _, process = os.environ.get(LINK, "").partition(":")
     return process == str(os.getpid())
 
 
 def say(what, **more):
-    """Sends a line to the launcher: {"say": what, **more}. Returns False if there is none."""
+    """Sends a line to the launcher: {"say": what, **more}. Returns False if there is no launcher
+    that supervises."""
     if not is_supervised():
         return False
     line = json.dumps({"say": what, **more}).encode() + b"\n"

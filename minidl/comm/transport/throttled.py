@@ -3,20 +3,22 @@
     minidl run -n 4 --net 1Gbit,50us script.py        world() returns a throttled transport
     t = Throttled(t, Links.uniform(50e-6, 8e-9))      around any transport with a real clock
 
-A message is sent at once. With each message goes a stamp, the time when its first byte would have
-arrived on the given network. The ports work as in the simulator (links.py), with real clocks:
+A message is sent at once. The sender also sends a stamp: the time when the first byte of the
+message would arrive on the given network. The ports work as in the simulator (links.py), with real
+clocks. For a message of b bytes:
 
-    isend              start = when the sender's port is free; stamp = start + alpha
-    its wait()         sleeps until the port has sent all: start + b*beta
-    a receive's wait() sleeps until the receiver's port has received all, beginning at the stamp. If
-                       that time is past, it does not sleep: a message that arrived during a
-                       computation costs nothing
+    isend              start = the time when the sender's port is free; stamp = start + alpha
+    its wait()         sleeps until the port has sent the message: start + b*beta
+    a receive's wait() sleeps until the receiver's port has received the message. The port begins
+                       to receive at the stamp. If the end is already past, wait() does not sleep:
+                       a message that arrived during a computation costs nothing
 
-So a measured time is never shorter than the model's. It is longer by the time that this machine and
-its sleeps add. Threads and groups of a rank share its ports. A NIC that ranks share is three
-numbers in a file that all of them map. A straggler sleeps in `t.compute(s)`, where s is the seconds
-that the work took. MPI moves large messages only while both sides are in a call, so overlap needs a
-background thread. Stamps compare the clocks of two processes, so all ranks must run on one machine.
+So a measured time is never shorter than the model's time. It is longer by the time that this
+machine and its sleeps add. Threads and groups of a rank share its ports. If ranks share a NIC, the
+times of the NIC are three numbers in a file, which all ranks map. A straggler sleeps in
+`t.compute(s)`, where s is the seconds that the work took. MPI moves large messages only while both
+sides are in a call, so overlap needs a background thread. Stamps compare the clocks of two
+processes, so all ranks must run on one machine.
 
 Test: tests/mpi/test_throttled.py   Tutorial: any that runs on several ranks
 """
@@ -45,7 +47,7 @@ class Throttled(Wrapper):
     """The transport `t` at the speed of `links`. All ranks of t must make it together.
 
     ports: if t is a subgroup of a throttled transport, the ports of that transport. Raises
-    ValueError for a simulated transport, RuntimeError if the ranks run on several machines."""
+    ValueError for a simulated transport, and RuntimeError if the ranks run on several machines."""
 
     def __init__(self, t, links, ports=None):
         super().__init__(t)
@@ -120,11 +122,12 @@ class Throttled(Wrapper):
 
 
 class _Ports:
-    """The ports of this rank's messages, for all its groups. All ranks of t must make it together.
+    """The ports that this rank's messages use, in all its groups. All ranks of t must make the
+    _Ports together.
 
     by_number   {number: port}, with the numbers of links.py: the rank's own port and, if ranks
                 share NICs, the NICs of all nodes
-    lock        keeps the stamps in the order of the messages if two threads send"""
+    lock        if two threads send, it keeps the stamps in the order of the messages"""
 
     def __init__(self, t, links):
         links.check_ranks(1 + max(t.ranks))
@@ -187,8 +190,8 @@ def _check_one_machine(t):
 
 
 def _mapped(t, n_nodes):
-    """Returns (times, file). times: float64 (n_nodes, 3), in a file that all ranks map. file: its
-    descriptor, for locks."""
+    """Returns (times, file). times: a float64 array (n_nodes, 3) in a file that all ranks map into
+    their memory. file: the descriptor of this file, for locks."""
     path = ""
     if t.rank == 0:
         handle, path = tempfile.mkstemp(prefix="minidl-nics-")

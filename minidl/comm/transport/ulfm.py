@@ -5,18 +5,19 @@
     rank 2   killed
     rank 3   a step .... all-reduce 77 --------- shrink -- rank 2 of 3
 
-MPI reports a death only to the ranks that exchange messages with the dead rank. The others would
-wait for the ranks that stopped. So a rank that gets an error revokes the communicator. This ends
-every call on it, on all ranks. A thread of each rank checks whether a communicator is revoked or a
-rank has died. Then it revokes all its other communicators (of groups, of background threads). The
-survivors make a new communicator, in their old order.
+MPI reports a death only to the ranks that exchange messages with the dead rank. These ranks stop
+with an error, and the other ranks would wait for them. So a rank that gets an error revokes the
+communicator. This ends every call on this communicator, on all ranks. A thread of each rank checks
+whether a communicator is revoked or a rank has died. Then the thread revokes all other
+communicators of its rank (of groups, of background threads). The survivors make a new communicator,
+in their old order.
 
-One call gets no error: Open MPI's call that makes a group of some ranks, if one of them dies during
-it. A rank that is stuck in this call ends itself (_look).
+One call gets no error: Open MPI's Create_group makes a group of some ranks, and waits for ever if
+one of these ranks dies during the call. A rank that is stuck in this call ends itself (_look).
 
 Open MPI detects only a death by a signal. It does not detect os._exit(3), so `minidl run --heal`
 then ends the rank's guard process by a signal (cli/rank.py). A rank that waits on shared memory
-gets no error, so there are no windows.
+gets no error, so a run that heals has no shared windows.
 
 Source: Bland et al. 2013, "Post-failure recovery of MPI communication capability" (ULFM)
 Test: test_ulfm.py, tests/elastic/test_heal_mpi.py   Used by: mpi.py, elastic/heal.py
@@ -32,11 +33,11 @@ from minidl.comm.transport.communicators import Communicators
 from minidl.comm.transport.mpi import MPITransport
 from minidl.comm.transport.window import NoSharedMemory
 
-# "3 2,5": the run has spawned 3 processes so far; the two of this spawn become ranks 2 and 5
+# "3 2,5": the run has spawned 3 processes so far; the two new processes become ranks 2 and 5
 NEWCOMER = "MINIDL_NEWCOMER"
 LOOK_S = 0.05  # between two checks for a revoked communicator: 20 calls a second cost nothing
-STUCK_S = 5.0  # after a death; to make a group takes much less
-TOLD_S = 1.0  # the error that a death causes may come before MPI reports the death
+STUCK_S = 5.0  # if a rank still makes a group this long after a death, it is stuck
+TOLD_S = 1.0  # after an error, wait this long for MPI to report the death that caused it
 
 
 class Healing(MPITransport):
@@ -44,7 +45,7 @@ class Healing(MPITransport):
 
     newcomer = False  # True if this process replaces one that has died
     n_replaced = 0  # the number of processes that were replaced in this run
-    lost = ()  # the ranks that have died, as numbered in the group before this one
+    lost = ()  # the ranks that have died, with their numbers in the group before this one
     _over = None  # an Event that ends the thread _look
 
     def shared(self, n_bytes):
@@ -79,7 +80,8 @@ def _transport(comm, part_bytes):
 
 
 def _in_order(comm, number):
-    """Returns a communicator of the same processes, ordered by their numbers."""
+    """Returns a communicator of the same processes, ordered by their numbers. number: the number of
+    this process."""
     return comm.Split(0, number)
 
 
@@ -114,8 +116,8 @@ def _revoke(held):
 
 
 def has_lost(t):
-    """Returns True if a rank of t has died, or if another rank has seen one die. Waits for up to
-    TOLD_S until MPI reports it."""
+    """Returns True if a rank of t has died, or if another rank has noticed a death. Waits for up to
+    TOLD_S until MPI reports the death."""
     comm, until = t._comm, time.monotonic() + TOLD_S
     while not comm.Is_revoked() and not comm.Get_failed().Get_size():
         if time.monotonic() > until:
@@ -125,12 +127,12 @@ def has_lost(t):
 
 
 def revoke(t):
-    """Ends all calls on t and its groups in which a rank waits, on all ranks."""
+    """Ends all calls that wait on t or on its subgroups, on all ranks."""
     _revoke(t._held)
 
 
 def survivors(t, n_replacements=0):
-    """Returns the transport of the living ranks, in their old order. All of them must call it.
+    """Returns the transport of the living ranks, in their old order. All living ranks must call it.
 
     n_replacements: the largest number of dead ranks that the whole run replaces. A replacement is a
     new process of the same command. It gets the number of the dead rank."""
@@ -153,7 +155,8 @@ def survivors(t, n_replacements=0):
 
 
 def _spawn(comm, n, newcomers):
-    """Starts n new processes of this process's command. Returns a communicator of all."""
+    """Starts n new processes with the command of this process. Returns a communicator of all old
+    and new processes."""
     ours = {name: value for name, value in os.environ.items() if name.startswith("MINIDL_")
             and name != "MINIDL_LINK"} | {NEWCOMER: newcomers}
     arguments = [*(f"{name}={value}" for name, value in ours.items()), sys.executable,

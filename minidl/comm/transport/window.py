@@ -9,13 +9,14 @@
     rank 0   write 0 | signal ------.--> wait | read 0, 1     After wait a rank sees all that was
     rank 1   write 1 --- | signal --'--> wait | read 0, 1     written before the signals.
 
-Between processes a signal is a count in shared memory. Only its rank writes it. The others read it
-until it is large enough. Counts only grow, so nothing is reset between uses. `note` is a number
-that must be equal on all ranks, here the size of the array. If not, wait raises SizeMismatch.
+Between processes a signal is a count in shared memory. Each rank has its own count, and only this
+rank writes it. The other ranks read the count until it is large enough. Counts only grow, so
+nothing is reset between uses. `note` is a number that must be equal on all ranks, here the size of
+the array. If the notes differ, wait raises SizeMismatch.
 
 `Flags` is the window of MPI processes (mpi.py makes the memory). `Messages` is the window of the
-simulator: plain arrays. There a signal is an empty message, so it takes modelled time, and the
-deadlock report knows it.
+simulator: plain arrays. There a signal is an empty message, so it takes modelled time, and a
+deadlock report can show a wait for a signal.
 
 Test: tests/comm/transport/test_window.py, test_shared_memory.py   Used by: shared_memory.py
 """
@@ -30,31 +31,31 @@ from minidl.comm.call_code import BITS, check_code
 from minidl.comm.checks import size_mismatch
 from minidl.comm.labels import current_code, current_label
 
-KINDS = 2  # kinds of signals; shared_memory.py needs two
+KINDS = 2  # the number of kinds of signals; shared_memory.py needs two
 LINE = 64  # bytes of a cache line: two ranks' counts in one line would slow each other down
 HEADER = KINDS * LINE  # bytes of counts and notes before each rank's piece
 NOTE_BITS = 63 - BITS  # bits of a note; the bits above hold the collective's code: 8 bytes in all
 TAG = 32760  # TAG + kind is the tag of a simulated signal; users' tags are smaller
 
-# How a rank waits: it reads the count SPINS times, then YIELDS times, then sleeps between reads. A
-# read takes 0.3 us, with sched_yield 1 us.
-# If every rank has a core, it spins for 3 ms, a time slice of the operating system. So if a peer
-# lost its core for one slice, it runs again before this rank yields its own core. If this rank
-# yielded at once, each signal could cost a slice.
+# How a rank waits: it reads the count SPINS times, then YIELDS times with sched_yield between the
+# reads, then it sleeps between the reads. A read takes 0.3 us, with sched_yield 1 us.
+# If every rank has its own core, a rank spins for 3 ms, a time slice of the operating system. So if
+# a peer lost its core for one slice, the peer runs again before this rank yields its own core. If
+# this rank yielded at once, each signal could cost a slice.
 SPINS = 10_000
-YIELDS = 2000  # then it lets other processes run; it begins here if ranks share cores
-NAP_S = 100e-6  # then it sleeps: the peer computes, and may use the power of this core
+YIELDS = 2000  # lets other processes run; if ranks share cores, a rank begins with this
+NAP_S = 100e-6  # a rank sleeps this long: the peer computes, and can use the power of this core
 
 
 class NoSharedMemory(RuntimeError):
-    """The ranks of a group do not share memory. All of them raise it."""
+    """The ranks of a group do not share memory. All ranks raise this error."""
 
 
 class Window(ABC):
     """The memory of all ranks, one piece per rank. Each piece has two equal halves, used in turn.
 
-    pieces   every rank's n_bytes, uint8
-    others   the ranks but this one"""
+    pieces   a list of uint8 arrays: each rank's n_bytes
+    others   a list of the other ranks"""
 
     def __init__(self, t, memory):
         self.rank, self.pieces = t.rank, [m[HEADER:] for m in memory]
@@ -63,7 +64,7 @@ class Window(ABC):
         self._signalled, self._waited = [0] * KINDS, [0] * KINDS
 
     def halves(self, dtype):
-        """Returns arrays of `dtype`, indexed [half][rank]: the halves of all pieces."""
+        """Returns the halves of all pieces, as arrays of `dtype` in lists: [half][rank]."""
         if dtype not in self._typed:
             half = len(self.pieces[0]) // 2
             n_bytes = half // dtype.itemsize * dtype.itemsize
@@ -72,14 +73,14 @@ class Window(ABC):
         return self._typed[dtype]
 
     def take_turns(self, n):
-        """Reserves n turns. Returns the number of the first. Turn i uses half i % 2, on all ranks.
-        """
+        """Reserves n turns. Returns the number of the first turn. Turn i uses half i % 2 on all
+        ranks."""
         self._turn += n
         return self._turn - n
 
     def _compare(self, peer, note, theirs):
-        """Raises CallMismatch unless the peer is in the same collective, SizeMismatch unless it
-        signalled the same note."""
+        """Raises CallMismatch unless the peer is in the same collective. Raises SizeMismatch unless
+        the peer signalled the same note."""
         check_code(self, peer, current_code(), theirs >> NOTE_BITS, current_label())
         theirs &= (1 << NOTE_BITS) - 1
         if theirs != note:
@@ -105,8 +106,8 @@ class Flags(Window):
     def __init__(self, t, memory, fence):
         super().__init__(t, memory)
         self._fence = fence
-        # [kind][rank]: the count, the note of even counts, the note of odd counts. Each has 8
-        # bytes: a processor writes and reads them at once.
+        # [kind][rank]: the count, the note of even counts, the note of odd counts. Each of these
+        # numbers has 8 bytes, so a processor writes or reads it in one operation.
         self._words = [[memoryview(m)[k * LINE : (k + 1) * LINE].cast("q") for m in memory]
                        for k in range(KINDS)]
         self._spins = SPINS if t.size <= os.cpu_count() else 0
@@ -116,7 +117,7 @@ class Flags(Window):
         self._signalled[kind] = count = self._signalled[kind] + 1
         mine = self._words[kind][self.rank]
         mine[1 + count % 2] = note
-        self._fence()  # else a processor may reorder: write the data and the note before the count
+        self._fence()  # the data and the note must be written before the count
         mine[0] = count
 
     def wait(self, kind, note):
@@ -145,9 +146,10 @@ class Flags(Window):
 
 
 class Messages(Window):
-    """The window of simulated ranks. To read a byte of a peer's piece takes the link's beta.
+    """The window of simulated ranks. Reading a byte of a peer's piece takes the beta of the link.
 
-    betas: of the links from every rank. charge(seconds): adds to this rank's clock."""
+    betas: for each rank, the beta of its link to this rank. charge(seconds): adds this time to this
+    rank's clock."""
 
     def __init__(self, t, memory, betas, charge):
         super().__init__(t, memory)

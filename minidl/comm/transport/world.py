@@ -2,9 +2,10 @@
 
     mpiexec -n 4 python script.py          t = minidl.comm.world(): rank 0..3 of 4
 
-    MPITransport           sends bytes between processes (mpi.py); under --heal it heals (ulfm.py)
-      Throttled            around it, if MINIDL_NET names a network to imitate
-        Watch              around both: reports why a run hangs. MINIDL_WATCH=no switches it off
+    MPITransport           sends bytes between processes (mpi.py). With --heal, ranks continue when
+                           one has died (ulfm.py)
+      Throttled            around MPITransport, if MINIDL_NET describes a network to imitate
+        Watch              the outermost: reports why a run hangs. MINIDL_WATCH=no switches it off
 
 `pip install mpi4py mpich` installs MPI. Open MPI or the MPI of a cluster works, too. mpiexec and
 mpi4py must belong to the same MPI.
@@ -36,11 +37,12 @@ def world(part_bytes: int = PART_BYTES) -> Transport:
     From now on an uncaught exception on one rank ends all ranks (abort.py). Three environment
     variables choose the layers:
 
-    MINIDL_NET     a network (links_text.py): messages are as slow as on it. `minidl run --net`
-    MINIDL_WATCH   the Watch's deadline in seconds. 0: no deadline. "no": no Watch, as `minidl run
-                   --no-watch`. Without this variable there is a Watch with a deadline of 300 s
-    MINIDL_HEAL    1: ranks continue when one has died, as `minidl run --heal`. They have no Watch,
-                   because it would end them all
+    MINIDL_NET     a network (links_text.py): messages are as slow as on this network. Set by
+                   `minidl run --net`
+    MINIDL_WATCH   the Watch's deadline in seconds. 0: no deadline. "no": no Watch, as with `minidl
+                   run --no-watch`. Without this variable there is a Watch with a deadline of 300 s
+    MINIDL_HEAL    1: ranks continue when one has died, as with `minidl run --heal`. Then there is
+                   no Watch, because a Watch would end all ranks
 
     part_bytes: the largest part of a message (mpi.py). Raises RuntimeError if MPI was started
     without thread support, or by the launcher of another MPI."""
@@ -70,12 +72,14 @@ def world(part_bytes: int = PART_BYTES) -> Transport:
 def _no_registrations_on_one_host(environ):
     """Switches off a table of UCX that would grow with every step. Call it before MPI is loaded.
 
-    MPICH sends by UCX, which remembers the memory that a network card may read. UCX notes each
-    piece of memory that the process returns to the system, in 144 bytes. It frees these notes when
-    a card next reads memory. If all ranks are on one host, that never happens. A Python thread that
-    ends returns a piece, and ZeRO 3 ends some threads in each step: 2 KiB more with every step.
-    MPICH's mpiexec tells how many ranks are on this host. Other launchers do not: then there may be
-    a network card, and the table stays."""
+    MPICH sends by UCX, which remembers the memory that a network card may read. When the process
+    returns a piece of memory to the system, UCX writes a note of 144 bytes. It frees these notes
+    when a card next reads memory. If all ranks are on one host, that never happens. A Python thread
+    that ends returns a piece of memory, and in ZeRO 3 some threads end in each step. So the table
+    would grow by 2 KiB with every step.
+
+    MPICH's mpiexec tells how many ranks are on this host. Other launchers do not tell it. Then
+    there may be a network card, and the table is not switched off."""
     here = environ.get("MPI_LOCALNRANKS")
     if here is not None and here == environ.get("PMI_SIZE"):
         environ.setdefault("UCX_RCACHE_ENABLE", "n")
@@ -93,8 +97,11 @@ def _check_threads(mpi):
 
 
 def _check_launcher(size, environ):
-    """Raises RuntimeError if mpiexec and mpi4py belong to different MPIs. Then MPI tells every
-    process that it is rank 0 of 1. environ: has the number of ranks that the launcher started."""
+    """Raises RuntimeError if mpiexec and mpi4py belong to different MPIs. In this case MPI tells
+    every process that it is rank 0 of 1.
+
+    environ: the environment variables. In one of them the launcher wrote how many ranks it
+    started."""
     for _, name in supervised.LAUNCHERS:
         started = environ.get(name, "")
         if size == 1 and started.isdigit() and int(started) > 1:
