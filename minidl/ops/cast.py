@@ -1,7 +1,7 @@
 """Casts and transfers: the same values in another dtype, on another device, or in new memory.
 
 A cast between floating dtypes is differentiable: the backward walk casts its gradient back. Mixed
-precision needs nothing else. A cast to integers or bool is not recorded in the graph.
+precision uses this. A cast to integers or bool is not recorded in the graph.
 Test: tests/ops/test_cast.py
 """
 
@@ -39,8 +39,8 @@ class Transfer(Function):
         return self._moved(gy, self.origin)
 
     def _moved(self, x, device):
-        """Returns x on the device. Sets self.xp to the library of the result, as the engine uses
-        it."""
+        """Returns x on the device. Sets self.xp to the library of the result, because the engine
+        uses self.xp afterwards."""
         with waiting(x) if device == "cpu" else nullcontext():
             y = backend.to_device(x, device)
         self.xp = backend.xp_of([y])
@@ -99,7 +99,8 @@ def cpu(input):
 
 
 def cuda(input, device="cuda"):
-    """Returns x on a GPU, given by name or number. The default is the current GPU."""
+    """Returns x on a GPU. device: the name or the number of the GPU. The default is the current
+    GPU."""
     return to(input, device=f"cuda:{device}" if isinstance(device, builtins.int) else device)
 
 
