@@ -22,8 +22,8 @@ from minidl.tensor import Tensor
 
 
 class Found(NamedTuple):
-    """The result of max, sort and others along one dim. Each of them has a subclass, so that the
-    printed name is right."""
+    """The result of max, sort and similar ops along one dim. Each op has its own subclass, so that
+    the printed name is right."""
     values: Tensor
     indices: Tensor
 
@@ -61,15 +61,15 @@ class Amin(Amax):
 
 
 def with_indices(result, pair):
-    """Returns the named tuple result(values, indices). Notes the indices, as backward reads them
-    (saved.py)."""
+    """Returns the named tuple result(values, indices). Registers the indices with `note` of
+    saved.py, because backward reads them."""
     values, indices = pair
     return result(note(values, [indices]), indices)
 
 
 class MaxAlong(Reduction):
-    """(values, indices) of the largest elements along one dim. Of equal elements, the first one is
-    used."""
+    """(values, indices) of the largest elements along one dim. If several elements are equal, the
+    first one is used."""
     smallest = False
 
     def forward(self, x, dim, keepdim=False):
@@ -93,8 +93,8 @@ class MinAlong(MaxAlong):
 
 
 class Argmax(Function):
-    """The int64 index of the first largest (or smallest) element along `dim`. Without `dim`, its
-    index in row-major order."""
+    """The int64 index of the first largest (or smallest) element along `dim`. If dim is None, the
+    index counts all elements in row-major order."""
     differentiable = False
 
     def forward(self, x, dim=None, keepdim=False, smallest=False):
@@ -108,8 +108,8 @@ amax, amin = reduction("amax", Amax), reduction("amin", Amin)
 
 
 def max(input, dim=None, keepdim=False) -> Tensor | MaxResult:
-    """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x, y)
-    is maximum(x, y)."""
+    """max(x) is the largest element. max(x, dim) is the named tuple (values, indices). max(x, y) is
+    maximum(x, y)."""
     if dim is None:
         return Amax.apply(input)
     if isinstance(dim, Tensor) or getattr(dim, "ndim", 0):
@@ -118,7 +118,7 @@ def max(input, dim=None, keepdim=False) -> Tensor | MaxResult:
 
 
 def min(input, dim=None, keepdim=False) -> Tensor | MinResult:
-    """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and min(x, y)
+    """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices). min(x, y)
     is minimum(x, y)."""
     if dim is None:
         return Amin.apply(input)
