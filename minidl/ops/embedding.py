@@ -12,9 +12,9 @@ segment:
 The sort is stable. So the order of additions, and the bits of the result, depend only on the
 indices. (CuPy's add.at is fast, but its order of additions is random.)
 
-The kernel adds in the same order, the order of t. It needs no sort on a CPU and no atomics on a
-GPU. On the CPU each thread computes some rows of the table, and goes through all t in order. On a
-GPU, the thread block of the first t of a row adds the gradients of all other t of this row.
+The kernel adds in the same order, the order of t. It needs no sort, and on a GPU no atomic
+additions. On a CPU each thread computes some rows of the table, and goes through all t in order. On
+a GPU, the thread block of the first t of a row adds the gradients of all t of this row.
 
 Kernels: kernels/embedding_grad.cu; on a CPU kernels/cpu/embedding_grad.cu
 Test: tests/ops/test_embedding.py, test_embedding_kernel.py

@@ -1,9 +1,10 @@
-"""im2col and col2im: an image as columns, one for each window, and columns as an image.
+"""im2col and col2im: turns an image into columns, one for each window, and columns into an image.
 
     image (N, C, H, W)  -- unfold -->  columns (N, C kh kw, L)      L windows, each flattened
                         <--  fold  --  elements that several windows share are summed
 
-Each is the gradient of the other. A convolution is a matrix product with such columns (conv.py).
+fold computes the gradient of unfold, and unfold computes the gradient of fold. A convolution is a
+matrix product with such columns (conv_columns.py).
 Test: tests/ops/test_every_op.py, the rows of tests/ops/samples_composed.py
 """
 

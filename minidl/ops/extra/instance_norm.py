@@ -1,8 +1,8 @@
 """Instance norm: normalises each channel of each sample separately.
 
 Without running averages it is a group norm with one group for each channel. With running averages
-it is a batch norm of one sample with N C channels; the running averages are then the means over the
-N samples.
+it is a batch norm of one sample with N C channels. Each running average is then the mean over the N
+samples.
 Source: Ulyanov et al. 2016.     Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
 
