@@ -61,7 +61,8 @@ class Clone(Function):
 def to(input, *args, dtype=None, device=None, non_blocking=False, copy=False):
     """x.to(dtype), x.to(device), x.to(device, dtype) or x.to(other_tensor). non_blocking and copy
     may follow. Returns x itself if nothing changes, unless copy=True. non_blocking has no effect:
-    each transfer is finished when the call returns. (cuda/host_memory.py has other transfers.)"""
+    each transfer is finished when the call returns. (cuda/host_memory.py has transfers that run
+    while the GPU computes.)"""
     flags = [arg for arg in args if arg is True or arg is False]
     copy = copy or flags[1:] == [True]
     for arg in args[:len(args) - len(flags)]:
