@@ -66,8 +66,7 @@ def tensor(data: Any, *, dtype: DType | None = None, device: Device | None = Non
 
 
 def FloatTensor(data: Any) -> Tensor:
-    """Returns a float32 tensor with a copy of a list or an array. PyTorch's old form of `tensor`.
-    """
+    """Returns a float32 tensor with a copy of a list or an array. This is PyTorch's old name."""
     return tensor(data, dtype=backend.DEFAULT_FLOAT)
 
 

@@ -87,7 +87,7 @@ EXPLAINED = (ValueError, IndexError, TypeError, AttributeError)
 
 class WrongValue(ValueError, RuntimeError):
     """Wrong values or shapes. It is a ValueError, which NumPy raises, and also a RuntimeError,
-    which PyTorch's ops raise. So a program can catch either."""
+    which PyTorch's ops raise. So a program can catch either error."""
 
 
 class WrongType(TypeError, RuntimeError):

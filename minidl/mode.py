@@ -3,8 +3,9 @@
     with running(grad=False): ...          the block has a Mode that differs in one field
     mode = current()                       the Mode of this context: of this thread, of this rank
 
-A Mode never changes: a block sets another one. Blocks nest, and each simulated rank has its own
-Mode. no_grad, use_fused, amp.autocast, memory.record, offload and recompute are such blocks.
+A Mode never changes: a block sets another Mode. Blocks can be nested, and each simulated rank has
+its own Mode. no_grad, use_fused, amp.autocast, memory.record, offload and recompute are such
+blocks.
 Test: tests/test_mode.py
 """
 
@@ -85,7 +86,7 @@ def enable_grad(orig_func=None):
 
 def use_fused(flag: bool):
     """A `with` block in which fused kernels are used (True) or not (False). Outside of such a block
-    they are used."""
+    fused kernels are used."""
     return running(kernels=bool(flag))
 
 

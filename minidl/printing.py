@@ -8,8 +8,8 @@ All elements have the same format and the same width:
     1.5000e+00  if an element is above 1e8, below 1e-4, or more than 1000 times another element
     1.5000      in all other cases: four digits after the point
 
-A tensor of more than 1000 elements shows only the first three and the last three of each dimension.
-set_printoptions changes these numbers.      Test: tests/test_printing.py
+A tensor of more than 1000 elements shows only the first three and the last three elements of each
+dimension. set_printoptions changes these numbers.      Test: tests/test_printing.py
 """
 
 from __future__ import annotations

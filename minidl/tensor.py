@@ -1,7 +1,7 @@
 """A tensor: an array, whether it wants a gradient, and which Function made it.
 
     x = minidl.tensor([1.0, 2.0], requires_grad=True)     a leaf: grad_fn is None
-    y = x * x                                             y.grad_fn is the node Mul, of slot 0
+    y = x * x                                             y.grad_fn is a node Mul; y is output 0
     y.sum().backward()                                    x.grad is tensor([2., 4.])
 
 Backward first counts how many gradients will come to each leaf. So it calls the `on_grad_ready`

@@ -90,8 +90,9 @@ def _pairs(path):
 @functools.cache
 def _patterns(path):
     """Returns [(pattern, translation)] for the messages with holes, such as {0}. Messages with the
-    most letters come first. Some messages begin with a punctuation mark, and follow another text.
-    This text gets the hole {9} before the message."""
+    most letters come first. Some messages begin with a punctuation mark, because they follow
+    another text. Such a message has a second pattern, which begins with the hole {9} for this
+    text."""
     pairs = list(_pairs(path).items())
     pairs += [("{9}" + e, "{9}" + z) for e, z in pairs if e[:1] in tuple(".,:;(")]
     pairs.sort(key=lambda pair: -len(HOLE.sub("", pair[0])))

@@ -36,7 +36,7 @@ class BatchNorm(Function):
     """Normalises each channel over samples and places of x (N, C, ...). Saves x, w, mean and r.
 
     In training, forward updates the running statistics in place. They are passed as an option,
-    because autocast may replace an input by a copy."""
+    because autocast may replace an input by a copy. The update of a copy would be lost."""
 
     precision = "black"
 
@@ -227,9 +227,9 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     """Normalises each channel of input (N, C, ...) to mean 0 and variance 1, then computes
     * weight + bias.
 
-    training=True: uses the statistics of this batch. Updates the running ones in place: `running =
-    (1 - momentum) * running + momentum * batch`, with the unbiased variance (n - 1), as PyTorch
-    does. running_mean and running_var may be None.
+    training=True: uses the statistics of this batch. Updates the running statistics in place:
+    `running = (1 - momentum) * running + momentum * batch`, with the unbiased variance (n - 1), as
+    PyTorch does. running_mean and running_var may be None.
     training=False: uses the running statistics, as constants."""
     check_channels("batch_norm", input, running_mean=running_mean, running_var=running_var,
                    weight=weight, bias=bias)

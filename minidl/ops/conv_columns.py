@@ -30,7 +30,7 @@ from minidl.cuda.launch import scratch
 from minidl.ops.matmul import product
 from minidl.ops.patches import crop_image, pad_image, patches, places
 
-CPU_COLUMNS = 2**18  # the most elements of a block's columns: 1 MiB of float32, an L2 cache
+CPU_COLUMNS = 2**18  # most elements of a block's columns: 1 MiB of float32, the size of an L2 cache
 GPU_COLUMNS = 2**26  # 256 MiB: launches are large, and the memory of a large batch is limited
 
 

@@ -31,10 +31,10 @@ TILE_ROWS = 6  # as in kernels/cpu/product.cuh
 TOGETHER = 16  # rows of weights that a block reorders
 STACK = 2**17  # floats of a block's largest array: 512 KiB
 LEAST_PIXELS, MOST_PIXELS = 64, 256  # pixels of a panel of columns
-TILES, CHANNELS = 64, 128  # at a time in Winograd's form: (16, 128, 64) floats are 512 KiB
+TILES, CHANNELS = 64, 128  # of Winograd's form, at a time: (16, 128, 64) floats are 512 KiB
 FEW_TILES = 50  # with fewer tiles, Winograd is slower: see by_winograd
 WIDE = 512  # pixels of a row: wider rows are divided, as in the kernel
-MOST_TAPS = 1024  # taps of a kernel, so that a panel fits on the stack
+MOST_TAPS = 1024  # the most taps of a kernel: with more, a panel does not fit on the stack
 UNITS = 4  # blocks for each thread, so that all threads finish at about the same time
 
 

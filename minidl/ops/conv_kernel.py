@@ -6,7 +6,7 @@ The input and output channels of w are exchanged (a small copy). And if the stri
 the places of gx are in several phases, which use different taps (conv_geometry.py). There is one
 launch for each pair (phase of the rows, phase of the columns).
 
-    rungs   1 naive   2 tiles in shared memory   3 and in registers   4 and 16 bytes an access
+    rungs   1 naive   2 tiles in shared memory   3 also in registers   4 also 16 bytes an access
             5 tensor cores (float16)   "winograd" 3 x 3, stride 1   "depthwise" one channel a group
             gradient of the weight: 1, 2, 3, 5, "depthwise"
 

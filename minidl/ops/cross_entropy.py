@@ -5,8 +5,8 @@ logarithm, and the choice of the target. log and exp cancel for the target, so a
 is never rounded. Only backward makes an array of probabilities. It becomes the gradient:
 gx_i = softmax(x_i) - onehot(target_i).
 
-"mean" divides by the number (or the weight) of the rows that count. Rows with the target
-ignore_index, such as padding, do not count.
+"mean" divides by the number of the rows that count, or by the sum of their weights. Rows with the
+target ignore_index, such as padding, do not count.
 
 The kernels never write the probabilities. Forward reads the logits and keeps lse, the log of the
 sum of exponentials, one number for each row. Backward reads the logits again, and computes the

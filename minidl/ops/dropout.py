@@ -61,7 +61,7 @@ def inverse_keep(p):
 
 
 class Dropout(Function):
-    """x * mask / (1 - p). Saves nothing: backward computes the mask again from (seed, stream,
+    """x * mask / (1 - p). Saves no array: backward computes the mask again from (seed, stream,
     counter)."""
 
     state = None  # the state of the generator before the draws of this call

@@ -236,7 +236,7 @@ class Abs(Function):
 
 
 class Step(Function):
-    """sign, floor, ceil or rint. They are constant between jumps, so the gradient is 0."""
+    """sign, floor, ceil or rint. The function is constant between jumps, so the gradient is 0."""
 
     def forward(self, x, name):
         self.name = name

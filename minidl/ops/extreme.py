@@ -1,7 +1,7 @@
 """The largest and the smallest element, and their indices.
 
     x = [1 3 3]    max(x) = 3     gradient [0 1/2 1/2]: equal elements share it, as in amax
-                   max(x, 0) = (3, index 1)  [0 1 0]:   all of it goes to the element of that index
+                   max(x, 0) = (3, index 1)  [0 1 0]:   only the element at index 1 gets a gradient
 
 PyTorch has the same rules for equal elements. `dim` and `keepdim` are as in reduce.py.
 Test: tests/ops/test_extreme.py
@@ -56,7 +56,7 @@ class Amax(Reduction):
 
 
 class Amin(Amax):
-    """The smallest element over `dim`. Otherwise as Amax."""
+    """The smallest element over `dim`. The rules for equal elements and nan are as in Amax."""
     smallest = True
 
 

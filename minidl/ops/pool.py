@@ -3,8 +3,8 @@
     max_pool2d            the largest element of each window. Only this element gets a gradient. If
                           several elements are equal, it is the first one.
     avg_pool2d            the mean of each window
-    adaptive_max_pool2d   divides the image into a given number of parts: the largest of each part
-    adaptive_avg_pool2d   the mean of each of these parts
+    adaptive_max_pool2d   the largest element of each part, if an image is divided into N parts
+    adaptive_avg_pool2d   the mean of each of these N parts
 
 Element (i, j) of all windows together is one shifted image. A window of kh x kw elements gives
 kh * kw shifted images. NumPy's form is a loop over the shifts, and each step works on a whole array

@@ -1,4 +1,4 @@
-"""Shape ops: the same elements in another arrangement. Backward puts them back.
+"""Shape ops: the same elements in another arrangement. Backward arranges gradients as the input.
 
 Most of these ops return views: the result shares the memory of the input, as in PyTorch. `reshape`
 copies only if there is no such view, and `view` never copies. `cat`, `stack`, `flip` and `repeat`
@@ -74,7 +74,7 @@ class Flip(Function):
 
 
 class Cat(Function):
-    """Tensors one after another along `dim`. All other sizes must be equal."""
+    """Tensors one after another along `dim`. The sizes of all other dimensions must be equal."""
     arithmetic = False
 
     def forward(self, *xs, dim):
@@ -115,7 +115,7 @@ class Split(Function):
 
 
 class Unbind(Function):
-    """Views without the dimension `dim`, one for each of its indices. Backward stacks."""
+    """One view for each index of `dim`, without this dimension. Backward stacks the gradients."""
     arithmetic = False
 
     def forward(self, x, dim):

@@ -28,7 +28,7 @@ class Unfold(Function):
 
 
 class Fold(Function):
-    """The images of columns. Saves no arrays."""
+    """The images that belong to columns. Saves no arrays."""
 
     def forward(self, x, size, window):
         self.window = window
@@ -48,7 +48,7 @@ def to_columns(xp, x, window):
 
 
 def to_image(xp, columns, size, window):
-    """Returns the images of columns: (N, C kh kw, L) -> (N, C, *size)."""
+    """Returns the images that belong to columns: (N, C kh kw, L) -> (N, C, *size)."""
     kernel, dilation, padding, stride = window
     wide = [n + 2 * p for n, p in zip(size, padding)]
     out = _counts(size, window)

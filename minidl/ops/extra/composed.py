@@ -95,8 +95,8 @@ def trunc(input):
 
 
 def lerp(input, end, weight):
-    """input + weight * (end - input). For weight 0 it is exactly input, for weight 1 exactly
-    end."""
+    """input + weight * (end - input). If weight is 0, the result is exactly input. If weight is 1,
+    the result is exactly end."""
     way = sub(end, input)
     if not isinstance(weight, Number):
         weight = wrapped(weight)
@@ -233,7 +233,7 @@ def argwhere(input):
 
 
 def equal(input, other) -> bool:
-    """Returns True if both have the same shape and the same elements."""
+    """Returns True if input and other have the same shape and the same elements."""
     return input.shape == other.shape and bool((input == other).all())
 
 
@@ -318,7 +318,7 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1, *, generator=No
     ignored."""
     draw = default_generator() if generator is None else generator
     u = draw.uniform(tuple(logits.shape)) * np.float32(1 - 2.0**-23) + np.float32(2.0**-25)
-    noise = -np.log(-np.log(u))  # finite, as u is never 0 or 1
+    noise = -np.log(-np.log(u))  # finite, because u is never 0 or 1
     noise = Tensor(np.asarray(noise, logits.dtype)).to(logits.device)  # an array also if 0-d
     soft = softmax(div(add(logits, noise), tau), dim)
     if not hard:

@@ -1,7 +1,7 @@
 """Transposed convolution: its forward is the input gradient of a convolution.
 
     conv2d            y = w (*) x       (C, H, W) -> (O, H', W')       stride 2 halves the size
-    conv_transpose2d  x = w^T (*) y     (O, H', W') -> (C, H, W)       stride 2 doubles it
+    conv_transpose2d  x = w^T (*) y     (O, H', W') -> (C, H, W)       stride 2 doubles the size
 
 Each input element is multiplied by the whole kernel, and the product is added to the output at the
 element's place. So the forward is the backward of conv2d (minidl/ops/conv.py), and the backward is

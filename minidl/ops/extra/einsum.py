@@ -7,8 +7,8 @@
 Letters that are not in the result are summed over. The operands are multiplied from left to right,
 two at a time. Each pair is one batch of matrix products. If both operands have a letter that is
 needed later, this letter is a dimension of the batch. If both operands have a letter that is not
-needed later, the product sums over it. A letter of only one operand is a dimension of the rows or
-the columns. So einsum uses permute, reshape and matmul, which have gradients.
+needed later, the product sums over this letter. A letter of only one operand is a dimension of the
+rows or the columns. So einsum uses permute, reshape and matmul, which have gradients.
 Source: Einstein 1916 (the convention); NumPy's einsum (the string).
 Test: tests/ops/extra/test_einsum.py
 """

@@ -1,8 +1,8 @@
 """Resizes images, sequences and volumes.
 
 Each dimension is resized separately: y = a x b^T, with a (n_out, n_in) for the height and b for the
-width. Row i of a matrix computes output place i: it has one weight for each input place. Most
-weights are 0. These places have other weights:
+width. Row i of a matrix computes output place i: it has one weight for each input place. All
+weights are 0, except for these input places:
 
     nearest   one place, floor(i n_in / n_out)
     area      all places that output place i covers, with equal weights: their mean
@@ -53,7 +53,7 @@ class Resize(Function):
 
 def positions(n, n_out, scale, align_corners):
     """Returns the positions of the n_out output places in the input, (n_out,). The input has n
-    places. scale: n / n_out, or 1 / scale_factor. It is not used with align_corners."""
+    places. scale: n / n_out, or 1 / scale_factor. With align_corners, scale is not used."""
     i = np.arange(n_out)
     if align_corners:
         return i * ((n - 1) / (n_out - 1) if n_out > 1 else 0.0)

@@ -101,7 +101,7 @@ class Lstm(Recurrence):
 
 
 class Gru(Recurrence):
-    """x_t and a = W h_{t-1} + b have thirds for r, z and n. r = sigmoid(x_r + a_r),
+    """x_t and a = W h_{t-1} + b have three parts each, for r, z and n. r = sigmoid(x_r + a_r),
     z = sigmoid(x_z + a_z), n = tanh(x_n + r a_n), h_t = (1 - z) n + z h_{t-1}.
     x (T, N, 3H), h (N, H), w (3H, H), b (3H,)."""
 

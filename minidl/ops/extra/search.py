@@ -53,7 +53,7 @@ class Bincount(Function):
 
 
 class Searchsorted(Function):
-    """For each value of v, the place in a sorted row at which it can be inserted."""
+    """For each value of v, the place in a sorted row at which the value can be inserted."""
     differentiable = False
 
     def forward(self, rows, v, side, dtype):
