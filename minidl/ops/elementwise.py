@@ -267,9 +267,9 @@ def div(input, other, *, rounding_mode=None):
 
 
 def round(input, *, decimals=0):
-    """Rounds to the nearest integer. Halves are rounded to the nearest even integer. decimals: the
-    number of digits after the decimal point that are kept. If decimals is negative, rounds to tens,
-    hundreds, and so on."""
+    """Rounds to the nearest integer. decimals: rounds to this number of digits after the decimal
+    point instead. If decimals is negative, rounds to tens, hundreds, and so on. Halves are rounded
+    to the nearest even number."""
     if not decimals:
         return Step.apply(input, name="rint")
     ten = 10.0 ** (decimals if decimals > 0 else -decimals)

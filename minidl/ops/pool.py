@@ -346,9 +346,9 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 
 def adaptive_max_pool2d(input, output_size,
                         return_indices=False) -> Tensor | tuple[Tensor, Tensor]:
-    """Divides the image into output_size parts, as adaptive_avg_pool2d does. Returns the largest
-    element of each part. return_indices: also returns the place of each largest element, h W +
-    w."""
+    """Divides the image into output_size parts, as adaptive_avg_pool2d does, and returns the
+    largest element of each part. return_indices: also returns the place of each largest element,
+    h W + w."""
     y = _on_batch("adaptive_max_pool2d", input, AdaptiveMaxPool2d,
                   size=_parts(output_size, input.shape))
     return (note(y[0], [y[1]]), y[1]) if return_indices else y[0]
@@ -368,7 +368,7 @@ def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False,
 
 
 def adaptive_avg_pool2d(input, output_size):
-    """Divides the image into output_size parts. Returns the mean of each part.
+    """Divides the image into output_size parts, and returns the mean of each part.
 
     output_size: (height, width), or one int for both dimensions. None in the place of a number
     keeps the size of the dimension. If the size of the image is not a multiple of output_size, some

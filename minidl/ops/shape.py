@@ -184,8 +184,7 @@ def flatten(input, start_dim=0, end_dim=-1):
 
 
 def squeeze(input, dim=None):
-    """Removes all dimensions of size 1. If `dim` is given, removes only the dimensions in `dim`
-    that have size 1."""
+    """Removes all dimensions of size 1, or only the dimensions in `dim` if they have size 1."""
     axes = normalize_dims(dim, input.ndim, "squeeze")
     shape = tuple(n for i, n in enumerate(input.shape) if n != 1 or i not in axes)
     return Reshape.apply(input, shape=shape, name="squeeze")
@@ -267,8 +266,8 @@ def stack(tensors, dim=0):
 
 
 def split(tensor, split_size_or_sections, dim=0) -> tuple[Tensor, ...]:
-    """Returns a tuple of views along `dim`. split_size_or_sections: an int, the size of each view
-    (the last view may be smaller). Or a list of the sizes of all views."""
+    """Returns a tuple of views along `dim`. split_size_or_sections: the size of each view (the last
+    view may be smaller), or a list with the sizes of all views."""
     (dim,) = normalize_dims(dim, tensor.ndim, "split")
     n, parts = tensor.shape[dim], split_size_or_sections
     if hasattr(parts, "__index__"):
@@ -282,8 +281,8 @@ def split(tensor, split_size_or_sections, dim=0) -> tuple[Tensor, ...]:
 
 
 def chunk(input, chunks, dim=0) -> tuple[Tensor, ...]:
-    """Returns a tuple of views along `dim`. Each view has the size ceil(n / chunks), but the last
-    view may be smaller. There may be fewer than `chunks` views."""
+    """Returns a tuple of views along `dim`, each of size ceil(n / chunks). The last view may be
+    smaller. There may be fewer than `chunks` views."""
     if chunks < 1:
         raise ValueError(f"chunk: wants at least 1 chunk, got {chunks}")
     (dim,) = normalize_dims(dim, input.ndim, "chunk")

@@ -19,7 +19,8 @@ from minidl.tensor import Tensor, wrapped
 
 def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weights=None,
                   include_last_offset=False, padding_idx=None):
-    """Returns (bags, width). The result of a bag without indices is zeros.
+    """Returns the sum, the mean or the maximum of the rows of `weight` for each bag of indices:
+    (bags, width). The result of a bag without indices is zeros.
 
     input: indices (bags, n). Or a vector with the indices of all bags. Then `offsets` has the place
     at which each bag starts.

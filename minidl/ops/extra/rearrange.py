@@ -133,9 +133,9 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
 
 
 def meshgrid(*tensors, indexing="ij") -> tuple[Tensor, ...]:
-    """Returns one view for each vector. If the vectors have n, m, ... elements, the views have the
-    shape (n, m, ...). View i changes only along dimension i. indexing="xy" gives the shape (m, n,
-    ...), as for images."""
+    """Returns the coordinates of a grid: one view for each vector. If the vectors have n, m, ...
+    elements, the views have the shape (n, m, ...). View i changes only along dimension i.
+    indexing="xy" gives the shape (m, n, ...), as for images."""
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tensors[0]
     tensors = [wrapped(x) for x in tensors]

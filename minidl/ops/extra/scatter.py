@@ -258,10 +258,10 @@ def scatter_add(input, dim, index, src):
 
 
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
-    """Returns `input` with new elements at the places of `dim` that `index` names. A new element is
-    the "sum", "prod", "mean", "amax" or "amin" of all src[i, j] for which index[i, j] is this
-    place. The old element also counts, unless include_self is False. For amax and amin, equal
-    elements share the gradient. The mean of integers is rounded down."""
+    """Reduces all src[i, j] that have the same place index[i, j] of `dim`, and returns `input` with
+    the results at these places. reduce: "sum", "prod", "mean", "amax" or "amin". The old element
+    of a place also counts, unless include_self is False. For amax and amin, equal elements share
+    the gradient. The mean of integers is rounded down."""
     _same_dtype("scatter_reduce", input, src)
     if reduce not in STARTS:
         raise ValueError(f"scatter_reduce: reduce is one of {', '.join(STARTS)}, got {reduce!r}")
