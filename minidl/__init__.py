@@ -73,7 +73,7 @@ def __getattr__(name):
         return _importlib.import_module("minidl.precision.amp")
     if name in _LATER:
         return getattr(_importlib.import_module(_LATER[name]), name)
-    if name == "bfloat16":  # NumPy has no such dtype; the package ml_dtypes has
+    if name == "bfloat16":  # NumPy has no such dtype, but ml_dtypes has it
         return _importlib.import_module("minidl.precision.bf16").dtype()
     raise AttributeError(f"module 'minidl' has no attribute {name!r}", name=name,
                          obj=_sys.modules[__name__])

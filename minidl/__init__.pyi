@@ -163,8 +163,8 @@ def pow(input: Tensor | ndarray, exponent: Tensor | ndarray | generic | float) -
 def remainder(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
     """a - b * floor(a / b), which has the sign of b."""
 def round(input: Tensor | ndarray, *, decimals: int = 0) -> Tensor:
-    """Rounds to the nearest integer; halves are rounded to the even one. decimals: rounds to
-    this number of digits after the point instead."""
+    """Rounds to the nearest integer. decimals: rounds to this number of digits after the
+    decimal point instead."""
 def rsqrt(input: Tensor | ndarray) -> Tensor:
     """y = x^(-1/2)."""
 def sign(input: Tensor | ndarray) -> Tensor:
@@ -202,7 +202,7 @@ def diff(
 ) -> Tensor:
     """y[i] = x[i + 1] - x[i] along `dim`, repeated n times."""
 def equal(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> bool:
-    """Returns True if both have the same shape and the same elements."""
+    """Returns True if input and other have the same shape and the same elements."""
 def fliplr(input: Tensor | ndarray) -> Tensor: ...
 def flipud(input: Tensor | ndarray) -> Tensor: ...
 def hstack(tensors: Sequence[Tensor | ndarray]) -> Tensor:
@@ -276,14 +276,14 @@ def diagonal(
 def meshgrid(
     *tensors: Tensor | ndarray | Sequence[Tensor | ndarray], indexing: str = 'ij'
 ) -> tuple[Tensor, ...]:
-    """Returns one view of shape (n, m, ...) for each of the vectors of n, m, ... elements."""
+    """Returns the coordinates of a grid: one view for each vector."""
 def repeat_interleave(
     input: Tensor | ndarray, repeats: int | Sequence[int] | Tensor | ndarray | None = None,
     dim: int | None = None, *, output_size: int | Sequence[int] | None = None
 ) -> Tensor:
-    """Repeats each element (or each slice along `dim`) in a row. repeats: an int for all, or a
-    tensor with a count for each. repeat_interleave(counts) returns each index i, counts[i]
-    times."""
+    """Repeats each element (or each slice along `dim`) in a row. repeats: one int for all
+    elements, or a tensor with a count for each element. repeat_interleave(counts) returns
+    each index i, counts[i] times."""
 def roll(
     input: Tensor | ndarray, shifts: int | Sequence[int],
     dims: int | Sequence[int] | None = None
@@ -338,8 +338,8 @@ def scatter_reduce(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, src: Tensor | ndarray,
     reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """Returns `input` with each place replaced by the "sum", "prod", "mean", "amax" or "amin"
-    of all src[i, j] that index[i, j] sends to this place of `dim`."""
+    """Reduces all src[i, j] that have the same place index[i, j] of `dim`, and returns `input`
+    with the results at these places. reduce: "sum", "prod", "mean", "amax" or "amin"."""
 
 
 # minidl/ops/extra/search.py
@@ -347,13 +347,13 @@ def allclose(
     input: Tensor | ndarray, other: Tensor | ndarray | generic | float, rtol: float = 1e-05,
     atol: float = 1e-08, equal_nan: bool = False
 ) -> bool:
-    """Returns True if isclose holds for all elements, a Python bool."""
+    """Returns a Python bool: True if isclose holds for all elements."""
 def bincount(
     input: Tensor | ndarray, weights: Tensor | ndarray | None = None, minlength: int = 0
 ) -> Tensor:
-    """Returns how often each integer from 0 to the largest occurs in a vector. weights:
-    returns the sums of the weights of each integer instead. minlength: the least length of
-    the result."""
+    """Returns how often each integer from 0 to the largest one occurs in a vector. weights: if
+    given, returns the sum of the weights of each integer instead. minlength: the least
+    length of the result."""
 def bucketize(
     input: Tensor | ndarray | generic | float, boundaries: Tensor | ndarray, *,
     out_int32: bool = False, right: bool = False
@@ -367,15 +367,15 @@ def isclose(
 @overload
 def nonzero(input: Tensor | ndarray, *, as_tuple: Literal[False] = False) -> Tensor:
     """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
-    one vector for each dimension instead, which can be used as an index."""
+    a tuple with one vector for each dimension instead."""
 @overload
 def nonzero(input: Tensor | ndarray, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]:
     """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
-    one vector for each dimension instead, which can be used as an index."""
+    a tuple with one vector for each dimension instead."""
 @overload
 def nonzero(input: Tensor | ndarray, *, as_tuple: Any = False) -> Any:
     """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
-    one vector for each dimension instead, which can be used as an index."""
+    a tuple with one vector for each dimension instead."""
 def searchsorted(
     sorted_sequence: Tensor | ndarray, input: Tensor | ndarray | generic | float, *,
     out_int32: bool = False, right: bool = False, side: str | None = None,
@@ -387,8 +387,8 @@ def unique(
     return_counts: bool = False, dim: int | None = None
 ) -> Any:
     """Returns the different values in order, or the different slices along `dim`.
-    return_inverse: also returns the index of each element in them. return_counts: also
-    returns how often each occurs."""
+    return_inverse: also returns, for each element of the input, its index among the
+    different values. return_counts: also returns how often each value occurs."""
 
 
 # minidl/ops/extra/sort.py
@@ -474,40 +474,39 @@ def argmin(
     """The index of the first smallest element."""
 @overload
 def max(input: Tensor | ndarray, dim: None = None, keepdim: bool = False) -> Tensor:
-    """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x,
+    """max(x) is the largest element. max(x, dim) is the named tuple (values, indices). max(x,
     y) is maximum(x, y)."""
 @overload
 def max(input: Tensor | ndarray, dim: int, keepdim: bool = False) -> MaxResult:
-    """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x,
+    """max(x) is the largest element. max(x, dim) is the named tuple (values, indices). max(x,
     y) is maximum(x, y)."""
 @overload
 def max(input: Tensor | ndarray, dim: Any = None, keepdim: bool = False) -> Any:
-    """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x,
+    """max(x) is the largest element. max(x, dim) is the named tuple (values, indices). max(x,
     y) is maximum(x, y)."""
 @overload
 def min(input: Tensor | ndarray, dim: None = None, keepdim: bool = False) -> Tensor:
-    """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and
-    min(x, y) is minimum(x, y)."""
+    """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices). min(x,
+    y) is minimum(x, y)."""
 @overload
 def min(input: Tensor | ndarray, dim: int, keepdim: bool = False) -> MinResult:
-    """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and
-    min(x, y) is minimum(x, y)."""
+    """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices). min(x,
+    y) is minimum(x, y)."""
 @overload
 def min(input: Tensor | ndarray, dim: Any = None, keepdim: bool = False) -> Any:
-    """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and
-    min(x, y) is minimum(x, y)."""
+    """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices). min(x,
+    y) is minimum(x, y)."""
 
 
 # minidl/ops/index.py
 def gather(input: Tensor | ndarray, dim: int, index: Tensor | ndarray) -> Tensor:
-    """Returns y of the shape of `index`: y[i, j, k] = input[i, index[i, j, k], k] for dim 1;
-    for other dims in the same way."""
+    """Returns y, which has the shape of `index`: y[i, j, k] = input[i, index[i, j, k], k] for
+    dim 1."""
 def index_select(input: Tensor | ndarray, dim: int, index: Tensor | ndarray) -> Tensor:
-    """Returns the slices of `dim` at the places in `index`, a 1-d integer tensor, repeats
-    included."""
+    """Returns the slices along `dim` at the places in `index`, a 1-d integer tensor."""
 def tril(input: Tensor | ndarray, diagonal: int = 0) -> Tensor:
-    """Returns the input with zeros above a diagonal. diagonal: 0 for the main one, 1 for the
-    one above it, -1 for the one below it."""
+    """Returns the input with zeros above a diagonal. diagonal: 0 is the main diagonal, 1 is
+    the diagonal above it, -1 is the diagonal below it."""
 def triu(input: Tensor | ndarray, diagonal: int = 0) -> Tensor:
     """Returns the input with zeros below a diagonal. diagonal: as in tril."""
 
@@ -563,7 +562,7 @@ def ne(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Te
 
 # minidl/ops/matmul.py
 def matmul(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
-    """input @ other."""
+    """input @ other. 1-d operands and batches follow the rules of NumPy and PyTorch."""
 
 
 # minidl/ops/products.py
@@ -641,8 +640,7 @@ def broadcast_to(input: Tensor | ndarray, shape: int | Sequence[int]) -> Tensor:
 def cat(tensors: Sequence[Tensor | ndarray], dim: int = 0) -> Tensor:
     """Joins tensors one after another along `dim`."""
 def chunk(input: Tensor | ndarray, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """Returns a tuple of views along `dim`, of size ceil(n / chunks) each; the last may be
-    smaller."""
+    """Returns a tuple of views along `dim`, each of size ceil(n / chunks)."""
 def flatten(input: Tensor | ndarray, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Joins the dimensions from start_dim to end_dim into one."""
 def flip(
@@ -655,9 +653,9 @@ def split(
     tensor: Tensor | ndarray, split_size_or_sections: Any, dim: int = 0
 ) -> tuple[Tensor, ...]:
     """Returns a tuple of views along `dim`. split_size_or_sections: the size of each view (the
-    last may be smaller), or a list of all sizes."""
+    last view may be smaller), or a list with the sizes of all views."""
 def squeeze(input: Tensor | ndarray, dim: int | None = None) -> Tensor:
-    """Removes dimensions of size 1: all of them, or only those in `dim`."""
+    """Removes all dimensions of size 1, or only the dimensions in `dim` if they have size 1."""
 def stack(tensors: Sequence[Tensor | ndarray], dim: int = 0) -> Tensor: ...
 def swapaxes(input: Tensor | ndarray, dim0: int, dim1: int) -> Tensor:
     """Swaps two dimensions."""
@@ -675,8 +673,7 @@ def unsqueeze(input: Tensor | ndarray, dim: int) -> Tensor:
 def log_softmax(
     input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None
 ) -> Tensor:
-    """log(softmax(input, dim)), computed without the error of a logarithm of rounded small
-    numbers. dtype: as in softmax."""
+    """log(softmax(input, dim))."""
 def softmax(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
     """exp(input) / sum(exp(input)) along `dim`. dtype: if given, the input is cast to it
     first."""

@@ -1,4 +1,4 @@
-"""Tells which accelerator this machine has: CUDA, or none. As PyTorch's `torch.accelerator`.
+"""Tells which accelerator this machine has: CUDA, or none. PyTorch has it as `torch.accelerator`.
 
     device = accelerator.current_accelerator() if accelerator.is_available() else "cpu"
 
@@ -13,5 +13,5 @@ __all__ = ["current_accelerator", "device_count", "is_available", "synchronize"]
 
 def current_accelerator(check_available=False):
     """Returns the device "cuda", or None on a machine without a GPU. `check_available` has no
-    effect: PyTorch has this argument."""
+    effect. It is there because PyTorch has this argument."""
     return device("cuda") if is_available() else None

@@ -61,8 +61,8 @@ def using_device_of(arrays):
 
 
 def an_array(y):
-    """Returns y as a CuPy array. If y is one already, returns y: cupy.asarray would copy it to the
-    current device."""
+    """Returns y as a CuPy array. If y is a CuPy array already, returns y itself: cupy.asarray would
+    copy y to the current device."""
     cupy = sys.modules["cupy"]
     return y if isinstance(y, cupy.ndarray) else cupy.asarray(y)
 
@@ -119,8 +119,8 @@ def buffer_of(array):
 
 
 # An ndarray begins with Python's object header. The data pointer follows it (PyArrayObject in
-# NumPy's C API). To read the pointer there takes 0.2 us; `a.ctypes.data` takes 1.5 us. An optimizer
-# step makes tables of hundreds of addresses.
+# NumPy's C API). Reading the pointer there takes 0.2 us, and `a.ctypes.data` takes 1.5 us. An
+# optimizer step makes tables of hundreds of addresses.
 _DATA = object.__basicsize__
 _word_at = ctypes.c_void_p.from_address
 _probe = np.empty(3)
@@ -158,8 +158,8 @@ def is_device(name):
 
 
 def as_dtype(name):
-    """Returns the NumPy dtype of this name. Raises TypeError for anything else. A misspelt device
-    also gets this error."""
+    """Returns the NumPy dtype of this name. Raises TypeError if `name` is no dtype, for example if
+    it is a misspelt device."""
     try:
         return np.dtype(name)
     except TypeError:
@@ -198,8 +198,8 @@ def to_device(array, device):
 
 
 def import_cupy():
-    """Returns the module cupy. Raises ImportError, which names the remedy, if it is not
-    installed."""
+    """Returns the module cupy. Raises ImportError if cupy is not installed. The message tells how
+    to install it."""
     with optional("a CUDA device, to match its driver", "cuda12", "cuda13"):
         import cupy
     return cupy
@@ -231,15 +231,15 @@ def optional(what, *extras):
 
 
 def array_of(x):
-    """Returns the array of a Tensor. Returns anything else as it is.
+    """Returns the array of a Tensor. Returns any other object unchanged.
 
-    This file cannot import Tensor, so it looks for a private attribute of it. The attribute `array`
-    would not do: objects of other libraries may have one."""
+    This file cannot import Tensor, so it looks for a private attribute of Tensor. The attribute
+    `array` is not enough, because objects of other libraries may have an attribute of this name."""
     return x.array if hasattr(x, "_requires_grad") else x
 
 
 def plain_array(x):
-    """Returns the array of a Tensor or of a torch.Tensor. Returns anything else as it is."""
+    """Returns the array of a Tensor or of a torch.Tensor. Returns any other object unchanged."""
     x = array_of(x)
     if hasattr(x, "detach"):  # a torch.Tensor: NumPy can read it on the CPU, outside its graph
         x = np.asarray(x.detach().cpu())
@@ -278,8 +278,8 @@ def is_bfloat16(dtype):
 def promote_types(a, b):
     """Returns the dtype for a result of two dtypes, by PyTorch's rules. If the categories differ,
     the dtype of the higher category wins: int64 with float16 gives float16 (NumPy gives float64).
-    In one category the wider dtype wins. float16 with bfloat16 gives float32, as neither can hold
-    all values of the other."""
+    In one category the wider dtype wins. float16 with bfloat16 gives float32, because neither of
+    the two can hold all values of the other."""
     a, b = np.dtype(a), np.dtype(b)
     if _CATEGORY[a.kind] == _CATEGORY[b.kind]:
         if a != b and (is_bfloat16(a) or is_bfloat16(b)):
@@ -290,8 +290,9 @@ def promote_types(a, b):
 
 def result_dtype(operands):
     """Returns the dtype of an op's result, by PyTorch's rules. There are three tiers: arrays with
-    dimensions, 0-d arrays, Python scalars. A later tier matters only if its category is higher: an
-    int array times 2.5 gives float32. Raises TypeError for other operands.
+    dimensions, 0-d arrays, Python scalars. A later tier changes the result only if its category is
+    higher than the category of the earlier tiers: an int array times 2.5 gives float32. Raises
+    TypeError for other operands.
     Source: the rules under `torch.dtype` in PyTorch's documentation, "tensor attributes"."""
     tiers = [None, None, None]
     for x in operands:
@@ -316,9 +317,9 @@ def result_dtype(operands):
 
 
 def promote(operands, to_float=False):
-    """Returns the operands, with every array cast to their `result_dtype`. Python scalars stay
-    scalars. to_float: casts to float32 if that dtype is an integer or bool, as
-    `torch.exp(int_tensor)` does."""
+    """Returns the operands, with every array cast to the `result_dtype` of the operands. Python
+    scalars are not cast. to_float: if the `result_dtype` is an integer or bool, casts to float32
+    instead, as `torch.exp(int_tensor)` does."""
     a, b = operands[0], operands[-1]
     if len(operands) <= 2 and hasattr(a, "dtype") and hasattr(b, "dtype"):
         if a.dtype is b.dtype and a.dtype.kind == "f":  # the most frequent case: nothing to do
@@ -343,8 +344,9 @@ def promote(operands, to_float=False):
 
 
 def cores():
-    """Returns the numbers of the cores that this process may use. Under taskset or a batch system
-    these can be fewer than the machine has. macOS ties no process to cores: all of them."""
+    """Returns a set: the numbers of the cores that this process may use. Under taskset or a batch
+    system these can be fewer than the cores of the machine. On macOS a process cannot be limited to
+    some cores, so these are all cores."""
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))

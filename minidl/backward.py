@@ -1,13 +1,14 @@
 """The backward pass: one loop over the graph, from the result to the leaves.
 
-The plain form: minidl/plain/autograd.py, which sorts the whole graph before it walks. Here:
+The plain form: minidl/plain/autograd.py, which sorts the whole graph before it walks. This file
+works in another way:
 
 1. The walk first counts the edges into each leaf. When the count of a leaf falls to zero, its
    gradient is complete. The walk then adds it to `leaf.grad` and calls the hooks of the leaf, once.
    Other nodes may still wait for their turn.
 2. Nodes are taken by decreasing depth. A producer has a smaller depth than every node that uses
-   its result, so its gradient is complete at its turn. No sort is needed, and the order is the same
-   on every rank.
+   its result. So the producer comes after these nodes, and its gradient is then complete. No sort
+   is needed, and the order is the same on every rank.
 3. A node frees its saved arrays as soon as its backward is done.
 
 An edge is None (no gradient wanted), a leaf Tensor, or (Function, output slot). The walk uses loops
@@ -31,7 +32,8 @@ def edge_to(x):
 
 
 def nodes(roots):
-    """Yields every Function that `roots` were computed by, directly or indirectly, each once."""
+    """Yields every Function from which `roots` were computed, directly or indirectly. Yields each
+    Function once."""
     seen = set()
     stack = [root.grad_fn for root in roots if root.grad_fn is not None]
     while stack:
@@ -129,7 +131,7 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                             gx is a for a in (*gxs[:i], *gxs[i + 1:], *gys, *saved_arrays)):
                         gx = gx.copy()
                 send(edge, gx)
-        # Freed before the next node, which may be a recompute and need the memory.
+        # Freed before the next node runs: it may be a recompute, which needs the memory.
         saved_arrays = gxs = gys = gx = None
 
 
@@ -186,12 +188,12 @@ def _start(root, gradient):
     if tuple(gradient.shape) != root.shape:
         raise ValueError(f"gradient has shape {tuple(gradient.shape)}, the tensor "
                          f"{tuple(root.shape)}")
-    return gradient.astype(root.dtype)  # a copy, so that the caller's array stays as it is
+    return gradient.astype(root.dtype)  # a copy: the caller's array does not change
 
 
 def _add(a, b):
-    """Returns a + b as a new array, as other code may still use a or b. A 0-d result is an array,
-    not a scalar."""
+    """Returns a + b as a new array, because other code may still use a or b. A 0-d result is an
+    array, not a scalar."""
     return (a + b)[...] if a.ndim == 0 else a + b
 
 
@@ -227,9 +229,9 @@ def _accumulate(leaf, gradient):
 
 
 def clear_gradient(leaf, set_to_none=True):
-    """Clears a leaf's gradient. `leaf.grad` becomes None, or, if set_to_none is False, the same
-    array filled with zeros. Then calls `cleared(leaf)` of every hook that has this method. Data
-    parallelism and ZeRO use it (bucket.py, zero.py)."""
+    """Clears a leaf's gradient. `leaf.grad` becomes None. If set_to_none is False, the array of
+    `leaf.grad` is filled with zeros instead. Then calls `cleared(leaf)` of every hook that has this
+    method. Data parallelism and ZeRO have such hooks (bucket.py, zero.py)."""
     if set_to_none or leaf.grad is None:
         leaf.grad = None
     else:

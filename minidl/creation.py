@@ -3,9 +3,9 @@
 dtype: Python floats become float32 (PyTorch's default), ints become int64, bools become bool.
 Arrays keep their dtype. zeros, ones, rand and randn make float32.
 device: 'cpu' (the default), 'cuda' or 'cuda:<index>'.
-generator: a minidl.Generator for random numbers. The default is the generator of this context. Each
-device draws its own numbers, and all devices draw the same ones. (`randn` may differ by a rounding
-of float64.)
+generator: a minidl.Generator for random numbers. The default is the generator of this context. The
+numbers are drawn on the device, and they are the same on all devices. (The numbers of `randn` may
+differ by a rounding error of float64.)
 Test: tests/test_creation.py
 """
 
@@ -66,7 +66,7 @@ def tensor(data: Any, *, dtype: DType | None = None, device: Device | None = Non
 
 
 def FloatTensor(data: Any) -> Tensor:
-    """Returns a float32 tensor with a copy of a list or an array. PyTorch's old name for it."""
+    """Returns a float32 tensor with a copy of a list or an array. This is PyTorch's old name."""
     return tensor(data, dtype=backend.DEFAULT_FLOAT)
 
 
@@ -76,7 +76,7 @@ def LongTensor(data: Any) -> Tensor:
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Device | None = None) -> Tensor:
-    """As `tensor`, but copies only if dtype or device must change."""
+    """Does the same as `tensor`, but copies only if dtype or device must change."""
     if isinstance(data, Tensor):
         return data.to(dtype=dtype, device=device)
     return _tensor(_array(data), dtype, device, False)

@@ -1,9 +1,9 @@
 """A faster version of function.apply. To learn what apply does, read function.apply.
 
-Both versions take the same steps in the same order. This one has a single loop over the inputs in
-place of several list comprehensions. It also has shorter paths for the usual cases. If all arrays
-are float32 on the CPU, and neither autocast nor a recompute is on, it calls forward directly. If
-forward returns one array, it skips the code for several results.
+Both versions take the same steps in the same order. The faster version has a single loop over the
+inputs in place of several list comprehensions. It also has shorter paths for the usual cases. If
+all arrays are float32 on the CPU, and neither autocast nor a recompute is on, it calls forward
+directly. If forward returns one array, it skips the code for several results.
 Test: tests/test_fast_apply.py
 """
 
@@ -19,9 +19,9 @@ from minidl.tensor import Tensor
 
 
 def apply(cls, *inputs, **options) -> Tensor:
-    """Runs forward on the arrays of `inputs`. Returns its result as a Tensor, or a tuple of
-    Tensors. inputs: Tensors, arrays and numbers; arrays and numbers are constants. If an input
-    wants a gradient, the call is recorded in the graph."""
+    """Runs forward on the arrays of `inputs`. Returns the result as a Tensor, or a tuple of
+    Tensors. inputs: Tensors, arrays and numbers. Arrays and numbers are constants. If an input
+    requires a gradient, the call is recorded in the graph."""
     mode = current()
     node = cls()
     records = mode.grad and cls.differentiable

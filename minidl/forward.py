@@ -1,10 +1,10 @@
 """One call of a forward: its device, its precision, and its error messages.
 
     run(node, ...)      calls node.forward on the arrays' device, under autocast and recompute
-    as_arrays           turns its results into arrays
+    as_arrays           turns the results of forward into arrays
     share_memory        lets a result that is a view share the Memory of its input (saved.py)
 
-Both apply functions use it (function.py, fast_apply.py).
+Both apply functions use this file (function.py, fast_apply.py).
 Test: tests/test_function.py
 """
 
@@ -64,8 +64,8 @@ def as_arrays(node, result):
 
 
 def share_memory(outputs, inputs):
-    """Gives each output that is a view of an input the Memory of that input. So both have one
-    version: a write to one counts for both."""
+    """If an output is a view of an input, gives the output the Memory object of this input. So the
+    output and the input share one version, which counts the writes to either of them."""
     for y in outputs:
         array, owner = y.array, y.array.base  # base is None if the array owns its memory
         for x in inputs:
@@ -87,16 +87,17 @@ EXPLAINED = (ValueError, IndexError, TypeError, AttributeError)
 
 class WrongValue(ValueError, RuntimeError):
     """Wrong values or shapes. It is a ValueError, which NumPy raises, and also a RuntimeError,
-    which PyTorch's ops raise. So a program can catch either."""
+    which PyTorch's ops raise. So a program can catch either error."""
 
 
 class WrongType(TypeError, RuntimeError):
-    """A wrong type. It is a TypeError and, for the same reason as WrongValue, a RuntimeError."""
+    """A wrong type. It is a TypeError, and also a RuntimeError, for the same reason as
+    WrongValue."""
 
 
 def raise_explained(error, node, arrays):
-    """Raises the error of a forward again, with the name of the op in its message. To be called in
-    an `except` block."""
+    """Raises the error of a forward again, with the name of the op in its message. Call it in an
+    `except` block."""
     explained = _explained(error, node, arrays)
     if explained is error:
         raise  # `raise error from error` would make a loop in the chain of causes
@@ -106,7 +107,7 @@ def raise_explained(error, node, arrays):
 def _explained(error, node, arrays):
     """Returns an error whose message names the op and its input shapes. Returns the same error if
     there is nothing to add."""
-    if getattr(error, "explained", False):  # an op that ran inside this one did it already
+    if getattr(error, "explained", False):  # an op inside this op has explained it already
         return error
     if isinstance(error, AttributeError):  # a list has no shape
         kinds = [type(x).__name__ for x in arrays if isinstance(x, (list, tuple, str))]

@@ -1,18 +1,18 @@
 """A Function is one operation: its forward, its backward, and its place in the graph.
 
 The plain form: minidl/plain/autograd.py. Read it first: it shows what a graph is, and why gradients
-are added. Here:
+are added. This file differs in three ways:
 
 - forward and backward take and return arrays. So backward records no graph, and can free memory
-  while it runs. The price: minidl has no gradients of gradients.
+  while it runs. But minidl has no gradients of gradients.
 - a node keeps an edge to the producer of each input, not the input itself. It keeps only the arrays
   that forward gave to `save`. So the memory of activations is the sum of the saved arrays, and can
   be counted.
 - a forward may have options and several results, and some inputs may need no gradient.
 
 Two calls can be skipped on a first reading. `current()` returns the Mode, the settings under which
-ops run (mode.py). `pack` may replace a saved array until backward, for example by a copy in another
-memory (saved.py).
+ops run (mode.py). `pack` may replace a saved array until backward, for example by a copy in the
+host's memory (saved.py).
 
     class Tanh(Function):
         def forward(self, x):
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 
 def apply(cls, *inputs, **options) -> Tensor:
-    """Runs forward on the arrays of `inputs`. Returns its result as a Tensor, or a tuple of
-    Tensors. inputs: Tensors, arrays and numbers; arrays and numbers are constants. If an input
-    wants a gradient, the call is recorded in the graph."""
+    """Runs forward on the arrays of `inputs`. Returns the result as a Tensor, or a tuple of
+    Tensors. inputs: Tensors, arrays and numbers. Arrays and numbers are constants. If an input
+    requires a gradient, the call is recorded in the graph."""
     mode = current()
     node = cls()
     arrays = [x.array if isinstance(x, Tensor) else x for x in inputs]
@@ -103,19 +103,19 @@ class Function:
         backward(self, *output_gradients)  -> one gradient for each input, or None for no gradient
 
     forward passes the arrays that backward needs to `self.save(...)`. backward finds them in
-    `self.saved`. No other array is kept. `self.needs[i]` is True if input i wants a gradient. It is
+    `self.saved`. No other array is kept. `self.needs[i]` is True if input i needs a gradient. It is
     always False under no_grad, so forward can skip work that only backward uses. If forward
-    broadcast or cast an input, backward may return its gradient in the broadcast shape and the
-    promoted dtype: the walk sums and casts it. Do not write into output gradients: another node may
-    hold the same array.
+    broadcast or cast an input, backward may return the gradient of this input in the broadcast
+    shape and the promoted dtype. The walk then sums and casts the gradient. Do not write into
+    output gradients: another node may hold the same array.
 
     PyTorch's form also works: static methods with a ctx, on Tensors (static_forms.py)."""
 
-    differentiable = True  # False: the results are integers or bools, no graph (argmax, <)
-    precision = "grey"  # its class under autocast: white, black, grey or banned (amp.py)
+    differentiable = True  # False: results are integers or bools, so no graph (argmax, <)
+    precision = "grey"  # the op's class under autocast: white, black, grey or banned (amp.py)
     # "same": inputs are cast to one dtype. "float": also, integers are cast to float32.
     promotes = None
-    arithmetic = True  # False: forward only moves elements, so any dtype stays as it is (bf16.py)
+    arithmetic = True  # False: forward only moves elements, so no dtype is cast (bf16.py)
     xp = np
     edges = saved_inputs = ()
     # The defaults below belong to the class. A node replaces them and never writes into them.
@@ -132,7 +132,7 @@ class Function:
 
     def save(self, *arrays: Any) -> None:
         """Keeps these arrays for backward, which finds them in `self.saved`. An entry may be None.
-        To be called in forward, once."""
+        Call it only once, in forward."""
         self._saved = arrays
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
@@ -143,7 +143,7 @@ class Function:
 
     def add_gradient_hook(self, slot, hook):
         """Adds a GradientHook, which may change the gradient of the output `slot`. Returns a
-        Handle, whose remove() takes the hook away."""
+        Handle. handle.remove() removes the hook."""
         self.gradient_hooks = (*self.gradient_hooks, (slot, hook))
 
         def remove():

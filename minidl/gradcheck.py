@@ -32,11 +32,12 @@ def grad(outputs: Tensor | Sequence[Tensor], inputs: Tensor | Sequence[Tensor],
          grad_outputs: Any = None, retain_graph: bool = False,
          create_graph: bool = False) -> tuple[Tensor | None, ...]:
     """Returns d(sum of outputs)/d(input) for each leaf in `inputs`, as a tuple of Tensors. An entry
-    is None if no path leads to the leaf. Leaves the `grad` of every leaf as it is, and calls no
-    on_grad_ready hook. As `torch.autograd.grad`, for first derivatives only.
+    is None if no path leads to the leaf. Does not change the `grad` of any leaf, and calls no
+    on_grad_ready hook. This is `torch.autograd.grad`, for first derivatives only. Raises ValueError
+    if an input is not a leaf that requires a gradient.
 
-    grad_outputs: one weight for each output, of its shape. Raises ValueError if an input is not a
-    leaf that requires a gradient."""
+    grad_outputs: for each output an array of weights, with the shape of the output. None means 1,
+    and is allowed only for an output of one element."""
     refuse_create_graph(create_graph)
     outputs, inputs = (x if isinstance(x, (list, tuple)) else [x] for x in (outputs, inputs))
     if not isinstance(grad_outputs, (list, tuple)):
@@ -56,9 +57,9 @@ class GradcheckError(AssertionError):
 
 
 def numeric_gradient(fn, inputs, index, cotangents, h=STEP):
-    """Returns d<c, fn(*inputs)> / d inputs[index] by central differences, an array of the shape of
-    that input. cotangents: c, one array for each output. Changes the input's elements one by one,
-    and puts each back. Raises ValueError if the input is not contiguous."""
+    """Returns d<c, fn(*inputs)> / d inputs[index] by central differences: an array of the shape of
+    this input. cotangents: c, one array for each output. Changes the elements of the input one by
+    one, and restores each of them. Raises ValueError if the input is not contiguous."""
     x = inputs[index].array
     flat = x.reshape(-1)
     if x.size and not np.shares_memory(flat, x):
@@ -81,7 +82,7 @@ def gradcheck(fn: Callable[..., Any], *inputs: Any, atol: float = 1e-8, rtol: fl
     """Compares the backward of `fn` with central differences, for every element of every float64
     input. Returns the largest |analytic - numeric| / (1 + |numeric|).
 
-    inputs: arrays or Tensors, at least one in float64. The others are passed to fn as they are.
+    inputs: arrays or Tensors, at least one in float64. All other inputs are passed to fn unchanged.
     Raises GradcheckError if |analytic - numeric| > atol + rtol * |numeric| for an element. The
     error names the first such element."""
     checked = [k for k, x in enumerate(inputs) if _is_float64(x)]

@@ -21,7 +21,7 @@ from minidl.comm.transport.background import Job
 from minidl.tensor import Tensor
 
 Array = Tensor | np.ndarray  # a Tensor or an array
-Number = Tensor | np.ndarray | np.generic | float  # a Tensor, an array, or one number for all
+Number = Tensor | np.ndarray | np.generic | float  # a Tensor, an array, or one number
 Sizes = int | Sequence[int]  # one size for each dimension, or one size for all dimensions
 DType = DTypeLike  # np.float32, "float16", minidl.bfloat16
 Device = str | int  # "cpu", "cuda", "cuda:1", 1
@@ -52,7 +52,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class HasForward(Protocol[P, R_co]):
-    """A module. A call has the arguments and the result of its forward."""
+    """A module. A call takes the arguments of its forward, and returns the result of forward."""
 
     def forward(self, *inputs: P.args, **options: P.kwargs) -> R_co:
         ...

@@ -3,8 +3,9 @@
     with running(grad=False): ...          the block has a Mode that differs in one field
     mode = current()                       the Mode of this context: of this thread, of this rank
 
-A Mode never changes: a block sets another one. Blocks nest, and each simulated rank has its own
-Mode. no_grad, use_fused, amp.autocast, memory.record, offload and recompute are such blocks.
+A Mode never changes: a block sets another Mode. Blocks can be nested, and each simulated rank has
+its own Mode. no_grad, use_fused, amp.autocast, memory.record, offload and recompute are such
+blocks.
 Test: tests/test_mode.py
 """
 
@@ -70,8 +71,9 @@ def no_grad(orig_func=None):
 
 
 def inference_mode(mode=True):
-    """The same as no_grad. PyTorch's inference_mode also forbids to train with tensors that the
-    block made; this one allows it. `inference_mode(False)` has no effect. Also a decorator."""
+    """The same as no_grad. PyTorch's inference_mode also forbids training with tensors that were
+    made in the block. minidl allows this. `inference_mode(False)` has no effect. Also a
+    decorator."""
     if callable(mode):
         return no_grad(mode)
     return running(grad=False) if mode else running()
@@ -84,15 +86,16 @@ def enable_grad(orig_func=None):
 
 def use_fused(flag: bool):
     """A `with` block in which fused kernels are used (True) or not (False). Outside of such a block
-    they are used."""
+    fused kernels are used."""
     return running(kernels=bool(flag))
 
 
 class NoRoom(Exception):
-    """A kernel could not be compiled, as no folder has space left. No part of the op has run."""
+    """A kernel could not be compiled, because no folder has space left. No part of the op has
+    run."""
 
 
-kernels_given_up = False  # True if this process computes without kernels, as no space was left
+kernels_given_up = False  # True if this process computes without kernels: no space was left
 
 
 def give_up_kernels(error):
@@ -106,8 +109,8 @@ def give_up_kernels(error):
 
 
 def or_numpy(function):
-    """A decorator for a function that launches one kernel, or asks whether it may. If there is no
-    space to compile the kernel, the function is called a second time and uses NumPy."""
+    """A decorator for a function that launches one kernel, or checks whether a kernel may run. If
+    there is no space to compile the kernel, the function is called a second time and uses NumPy."""
     @functools.wraps(function)
     def call(*args, **options):
         try:
@@ -119,16 +122,16 @@ def or_numpy(function):
     return call
 
 
-# `training` belongs to each module and is not a field of the Mode. A recompute must repeat it, so
-# this notes which modules were asked.
+# `training` belongs to each module and is not a field of the Mode. A recompute must run with the
+# same values of `training`. So this variable records the modules whose `training` was read.
 _asked = ContextVar("minidl.mode.asked", default=None)
 
 
 @contextmanager
 def watched_training():
     """`with watched_training() as asked:` fills the dict `asked` with {module: its `training`}, for
-    every module whose `training` is read in the block. The value is that of the first read. A
-    repetition of the block must set these values (training_as)."""
+    every module whose `training` is read in the block. If it is read several times, the first value
+    counts. If the block runs a second time, these values must be set again (training_as)."""
     asked = {}
     token = _asked.set(asked)
     try:
@@ -150,8 +153,8 @@ def note_training(module, flag):
 
 @contextmanager
 def training_as(flags):
-    """A `with` block in which each module of {module: flag} has `training` = flag. Afterwards each
-    has its old value."""
+    """A `with` block in which each module of {module: flag} has `training` = flag. After the block
+    each module has its old value again."""
     before = [(module, module.training) for module in flags]
     for module, flag in flags.items():
         module.training = flag

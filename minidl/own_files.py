@@ -15,8 +15,9 @@ import tempfile
 
 
 def is_ours(file):
-    """Returns True if no other user can have written the file. Allowed owners are this user, root,
-    and, if MINIDL_CACHE names a folder, the owner of the file's folder. Always True on Windows."""
+    """Returns True if no other user can have written the file. The owner of the file must be this
+    user or root. If MINIDL_CACHE is set, it may also be the owner of the file's folder. No other
+    user may have the right to write or to replace the file. Always True on Windows."""
     if not hasattr(os, "getuid"):
         return True
     about, folder = file.stat(), file.parent.stat()

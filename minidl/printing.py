@@ -5,11 +5,11 @@
 
 All elements have the same format and the same width:
     1.          if all elements are whole numbers
-    1.5000e+00  if an element is above 1e8 or below 1e-4, or more than 1000 times another one
-    1.5000      else: four digits after the point
+    1.5000e+00  if an element is above 1e8, below 1e-4, or more than 1000 times another element
+    1.5000      in all other cases: four digits after the point
 
-A tensor of more than 1000 elements shows only the first three and the last three of each dimension.
-set_printoptions changes these numbers.      Test: tests/test_printing.py
+A tensor of more than 1000 elements shows only the first three and the last three elements of each
+dimension. set_printoptions changes these numbers.      Test: tests/test_printing.py
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from minidl import backend
 
 @dataclass(frozen=True)
 class Options:
-    """precision: digits after the point. threshold: a tensor with more elements shows only the
-    edges of each dimension. edgeitems: elements of an edge. linewidth: characters of a line.
-    sci_mode: True if floats have an exponent, False if not, None to decide by their sizes."""
+    """precision: the number of digits after the point. threshold: a tensor with more elements shows
+    only the edges of each dimension. edgeitems: the number of elements at an edge. linewidth: the
+    number of characters in a line. sci_mode: True if floats have an exponent, False if not. If
+    None, the sizes of the elements decide."""
 
     precision: int = 4
     threshold: float = 1000
@@ -44,8 +45,8 @@ _options = ContextVar("minidl.printing.options", default=_PROFILES["default"])
 def set_printoptions(precision: int | None = None, threshold: int | None = None,
                      edgeitems: int | None = None, linewidth: int | None = None,
                      profile: str | None = None, sci_mode: bool | None = None) -> None:
-    """Changes how tensors are printed from now on. An argument that is None keeps its value. The
-    exception is sci_mode: None decides by the sizes of the elements.
+    """Changes how tensors are printed from now on. If an argument is None, this option does not
+    change. Only sci_mode differs: if it is None, the sizes of the elements decide.
     profile: "default", "short" or "full". The options start from this profile."""
     if profile is not None and profile not in _PROFILES:
         raise ValueError(f"set_printoptions: profile {profile!r}, want one of {[*_PROFILES]}")
@@ -57,7 +58,7 @@ def set_printoptions(precision: int | None = None, threshold: int | None = None,
 
 @contextmanager
 def printoptions(**changes):
-    """As set_printoptions, but only inside the `with` block."""
+    """Does the same as set_printoptions, but only inside the `with` block."""
     before = _options.get()
     set_printoptions(**changes)
     try:
@@ -130,8 +131,8 @@ def _float_form(values, options):
 
 
 def _nested(array, indent, form, width, options, short):
-    """Returns the text of the elements, with one pair of brackets for each dimension. indent: how
-    many characters stand before the first bracket."""
+    """Returns the text of the elements, with one pair of brackets for each dimension. indent: the
+    number of characters before the first bracket."""
     if array.ndim == 0:
         return form(array.item())
     n = options.edgeitems

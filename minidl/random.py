@@ -48,7 +48,8 @@ class Generator:
         self.seed, self.stream, self.counter = (int(v) for v in state)
 
     def manual_seed(self, seed: int) -> Generator:
-        """Sets the seed and puts the counter back to 0. The stream stays. Returns the generator."""
+        """Sets the seed, and sets the counter to 0. The stream does not change. Returns the
+        generator."""
         self.__init__(seed, self.stream)
         return self
 
@@ -65,17 +66,17 @@ class Generator:
     def bits(self, n, draw=None):
         """Returns n draws of 32 random bits, (n,) uint32. Moves the counter by ceil(n / 8).
 
-        draw: draw(state, n) makes the bits, in this method and those below. The default is
-        host_bits. minidl.cuda.philox.bits makes the same bits on a GPU, and the result is then a
-        CuPy array."""
+        draw: a function draw(state, n) that makes the bits. The methods below also take it. The
+        default is host_bits. minidl.cuda.philox.bits makes the same bits on a GPU, and the result
+        is then a CuPy array."""
         return (draw or host_bits)(self.take(n), n)
 
     def uniform(self, *shape, low=0.0, high=1.0, dtype: DTypeLike = np.float32, draw=None) -> Any:
-        """Returns numbers that are uniform in [low, high). Each is the top 24 bits of a draw,
-        divided by 2**24, which float32 holds exactly."""
+        """Returns numbers that are uniform in [low, high). Takes the top 24 bits of a draw, divides
+        them by 2**24, and scales the result. float32 can hold 24 bits exactly."""
         shape = _as_shape(shape)
         draws = self.bits(_numel(shape), draw)
-        draws >>= np.uint32(8)  # in place, to save memory: the weights of large models are made so
+        draws >>= np.uint32(8)  # in place, to save memory: for the weights of large models
         u = draws.astype(np.float32)
         del draws
         u *= np.float32(2.0**-24)
@@ -85,9 +86,9 @@ class Generator:
         return u.astype(dtype, copy=False).reshape(shape)
 
     def normal(self, *shape, mean=0.0, std=1.0, dtype: DTypeLike = np.float32, draw=None) -> Any:
-        """Returns numbers from a normal distribution, by Box and Muller (1958): two draws give two
-        numbers. The numbers of a CPU and a GPU may differ by a rounding of float64, as their log,
-        sin and cos differ."""
+        """Returns numbers from a normal distribution, by the method of Box and Muller (1958): two
+        draws give two numbers. The numbers of a CPU and a GPU may differ by a rounding error of
+        float64, because a CPU and a GPU compute log, sin and cos in different ways."""
         shape = _as_shape(shape)
         n = _numel(shape)
         draws = self.bits(2 * -(-n // 2), draw).astype(np.float64)
@@ -134,7 +135,7 @@ def _numel(shape):
 
 
 # The default generator belongs to the context, not to the module. So each simulated rank (a
-# greenlet with its own context) has a default generator, as each MPI rank (a process) has.
+# greenlet with its own context) has its own default generator, just like each MPI rank (a process).
 _default = ContextVar("minidl.random.default")
 _used = ContextVar("minidl.random.used", default=None)
 
@@ -142,8 +143,8 @@ _used = ContextVar("minidl.random.used", default=None)
 @contextmanager
 def watched():
     """`with watched() as used:` fills the dict `used` with {generator: its state before its first
-    draw}, for every generator that draws inside the block. A repetition of the block must restore
-    these states (memory/recompute.py)."""
+    draw}, for every generator that draws inside the block. If the block runs a second time, these
+    states must be restored first (memory/recompute.py)."""
     used = {}
     token = _used.set(used)
     try:
@@ -157,8 +158,8 @@ def watched():
 
 
 def default_generator():
-    """Returns the generator that ops use if none is passed. Its seed is 0 until `manual_seed` sets
-    another."""
+    """Returns the generator that ops use if no generator is passed. Its seed is 0 until
+    `manual_seed` sets another seed."""
     return _default.get(None) or manual_seed(0)
 
 
@@ -173,7 +174,7 @@ def manual_seed(seed: int, stream: int = 0) -> Generator:
 
 @contextmanager
 def using(generator):
-    """In the block `with using(generator):` this is the default generator."""
+    """In the block `with using(generator):` `generator` is the default generator."""
     token = _default.set(generator)
     try:
         yield generator

@@ -4,20 +4,20 @@
     the node holds  the array                the leaf            Pack(array in the host's memory)
     backward gets   the array                leaf.array          the array, brought back
 
-For a leaf the node holds the Tensor, not its array. So the array may be freed and come back before
-backward (ZeRO frees weights). Three steps may replace a saved array. Each works on the result of
-the step before it:
+For a leaf the node holds the Tensor, not its array. So the array may be freed after forward, and be
+gathered again before backward (ZeRO frees weights). Three steps may replace a saved array. Each
+step works on the result of the step before it:
 
-    round      a bfloat16 node computes in float32; it saves 2-byte values       (precision/bf16.py)
-    leaf       the leaf replaces its array, if it wants a gradient               (here)
+    round      a bfloat16 node computes in float32, but saves 2-byte values      (precision/bf16.py)
+    leaf       the leaf replaces its array, if the leaf wants a gradient         (here)
     packers    the functions of the Mode: ZeRO's gather, then offload
 
     packer(node, held, inputs, outputs) -> None, or (what is held now, undo: array -> array)
 
-To change a saved array in place before backward is an error. To find it, every memory has a
-version: how often it was written in place. All tensors that use the same memory, such as views and
-the results of detach(), share one Memory object. A node notes the versions of what it saved, and
-the walk compares them.
+It is an error to change a saved array in place before backward. To detect this error, every memory
+has a version: the number of writes in place. All tensors that use the same memory, such as views
+and the results of detach(), share one Memory object. A node records the versions of the arrays that
+it saved. Before the node's backward, the walk compares these versions with the present versions.
 Test: tests/test_saved.py, tests/test_versions.py
 """
 
@@ -30,8 +30,8 @@ class Memory:
     """One object for all tensors that use the same memory.
 
     version:   how often the memory was written in place
-    replaced:  True if a graph recorded x[index] = y. Then x has a new Memory. Older views of the
-               memory keep this one: their edges in the graph do not know of the write, so their
+    replaced:  True if a graph recorded x[index] = y. Then x has a new Memory object. Older views
+               keep this object: their edges in the graph do not contain the write, so their
                gradients would be wrong"""
 
     version = 0
@@ -47,7 +47,7 @@ class Pack(tuple):
 
 def pack(node, inputs, arrays, outputs, packers):
     """Replaces arrays in `node._saved`: the array of a leaf by the leaf, and other arrays by the
-    result of a packer. Notes in `node.saved_inputs` the versions of the inputs and outputs that
+    result of a packer. Records in `node.saved_inputs` the versions of the inputs and outputs that
     use the memory of a saved array. outputs: a list of Tensors."""
     all_held = []
     notes = node.saved_inputs = []  # (tensor or Memory, version)
@@ -96,7 +96,7 @@ def pack(node, inputs, arrays, outputs, packers):
             if found is not None:
                 held, undo = found
                 undos = *undos, undo
-                del notes[noted:]  # it holds a copy now, which no tensor can change in place
+                del notes[noted:]  # the node holds a copy: no tensor can change it in place
         if undos:
             for undo in reversed(undos):
                 held = Pack((held, undo))
@@ -105,8 +105,8 @@ def pack(node, inputs, arrays, outputs, packers):
 
 
 def note(y, tensors):
-    """Notes the versions of tensors that the backward of y reads although its forward did not save
-    them, such as indices. Skips values that are not Tensors. Returns y."""
+    """Records the versions of `tensors`. These are tensors that the backward of y reads, but that
+    its forward did not save, such as indices. Skips values that are not Tensors. Returns y."""
     if y.grad_fn is not None:
         y.grad_fn.saved_inputs = [*y.grad_fn.saved_inputs,
                                   *[(x, x.version) for x in tensors if hasattr(x, "_memory")]]
@@ -125,7 +125,8 @@ def unpack(s):
 
 class Saved:
     """The attribute `node.saved`: the arrays that the entries of `_saved` stand for. While the
-    node's backward runs, the walk sets `node.saved` to them, so that they are unpacked once."""
+    node's backward runs, the walk sets `node.saved` to these arrays. So each entry is unpacked only
+    once."""
 
     def __get__(self, node, owner):
         return tuple(map(unpack, node._saved))
@@ -148,7 +149,7 @@ def check(node):
     for x, version in node.saved_inputs:
         memory = x if type(x) is Memory else x._memory
         if memory is not None and memory.version != version:
-            what = "the result"  # of a result only its Memory was noted
+            what = "the result"  # for a result, only its Memory was recorded
             if x is not memory:
                 what = f"a {'leaf' if x.is_leaf else 'tensor'} of shape {tuple(x.shape)}"
             raise RuntimeError(

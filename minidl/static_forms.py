@@ -23,8 +23,8 @@ from minidl.tensor import Tensor
 
 
 def adapt(cls):
-    """Turns the static forward and backward of a class into methods on arrays. Does nothing if the
-    class has no static ones. Raises TypeError for PyTorch's form with setup_context."""
+    """Turns the static forward and backward of a class into methods on arrays. Does nothing if they
+    are not static. Raises TypeError for PyTorch's form with setup_context."""
     own = vars(cls)
     if "setup_context" in own:
         raise TypeError(f"{cls.__name__}: a forward without ctx, with a setup_context, is not "

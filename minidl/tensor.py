@@ -1,11 +1,11 @@
 """A tensor: an array, whether it wants a gradient, and which Function made it.
 
     x = minidl.tensor([1.0, 2.0], requires_grad=True)     a leaf: grad_fn is None
-    y = x * x                                             y.grad_fn is the node Mul, of slot 0
+    y = x * x                                             y.grad_fn is a node Mul; y is output 0
     y.sum().backward()                                    x.grad is tensor([2., 4.])
 
 Backward first counts how many gradients will come to each leaf. So it calls the `on_grad_ready`
-hook of a leaf exactly once, when the gradient is complete. Data parallelism and ZeRO depend on it.
+hook of a leaf exactly once, when the gradient is complete. Data parallelism and ZeRO rely on this.
 The nodes are in minidl/function.py, the walk is in minidl/backward.py. All ops are in minidl/ops,
 also the methods and operators of a Tensor: x.sum(dim=1), x + y, x += 1, x.item().
 Test: tests/test_tensor.py   Tutorial: tutorials/01_autograd.py
@@ -25,7 +25,7 @@ from minidl.saved import Memory
 
 
 class Size(tuple):
-    """A shape: a tuple of integers. It prints as PyTorch's torch.Size."""
+    """A shape: a tuple of integers. It is printed like PyTorch's torch.Size."""
 
     __slots__ = ()
 
@@ -55,11 +55,11 @@ class Tensor:
     """An array, its gradient, and the Function that made it.
 
     array:          the array (NumPy or CuPy). Code inside of minidl works on it.
-    data:           a Tensor of the same memory, outside the graph. To assign to it adds 1 to
-                    `version`; `w.data -= lr * w.grad` assigns, too. To write into it
-                    (`w.data[0] = 1`) leaves `version` as it is, as in PyTorch.
+    data:           a Tensor of the same memory, outside the graph. An assignment (`w.data = x`, or
+                    `w.data -= lr * w.grad`) adds 1 to `version`. A write to some elements
+                    (`w.data[0] = 1`) does not change `version`, as in PyTorch.
     grad:           a Tensor of the same shape and dtype, or None. Backward *adds* to it.
-    requires_grad:  True if backward should compute a gradient for it.
+    requires_grad:  True if backward should compute a gradient for this tensor.
     grad_fn:        the Function that made this tensor. None for a leaf.
     slot:           the index of this tensor among the outputs of grad_fn."""
 
@@ -67,9 +67,9 @@ class Tensor:
                  "__weakref__")
 
     def __init__(self, data, requires_grad=False, *sizes):
-        """data: an array. The tensor shares its memory; `minidl.tensor` copies. Two other forms of
-        PyTorch also work: Tensor([1, 2]) makes a float32 copy of a list, and Tensor(2, 3) makes a
-        float32 tensor of this shape, with undefined values."""
+        """data: an array. The tensor shares the memory of the array. (`minidl.tensor` makes a
+        copy.) Two other forms of PyTorch also work: Tensor([1, 2]) makes a float32 copy of a list,
+        and Tensor(2, 3) makes a float32 tensor of this shape, with undefined values."""
         if isinstance(data, (list, tuple)):
             data = np.array(data, DEFAULT_FLOAT)
         elif type(data) is int:
@@ -149,7 +149,8 @@ class Tensor:
 
     @grad.setter
     def grad(self, gradient):
-        """gradient: a Tensor or an array of this shape, dtype and device; or None."""
+        """gradient: None, or a Tensor or an array with the shape, dtype and device of this
+        tensor."""
         if gradient is None or isinstance(gradient, Absent):
             self._grad = gradient
             return
@@ -168,7 +169,7 @@ class Tensor:
 
     def add_to_grad(self, gradient) -> None:
         """Adds a gradient array to `grad`. The first gradient becomes `grad` without a copy. Later
-        ones are added in place, so that views of `grad` stay valid."""
+        gradients are added in place, so that views of `grad` stay valid."""
         if self._grad is None:
             self._grad = Tensor._from(gradient)
         else:
@@ -203,19 +204,20 @@ class Tensor:
     nelement = numel
 
     def backward(self, gradient=None, retain_graph=False, create_graph=False) -> None:
-        """Computes gradients. Adds d(loss)/d(leaf) to the `grad` of every leaf that requires one.
+        """Computes gradients. Adds d(loss)/d(leaf) to the `grad` of every leaf that requires a
+        gradient.
 
-        gradient: d(loss)/d(self), an array or a Tensor of this shape. It may be left out if self
-        has one element; then it is 1.
+        gradient: d(loss)/d(self), an array or a Tensor of this shape. If self has one element,
+        `gradient` may be left out, and is then 1.
         retain_graph: keeps the saved arrays of the graph, so that backward can run again.
-        create_graph: must be False, as minidl has no gradients of gradients."""
+        create_graph: must be False, because minidl has no gradients of gradients."""
         refuse_create_graph(create_graph)
         walk([self], [gradient], retain_graph)
 
     def on_grad_ready(self, hook) -> "Handle":
         """Adds a hook to this leaf. Every backward that reaches the leaf calls `hook(leaf)` once,
-        when its `grad` is complete. Returns a Handle, whose remove() takes the hook away. Raises
-        RuntimeError if this tensor is not a leaf that requires a gradient."""
+        when the `grad` of the leaf is complete. Returns a Handle. handle.remove() removes the hook.
+        Raises RuntimeError if this tensor is not a leaf that requires a gradient."""
         if not (self.is_leaf and self.requires_grad):
             raise RuntimeError("on_grad_ready is for leaves that require a gradient")
         self._hooks = [*(self._hooks or ()), hook]
@@ -230,8 +232,8 @@ class Tensor:
     def register_hook(self, hook) -> "Handle":
         """Adds a hook that may change the gradient of this tensor. Every backward that reaches the
         tensor calls `hook(gradient)` when the gradient is complete, before any other code uses it.
-        If the hook returns a gradient, that one is used instead. Returns a Handle, whose remove()
-        takes the hook away."""
+        If the hook returns a gradient, the returned gradient is used instead. Returns a Handle.
+        handle.remove() removes the hook."""
         if not self.requires_grad:
             raise RuntimeError("register_hook: this tensor does not require a gradient")
         if self.grad_fn is not None:
@@ -250,7 +252,8 @@ class Tensor:
             self.grad_fn.retained = {**self.grad_fn.retained, self.slot: self}
 
     def detach(self) -> "Tensor":
-        """Returns a tensor of the same memory, outside the graph. A write to one changes both."""
+        """Returns a tensor of the same memory, outside the graph. A write to one of the two tensors
+        changes both."""
         x = Tensor._from(self.array)
         x._memory = self.memory
         return x
@@ -273,12 +276,12 @@ class Tensor:
         return getattr(self, "__dict__", None), slots
 
     _xp = property(lambda self: backend.xp_of([self.array]))
-    __hash__ = object.__hash__  # the hash of the object, as == compares elements
+    __hash__ = object.__hash__  # the hash of the object: == compares elements
 
 
 class Absent:
-    """Base class of objects that replace an array or a gradient which this rank does not hold now
-    (ZeRO). To use such an object raises an error that tells where the array is."""
+    """Base class of objects that replace an array or a gradient if this rank does not hold it now
+    (ZeRO). Using such an object raises an error, which tells where the array is."""
 
 
 class GradientHook:

@@ -22,7 +22,7 @@ from minidl.random import Generator
 from minidl.saved import Memory as Memory
 
 class Absent:
-    """Base class of objects that replace an array or a gradient which this rank does not hold
+    """Base class of objects that replace an array or a gradient if this rank does not hold it
     now (ZeRO)."""
 class GradientHook:
     """A hook of Tensor.register_hook."""
@@ -125,7 +125,7 @@ class Tensor:
     def __and__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
     def __array__(self, dtype: DTypeLike | None = None, copy: Any = None) -> ndarray: ...
     def __array_ufunc__(self, ufunc: Any, method: Any, *inputs: Any, **options: Any) -> Tensor:
-        """Is called by NumPy for a * x, where a is an array and x a Tensor."""
+        """NumPy calls this method for a * x, where a is an array and x is a Tensor."""
     def __bool__(self) -> bool: ...
     def __dlpack__(self, **options: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[_int, _int]: ...
@@ -192,7 +192,7 @@ class Tensor:
         """Returns x itself if it is in row-major order, else a copy in row-major order."""
     def cpu(self) -> Tensor: ...
     def cuda(self, device: str | _int = 'cuda') -> Tensor:
-        """Returns x on a GPU, given by name or number."""
+        """Returns x on a GPU. device: the name or the number of the GPU."""
     def double(self) -> Tensor:
         """Returns x.to(float64)."""
     def float(self) -> Tensor:
@@ -263,8 +263,8 @@ class Tensor:
     def remainder(self, other: Tensor | ndarray | generic | _float) -> Tensor:
         """a - b * floor(a / b), which has the sign of b."""
     def round(self, *, decimals: _int = 0) -> Tensor:
-        """Rounds to the nearest integer; halves are rounded to the even one. decimals: rounds to
-        this number of digits after the point instead."""
+        """Rounds to the nearest integer. decimals: rounds to this number of digits after the
+        decimal point instead."""
     def rsqrt(self) -> Tensor:
         """y = x^(-1/2)."""
     def sign(self) -> Tensor:
@@ -297,7 +297,7 @@ class Tensor:
     ) -> Tensor:
         """y[i] = x[i + 1] - x[i] along `dim`, repeated n times."""
     def equal(self, other: Tensor | ndarray | generic | _float) -> bool:
-        """Returns True if both have the same shape and the same elements."""
+        """Returns True if input and other have the same shape and the same elements."""
     def expand_as(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
     def fliplr(self) -> Tensor: ...
     def flipud(self) -> Tensor: ...
@@ -473,9 +473,9 @@ class Tensor:
         self, repeats: _int | Sequence[_int] | Tensor | ndarray | None = None, dim: _int | None = None,
         *, output_size: _int | Sequence[_int] | None = None
     ) -> Tensor:
-        """Repeats each element (or each slice along `dim`) in a row. repeats: an int for all, or a
-        tensor with a count for each. repeat_interleave(counts) returns each index i, counts[i]
-        times."""
+        """Repeats each element (or each slice along `dim`) in a row. repeats: one int for all
+        elements, or a tensor with a count for each element. repeat_interleave(counts) returns
+        each index i, counts[i] times."""
     def roll(
         self, shifts: _int | Sequence[_int], dims: _int | Sequence[_int] | None = None
     ) -> Tensor:
@@ -522,8 +522,8 @@ class Tensor:
         self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray, reduce: str, *,
         include_self: _bool = True
     ) -> Tensor:
-        """Returns `input` with each place replaced by the "sum", "prod", "mean", "amax" or "amin"
-        of all src[i, j] that index[i, j] sends to this place of `dim`."""
+        """Reduces all src[i, j] that have the same place index[i, j] of `dim`, and returns `input`
+        with the results at these places. reduce: "sum", "prod", "mean", "amax" or "amin"."""
 
 
     # minidl/ops/extra/search.py
@@ -531,11 +531,11 @@ class Tensor:
         self, other: Tensor | ndarray | generic | _float, rtol: _float = 1e-05, atol: _float = 1e-08,
         equal_nan: _bool = False
     ) -> bool:
-        """Returns True if isclose holds for all elements, a Python bool."""
+        """Returns a Python bool: True if isclose holds for all elements."""
     def bincount(self, weights: Tensor | ndarray | None = None, minlength: _int = 0) -> Tensor:
-        """Returns how often each integer from 0 to the largest occurs in a vector. weights:
-        returns the sums of the weights of each integer instead. minlength: the least length of
-        the result."""
+        """Returns how often each integer from 0 to the largest one occurs in a vector. weights: if
+        given, returns the sum of the weights of each integer instead. minlength: the least
+        length of the result."""
     def isclose(
         self, other: Tensor | ndarray | generic | _float, rtol: _float = 1e-05, atol: _float = 1e-08,
         equal_nan: _bool = False
@@ -544,22 +544,22 @@ class Tensor:
     @overload
     def nonzero(self, *, as_tuple: Literal[False] = False) -> Tensor:
         """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
-        one vector for each dimension instead, which can be used as an index."""
+        a tuple with one vector for each dimension instead."""
     @overload
     def nonzero(self, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]:
         """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
-        one vector for each dimension instead, which can be used as an index."""
+        a tuple with one vector for each dimension instead."""
     @overload
     def nonzero(self, *, as_tuple: Any = False) -> Any:
         """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
-        one vector for each dimension instead, which can be used as an index."""
+        a tuple with one vector for each dimension instead."""
     def unique(
         self, sorted: _bool = True, return_inverse: _bool = False, return_counts: _bool = False,
         dim: _int | None = None
     ) -> Any:
         """Returns the different values in order, or the different slices along `dim`.
-        return_inverse: also returns the index of each element in them. return_counts: also
-        returns how often each occurs."""
+        return_inverse: also returns, for each element of the input, its index among the
+        different values. return_counts: also returns how often each value occurs."""
 
 
     # minidl/ops/extra/sort.py
@@ -631,40 +631,39 @@ class Tensor:
         """The index of the first smallest element."""
     @overload
     def max(self, dim: None = None, keepdim: _bool = False) -> Tensor:
-        """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x,
+        """max(x) is the largest element. max(x, dim) is the named tuple (values, indices). max(x,
         y) is maximum(x, y)."""
     @overload
     def max(self, dim: _int, keepdim: _bool = False) -> MaxResult:
-        """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x,
+        """max(x) is the largest element. max(x, dim) is the named tuple (values, indices). max(x,
         y) is maximum(x, y)."""
     @overload
     def max(self, dim: Any = None, keepdim: _bool = False) -> Any:
-        """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x,
+        """max(x) is the largest element. max(x, dim) is the named tuple (values, indices). max(x,
         y) is maximum(x, y)."""
     @overload
     def min(self, dim: None = None, keepdim: _bool = False) -> Tensor:
-        """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and
-        min(x, y) is minimum(x, y)."""
+        """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices). min(x,
+        y) is minimum(x, y)."""
     @overload
     def min(self, dim: _int, keepdim: _bool = False) -> MinResult:
-        """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and
-        min(x, y) is minimum(x, y)."""
+        """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices). min(x,
+        y) is minimum(x, y)."""
     @overload
     def min(self, dim: Any = None, keepdim: _bool = False) -> Any:
-        """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and
-        min(x, y) is minimum(x, y)."""
+        """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices). min(x,
+        y) is minimum(x, y)."""
 
 
     # minidl/ops/index.py
     def gather(self, dim: _int, index: Tensor | ndarray) -> Tensor:
-        """Returns y of the shape of `index`: y[i, j, k] = input[i, index[i, j, k], k] for dim 1;
-        for other dims in the same way."""
+        """Returns y, which has the shape of `index`: y[i, j, k] = input[i, index[i, j, k], k] for
+        dim 1."""
     def index_select(self, dim: _int, index: Tensor | ndarray) -> Tensor:
-        """Returns the slices of `dim` at the places in `index`, a 1-d integer tensor, repeats
-        included."""
+        """Returns the slices along `dim` at the places in `index`, a 1-d integer tensor."""
     def tril(self, diagonal: _int = 0) -> Tensor:
-        """Returns the input with zeros above a diagonal. diagonal: 0 for the main one, 1 for the
-        one above it, -1 for the one below it."""
+        """Returns the input with zeros above a diagonal. diagonal: 0 is the main diagonal, 1 is
+        the diagonal above it, -1 is the diagonal below it."""
     def triu(self, diagonal: _int = 0) -> Tensor:
         """Returns the input with zeros below a diagonal. diagonal: as in tril."""
 
@@ -715,7 +714,7 @@ class Tensor:
 
     # minidl/ops/matmul.py
     def matmul(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """input @ other."""
+        """input @ other. 1-d operands and batches follow the rules of NumPy and PyTorch."""
 
 
     # minidl/ops/products.py
@@ -783,10 +782,9 @@ class Tensor:
         """Returns the transpose of a matrix."""
     def broadcast_to(self, shape: _int | Sequence[_int]) -> Tensor: ...
     def chunk(self, chunks: _int, dim: _int = 0) -> tuple[Tensor, ...]:
-        """Returns a tuple of views along `dim`, of size ceil(n / chunks) each; the last may be
-        smaller."""
+        """Returns a tuple of views along `dim`, each of size ceil(n / chunks)."""
     def expand(self, *shape: _int | Sequence[_int]) -> Tensor:
-        """Returns a view in which dimensions of size 1 are repeated to `shape`. -1 keeps a size."""
+        """Returns a view in which dimensions of size 1 are repeated to `shape`."""
     def flatten(self, start_dim: _int = 0, end_dim: _int = -1) -> Tensor:
         """Joins the dimensions from start_dim to end_dim into one."""
     def flip(self, *args: Any, dims: _int | Sequence[_int] | None = None) -> Tensor:
@@ -800,9 +798,9 @@ class Tensor:
     def reshape(self, *shape: _int | Sequence[_int]) -> Tensor: ...
     def split(self, split_size_or_sections: Any, dim: _int = 0) -> tuple[Tensor, ...]:
         """Returns a tuple of views along `dim`. split_size_or_sections: the size of each view (the
-        last may be smaller), or a list of all sizes."""
+        last view may be smaller), or a list with the sizes of all views."""
     def squeeze(self, dim: _int | None = None) -> Tensor:
-        """Removes dimensions of size 1: all of them, or only those in `dim`."""
+        """Removes all dimensions of size 1, or only the dimensions in `dim` if they have size 1."""
     def swapaxes(self, dim0: _int, dim1: _int) -> Tensor:
         """Swaps two dimensions."""
     def t(self) -> Tensor:
@@ -814,13 +812,12 @@ class Tensor:
     def unsqueeze(self, dim: _int) -> Tensor:
         """Adds a dimension of size 1 at position `dim` of the result."""
     def view(self, *shape: _int | Sequence[_int]) -> Tensor:
-        """As reshape, but never copies."""
+        """Does the same as reshape, but never copies."""
 
 
     # minidl/ops/softmax.py
     def log_softmax(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
-        """log(softmax(input, dim)), computed without the error of a logarithm of rounded small
-        numbers. dtype: as in softmax."""
+        """log(softmax(input, dim))."""
     def softmax(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
         """exp(input) / sum(exp(input)) along `dim`. dtype: if given, the input is cast to it
         first."""

@@ -11,9 +11,10 @@ sentence is the key of its translation. In messages.po, {0} and {1} stand for th
 f-string: `rank {0} of {1}` matches "rank 2 of 4". The values are translated, too. A message without
 a Chinese text is shown in English.
 
-The name of a column is looked up as "column ms", with the word "column" before it. So `time` as a
-column is translated, but `time` in a sentence, perhaps the name of an array, is not. `word` does
-this. A Chinese character takes two columns of a terminal.
+The name of a column is looked up as "column ms", with the word "column" before it. So `time` is
+translated if it is the name of a column. `time` in a sentence is not translated, because it may be
+the name of an array. The function `word` does this. A Chinese character takes two columns of a
+terminal.
 
 Source: the GNU gettext manual, "The Format of PO Files"
 Test: tests/test_text.py, tests/course/test_language.py
@@ -30,9 +31,9 @@ from minidl.checkout import ROOT
 
 LANGUAGES = ("en", "zh")
 HOLE = re.compile(r"\{(\d)\}")
-# A finding of the form in which kernels are checked: "gelu.cu:12: warning: race: ...".
+# The form of a finding when kernels are checked: "gelu.cu:12: warning: race: ...".
 FINDING = re.compile(r"(\S+:\d+: )?(warning: )?([a-z][a-z ]+): (.+)")
-DEPTH = 5  # how deep messages inside messages are translated; no grader has deeper ones
+DEPTH = 5  # the most levels of messages inside messages; no grader has more levels
 
 
 def language():
@@ -53,7 +54,8 @@ def _named():
 
 
 def _wanted():
-    """As `language`, but returns "en" where that raises: a report must not fail."""
+    """Returns the same as `language`. Where `language` raises an error, returns "en", because a
+    report must not fail."""
     named = _named()
     return named if named in LANGUAGES and folder(named).is_dir() else "en"
 
@@ -88,8 +90,9 @@ def _pairs(path):
 @functools.cache
 def _patterns(path):
     """Returns [(pattern, translation)] for the messages with holes, such as {0}. Messages with the
-    most letters come first. A message that begins with a sign, such as ". Is it added twice?",
-    continues another text: that text is hole 9."""
+    most letters come first. Some messages begin with a punctuation mark, because they follow
+    another text. Such a message has a second pattern, which begins with the hole {9} for this
+    text."""
     pairs = list(_pairs(path).items())
     pairs += [("{9}" + e, "{9}" + z) for e, z in pairs if e[:1] in tuple(".,:;(")]
     pairs.sort(key=lambda pair: -len(HOLE.sub("", pair[0])))
@@ -98,8 +101,9 @@ def _patterns(path):
 
 
 def _hole(found):
-    """Returns the pattern for a hole. The value may have several lines only if the hole is at the
-    end, or the message has several lines itself. Before " thread" it must be a number."""
+    """Returns the pattern for a hole. The value may have several lines only if the hole is {9} or
+    at the end, or if the message itself has several lines. If " thread" follows the hole, the value
+    must be a number."""
     if found.string.startswith("\\ thread", found.end()):
         return rf"(?P<h{found[1]}>[\d,]+)"
     lines = found[1] == "9" or found.end() == len(found.string) or "\n" in found.string
@@ -107,8 +111,8 @@ def _hole(found):
 
 
 def tr(text, depth=DEPTH):
-    """Returns `text` in the reader's language. A text without a translation, such as a name, stays
-    as it is."""
+    """Returns `text` in the reader's language. A text without a translation, such as a name, is
+    returned unchanged. depth: the most levels of messages inside messages."""
     wanted = _wanted()
     if not isinstance(text, str) or wanted == "en" or not re.search("[A-Za-z]{2}", text):
         return text
@@ -159,7 +163,8 @@ def in_words(ranks):
 
 
 def width(text):
-    """Returns how many columns of a terminal the text takes. A Chinese character takes two."""
+    """Returns how many columns of a terminal the text takes. A Chinese character takes two
+    columns."""
     return sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
 
 
@@ -169,14 +174,15 @@ def padded(text, columns, side="<"):
 
 
 def word(name, tr):
-    """Returns a word of a table in the reader's language. Spaces around it stay."""
+    """Returns a word of a table in the reader's language. Spaces around the word are kept."""
     bare = name.strip()
     return name.replace(bare, tr(f"column {bare}").removeprefix("column ")) if bare else name
 
 
 class Columns:
-    """A table. columns: for each its name, and its side and width: ("ms", ">8") is 8 wide, to the
-    right. start: a text before each line. gap: a text between two columns."""
+    """A table. columns: a pair (name, side and width) for each column. For example, ("ms", ">8") is
+    a column of 8 characters, with its text on the right side. start: a text before each line. gap:
+    a text between two columns."""
 
     def __init__(self, *columns, start="", gap=""):
         self.columns, self.start, self.gap = columns, start, gap

@@ -4,9 +4,9 @@
     backward    |== layer 2 ==|== layer 1 ==|== layer 0 ==|
     the wire                  |= bucket 0 =|  |=== bucket 1 ===|
                                                                 time -->
-A lane does one thing after another. Several lanes work at the same time. `busy` and `overlap` are
-sums, to compare with a formula. `trace` writes a file that ui.perfetto.dev shows, or Chrome at
-chrome://tracing.
+A lane does one thing after another. Several lanes work at the same time. `busy` and `overlap`
+return sums of times, which can be compared with a formula. `trace` writes a file. Open this file at
+ui.perfetto.dev, or in Chrome at chrome://tracing.
 
     timeline = Timeline()                        on every rank
     start = t.time()                             any clock, also a modelled one
@@ -46,11 +46,11 @@ class Timeline:
         self.spans.append(Span(lane, label, start, end))
 
     def busy(self, lane):
-        """Returns for how many seconds the lane worked."""
+        """Returns the number of seconds in which the lane worked."""
         return sum(end - start for where, _, start, end in self.spans if where == lane)
 
     def overlap(self, a, b):
-        """Returns for how many seconds both lanes worked at the same time."""
+        """Returns the number of seconds in which both lanes worked at the same time."""
         return sum(max(0.0, min(x.end, y.end) - max(x.start, y.start))
                    for x in self.spans if x.lane == a for y in self.spans if y.lane == b)
 

@@ -125,7 +125,7 @@ def dropout2d(
     generator: Generator | None = None
 ) -> Tensor:
     """Sets whole channels of (N, C, H, W) or (N, C, L) to zero with probability p, and
-    multiplies the others by 1 / (1 - p)."""
+    multiplies the other channels by 1 / (1 - p)."""
 def gumbel_softmax(
     logits: Any, tau: Any = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1, *,
     generator: Generator | None = None
@@ -158,8 +158,8 @@ def triplet_margin_loss(
     anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0,
     eps: float = 1e-06, swap: bool = False, *, reduction: str = 'mean'
 ) -> Tensor:
-    """max(0, |anchor - positive| - |anchor - negative| + margin), with p-norms. swap: uses
-    |positive - negative| in place of |anchor - negative| where it is smaller."""
+    """max(0, |anchor - positive| - |anchor - negative| + margin), with p-norms. swap: if True,
+    uses the smaller of |anchor - negative| and |positive - negative| as the second norm."""
 
 
 # minidl/ops/extra/conv_transpose.py
@@ -200,7 +200,8 @@ def embedding_bag(
     *, mode: str = 'mean', per_sample_weights: Tensor | ndarray | None = None,
     include_last_offset: bool = False, padding_idx: int | None = None
 ) -> Tensor:
-    """Returns (bags, width). input: indices (bags, n), or a vector of the indices of all bags."""
+    """Returns the sum, the mean or the maximum of the rows of `weight` for each bag of
+    indices: (bags, width)."""
 
 
 # minidl/ops/extra/instance_norm.py
@@ -212,7 +213,8 @@ def instance_norm(
 ) -> Tensor:
     """Normalises each channel of each sample of input (N, C, ...) to mean 0 and variance 1,
     then computes * weight + bias. running_mean and running_var, if given, are updated as in
-    batch_norm. use_input_stats=False: uses them in place of the statistics of the input."""
+    batch_norm. use_input_stats=False: uses running_mean and running_var in place of the
+    statistics of the input, and does not update them."""
 
 
 # minidl/ops/extra/interpolate.py
@@ -230,7 +232,7 @@ def pad(
     value: Tensor | ndarray | generic | float | None = None
 ) -> Tensor:
     """Adds borders to the last dimensions. pad: (left, right) of the last dimension, then of
-    the one before, and so on, as in torch.nn.functional.pad."""
+    the dimension before it, and so on, as in torch.nn.functional.pad."""
 
 
 # minidl/ops/extra/recurrent.py
@@ -267,14 +269,14 @@ def layer_norm(
     eps: float = 1e-05
 ) -> Tensor:
     """Normalises the last dimensions to mean 0 and variance 1, then computes * weight + bias.
-    normalized_shape: the sizes of these dimensions, and the shape of weight and bias."""
+    normalized_shape: the sizes of these dimensions. weight and bias have this shape, too."""
 def rms_norm(
     input: Tensor | ndarray, normalized_shape: int | Sequence[int],
     weight: Tensor | ndarray | None = None, eps: Any = None
 ) -> Tensor:
     """input / sqrt(mean(input^2) + eps) * weight, with the mean over the last dimensions.
-    normalized_shape: their sizes. eps: the default is the machine epsilon of the dtype of
-    the sums, which is float32 for float16."""
+    normalized_shape: the sizes of these dimensions. eps: the default is the machine epsilon
+    of the dtype in which the sums are computed."""
 
 
 # minidl/ops/linear.py
@@ -296,20 +298,19 @@ def binary_cross_entropy_with_logits(
     *, reduction: str = 'mean', pos_weight: Tensor | ndarray | None = None
 ) -> Tensor:
     """-[t log s + (1 - t) log(1 - s)], where s = sigmoid(input) and t = target. weight
-    multiplies the losses, and pos_weight multiplies their first term."""
+    multiplies the losses, and pos_weight multiplies the term t log s. weight and pos_weight
+    broadcast and get no gradient."""
 def huber_loss(
     input: Tensor | ndarray, target: Tensor | ndarray, *, reduction: str = 'mean',
     delta: float = 1.0
 ) -> Tensor:
-    """(input - target)^2 / 2 where the two differ by less than delta."""
+    """(input - target)^2 / 2 where |input - target| < delta."""
 def kl_div(
     input: Tensor | ndarray, target: Tensor | ndarray, *, reduction: str = 'mean',
     log_target: bool = False
 ) -> Tensor:
-    """target (log target - input): how much the distribution `target` differs from another
-    one, whose logarithms are `input`. log_target: if True, `target` has logarithms, too.
-    reduction "batchmean" divides the sum by the number of rows, as the definition does.
-    "mean" divides it by the number of elements."""
+    """target (log target - input): how much the distribution `target` differs from the
+    distribution exp(input)."""
 def l1_loss(
     input: Tensor | ndarray, target: Tensor | ndarray, *, reduction: str = 'mean'
 ) -> Tensor:
@@ -339,26 +340,31 @@ def group_norm(
 def adaptive_avg_pool2d(
     input: Tensor | ndarray, output_size: int | Sequence[int | None]
 ) -> Tensor:
-    """Returns the mean of each of output_size parts of the image. output_size: (height,
-    width), or an int for both; None keeps the size of a dimension."""
+    """Divides the image into output_size parts, and returns the mean of each part."""
 @overload
 def adaptive_max_pool2d(
     input: Tensor | ndarray, output_size: int | Sequence[int | None],
     return_indices: Literal[False] = False
 ) -> Tensor:
-    """Returns the largest element of each of output_size parts of the image."""
+    """Divides the image into output_size parts, as adaptive_avg_pool2d does, and returns the
+    largest element of each part. return_indices: also returns the place of each largest
+    element, h W + w."""
 @overload
 def adaptive_max_pool2d(
     input: Tensor | ndarray, output_size: int | Sequence[int | None],
     return_indices: Literal[True]
 ) -> tuple[Tensor, Tensor]:
-    """Returns the largest element of each of output_size parts of the image."""
+    """Divides the image into output_size parts, as adaptive_avg_pool2d does, and returns the
+    largest element of each part. return_indices: also returns the place of each largest
+    element, h W + w."""
 @overload
 def adaptive_max_pool2d(
     input: Tensor | ndarray, output_size: int | Sequence[int | None],
     return_indices: Any = False
 ) -> Any:
-    """Returns the largest element of each of output_size parts of the image."""
+    """Divides the image into output_size parts, as adaptive_avg_pool2d does, and returns the
+    largest element of each part. return_indices: also returns the place of each largest
+    element, h W + w."""
 def avg_pool2d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0,
@@ -374,21 +380,21 @@ def max_pool1d(
     dilation: int | Sequence[int] = 1, ceil_mode: bool = False,
     return_indices: Literal[False] = False
 ) -> Tensor:
-    """As max_pool2d, for sequences (N, C, L) or (C, L)."""
+    """Does the same as max_pool2d, for sequences (N, C, L) or (C, L)."""
 @overload
 def max_pool1d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1, ceil_mode: bool = False, *, return_indices: Literal[True]
 ) -> tuple[Tensor, Tensor]:
-    """As max_pool2d, for sequences (N, C, L) or (C, L)."""
+    """Does the same as max_pool2d, for sequences (N, C, L) or (C, L)."""
 @overload
 def max_pool1d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: Any = False
 ) -> Any:
-    """As max_pool2d, for sequences (N, C, L) or (C, L)."""
+    """Does the same as max_pool2d, for sequences (N, C, L) or (C, L)."""
 @overload
 def max_pool2d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
@@ -398,8 +404,8 @@ def max_pool2d(
 ) -> Tensor:
     """Returns the largest element of each window of (N, C, H, W) or (C, H, W). stride: the
     default is kernel_size. padding: the width of a border of -inf, at most half the kernel.
-    ceil_mode: adds a last window that is partly outside (see `fit`). return_indices: also
-    returns the places, h W + w."""
+    ceil_mode: adds a last window that is partly outside of the image (see `fit`).
+    return_indices: also returns the place of each largest element, h W + w."""
 @overload
 def max_pool2d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
@@ -408,8 +414,8 @@ def max_pool2d(
 ) -> tuple[Tensor, Tensor]:
     """Returns the largest element of each window of (N, C, H, W) or (C, H, W). stride: the
     default is kernel_size. padding: the width of a border of -inf, at most half the kernel.
-    ceil_mode: adds a last window that is partly outside (see `fit`). return_indices: also
-    returns the places, h W + w."""
+    ceil_mode: adds a last window that is partly outside of the image (see `fit`).
+    return_indices: also returns the place of each largest element, h W + w."""
 @overload
 def max_pool2d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
@@ -418,16 +424,15 @@ def max_pool2d(
 ) -> Any:
     """Returns the largest element of each window of (N, C, H, W) or (C, H, W). stride: the
     default is kernel_size. padding: the width of a border of -inf, at most half the kernel.
-    ceil_mode: adds a last window that is partly outside (see `fit`). return_indices: also
-    returns the places, h W + w."""
+    ceil_mode: adds a last window that is partly outside of the image (see `fit`).
+    return_indices: also returns the place of each largest element, h W + w."""
 
 
 # minidl/ops/softmax.py
 def log_softmax(
     input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None
 ) -> Tensor:
-    """log(softmax(input, dim)), computed without the error of a logarithm of rounded small
-    numbers. dtype: as in softmax."""
+    """log(softmax(input, dim))."""
 def softmax(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
     """exp(input) / sum(exp(input)) along `dim`. dtype: if given, the input is cast to it
     first."""

@@ -90,8 +90,8 @@ TABLE = [  # (file, homes, names)
     (recurrent, "f", "rnn_sequence lstm_sequence gru_sequence"),
 ]
 
-# Python's operator -> op. Frequent ones name `apply` of the Function, which saves a call. All have
-# a reflected form, such as __radd__.
+# The op of each Python operator. Frequent operators use `apply` of the Function, which saves a
+# function call. All operators have a reflected form, such as __radd__.
 BINARY = {
     "add": elementwise.Add.apply, "sub": elementwise.Sub.apply, "mul": elementwise.Mul.apply,
     "truediv": elementwise.Div.apply, "floordiv": logic.floor_divide, "mod": elementwise.remainder,
@@ -100,7 +100,8 @@ BINARY = {
 }
 COMPARISONS = {"eq": logic.eq, "ne": logic.ne, "lt": logic.lt, "le": logic.le, "gt": logic.gt,
                "ge": logic.ge}
-# In `array * tensor` NumPy calls a ufunc. It becomes the op, so that the graph records it.
+# In `array * tensor` NumPy calls a ufunc. The op runs instead of the ufunc, so that the graph
+# records the operation.
 convert.OF_UFUNC.update({
     "add": BINARY["add"], "subtract": BINARY["sub"], "multiply": BINARY["mul"],
     "divide": BINARY["truediv"], "floor_divide": BINARY["floordiv"], "remainder": BINARY["mod"],

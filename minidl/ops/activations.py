@@ -1,10 +1,11 @@
 """Activations: elementwise functions between the layers of a network.
 
-Several save the slope dy/dx, which forward computes together with y. It takes the same number of
-bytes as x, and backward is then one product. SiLU saves x, and computes the slope in backward. GELU
-is in gelu.py.
-A slope that has several values is computed by arithmetic: with random signs, `where` takes as long
-as twenty additions. A slope that is 0 or 1 uses `select` (masks.py).
+Several activations save the slope dy/dx, which forward computes together with y. The slope takes
+the same number of bytes as x, and backward is then one product. SiLU saves x, and computes the
+slope in backward. GELU is in gelu.py.
+A slope that can have other values than 0 and 1 is computed by arithmetic. The function `where`
+would be slow: if the signs are random, it takes as long as twenty additions. A slope that is 0 or 1
+uses `select` (masks.py).
 
 Source: SiLU, Elfwing et al. 2018; ELU, Clevert et al. 2016.
 Kernel: kernels/relu.cu   Test: tests/ops/test_activations.py, test_relu_kernel.py
@@ -82,7 +83,7 @@ def relu_by_kernel_backward(gy, y):
 
 
 def launch(name, *arrays):
-    """Runs a kernel of relu.cu on arrays of one shape and dtype. Returns its result, a new array. A
+    """Runs a kernel of relu.cu on arrays of one shape and dtype. Returns the result, a new array. A
     thread computes one element on a CPU, and 16 bytes on a GPU."""
     xp = np if type(arrays[0]) is np.ndarray else backend.xp_of(arrays)
     arrays = [contiguous(xp, a) for a in arrays]
@@ -128,8 +129,8 @@ class Elu(Function):
 
 
 class Softplus(Function):
-    """log(1 + e^(beta x)) / beta, a smooth ReLU. Where beta * x > threshold, it is x. Saves the
-    slope."""
+    """log(1 + e^(beta x)) / beta, a smooth ReLU. Where beta * x > threshold, the result is x. Saves
+    the slope."""
 
     precision = "black"
     promotes = "float"
@@ -162,10 +163,10 @@ class Silu(Function):
 
 
 def logistic(xp, x):
-    """Returns 1 / (1 + e^-x), a new array. e^-x may become inf; then the result is 0, which is
-    right."""
+    """Returns 1 / (1 + e^-x), a new array. If e^-x becomes inf, the result is 0, which is
+    correct."""
     with np.errstate(over="ignore"):
-        y = xp.asarray(-x)  # an array also if x is 0-d, as out= needs one
+        y = xp.asarray(-x)  # -x is a scalar if x is 0-d, but out= needs an array
         xp.exp(y, out=y)
         y += 1
         return xp.reciprocal(y, out=y)

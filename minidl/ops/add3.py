@@ -1,7 +1,7 @@
 """out = a + b + c in one pass over memory.
 
-It takes three reads and one write for each element. Two additions take four reads and two writes.
-This is an example to start from if you write an op. It is not in the table of ops.
+One pass takes three reads and one write for each element. Two additions take four reads and two
+writes. This file is an example to start from if you write an op. add3 is not in the table of ops.
 Kernel: kernels/add3.cu   Test: tests/ops/test_add3_kernel.py   Tutorial: tutorials/02_add3.py
 """
 

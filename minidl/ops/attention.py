@@ -1,7 +1,7 @@
 """Scaled dot-product attention in blocks: never holds all L x S scores at the same time.
 
-The plain forms: minidl/plain/attention.py, and in blocks minidl/plain/flash.py, with the formulas
-of backward. Here: masks, dropout, and blocks of queries:
+The plain forms: minidl/plain/attention.py, and minidl/plain/flash.py, which works in blocks and has
+the formulas of backward. This file adds masks, dropout, and blocks of queries:
 
           keys ->            A block is a few heads times 64 queries. It computes its scores (512
     q   1 . . .              KiB), masks them, takes exp, and multiplies by v, while the scores are
@@ -10,12 +10,12 @@ of backward. Here: masks, dropout, and blocks of queries:
     v   1 1 1 1              Causal: a block stops at its last visible key (37% less work with 4
                              blocks), and only the square on the diagonal needs a mask.
 
-Saved: q, k, v, o and lse, 4 L E + L numbers for each head. P would be L S numbers more (8 times as
-many for L = S = 256, E = 32). To compute P again is as fast as to read it from memory.
+Saved: q, k, v, o and lse, 4 L E + L numbers for each head. P would be L S numbers more (8 times the
+numbers of q if S = 256 and E = 32). Computing P again is as fast as reading P from memory.
 
-A kernel does the same in registers, with mask and dropout (attention_kernel.py). The NumPy form
-here is used for the other cases: float64, heads wider than 128, broadcast keys or values, a
-floating mask that wants a gradient.
+A kernel does the same in registers, with mask and dropout (attention_kernel.py). The NumPy form in
+this file is used for the cases that the kernel does not handle: float64, heads wider than 128,
+broadcast keys or values, a floating mask that needs a gradient.
 
 Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018) for lse.
 Test: tests/ops/test_attention.py   Tutorial: tutorials/29_flash_attention.py
@@ -78,8 +78,8 @@ class Attention(Function):
         return dict(mask=mask, dropout=(self.dropout_p, self.state) if self.dropout_p else None)
 
     def _attend(self, q, k, v, mask):
-        """Returns (o, lse). o is (B, H, L, Ev), a view of a (B, L, H, Ev) array, which is the order
-        that the next layer needs. lse is (B, H, L), in the dtype of the sums."""
+        """Returns (o, lse). o is (B, H, L, Ev). It is a view of a (B, L, H, Ev) array, because the
+        next layer needs this order. lse is (B, H, L), in the dtype of the sums."""
         if self.ours and usable(q, k, v):
             return attention_kernel.by_kernel(q, k, v, self.is_causal, self.scale,
                                               **self._between(mask))
@@ -106,7 +106,7 @@ class Attention(Function):
 
     def _attend_backward(self, go, q, k, v, o, lse, mask, out=None):
         """Returns (gq, gk, gv, gradient of the mask or None). For self-attention, `out` is an array
-        (B, L, 3, H, E): the three gradients are written into it."""
+        (B, L, 3, H, E), and the three gradients are written into `out`."""
         xp = self.xp
         if self.ours and usable(go, q, k, v):
             grads = attention_kernel.by_kernel_backward(
@@ -145,8 +145,8 @@ class Attention(Function):
         return gq, gk, gv, g_bias
 
     def _four(self, a, tail):
-        """Returns `a` with its leading dimensions broadcast and joined to (B, H). `tail`: the last
-        two sizes. Makes no copy if `a` is (B, H, ...) already."""
+        """Returns `a` as (B, H, *tail): its leading dimensions are broadcast to self.lead, then
+        joined to two. tail: the last two sizes. Makes no copy if `a` is (B, H, ...) already."""
         if a.shape != (wanted := (*self.lead, *tail)):
             a = self.xp.broadcast_to(a, wanted)
         n_heads = self.lead[-1] if self.lead else 1
@@ -169,8 +169,8 @@ class Attention(Function):
         return scratch(a @ b)
 
     def blocks(self):
-        """Yields (rows, keys) for each block: the index into q, o and lse, and that into k and
-        v."""
+        """Yields (rows, keys) for each block: `rows` is the index into q, o and lse, and `keys` is
+        the index into k and v."""
         n_batch, n_heads, n_rows, _ = self.q_shape
         h, r = self.block_size()
         for b in range(n_batch):
@@ -195,7 +195,7 @@ class Attention(Function):
         if bias is not None:
             s += bias[rows][..., :s.shape[-1]]
         if triangle is not None and s.shape[-1] > rows[2].start:
-            square = s[..., rows[2].start:]  # every query of the block sees the keys before it
+            square = s[..., rows[2].start:]  # all rows see the keys left of it
             square += triangle[:square.shape[-2], :square.shape[-1]]
         return s, q_block
 
@@ -214,8 +214,9 @@ class Attention(Function):
         return scratch(self.xp.stack(keep) * self.dtype.type(inverse_keep(self.dropout_p)))
 
     def _keep(self, b, h, queries):
-        """Returns which probabilities of a head stay, for a slice of its queries: (queries, S)
-        bool. Element (b, h, i, j) uses the draw with the number of its place in C order."""
+        """Returns a bool array (queries, S) for a slice of the queries of a head: True where
+        dropout keeps a probability. Number the probabilities (B, H, L, S) in C order: probability n
+        uses draw n of the generator."""
         _, n_heads, n_rows, _ = self.q_shape
         start = ((b * n_heads + h) * n_rows + queries.start) * self.n_keys
         n = (queries.stop - queries.start) * self.n_keys
@@ -257,8 +258,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     is_causal: query i sees keys 0 to i. The result of a query that sees no key is 0.
     dropout_p: the probability to drop an attention weight after the softmax. The function does not
         know whether a model trains: pass 0 in evaluation.
-    enable_gqa: key and value may have fewer heads (dimension -3). Several heads of the query then
-        share each of them."""
+    enable_gqa: key and value may have fewer heads (dimension -3) than the query. Then several heads
+        of the query share one head of key and value."""
     if enable_gqa:
         times, left = divmod(query.shape[-3], key.shape[-3])
         if left or key.shape[-3] != value.shape[-3]:
@@ -273,8 +274,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
 class SelfAttention(Attention):
     """Attention of the heads in a projection (B, L, 3 C) -> (B, L, C). Saves the projection, o and
-    lse. The gradient is also one array (B, L, 3 C), so there are no copies to split or join
-    thirds."""
+    lse. The gradient is also one array (B, L, 3 C). So no copy is needed to split the projection
+    into q, k and v, or to join their gradients."""
 
     op = "self_attention"
 
@@ -304,8 +305,9 @@ def thirds(qkv):
 
 
 def self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0, *, attn_mask=None, generator=None):
-    """Attention among the positions of each sequence. qkv (B, L, 3 C) -> (B, L, C). The thirds of
-    qkv are q, k and v. Each third has n_heads heads of C / n_heads columns.
+    """Attention among the positions of each sequence. qkv (B, L, 3 C) -> (B, L, C). The first C
+    columns of qkv are q, the next C are k, and the last C are v. q, k and v have n_heads heads
+    each. A head has C / n_heads columns.
 
     attn_mask: bool, True where a query may see a key. It broadcasts to (B, n_heads, L, L), and has
     no gradient. is_causal, dropout_p: as in scaled_dot_product_attention."""

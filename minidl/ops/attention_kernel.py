@@ -1,16 +1,15 @@
 """Attention by kernels that never hold the L x S scores.
 
-The plain form: minidl/plain/flash.py. Here: kernels, a mask, and dropout: o = (P * kept) v and
-gP = kept * (go v^T), where kept is 0 or 1 / (1 - p) for each pair of a query and a key. Backward
-draws the same random numbers again.
+The plain form: minidl/plain/flash.py. This file adds kernels, a mask, and dropout. With dropout,
+o = (P * kept) v and gP = kept * (go v^T), where kept is 0 or 1 / (1 - p) for each pair of a query
+and a key. Backward draws the same random numbers again.
 
 A CPU runs kernels/cpu/attention_tile.cu: one thread for each tile of queries, products in vector
 registers. A GPU runs the last rung of the ladders in kernels/attention.cu and
 attention_backward.cu. For float16 it runs the rung on tensor cores, kernels/attention_mma.cu.
 
 Kernels read inputs through their strides. So the thirds of a projection (B, L, 3, H, E) and a
-broadcast mask need no copy. o is (B, L, H, E) in memory, so to merge the heads needs no copy
-either.
+broadcast mask need no copy. o is (B, L, H, E) in memory, so no copy is needed to merge the heads.
 Kernels: kernels/attention.cu, attention_backward.cu, attention_mma.cu,
 cpu/attention_tile.cu
 Op: minidl/ops/attention.py   Test: tests/ops/test_attention_kernel.py, test_attention_mask.py
@@ -28,12 +27,13 @@ from minidl.ops import dropout as drop
 
 MAX_WIDTH = 128  # the widest head whose tiles fit 48 KiB of shared memory, and a CPU thread's stack
 MAX_BLOCKS = 65535  # the most blocks of a GPU's grid along y (heads) and z (batches)
-# The most parts of gq in a CPU's backward: this many threads can work on one head. With a part for
-# each group of keys, the parts would grow as L S: an eighth of the scores if heads are 32 wide.
+# The most parts of gq in backward on a CPU. So at most this many threads can work on one head. If
+# each group of keys had its own part, the memory of the parts would grow with L S. It would be an
+# eighth of the memory of the scores if heads are 32 wide.
 PARTS = 16
 
 
-FILES = {"tile": "cpu/attention_tile.cu", "mma": "attention_mma.cu"}  # others: attention.cu
+FILES = {"tile": "cpu/attention_tile.cu", "mma": "attention_mma.cu"}
 
 
 def best_rung(q):
@@ -78,9 +78,11 @@ def by_kernel(q, k, v, is_causal, scale, rung=None, mask=None, dropout=None):
 
 def by_kernel_backward(go, q, k, v, o, lse, is_causal, scale, rung=None, out=None, mask=None,
                        dropout=None):
-    """Runs backward. Returns (gq, gk, gv), each a view of a (B, L, H, E) array. rung, mask,
-    dropout: as in `by_kernel`. out: for self-attention, an array (B, L, 3, H, E) that gets all
-    three gradients, and is then returned."""
+    """Runs backward. Returns (gq, gk, gv), each a view of a (B, L, H, E) array.
+
+    rung, mask, dropout: as in `by_kernel`.
+    out: for self-attention, an array (B, L, 3, H, E). The three gradients are written into `out`,
+    and `out` is returned."""
     xp, (n_batch, n_heads, n_queries, width), n_keys = backend.xp_of([q]), q.shape, k.shape[2]
     go, o = (scratch(xp.ascontiguousarray(a.swapaxes(1, 2)), of=a) for a in (go, o))
     rung = rung or best_rung(q)

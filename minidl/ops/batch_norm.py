@@ -4,9 +4,9 @@
     gb, gw = sum of gy, sum of gy * xhat             xhat = (x - mean) * r
     gx = w * r * (gy - gb / n - xhat * gw / n)       n elements in each channel
 
-norm.py explains the gradient. Saved for backward: x, mean and r. x takes the same number of bytes
-as xhat, or half of them in half precision. Outside of training the running statistics are
-constants, so gx = w * r * gy.
+norm.py explains the gradient. Saved for backward: x, mean and r. In half precision, x takes half of
+the bytes of xhat; in float32 and float64, the same number. Outside of training the running
+statistics are constants, so gx = w * r * gy.
 
 Source: Ioffe & Szegedy 2015.
 Kernels: kernels/batch_norm.cu; on a CPU kernels/cpu/batch_norm.cu
@@ -26,17 +26,17 @@ from minidl.mode import current
 from minidl.ops.norm import check_channels, column, scale_shift, standardize, standardize_backward
 
 FILE = "batch_norm.cu"
-AXES = 0, 2  # of (N, C, places): a mean runs over these
+AXES = 0, 2  # of (N, C, places): a mean is taken over these axes
 LANES_MAX, CHANNELS = 512, 64  # as in the kernel for a CPU
 FEW = 64  # with fewer places, a plane is too short for vectors
-PART = 512  # elements of a channel in a part: enough to pay for joining one more sum
+PART = 512  # elements of a channel in a part. With smaller parts, joining the sums costs too much
 
 
 class BatchNorm(Function):
     """Normalises each channel over samples and places of x (N, C, ...). Saves x, w, mean and r.
 
-    In training, forward updates the running statistics in place. They are an option, not inputs:
-    autocast may replace an input by a copy."""
+    In training, forward updates the running statistics in place. They are passed as an option,
+    because autocast may replace an input by a copy. The update of a copy would be lost."""
 
     precision = "black"
 
@@ -70,8 +70,8 @@ class BatchNorm(Function):
 
 
 def in_order(xp, v, default, n, dtype):
-    """Returns one value for each channel: (n,), contiguous, of `dtype`. They are the values of v,
-    or `default` if v is None."""
+    """Returns the values of v, one for each channel: (n,), contiguous, of `dtype`. If v is None,
+    all values are `default`."""
     if v is None:
         return xp.full(n, default, dtype)
     return xp.ascontiguousarray(v.astype(dtype, copy=False))
@@ -131,7 +131,8 @@ def by_kernel(x, w, b, eps, rung=None, **form):
 
 
 def by_kernel_eval(x, w, b, mean, r, rung=None, **form):
-    """Returns y. mean and r are given. rung: "cpu", or any other for the kernel of a GPU."""
+    """Returns y. mean and r are given. rung: "cpu" runs the kernel of a CPU, any other rung the
+    kernel of a GPU."""
     y = row_kernels.backend_of(x).empty(x.shape, x.dtype)
     args = y, x, w, b, mean, r
     if (rung or best_rung(x)) == "cpu":
@@ -175,8 +176,8 @@ def launch(name, x, rung, arrays, more, form):
 
 
 def pass_on_cpu(name, x, arrays, more, form):
-    """Launches a pass of a CPU over x, or over arrays of its shape, in the order of memory. more:
-    the arguments after the sizes."""
+    """Launches a kernel on a CPU that goes through x, or through arrays of x's shape, in the order
+    of memory. more: the arguments after the sizes."""
     samples, channels, places = sizes(x)
     args = *arrays, samples, channels, places, *more
     if not x.size:
@@ -226,9 +227,9 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     """Normalises each channel of input (N, C, ...) to mean 0 and variance 1, then computes
     * weight + bias.
 
-    training=True: uses the statistics of this batch. Updates the running ones in place: `running =
-    (1 - momentum) * running + momentum * batch`, with the unbiased variance (n - 1), as PyTorch
-    does. running_mean and running_var may be None.
+    training=True: uses the statistics of this batch. Updates the running statistics in place:
+    `running = (1 - momentum) * running + momentum * batch`, with the unbiased variance (n - 1), as
+    PyTorch does. running_mean and running_var may be None.
     training=False: uses the running statistics, as constants."""
     check_channels("batch_norm", input, running_mean=running_mean, running_var=running_var,
                    weight=weight, bias=bias)

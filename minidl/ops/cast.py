@@ -1,7 +1,7 @@
 """Casts and transfers: the same values in another dtype, on another device, or in new memory.
 
 A cast between floating dtypes is differentiable: the backward walk casts its gradient back. Mixed
-precision needs nothing else. A cast to integers or bool is not recorded in the graph.
+precision uses this. A cast to integers or bool is not recorded in the graph.
 Test: tests/ops/test_cast.py
 """
 
@@ -39,8 +39,8 @@ class Transfer(Function):
         return self._moved(gy, self.origin)
 
     def _moved(self, x, device):
-        """Returns x on the device. Sets self.xp to the library of the result, as the engine uses
-        it."""
+        """Returns x on the device. Sets self.xp to the library of the result, because the engine
+        uses self.xp afterwards."""
         with waiting(x) if device == "cpu" else nullcontext():
             y = backend.to_device(x, device)
         self.xp = backend.xp_of([y])
@@ -61,7 +61,8 @@ class Clone(Function):
 def to(input, *args, dtype=None, device=None, non_blocking=False, copy=False):
     """x.to(dtype), x.to(device), x.to(device, dtype) or x.to(other_tensor). non_blocking and copy
     may follow. Returns x itself if nothing changes, unless copy=True. non_blocking has no effect:
-    each transfer is finished when the call returns. (cuda/host_memory.py has other transfers.)"""
+    each transfer is finished when the call returns. (cuda/host_memory.py has transfers that run
+    while the GPU computes.)"""
     flags = [arg for arg in args if arg is True or arg is False]
     copy = copy or flags[1:] == [True]
     for arg in args[:len(args) - len(flags)]:
@@ -99,7 +100,8 @@ def cpu(input):
 
 
 def cuda(input, device="cuda"):
-    """Returns x on a GPU, given by name or number. The default is the current GPU."""
+    """Returns x on a GPU. device: the name or the number of the GPU. The default is the current
+    GPU."""
     return to(input, device=f"cuda:{device}" if isinstance(device, builtins.int) else device)
 
 

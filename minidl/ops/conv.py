@@ -4,7 +4,7 @@ The plain form: minidl/plain/convolution.py. The arrays decide which file comput
 
     arrays of CuPy    kernels/conv.cu and conv_weight.cu, by conv_kernel.py
     arrays of NumPy   kernels/cpu/conv.cu and conv_winograd.cu, by conv_cpu.py
-    anything else     float64, two dtypes, no compiler: conv_columns.py, im2col and BLAS
+    other cases       float64, two different dtypes, no compiler: conv_columns.py, im2col and BLAS
 
 All three files have the same four functions. forward computes the result. by_input, by_weight and
 by_bias compute the gradients of the input, the weight and the bias. A transposed convolution
@@ -60,8 +60,8 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     Returns (N, O, H', W') or (O, H', W').
 
     padding: the number of zeros on each side, an int or (height, width). "valid" means 0. "same"
-    keeps the size of the image, with stride 1; if the number of zeros is odd, the end gets one
-    more."""
+    wants stride 1, and the result has the size of the image. If it needs an odd number of zeros,
+    the end gets one zero more than the beginning."""
     return _convolve("conv2d", input, weight, bias, stride, padding, dilation, groups, 2)
 
 
@@ -73,7 +73,7 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 def _convolve(op, x, w, b, stride, padding, dilation, groups, n_dims):
     """Checks the arguments, brings x to (N, C, H, W), convolves, and removes the dimensions that it
-    added. conv1d has height 1."""
+    added. For conv1d the height is 1."""
     height = (1,) * (2 - n_dims)
     stride = height + pair(stride, op, "stride", n_dims)
     dilation = height + pair(dilation, op, "dilation", n_dims)
@@ -104,8 +104,8 @@ def _convolve(op, x, w, b, stride, padding, dilation, groups, n_dims):
 
 
 def resolve_padding(op, padding, kernel, stride, dilation, n_dims):
-    """Returns ((top, bottom), (left, right)) for a padding: an int, a tuple, "valid" or "same".
-    Raises ValueError for another one."""
+    """Returns the padding as ((top, bottom), (left, right)). padding: an int, a tuple, "valid" or
+    "same". Raises ValueError for any other padding."""
     if padding == "same":
         if max(stride) > 1:
             raise ValueError(f"{op}: padding='same' wants stride 1, got {stride[-n_dims:]}")

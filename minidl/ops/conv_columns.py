@@ -1,21 +1,22 @@
 """Convolution as a matrix product: copy the patches into columns (im2col), then multiply.
 
-The plain form: minidl/plain/convolution.py, by_columns. Here: strides, padding, dilation, groups,
-and columns for only a few samples at a time. The tests compare the kernels with this file. It also
-runs the cases that the kernels do not handle: float64, two dtypes, no compiler.
+The plain form: minidl/plain/convolution.py, by_columns. This file adds strides, padding, dilation
+and groups, and makes columns for only a few samples at a time. The tests compare the kernels with
+this file. It also runs the cases that the kernels do not handle: float64, two different dtypes, no
+compiler.
 
-    y  = w (O, C kh kw) @ columns, which is (O, oh, ow) already        gw = gy @ columns^T
+    y  = w (O, C kh kw) @ columns, in the order (O, oh, ow) already        gw = gy @ columns^T
     g_columns = w^T @ gy, and gx adds every column back to the patch it came from (col2im)
 
 The patches are a view of x: `as_strided` gives it the strides of (sample, channel, kernel row,
 kernel column, output row, output column). Only the columns are a copy. They have kh * kw times the
-elements of x. So they are made for a few samples at a time, which fit in the cache, and are not
-kept: backward makes them again. The memory ledger counts them as workspace (`scratch`), and
+elements of x. So they are made for a few samples at a time, and then fit in the cache. They are not
+saved: backward makes them again. The memory ledger counts the columns as workspace (`scratch`), and
 minidl/memory/workspace.py has the formula. Groups are a batch of products, (O/G, C/G kh kw) @ (C/G
 kh kw, oh ow).
 
-The functions take the same arguments as those of conv_cpu.py and conv_kernel.py. options: stride,
-padding ((top, bottom), (left, right)), dilation, groups.
+The functions take the same arguments as the functions of conv_cpu.py and conv_kernel.py. `options`
+is a tuple (stride, padding, dilation, groups), and padding is ((top, bottom), (left, right)).
 Source: Chellapilla, Puri, Simard 2006.      Test: tests/ops/test_conv.py
 """
 
@@ -29,8 +30,8 @@ from minidl.cuda.launch import scratch
 from minidl.ops.matmul import product
 from minidl.ops.patches import crop_image, pad_image, patches, places
 
-CPU_COLUMNS = 2**18  # the most elements of a block's columns: 1 MiB of float32, an L2 cache
-GPU_COLUMNS = 2**26  # 256 MiB: large launches, but a limit to the memory for a large batch
+CPU_COLUMNS = 2**18  # most elements of a block's columns: 1 MiB of float32, the size of an L2 cache
+GPU_COLUMNS = 2**26  # 256 MiB: launches are large, and the memory of a large batch is limited
 
 
 def forward(x, w, b, options, out):
@@ -46,8 +47,8 @@ def forward(x, w, b, options, out):
 
 
 def by_input(gy, w, x_shape, options, b=None):
-    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: None, or for a transposed convolution its
-    bias (C,), which is added."""
+    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: the bias (C,) of a transposed
+    convolution, which is added to the result, or None."""
     xp, groups, out = backend.xp_of([gy]), options[3], gy.shape[2:]
     gx = scratch(xp.empty(x_shape, gy.dtype), "temporary")
     gy = gy.reshape(gy.shape[0], groups, w.shape[0] // groups, math.prod(out))
@@ -88,8 +89,9 @@ def _matrix(w, groups):
 
 
 def _columns(xp, x, w, options, out):
-    """Returns the columns of x: (samples, groups, C / groups * kh * kw, oh * ow). `out`, (oh, ow),
-    must be given: with the padding of a transposed convolution more places may fit."""
+    """Returns the columns of x: (samples, groups, C / groups * kh * kw, oh * ow). out: (oh, ow). It
+    must be given, because in a transposed convolution the kernel may fit into the padded image at
+    more places than these."""
     stride, padding, dilation, groups = options
     padded = pad_image(xp, x, padding)
     padded = padded if padded is x else scratch(padded)
@@ -105,14 +107,15 @@ def _samples(xp, x_shape, w, out):
 
 
 def samples_at_once(channels, w_shape, out, on_cpu):
-    """Returns for how many samples the columns and the weight fit into a cache. At least 1."""
+    """Returns the number of samples whose columns, together with the weight, fit into a cache.
+    Returns at least 1."""
     one = channels * math.prod(w_shape[2:]) * math.prod(out) + math.prod(w_shape)
     return max(1, (CPU_COLUMNS if on_cpu else GPU_COLUMNS) // max(one, 1))
 
 
 def _add_patches(xp, g, x_shape, w, options, out):
-    """col2im. Returns images (samples, C, H, W): the sum of the columns (samples, groups, C /
-    groups * kh * kw, oh * ow), each at the place of its patch."""
+    """Adds each column of g, (samples, groups, C / groups * kh * kw, oh * ow), at the place of its
+    patch in an image of zeros (col2im). Returns the images (samples, C, H, W)."""
     stride, padding, dilation, _ = options
     g = g.reshape(len(g), x_shape[1], *w.shape[2:], *out)
     size = [d + sum(p) for d, p in zip(x_shape[2:], padding, strict=True)]
@@ -123,7 +126,8 @@ def _add_patches(xp, g, x_shape, w, options, out):
 
 
 def multiply(xp, a, b):
-    """As `product` in matmul.py. The memory ledger counts its result and its casts."""
+    """Does the same as `product` in matmul.py. The memory ledger also counts the result and the
+    casts."""
     if xp is not np or a.dtype != np.float16:
         return scratch(product(xp, a, b))
     a, b = scratch(a.astype(np.float32)), scratch(b.astype(np.float32))

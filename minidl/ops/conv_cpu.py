@@ -1,17 +1,18 @@
 """Convolution on a CPU: chooses the kernel and the sizes of its blocks.
 
-    3 x 3, stride 1            Winograd's F(2 x 2, 3 x 3): 16 products; the plain form has 36
+    3 x 3, stride 1            Winograd's F(2 x 2, 3 x 3): 16 products in place of 36
     few channels in a group    pixel by pixel (depthwise)
     all others                 a product with the columns of only some hundred pixels at a time
 
 A block keeps its arrays on the stack of its thread, at most about 1 MiB. So there is never an array
-of the size of the im2col matrix. The result does not depend on the number of threads: the shape
-alone decides how sums are divided. float16 is computed in float32 and rounded once.
+of the size of the im2col matrix. The result does not depend on the number of threads, because only
+the shape decides how sums are divided. float16 is computed in float32 and rounded once.
 
-Winograd adds and subtracts pixels before it multiplies, in float32. It sums 9 times fewer products,
-so its rounding error is 0.6 to 1.05 times the error of the plain form, measured in
-tests/ops/test_conv_cpu.py. But an infinite pixel turns all 2 x 2 results of a tile into NaN; the
-plain form may give infinity. `set_float32_matmul_precision("highest")` switches Winograd off.
+Winograd adds and subtracts pixels before it multiplies, in float32. One of its sums has 1/9 of the
+products of a sum of the plain form. So its rounding error is 0.6 to 1.05 times the error of the
+plain form, measured in tests/ops/test_conv_cpu.py. But an infinite pixel turns all 2 x 2 results of
+a tile into NaN, where the plain form may give infinity. `set_float32_matmul_precision("highest")`
+switches Winograd off.
 
 Kernel: kernels/cpu/conv.cu, kernels/cpu/conv_winograd.cu   Test: tests/ops/test_conv_cpu.py
 """
@@ -30,11 +31,11 @@ TILE_ROWS = 6  # as in kernels/cpu/product.cuh
 TOGETHER = 16  # rows of weights that a block reorders
 STACK = 2**17  # floats of a block's largest array: 512 KiB
 LEAST_PIXELS, MOST_PIXELS = 64, 256  # pixels of a panel of columns
-TILES, CHANNELS = 64, 128  # at a time in Winograd's form: (16, 128, 64) floats are 512 KiB
-FEW_TILES = 50  # with fewer, Winograd is slower: see by_winograd
+TILES, CHANNELS = 64, 128  # of Winograd's form, at a time: (16, 128, 64) floats are 512 KiB
+FEW_TILES = 50  # with fewer tiles, Winograd is slower: see by_winograd
 WIDE = 512  # pixels of a row: wider rows are divided, as in the kernel
-MOST_TAPS = 1024  # taps of a kernel, so that a panel fits on the stack
-UNITS = 4  # blocks for each thread, so that all finish at about the same time
+MOST_TAPS = 1024  # the most taps of a kernel: with more, a panel does not fit on the stack
+UNITS = 4  # blocks for each thread, so that all threads finish at about the same time
 
 
 def fits(w):
@@ -61,8 +62,8 @@ def forward(x, w, b, options, out):
 
 
 def by_input(gy, w, x_shape, options, b=None):
-    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: None, or for a transposed convolution its
-    bias (C,), which is added."""
+    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: the bias (C,) of a transposed
+    convolution, which is added to the result, or None."""
     if gy.dtype == np.float16:
         return _in_float32(by_input, gy, w, x_shape, options, b)
     gy, w = map(_in_order, (gy, w))
@@ -122,19 +123,19 @@ def _in_float32(function, *args):
 
 
 def _per_part(n, n_parts, multiple):
-    """Returns the size of a part if n things are divided into n_parts. It is a multiple of
-    `multiple`."""
+    """Returns the size of a part if n things are divided into n_parts. The size is rounded up to a
+    multiple of `multiple`."""
     return -(-n // (n_parts * multiple)) * multiple
 
 
 def _units_for_threads():
-    """Returns how many blocks a launch should have at least."""
+    """Returns the least number of blocks of a launch that gives all threads enough work."""
     return UNITS * run.n_threads() if run.n_threads() > 1 else 1
 
 
 def _parts_for_threads(n_blocks, n_rows):
-    """Returns into how many parts n_rows rows are divided, so that n_blocks blocks become enough
-    blocks for all threads. A part has at least 8 tiles of rows."""
+    """Returns the number of parts into which n_rows rows are divided. With n_blocks blocks for each
+    part, there are then enough blocks for all threads. A part has at least 8 tiles of rows."""
     return max(1, min(-(-_units_for_threads() // n_blocks), n_rows // (8 * TILE_ROWS)))
 
 
@@ -142,8 +143,9 @@ def _parts_for_threads(n_blocks, n_rows):
 
 
 def by_winograd(w_shape, options, n_images, size):
-    """Returns whether Winograd's form is possible for this convolution, and faster. size: (height,
-    width) of the result. To transform a weight takes as long as the products of about 50 tiles."""
+    """Returns whether Winograd's form is possible for this convolution, and faster than the other
+    forms. size: (height, width) of the result. The transformation of a weight takes as long as the
+    products of about 50 tiles."""
     stride, _, dilation, groups = options
     return (winograd_is_on() and w_shape[2:] == (3, 3) and stride == dilation == (1, 1)
             and groups == 1 and min(w_shape[:2]) >= 8 and size[1] <= WIDE
@@ -159,7 +161,8 @@ def _n_tiles(n, size):
 
 
 def _chunk(depth):
-    """Returns how many input channels are summed at a time. In U they are contiguous."""
+    """Returns the number of input channels that are summed at a time. These channels are contiguous
+    in U, the transformed weights."""
     return min(CHANNELS, -(-depth // TOGETHER) * TOGETHER)
 
 
@@ -218,8 +221,8 @@ def _winograd_weight(gw, gy, x, top, left):
 
 
 def _parts_of_gradient(gw_size, most):
-    """Returns in how many parts the gradient of the weight is summed: at most `most`, at most 8,
-    and at most 2 MiB in all."""
+    """Returns the number of parts in which the gradient of the weight is summed. The number is at
+    most `most` and at most 8, and all parts together have at most 2 MiB. It is at least 1."""
     return max(1, min(8, 2**19 // max(gw_size, 1), most))
 
 
@@ -254,8 +257,8 @@ def _is_few(n_in, n_out):
 
 
 def _part_at_once(rows, columns, n_in):
-    """Returns (rows, columns) of results that a block computes, so that the input rows they read
-    fit on the stack."""
+    """Returns (rows, columns): a block computes this many rows and columns of results. The input
+    rows that it reads then fit on the stack."""
     wide = min(columns.n, WIDE)
     line = n_in * columns.read_step * (wide + columns.n_taps + 64)
     return min(rows.n, max(4, STACK // (line * rows.read_step))), wide
@@ -282,8 +285,9 @@ def _product(y, x, w, b, groups, rows, columns):
     chunk = max(1, STACK // (MOST_PIXELS * taps)) if in_chunks else n_in
     pixels = MOST_PIXELS if in_chunks else _pixels_at_once(n_in * taps)
     pixels = min(pixels, -(-n_pixels // 16) * 16)
-    # If there are fewer blocks than threads need, a block gets fewer pixels, and then fewer output
-    # channels. The second way costs more: each block copies the same pixels again.
+    # If there are too few blocks for the threads, a block gets fewer pixels. If that is not enough,
+    # a block also gets fewer output channels. This costs more, because several blocks then copy the
+    # same pixels.
     while pixels > LEAST_PIXELS and -(-n_pixels // pixels) * groups < _units_for_threads():
         pixels = -(-pixels // 32) * 16
     n_blocks = -(-n_pixels // pixels)

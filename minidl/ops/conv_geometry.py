@@ -4,10 +4,11 @@ gradient of the input, and the transposed convolution.
     y[first + step * r] = sum over u of w[tap + tap_step * u]
                                       * x[read + read_step * r + read_tap * u]
 
-    r = 0 ... n - 1    u = 0 ... n_taps - 1    x outside of the image is 0    for columns the same
+    r = 0 ... n - 1    u = 0 ... n_taps - 1    x outside of the image is 0
+    Columns have the same formula.
 
     forward     each row of y uses all taps: y[r] = sum over u of w[u] x[s r - p + d u]
-    by input    gx[h] = sum over i of w[i] gy[(h + p - d i) / s], for all i where s divides evenly
+    by input    gx[h] = sum over i of w[i] gy[(h + p - d i) / s], for all i with an integer index
 
 With stride s the rows h = a, a + s, a + 2 s, ... of gx use the same taps i, and the next row uses
 other taps. So gx has s phases, a = 0 ... s - 1. Each phase is the formula above.
@@ -44,15 +45,15 @@ def forward(n_out, kernel, stride, before, dilation):
 @functools.lru_cache
 def phases(size, kernel, stride, before, dilation):
     """Returns the Phases of the gradient of an input of `size` rows, or of a transposed convolution
-    with `size` results. kernel, stride, before and dilation are those of the convolution. Together
-    the phases write each row once. Phases without a row are left out.
+    with `size` results. kernel, stride, before and dilation describe the convolution, as in
+    `forward`. Together the phases write each row once. Phases without a row are left out.
 
     >>> for phase in phases(4, kernel=3, stride=2, before=1, dilation=1): print(phase)
     Phase(first=0, step=2, n=2, tap=1, tap_step=2, n_taps=1, read=0, read_step=1, read_tap=-1)
     Phase(first=1, step=2, n=2, tap=0, tap_step=2, n_taps=2, read=1, read_step=1, read_tap=-1)
     """
     divisor = math.gcd(stride, dilation)
-    tap_step = stride // divisor  # dilation * i and dilation * (i + tap_step) have one remainder
+    tap_step = stride // divisor  # taps i and i + tap_step belong to the same phase
     found = []
     for first in range(min(stride, size)):
         n = -(-(size - first) // stride)

@@ -1,18 +1,19 @@
 """Convolution by the kernels of a GPU: forward, and the gradients of the input and the weight.
 
 One kernel, the gather, computes forward and the gradient of the input: each place of the result
-reads all pixels that its taps need. The launches differ in two things. For the gradient of the
-input, the input and output channels of w are exchanged (a small copy). And with a stride, the
-places of gx are in several phases, which use different taps (conv_geometry.py). There is one launch
-for each pair of phases, of rows and of columns.
+reads all pixels that its taps need. The gradient of the input differs from forward in two things.
+The input and output channels of w are exchanged (a small copy). And if the stride is larger than 1,
+the places of gx are in several phases, which use different taps (conv_geometry.py). There is one
+launch for each pair (phase of the rows, phase of the columns).
 
-    rungs   1 naive   2 tiles in shared memory   3 and in registers   4 and 16 bytes an access
+    rungs   1 naive   2 tiles in shared memory   3 also in registers   4 also 16 bytes an access
             5 tensor cores (float16)   "winograd" 3 x 3, stride 1   "depthwise" one channel a group
             gradient of the weight: 1, 2, 3, 5, "depthwise"
 
-The functions take the same arguments as those of conv_columns.py, and two more. rung: the default
-is the best for the device. form: the options form and order of `cuda.kernel`. options: stride,
-padding ((top, bottom), (left, right)), dilation, groups.
+The functions take the same arguments as the functions of conv_columns.py, and two more. rung: the
+default is the best rung for the device. form: the options form and order of `cuda.kernel`.
+`options` is a tuple (stride, padding, dilation, groups), and padding is ((top, bottom), (left,
+right)).
 
 Kernels: kernels/conv.cu, kernels/conv_weight.cu
 Op: minidl/ops/conv.py   Test: tests/ops/test_conv_kernel.py
@@ -30,13 +31,13 @@ from minidl.ops import conv_columns, conv_geometry
 
 FILE, WEIGHT_FILE = "conv.cu", "conv_weight.cu"
 TENSOR_CORES = 5
-# The number of blocks that keeps a large GPU busy (H100: 132 processors, 2 blocks each), and the
-# fewest pixels for which a partial result pays. These are constants, not properties of the device:
-# otherwise another GPU would round sums in another way.
+# ENOUGH_BLOCKS blocks keep a large GPU busy (H100: 132 processors, 2 blocks each). With fewer than
+# FEWEST_PIXELS pixels, one more partial result costs more time than it saves. These are constants,
+# and do not depend on the device. So all GPUs round sums in the same way.
 ENOUGH_BLOCKS = 264
 FEWEST_PIXELS = 512
-# With 5 channels, a tile for 64 channels (60% of the peak, mostly empty) and rung 1 (5% of the
-# peak) are equally fast.
+# With 5 channels, two rungs are equally fast: rung 4, whose tile for 64 channels is mostly empty
+# (a full tile reaches 60% of the peak), and rung 1 (5% of the peak).
 FEW_CHANNELS = 6
 MAX_GRID = 65535  # the most blocks of a GPU's grid along y and z
 
@@ -54,8 +55,8 @@ def forward(x, w, b, options, out, rung=None, **form):
 
 
 def by_input(gy, w, x_shape, options, b=None, rung=None, **form):
-    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: None, or for a transposed convolution its
-    bias (C,), which is added."""
+    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: the bias (C,) of a transposed
+    convolution, which is added to the result, or None."""
     xp, (stride, padding, dilation, groups) = rows.backend_of(gy), options
     gx = scratch(xp.empty(x_shape, gy.dtype), "temporary")
     gy = contiguous(xp, gy)
@@ -68,7 +69,7 @@ def by_input(gy, w, x_shape, options, b=None, rung=None, **form):
             taps = turned[(..., *(slice(p.tap, None, p.tap_step) for p in phase))]
             taps = scratch(xp.ascontiguousarray(taps[..., ::-1, ::-1]))
             gather(gx, gy, taps, b, [reverse(p) for p in phase], rung, form)
-        else:  # forward has read these places for no output
+        else:  # forward reads these places for no output
             places = gx[(..., *(slice(p.first, None, p.step) for p in phase))]
             places[...] = 0 if b is None else b[:, None, None]
     return gx
@@ -104,16 +105,17 @@ by_bias = conv_columns.by_bias  # a single sum, which needs no kernel
 
 
 def whole(out, w, options):
-    """Returns [phase of the rows, phase of the columns] of a forward. They cover all of `out`."""
+    """Returns [phase of the rows, phase of the columns] of forward. The phases cover the whole
+    result, of size `out`."""
     stride, padding, dilation, _ = options
     return [conv_geometry.forward(n, k, s, before, d) for n, k, s, (before, _), d in zip(
         out, w.shape[2:], stride, padding, dilation, strict=True)]
 
 
 def in_shares(gw, gy, x, shape, rung, form):
-    """Runs rung 3 or 5 of the gradient of the weight: a partial result for each share of the
-    pixels, then their sum. If there are several shares, the partial results have at most 2 *
-    ENOUGH_BLOCKS tiles: 33 MiB for rung 5, 9 MiB for rung 3."""
+    """Runs rung 3 or 5 of the gradient of the weight. Computes a partial result for each share of
+    the pixels, then the sum of the partial results. If there are several shares, the partial
+    results have at most 2 * ENOUGH_BLOCKS tiles: 33 MiB for rung 5, 9 MiB for rung 3."""
     xp, n_taps = rows.backend_of(x), shape.C * shape.U * shape.V
     macros, side, block = tile_of(rung, shape)
     grid = rows.blocks(n_taps, side[1]), rows.blocks(shape.M, side[0])
@@ -136,8 +138,8 @@ def shares(n_pixels, n_blocks):
 
 
 def reverse(phase):
-    """Returns a phase with the same sum, over the taps from the last to the first. The kernels need
-    this order, as they read the columns of an image from left to right."""
+    """Returns a phase with the same sum, which goes from the last tap to the first. The kernels
+    need this order, because they read the columns of an image from left to right."""
     last = phase.read + phase.read_tap * (phase.n_taps - 1)
     return phase._replace(read=last, read_tap=-phase.read_tap)
 
@@ -174,7 +176,7 @@ def gather(y, x, w, bias, phase, rung, form):
 
 
 def launch(file, name, dtype, grid, block, args, macros, shared_mem=0):
-    """Launches a kernel. macros: those of the kernel, and the options form and order. Raises
+    """Launches a kernel. macros: the macros of the kernel, and the options form and order. Raises
     ValueError if the grid is too large for a GPU."""
     if max(grid[1:], default=0) > MAX_GRID:
         raise ValueError(f"convolution: {name} would have {grid} blocks on a GPU, which takes at "
@@ -200,7 +202,7 @@ def shape_of(x_shape, y_shape, w_shape, phase):
 
 def pointwise(s):
     """Returns a Shape for the same computation. If a 1 x 1 kernel reads each pixel once, an image
-    becomes a single row: accesses of 16 bytes are then aligned more often."""
+    becomes a single row. Then more accesses of 16 bytes are aligned."""
     plain = s.U == s.V == s.sy == s.sx == s.ty == s.tx == 1 and s.fy == s.fx == s.oy == s.ox == 0
     if plain and (s.H, s.W) == (s.R, s.Q) == (s.HY, s.WY):
         size = s.H * s.W
@@ -217,9 +219,9 @@ def fits_depthwise(s):
 
 
 def best_rung(xp, dtype, shape):
-    """Returns the best rung. For a GPU it is the fastest one by the arithmetic in the kernels'
-    headers. For a CPU it is the naive one, the only one without barriers. A block of Winograd has
-    32 channels, and pays if at least half of them are used."""
+    """Returns the best rung. For a GPU it is the fastest rung by the arithmetic in the kernels'
+    headers. For a CPU it is rung 1, the only rung without barriers. A block of Winograd has 32
+    channels. Winograd is chosen only if at least half of these channels are used."""
     if xp is np:
         return 1
     if fits_depthwise(shape):
@@ -241,8 +243,8 @@ def best_weight_rung(xp, dtype, shape):
 
 
 def check(shape, rung, dtype):
-    """Raises TypeError or ValueError if a rung cannot do this, or if a launch would be too large to
-    count in an int."""
+    """Raises TypeError or ValueError if the rung does not support this shape or dtype, or if the
+    sizes of the launch do not fit in an int."""
     if rung == TENSOR_CORES and dtype != np.float16:
         raise TypeError(f"convolution: tensor cores multiply float16 here, got {dtype}; rungs 1 to "
                         "4 take it")

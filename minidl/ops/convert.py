@@ -1,5 +1,7 @@
 """Converts a tensor into a NumPy array, a number or a list. Has the methods that Python calls.
 
+For example, Python calls __len__ for len(x), and __float__ for float(x).
+
 Test: tests/test_tensor.py
 """
 
@@ -25,7 +27,8 @@ def numpy(input) -> np.ndarray:
 
 
 def item(input) -> Any:
-    """Returns the only element as a Python number. Raises ValueError if there are more, or none."""
+    """Returns the only element as a Python number. Raises ValueError if the tensor has no element,
+    or more than one."""
     if input.numel() != 1:
         raise WrongValue(f"item() wants one element, this tensor has shape {tuple(input.shape)}")
     if type(input.array) is np.ndarray:
@@ -65,9 +68,9 @@ def _array(self, dtype=None, copy=None):
 
 
 def _ufunc(self, ufunc, method, *inputs, **options):
-    """Is called by NumPy for a * x, where a is an array and x a Tensor. Runs the op of the Tensor,
-    which the graph records. Other functions of NumPy, such as np.sqrt(x), return a tensor outside
-    of the graph, as in PyTorch. They raise RuntimeError if x requires a gradient."""
+    """NumPy calls this method for a * x, where a is an array and x is a Tensor. It runs the op
+    mul(a, x), which the graph records. Other functions of NumPy, such as np.sqrt(x), return a
+    tensor outside of the graph, as in PyTorch. They raise RuntimeError if x requires a gradient."""
     op = OF_UFUNC.get(ufunc.__name__)
     if method == "__call__" and op is not None and not options:
         return op(*inputs)

@@ -1,11 +1,12 @@
 """Cross entropy: the loss of a row of scores (logits) for its target class.
 
-The plain form: minidl/plain/training.py. Here: softmax, logarithm and the choice of the target are
-one Function. log and exp cancel for the target, so small probabilities are never rounded. Only
-backward makes an array of probabilities, as the gradient: gx_i = softmax(x_i) - onehot(target_i).
+The plain form: minidl/plain/training.py. In this file, one Function computes the softmax, the
+logarithm, and the choice of the target. log and exp cancel for the target, so a small probability
+is never rounded. Only backward makes an array of probabilities. It becomes the gradient:
+gx_i = softmax(x_i) - onehot(target_i).
 
-"mean" divides by the number (or the weight) of the rows that count. Rows with the target
-ignore_index, such as padding, do not count.
+"mean" divides by the number of the rows that count, or by the sum of their weights. Rows with the
+target ignore_index, such as padding, do not count.
 
 The kernels never write the probabilities. Forward reads the logits and keeps lse, the log of the
 sum of exponentials, one number for each row. Backward reads the logits again, and computes the
@@ -52,8 +53,8 @@ def unclass_rows(rows, shape):
 
 def check_targets(xp, op, x, target, ignore_index):
     """Returns the target as rows, (n,). Raises ValueError for wrong shapes or dtypes. Raises
-    IndexError if a target is neither a class nor ignore_index. On a GPU this error comes later
-    (cuda/index_check.py); until then a bad target counts as ignored."""
+    IndexError if a target is neither a class nor ignore_index. On a GPU this error is raised later
+    (cuda/index_check.py). Until then an invalid target counts as ignored."""
     want = x.shape[:1] + x.shape[2:] if x.ndim > 1 else ()
     if x.ndim == 0 or x.dtype.kind != "f" or target.dtype.kind not in "iu" or target.shape != want:
         raise ValueError(f"{op}: input {x.shape} of {x.dtype}, target {target.shape} of "
@@ -81,7 +82,7 @@ class CrossEntropy(Function):
     """-log softmax(x)[target]. With label smoothing a, the target distribution is (1 - a) * onehot
     + a / C.
 
-    Saves the logits as rows (usually no extra memory, as the layer before keeps them), the targets,
+    Saves the logits as rows (without a copy if they are contiguous rows already), the targets,
     lse = log(sum of exponentials), one number for each row, and the class weights."""
 
     precision = "black"
@@ -143,7 +144,7 @@ def by_numpy_backward(g, x, lse, target, ignored=-100, smoothing=0.0, weight=Non
     """Returns gx (n, C). g: (n,), the gradients of the rows' losses."""
     xp = backend.xp_of([x])
     on_target = (1 - smoothing) * row_weights(target, ignored, weight, lse.dtype) * g
-    on_class = (target != ignored) * g * (smoothing / x.shape[1])  # another order gives float64
+    on_class = (target != ignored) * g * (smoothing / x.shape[1])  # in another order: float64
     all_weights = x.shape[1] if weight is None else weight.sum()
     gx = scratch(x - lse[:, None], "temporary")
     xp.exp(gx, out=gx)  # the softmax
@@ -186,8 +187,8 @@ def best_rung(xp, n_classes):
 
 
 def reduce_loss(xp, loss, total, reduction, shape):
-    """Returns the result for the losses of the rows, (n,): the losses in `shape`, their sum, or,
-    for "mean", their sum divided by `total`."""
+    """Reduces the losses of the rows, (n,). For "none" returns the losses in `shape`, for "sum"
+    their sum, for "mean" their sum divided by `total`."""
     if reduction == "none":
         return loss.reshape(shape)
     if reduction == "sum":
@@ -242,8 +243,8 @@ def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="m
     target: integer class indices (N, d1, ...), or floating probabilities of input's shape.
     weight: (C,), one number for each class, or None.
     label_smoothing: a in [0, 1]. The target distribution becomes (1 - a) * target + a / C.
-    reduction: "none", "sum" or "mean". "mean" divides by the weight of the targets that are not
-        ignored. For probabilities it divides by the number of rows."""
+    reduction: "none", "sum" or "mean". "mean" divides by the sum of the weights of the targets that
+        are not ignored. If targets are probabilities, it divides by the number of rows."""
     check_reduction("cross_entropy", reduction)
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"cross_entropy: label_smoothing is {label_smoothing}, want 0 to 1")
@@ -254,8 +255,8 @@ def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="m
 
 
 def soft_cross_entropy(input, target, weight, reduction, label_smoothing):
-    """Cross entropy with probabilities as targets. It is rare, so it has no Function: it is written
-    with other ops. So the target can have a gradient, too."""
+    """Cross entropy with probabilities as targets. This case is rare, so it is written with other
+    ops and has no Function of its own. The target can have a gradient, too."""
     if tuple(target.shape) != tuple(input.shape):
         raise ValueError(f"cross_entropy: input {tuple(input.shape)}, target {tuple(target.shape)} "
                          "of probabilities; want equal shapes, or integer targets (N, d1, ...)")

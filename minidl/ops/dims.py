@@ -4,9 +4,9 @@ import numpy as np
 
 
 def normalize_dims(dim, ndim, op):
-    """Returns `dim` as a tuple of axes in [0, ndim). None means all axes. Raises IndexError if one
-    is out of range, and ValueError if one is repeated. A 0-d tensor accepts 0 and -1, as in
-    PyTorch; the result is then ()."""
+    """Returns `dim` as a tuple of axes in [0, ndim). None means all axes. Raises IndexError if a
+    dimension is out of range, and ValueError if a dimension is repeated. A 0-d tensor accepts 0 and
+    -1, as in PyTorch. The result is then ()."""
     if dim is None:
         return tuple(range(ndim))
     dims = (dim,) if isinstance(dim, (int, np.integer)) else tuple(dim)

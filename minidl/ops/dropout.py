@@ -1,13 +1,13 @@
 """Dropout sets each element to zero with probability p. It multiplies the others by 1 / (1 - p), so
-that the expected value stays the same.
+that the expected value does not change.
 
     y_i = x_i / (1 - p) if draw_i >= p * 2**32 else 0      draw_i: 32 bits, uniform
 
-draw_i is draw i of the generator, from its state at the call. i counts the elements of x in C
-order. So three integers determine the mask, and backward needs only these: it computes the mask
-again. A saved mask would take 1 byte for each element, and x takes 4; this takes 0. The price: the
-cipher runs twice. This takes about 3 ns for each element on a CPU core. On a GPU each thread
-computes its own draw, and the time is hidden by the memory traffic.
+draw_i is draw i of the generator, counted from its state at the call. i counts the elements of x in
+C order. So the state (three integers) determines the mask. Only the state is saved, and backward
+computes the mask again. A saved mask would take 1 byte for each element; x takes 4 bytes. In
+return, the cipher of the generator runs twice. This takes about 3 ns for each element on a CPU
+core. On a GPU each thread computes its own draw, and the time is hidden by the memory traffic.
 
 Source: Srivastava et al. 2014.
 Kernels: kernels/dropout.cu; on a CPU kernels/cpu/dropout.cu
@@ -34,7 +34,8 @@ def check_probability(p, op="dropout"):
 
 
 def keep_mask(xp, state, start, n, p):
-    """Returns which of the elements start ... start + n - 1 of a call stay, (n,) bool.
+    """Returns a bool array (n,) for the elements start ... start + n - 1 of a call: True where
+    dropout keeps the element.
 
     state: the generator's (seed, stream, counter) at the call."""
     generator = random.Generator()
@@ -49,7 +50,8 @@ def keep_mask(xp, state, start, n, p):
 
 
 def reserve(generator, n):
-    """Returns the generator's state for a call that uses n draws. Moves the generator past them."""
+    """Returns the generator's state for a call that uses n draws. Moves the generator past these
+    draws."""
     return (random.default_generator() if generator is None else generator).take(n)
 
 
@@ -59,7 +61,7 @@ def inverse_keep(p):
 
 
 class Dropout(Function):
-    """x * mask / (1 - p). Saves nothing: backward computes the mask again from (seed, stream,
+    """x * mask / (1 - p). Saves no array: backward computes the mask again from (seed, stream,
     counter)."""
 
     state = None  # the state of the generator before the draws of this call
@@ -88,7 +90,7 @@ def by_kernel(x, p, state):
     """Returns the same as by_numpy. Each thread makes its own draws."""
     xp = backend.xp_of([x])
     x = launch.contiguous(xp, x)
-    if x.size > launch.LARGEST:  # in pieces, each from its own counter
+    if x.size > launch.LARGEST:  # in pieces: each piece has its own counter
         out, flat, (seed, stream, counter) = xp.empty_like(x), x.reshape(-1), state
         for at in range(0, x.size, launch.LARGEST):
             piece = slice(at, at + launch.LARGEST)
@@ -105,10 +107,10 @@ def by_kernel(x, p, state):
 
 
 def limits(p):
-    """Returns (threshold, scale). An element stays if its draw is at least `threshold`, and is
-    multiplied by `scale`."""
+    """Returns (threshold, scale). If an element's draw is at least `threshold`, the element is
+    kept, and multiplied by `scale`."""
     threshold = math.ceil(p * 2**32)
-    # 2^32 does not fit in 32 bits. For p = 1 all elements stay, but are multiplied by 0.
+    # 2^32 does not fit in 32 bits. For p = 1 all elements are kept, but are multiplied by 0.
     return (threshold, 1 / (1 - p)) if threshold < 2**32 else (0, 0.0)
 
 

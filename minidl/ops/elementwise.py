@@ -1,7 +1,8 @@
 """Elementwise ops: y[i] depends only on x[i], so backward is gy times a local derivative.
 
-Inputs broadcast as in NumPy. backward may return the gradient in the broadcast shape: the walk sums
-it to the shape of the input. Integers become float32 if the op needs floats, as in PyTorch.
+Inputs broadcast as in NumPy. backward may return the gradient in the broadcast shape. The backward
+walk then sums it to the shape of the input. Integers become float32 if the op needs floats, as in
+PyTorch.
 See also activations.py, select.py (maximum, clamp, where) and logic.py (comparisons).
 Test: tests/ops/test_elementwise.py   Tutorial: tutorials/01_autograd.py
 """
@@ -32,7 +33,7 @@ class Sub(Function):
 
 
 class Mul(Function):
-    """a * b. Saves the factor that the other one's gradient needs."""
+    """a * b. Saves b if a needs a gradient, and a if b needs a gradient."""
     promotes = "same"
 
     def forward(self, a, b):
@@ -59,7 +60,7 @@ class Div(Function):
 
 
 class RoundedDiv(Function):
-    """a / b, rounded. It is constant between jumps, so it passes on no gradient."""
+    """a / b, rounded. The result is constant between jumps, so a and b get no gradient."""
     promotes = "same"
 
     def forward(self, a, b, mode):
@@ -235,7 +236,7 @@ class Abs(Function):
 
 
 class Step(Function):
-    """sign, floor, ceil or rint. They are constant between jumps, so the gradient is 0."""
+    """sign, floor, ceil or rint. The function is constant between jumps, so the gradient is 0."""
 
     def forward(self, x, name):
         self.name = name
@@ -266,8 +267,9 @@ def div(input, other, *, rounding_mode=None):
 
 
 def round(input, *, decimals=0):
-    """Rounds to the nearest integer; halves are rounded to the even one. decimals: rounds to this
-    number of digits after the point instead. If it is negative, rounds to tens, hundreds, ...."""
+    """Rounds to the nearest integer. decimals: rounds to this number of digits after the decimal
+    point instead. If decimals is negative, rounds to tens, hundreds, and so on. Halves are rounded
+    to the nearest even number."""
     if not decimals:
         return Step.apply(input, name="rint")
     ten = 10.0 ** (decimals if decimals > 0 else -decimals)
@@ -281,8 +283,8 @@ def pow(input, exponent):
 
 
 def unary(name, function, doc=None, /, **options):
-    """Returns the op `name`, a function of one argument that calls `function.apply`. doc: its
-    docstring; the default is the docstring of the Function."""
+    """Returns the op `name`, a function of one argument that calls `function.apply`. doc: the
+    docstring of the op. The default is the docstring of the Function."""
     def op(input):
         return function.apply(input, **options)
     op.__name__ = op.__qualname__ = name
@@ -291,7 +293,7 @@ def unary(name, function, doc=None, /, **options):
 
 
 def binary(name, function, doc=None, /, **options):
-    """As `unary`, for an op of two arguments."""
+    """Does the same as `unary`, for an op of two arguments."""
     def op(input, other):
         return function.apply(input, other, **options)
     op.__name__ = op.__qualname__ = name

@@ -12,9 +12,9 @@ segment:
 The sort is stable. So the order of additions, and the bits of the result, depend only on the
 indices. (CuPy's add.at is fast, but its order of additions is random.)
 
-The kernel adds in the same order, the order of t. It needs no sort on a CPU and no atomics on a
-GPU. On the CPU each thread computes some rows of the table, and goes through all t in order. On a
-GPU, the thread block of the first t of a row adds the gradients of all other t of this row.
+The kernel adds in the same order, the order of t. It needs no sort, and on a GPU no atomic
+additions. On a CPU each thread computes some rows of the table, and goes through all t in order. On
+a GPU, the thread block of the first t of a row adds the gradients of all t of this row.
 
 Kernels: kernels/embedding_grad.cu; on a CPU kernels/cpu/embedding_grad.cu
 Test: tests/ops/test_embedding.py, test_embedding_kernel.py
@@ -30,8 +30,8 @@ from minidl.cuda.launch import BLOCK, contiguous
 from minidl.function import Function
 
 FILE = "embedding_grad.cu"
-PARTS = 4  # parts of the table for each CPU thread, as some rows get more gradients than others
-SMALL = 1 << 16  # elements of gy; fewer are added faster by one thread than by several
+PARTS = 4  # parts of the table for each CPU thread: some parts get more gradients than others
+SMALL = 1 << 16  # if gy has fewer elements, one thread is faster than several
 
 
 def scatter_add_rows(index, g, n_rows):
@@ -41,7 +41,7 @@ def scatter_add_rows(index, g, n_rows):
     g = g.astype(backend.accumulate_dtype(g.dtype), copy=False)
     out = xp.zeros((n_rows, g.shape[1]), g.dtype)
     if index.size:
-        # CuPy's reduceat subtracts running sums: that is imprecise, and an inf spreads to others.
+        # CuPy's reduceat subtracts running sums: imprecise, and an inf spreads to other sums.
         if xp is not np:
             xp.add.at(out, index, g)
             return out
@@ -74,23 +74,25 @@ def by_kernel(index, gy, n_rows):
 
 
 def owners(out, gy, index, first, size):
-    """Launches the kernel on a GPU. size: how many columns a thread adds, 16 bytes of them or 1."""
+    """Launches the kernel on a GPU. size: a thread adds this number of columns, 1 or the number of
+    columns in 16 bytes."""
     n, width = gy.shape
     name = "embedding_grad_packs" if size > 1 else "embedding_grad_owners"
-    block = min(BLOCK, -(-width // (32 * size)) * 32)  # whole warps, and none without a column
+    block = min(BLOCK, -(-width // (32 * size)) * 32)  # whole warps, each with a column
     kernel = dispatch.kernel(FILE, name, gy.dtype, ACC=dispatch.C_TYPES[out.dtype])
     kernel((-(-width // (size * block)), min(n, 65535)), block, (out, gy, index, first, n, width))
 
 
 def n_parts(n_elems):
-    """Returns into how many parts the table is divided for the threads of a CPU. Each part reads
-    all indices, so a single thread uses one part. The sums do not depend on this number."""
+    """Returns the number of parts into which the table is divided for the threads of a CPU. For
+    each part all indices are read, so a single thread uses one part. The sums do not depend on this
+    number."""
     n_threads = cuda.n_threads()
     return 1 if n_threads == 1 or n_elems < SMALL else PARTS * n_threads
 
 
 class Embedding(Function):
-    """w[index]. Saves the indices; backward does not need the table."""
+    """w[index]. Saves only the indices, because backward does not need the table."""
 
     arithmetic = False
 

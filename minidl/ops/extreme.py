@@ -1,7 +1,7 @@
 """The largest and the smallest element, and their indices.
 
     x = [1 3 3]    max(x) = 3     gradient [0 1/2 1/2]: equal elements share it, as in amax
-                   max(x, 0) = (3, index 1)  [0 1 0]:   all of it goes to the element of that index
+                   max(x, 0) = (3, index 1)  [0 1 0]:   only the element at index 1 gets a gradient
 
 PyTorch has the same rules for equal elements. `dim` and `keepdim` are as in reduce.py.
 Test: tests/ops/test_extreme.py
@@ -22,8 +22,8 @@ from minidl.tensor import Tensor
 
 
 class Found(NamedTuple):
-    """The result of max, sort and others along one dim. Each of them has a subclass, so that the
-    printed name is right."""
+    """The result of max, sort and similar ops along one dim. Each op has its own subclass, so that
+    the printed name is right."""
     values: Tensor
     indices: Tensor
 
@@ -56,20 +56,20 @@ class Amax(Reduction):
 
 
 class Amin(Amax):
-    """The smallest element over `dim`. Otherwise as Amax."""
+    """The smallest element over `dim`. The rules for equal elements and nan are as in Amax."""
     smallest = True
 
 
 def with_indices(result, pair):
-    """Returns the named tuple result(values, indices). Notes the indices, as backward reads them
-    (saved.py)."""
+    """Returns the named tuple result(values, indices). Registers the indices with `note` of
+    saved.py, because backward reads them."""
     values, indices = pair
     return result(note(values, [indices]), indices)
 
 
 class MaxAlong(Reduction):
-    """(values, indices) of the largest elements along one dim. Of equal elements, the first one is
-    used."""
+    """(values, indices) of the largest elements along one dim. If several elements are equal, the
+    first one is used."""
     smallest = False
 
     def forward(self, x, dim, keepdim=False):
@@ -93,8 +93,8 @@ class MinAlong(MaxAlong):
 
 
 class Argmax(Function):
-    """The int64 index of the first largest (or smallest) element along `dim`. Without `dim`, its
-    index in row-major order."""
+    """The int64 index of the first largest (or smallest) element along `dim`. If dim is None, the
+    index counts all elements in row-major order."""
     differentiable = False
 
     def forward(self, x, dim=None, keepdim=False, smallest=False):
@@ -108,8 +108,8 @@ amax, amin = reduction("amax", Amax), reduction("amin", Amin)
 
 
 def max(input, dim=None, keepdim=False) -> Tensor | MaxResult:
-    """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x, y)
-    is maximum(x, y)."""
+    """max(x) is the largest element. max(x, dim) is the named tuple (values, indices). max(x, y) is
+    maximum(x, y)."""
     if dim is None:
         return Amax.apply(input)
     if isinstance(dim, Tensor) or getattr(dim, "ndim", 0):
@@ -118,7 +118,7 @@ def max(input, dim=None, keepdim=False) -> Tensor | MaxResult:
 
 
 def min(input, dim=None, keepdim=False) -> Tensor | MinResult:
-    """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and min(x, y)
+    """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices). min(x, y)
     is minimum(x, y)."""
     if dim is None:
         return Amin.apply(input)

@@ -129,8 +129,9 @@ def by_kernel_backward(x, approximate, gy):
 
 
 def launch(xp, name, arrays, approximate, **more):
-    """Launches a kernel of gelu.cu: on a CPU the kernel `name`, one element at a time; on a GPU
-    `name`_packs, where a thread works on 16 bytes. arrays: the last one is x."""
+    """Launches a kernel of gelu.cu. On a CPU it is the kernel `name`, where a thread computes one
+    element. On a GPU it is `name`_packs, where a thread works on 16 bytes. arrays: the last array
+    is x."""
     x = arrays[-1]
     macros = dict(TANH=MACROS[approximate], ACC=dispatch.SUM_TYPES[x.dtype], **more)
     if xp is np:

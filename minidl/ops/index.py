@@ -26,8 +26,8 @@ from minidl.tensor import Tensor
 def parts_of(x, index, op="getitem"):
     """Returns an index as a tuple of int, slice, None, Ellipsis, integer arrays, and bool arrays,
     which are masks. index: as a user writes it. Raises ValueError or IndexError where PyTorch does.
-    Also raises IndexError where PyTorch plans to change the meaning: for uint8 arrays, and for a
-    list of lists without a tuple."""
+    Also raises IndexError where PyTorch plans to change the meaning of an index: for uint8 arrays,
+    and for a list of lists without a tuple."""
     if isinstance(index, tuple):
         return tuple([_part(x, i, op) for i in index])
     if isinstance(index, list) and any(
@@ -71,8 +71,9 @@ def _part(x, i, op):
 
 
 def _array(i):
-    """Returns a part of an index, not a Tensor, as an array. Returns i itself if it is no array. An
-    array is copied, as backward reads it and the user may change it before."""
+    """Returns a part of an index as an array. i: the part, but not a Tensor. If i cannot become an
+    array, returns i itself. An array is copied, because the user may change it before backward
+    reads it."""
     if isinstance(i, (list, tuple, range)):
         i = np.asarray(_numbers(i))
     array = np.array(i) if isinstance(i, (bool, np.ndarray)) else backend.plain_array(i)
@@ -82,7 +83,7 @@ def _array(i):
 
 
 def _numbers(nested):
-    """Returns a nested list of numbers. Tensors and arrays in it become lists."""
+    """Returns `nested` as nested lists of numbers. Tensors and arrays in it become lists."""
     if isinstance(nested, (list, tuple, range)):
         return [_numbers(inner) for inner in nested]
     return nested.tolist() if hasattr(nested, "tolist") else nested
@@ -102,8 +103,8 @@ def steps(x, parts, op="x[index]"):
 
     If an index has an array, NumPy treats its numbers as arrays, too. If a slice or an Ellipsis is
     between two arrays, NumPy puts the dimensions of the arrays first. PyTorch applies numbers,
-    slices and None first. In the second step NumPy and PyTorch agree: the dimensions of arrays that
-    are neighbours stay in their place, and the dimensions of other arrays come first.
+    slices and None first. In the second step NumPy and PyTorch agree: if the arrays are neighbours,
+    their dimensions do not move; otherwise the dimensions of the arrays come first.
     """
     arrays = [i for i in parts if hasattr(i, "dtype")]
     if not arrays:
@@ -141,9 +142,9 @@ def steps(x, parts, op="x[index]"):
 
 
 def _placed(x, i, dim, n, op):
-    """Returns an index array on the device of x. i indexes n dimensions of x, from `dim` on. Raises
-    IndexError if a mask has another shape. NumPy checks the range of integers itself; for a GPU it
-    is checked here."""
+    """Returns the index array i on the device of x. i indexes n dimensions of x, from `dim` on.
+    Raises IndexError if a mask has another shape than these dimensions. NumPy checks the range of
+    integers itself. If x is on a GPU, this function checks the range."""
     if n and i.dtype == bool and i.shape != x.shape[dim:dim + n]:
         raise IndexError(f"{op}: a mask of shape {i.shape} at dimension {dim} of shape {x.shape}")
     if isinstance(x, np.ndarray):
@@ -161,7 +162,7 @@ def _placed(x, i, dim, n, op):
 
 
 def _n_dims(part):
-    """Returns how many dimensions of x a part of an index uses up."""
+    """Returns the number of dimensions of x that a part of an index stands for."""
     if part is None or part is Ellipsis:
         return 0
     return part.ndim if hasattr(part, "dtype") and part.dtype == bool else 1
@@ -177,7 +178,7 @@ def put(x, steps, value):
 
 def scatter_add(xp, shape, index, g):
     """Returns an array of `shape`: zeros, and g[k] added at index[k] for every k, repeats included.
-    index: as in x[index]. fp16 is summed, and returned, in fp32. The index is flattened, as
+    index: as in x[index]. fp16 is summed, and returned, in fp32. The index is flattened, because
     np.add.at is 7 times as fast in one dimension (NumPy 2.4)."""
     size = math.prod(shape)
     positions = xp.arange(size).reshape(shape)[index]
@@ -187,7 +188,7 @@ def scatter_add(xp, shape, index, g):
 
 
 class Getitem(Function):
-    """x[index]. Slices and integers give a view; integer and bool arrays give a copy."""
+    """x[index]. Slices and integers give a view. Integer and bool arrays give a copy."""
     arithmetic = False
 
     def forward(self, x, index):
@@ -209,8 +210,7 @@ class Getitem(Function):
 
 
 class Setitem(Function):
-    """x[index] = value, written into x's memory. The elements that it overwrites get no
-    gradient."""
+    """x[index] = value, written into x's memory. The overwritten elements of x get no gradient."""
     arithmetic = False
 
     def forward(self, x, value, index):
@@ -227,7 +227,7 @@ class Setitem(Function):
 
 
 class Gather(Function):
-    """y[i, j, k] = x[i, index[i, j, k], k] for dim 1; for other dims in the same way."""
+    """y[i, j, k] = x[i, index[i, j, k], k] for dim 1. Other dims work in the same way."""
     arithmetic = False
 
     def forward(self, x, index, dim):
@@ -248,7 +248,7 @@ class Gather(Function):
 
 
 class IndexSelect(Gather):
-    """y[i, t, k] = x[i, index[t], k] for dim 1; for other dims in the same way."""
+    """y[i, t, k] = x[i, index[t], k] for dim 1. Other dims work in the same way."""
 
     def forward(self, x, index, dim):
         if x.ndim == 0 or index.dtype.kind not in "iu" or index.ndim > 1:
@@ -299,24 +299,24 @@ def getitem(input, index):
 
 
 def gather(input, dim, index):
-    """Returns y of the shape of `index`: y[i, j, k] = input[i, index[i, j, k], k] for dim 1; for
-    other dims in the same way."""
-    if not input.shape and index.shape == (1,):  # a 0-d tensor is a vector of one here
+    """Returns y, which has the shape of `index`: y[i, j, k] = input[i, index[i, j, k], k] for
+    dim 1. Other dims work in the same way."""
+    if not input.shape and index.shape == (1,):  # 0-d counts as one element
         input = input.reshape(1)
     return note(Gather.apply(input, index, dim=dim), [index])
 
 
 def index_select(input, dim, index):
-    """Returns the slices of `dim` at the places in `index`, a 1-d integer tensor, repeats included.
-    Raises IndexError for negative places, as PyTorch does."""
+    """Returns the slices along `dim` at the places in `index`, a 1-d integer tensor. A place may be
+    repeated. Raises IndexError for negative places, as PyTorch does."""
     if not input.shape and index.shape == (1,):
         return index_select(input.reshape(1), dim, index).reshape(())
     return note(IndexSelect.apply(input, index, dim=dim), [index])
 
 
 def tril(input, diagonal=0):
-    """Returns the input with zeros above a diagonal. diagonal: 0 for the main one, 1 for the one
-    above it, -1 for the one below it."""
+    """Returns the input with zeros above a diagonal. diagonal: 0 is the main diagonal, 1 is the
+    diagonal above it, -1 is the diagonal below it."""
     return Triangle.apply(input, diagonal=diagonal, name="tril")
 
 

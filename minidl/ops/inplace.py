@@ -3,8 +3,8 @@
     x.copy_(y)   x.fill_(1)   x += y   x[2:] = y
 
 If a graph is recorded, x += y makes a new tensor, as x = x + y does. Otherwise it writes in place.
-x[2:] = y always writes in place, and the graph records it. So do x.copy_(y) and each op whose name
-ends in an underscore.
+x[2:] = y always writes in place, and the graph records it. The same holds for x.copy_(y), and for
+each op whose name ends in an underscore.
 Test: tests/test_tensor.py
 """
 
@@ -49,8 +49,8 @@ def records(*values):
 
 def become(x, name, op):
     """Writes op(x) into x's memory, and the graph records it. The graph uses a copy of the old x.
-    Returns x. Raises RuntimeError for a leaf that requires a gradient. Also raises it for a view,
-    as the change of the tensor that owns the memory would not be recorded."""
+    Returns x. Raises RuntimeError for a leaf that requires a gradient. Also raises RuntimeError for
+    a view: the tensor that owns the memory would change, and the graph would not record this."""
     if x.is_leaf and x.requires_grad:
         raise RuntimeError(f"{name} of a leaf that requires a gradient; do it under "
                            "`with minidl.no_grad():`")
@@ -66,7 +66,8 @@ def become(x, name, op):
 
 
 def _take_the_place(x, y):
-    """Makes x the result y in the graph. The memory of x was written before."""
+    """Puts x in the place of y in the graph: x becomes the result of y's node. The caller has
+    already written the values into x's memory."""
     x.grad_fn, x.slot, x._requires_grad = y.grad_fn, y.slot, y.requires_grad
     before = x.memory
     x._memory = Memory()
@@ -75,8 +76,8 @@ def _take_the_place(x, y):
 
 
 def check_fit(y, x, name):
-    """Returns y. Raises ValueError if y cannot be written into x: its shape differs, or its dtype
-    is of a higher kind, such as floating numbers for integers."""
+    """Returns y. Raises ValueError if y cannot be written into x, because y has another shape, or a
+    dtype of a higher kind (for example floating numbers where x has integers)."""
     kind = backend.promote_types(y.dtype, x.dtype).kind
     if y.shape != x.shape or kind != np.dtype(x.dtype).kind:
         raise ValueError(f"{name}: the result is {y.dtype} of shape {tuple(y.shape)}, it cannot be "
@@ -93,8 +94,8 @@ def fill_(input, value):
 
 
 def _copy(_, value, out, casting):
-    """Copies `value` into `out`. It has the arguments of a ufunc. A number is cast to the dtype of
-    `out` in any case."""
+    """Copies `value` into `out`. `write` calls this function like a ufunc, so it has the arguments
+    of a ufunc. A Python number is always cast to the dtype of `out`."""
     if isinstance(out, np.ndarray) and not hasattr(value, "__cuda_array_interface__"):
         np.copyto(out, value, casting=casting if hasattr(value, "dtype") else "unsafe")
     elif hasattr(value, "dtype"):
@@ -137,8 +138,9 @@ def setitem(self, index, value):
 
 
 def _assign(x, parts, value, places):
-    """Records x[index] = value as a node of the graph, and makes x its result. places: the Tensors
-    in the index. Raises RuntimeError for a leaf that requires a gradient, and for a view."""
+    """Records x[index] = value as a node of the graph, and makes x the result of this node. places:
+    the Tensors in the index. Raises RuntimeError for a leaf that requires a gradient, and for a
+    view."""
     if x.is_leaf and x.requires_grad:
         raise RuntimeError("assignment to elements of a leaf that requires a gradient; do it under "
                            "`with minidl.no_grad():`, or write into x.clone()")

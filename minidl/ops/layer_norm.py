@@ -5,7 +5,7 @@ variance 1.
                                     RMS norm subtracts no mean and adds no b
 
 norm.py explains the gradient. NumPy's form works on a few rows at a time. The kernels make one pass
-over memory in each direction, without intermediate arrays.
+over memory in forward and one in backward, without intermediate arrays.
 
 Source: Ba, Kiros, Hinton 2016; Zhang & Sennrich 2019 (RMS norm).
 Kernels: kernels/layer_norm.cu; on a CPU kernels/cpu/layer_norm.cu (-DCENTERED=0: RMS norm)
@@ -30,8 +30,8 @@ BLOCK_ELEMS = 2**16  # 256 KiB of float32: four such arrays fit in 1 MiB of cach
 
 class LayerNorm(Function):
     """Normalises over the last dimensions, of sizes `shape`. Works on x as rows (n, width). Saves
-    the rows (usually no extra memory, as the layer before keeps them), w, and the mean and 1/std of
-    each row. centered=False is rms_norm."""
+    the rows (without a copy if x is contiguous), w, and the mean and 1/std of each row.
+    centered=False is rms_norm."""
 
     precision = "black"
 
@@ -65,12 +65,14 @@ class LayerNorm(Function):
 
 
 class RmsNorm(LayerNorm):
-    """As LayerNorm with centered=False. It is a class so that autocast knows it by its name."""
+    """LayerNorm with centered=False. It has its own class, because autocast finds a Function by its
+    name."""
 
 
 def row_blocks(xp, rows):
-    """Returns slices of `rows` (n, width). Each slice stays in the cache of a CPU core through all
-    passes over it, which halves the time for 2048 x 256 float32. For a GPU there is one slice."""
+    """Returns slices of `rows` (n, width). Each slice fits in the cache of a CPU core, so all
+    passes over a slice read from the cache. This halves the time for 2048 x 256 float32. For a GPU
+    there is one slice."""
     n, width = rows.shape
     step = max(1, BLOCK_ELEMS // max(width, 1)) if xp is np else max(n, 1)
     return [slice(i, i + step) for i in range(0, n, step)]
@@ -114,7 +116,7 @@ def by_kernel(x, w, b, eps, centered=True, rung=None, **form):
     (rows, cols), dtype = x.shape, SUM_DTYPES[x.dtype]
     y = xp.empty(x.shape, x.dtype)
     rstd = xp.empty(rows, dtype)
-    mean = xp.empty(rows, dtype) if centered else xp.zeros(rows, dtype)  # RMS norm writes none
+    mean = xp.empty(rows, dtype) if centered else xp.zeros(rows, dtype)  # RMS norm: 0
     if x.size:
         args = y, mean, rstd, x, w, b, rows, cols, eps
         row_kernels.launch(FILE, "layer_norm", x, args, rung, CENTERED[centered], form)
@@ -151,9 +153,9 @@ def by_kernel_backward(gy, x, w, mean, rstd, centered=True, rung=None, **form):
 
 
 def number_of_parts(xp, rows):
-    """Returns into how many parts the rows are divided for the sums gw and gb, a power of 8. It
-    depends only on the number of rows, so the bits of a sum do not depend on the number of threads.
-    A GPU gets more parts, as it has more threads."""
+    """Returns the number of parts into which the rows are divided for the sums gw and gb. It is a
+    power of 8. It depends only on the number of rows and the kind of device, so the bits of a sum
+    do not depend on the number of threads. A GPU gets more parts, because it has more threads."""
     if xp is not np and rows >= 8192:
         return 512
     return 64 if rows >= 512 else 8
@@ -170,16 +172,16 @@ def add_parts(xp, kernel, parts):
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     """Normalises the last dimensions to mean 0 and variance 1, then computes * weight + bias.
-    normalized_shape: the sizes of these dimensions, and the shape of weight and bias. The variance
-    divides by n, not by n - 1."""
+    normalized_shape: the sizes of these dimensions. weight and bias have this shape, too. The
+    variance divides by n, not by n - 1."""
     shape = normalized_shape if type(normalized_shape) is tuple else as_shape(normalized_shape)
     return LayerNorm.apply(input, weight, bias, shape=shape, eps=eps)
 
 
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     """input / sqrt(mean(input^2) + eps) * weight, with the mean over the last dimensions.
-    normalized_shape: their sizes. eps: the default is the machine epsilon of the dtype of the sums,
-    which is float32 for float16."""
+    normalized_shape: the sizes of these dimensions. eps: the default is the machine epsilon of the
+    dtype in which the sums are computed. For float16 this dtype is float32."""
     if eps is None and backend.is_floating(input.dtype):
         eps = float(np.finfo(backend.accumulate_dtype(input.dtype)).eps)
     return RmsNorm.apply(input, weight, None, shape=as_shape(normalized_shape), eps=eps,

@@ -6,11 +6,11 @@ The leading dimensions of x are flattened: one large product is several times fa
 small ones.
 
 In our product the bias and its gradient need no extra pass over memory. The kernel adds b when it
-writes y, and sums gy's columns when it copies gy^T for gw. The product works as in BLAS, in a
-hundred lines. It was compared with NumPy's OpenBLAS 0.3.31, on one core with AVX-512 and the shapes
-of benchmarks/bench_train_step.py. It takes 0.93 times OpenBLAS's time for y and gx, and 1.12 times
-for gw. If NumPy has another BLAS, or the processor has narrower registers, BLAS is used
-(`BEATS_BLAS`).
+writes y, and sums gy's columns when it copies gy^T for gw. The product uses the methods of BLAS,
+and has about a hundred lines. It was compared with NumPy's OpenBLAS 0.3.31, on one core with
+AVX-512 and the shapes of benchmarks/bench_train_step.py. It takes 0.93 times OpenBLAS's time for y
+and gx, and 1.12 times for gw. If NumPy has another BLAS, or the processor has narrower registers,
+BLAS is used (`BEATS_BLAS`).
 
 Kernel: kernels/cpu/linear.cu   Test: tests/ops/test_matmul.py, test_linear_kernel.py
 """
@@ -98,9 +98,9 @@ def by_blas_backward(gy, x, w, wants):
 
 
 def our_product(a, b, bias=None, want_sums=False):
-    """Returns (a @ b + bias, the sums of a's rows if want_sums). a and b are float32 matrices of
-    any strides. float16 (autocast) is multiplied and summed in float32 and rounded once, as in
-    ops/matmul.py."""
+    """Returns (a @ b + bias, sums). If want_sums, `sums` has the sum of each row of a. Otherwise it
+    is not used. a and b are float32 matrices with any strides. float16 (autocast) is multiplied and
+    summed in float32 and rounded once, as in ops/matmul.py."""
     if a.dtype == np.float16:
         a, b = scratch(a.astype(np.float32)), scratch(b.astype(np.float32))
         bias = None if bias is None else bias.astype(np.float32)
@@ -135,8 +135,9 @@ def our_product(a, b, bias=None, want_sums=False):
 
 def blocks(n_rows, n_cols):
     """Returns (rows, columns) of a block of C, which one thread computes. There are about
-    MIN_BLOCKS blocks, at least half of that because of rounding, unless there are fewer tiles. The
-    columns are divided first, as all rows of a block use the same part of B."""
+    MIN_BLOCKS blocks. Because of rounding there may be fewer, but at least half of MIN_BLOCKS,
+    unless there are fewer tiles. The columns are divided first, because all rows of a block use the
+    same part of B."""
     groups, panels = -(-n_rows // ROWS), -(-n_cols // COLS)
     by_rows = -(-n_rows // MAX_ROWS)
     width = -(-panels // min(panels, -(-MIN_BLOCKS // by_rows)))
@@ -146,7 +147,8 @@ def blocks(n_rows, n_cols):
 
 def layout(a):
     """Returns (a contiguous array, row stride, column stride). The array has the elements of `a`,
-    usually its memory. The strides, in elements, read `a` from it."""
+    usually in the same memory. Element (i, j) of `a` is at i * row stride + j * column stride in
+    the array."""
     a = a if a.flags.forc else np.ascontiguousarray(a)
     return a if a.flags.c_contiguous else a.T, *(s // a.itemsize for s in a.strides)
 
@@ -160,8 +162,8 @@ def aligned(n):
 
 
 def fits(x, w):
-    """Returns whether to use our product: on a CPU, if the product is large enough, and if ours is
-    faster than NumPy's BLAS."""
+    """Returns whether to use our product: the arrays are on a CPU, the product is large enough, and
+    our product is faster than NumPy's BLAS."""
     return BEATS_BLAS and type(x) is np.ndarray and x.size * w.shape[0] >= MIN_WORK
 
 

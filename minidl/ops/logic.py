@@ -26,7 +26,8 @@ le = binary("le", Plain, "input <= other.", name="less_equal")
 gt = binary("gt", Plain, "input > other.", name="greater")
 ge = binary("ge", Plain, "input >= other.", name="greater_equal")
 
-# The bitwise ops work bit by bit on integers, and as and, or, not on bool. Floats raise an error.
+# On integers the bitwise ops work bit by bit. On bool they are the logical "and", "or", "xor" and
+# "not". Floats raise an error.
 bitwise_and = binary("bitwise_and", Plain, "input & other.", name="bitwise_and")
 bitwise_or = binary("bitwise_or", Plain, "input | other.", name="bitwise_or")
 bitwise_xor = binary("bitwise_xor", Plain, "input ^ other.", name="bitwise_xor")

@@ -10,7 +10,7 @@ from minidl import backend
 from minidl.function import Function
 from minidl.ops.activations import logistic
 
-BLOCK = 1024  # how many squares BLAS sums in one call, in float32
+BLOCK = 1024  # BLAS sums this number of squares in one call, in float32
 
 
 def check_reduction(op, reduction):
@@ -19,8 +19,8 @@ def check_reduction(op, reduction):
 
 
 class ElementLoss(Function):
-    """The common part of the losses of two equal shapes: reduces f(a, b), and spreads the
-    gradient."""
+    """The base class of losses between two tensors of equal shapes. It reduces the losses of the
+    elements, and spreads the gradient over the elements."""
     precision = "black"
 
     def reduced(self, loss, dtype, reduction):
@@ -62,8 +62,8 @@ class MSELoss(ElementLoss):
 
 def sum_of_squares(d):
     """Returns the sum of the squares of an array, in its dtype, without an array of the squares.
-    BLAS sums blocks, and NumPy sums the sums of blocks, pairwise. It takes a third of the time of
-    (d * d).sum(), and is equally exact."""
+    BLAS sums the squares of each block, and NumPy adds the sums of the blocks, pairwise. This takes
+    a third of the time of (d * d).sum(), and is equally exact."""
     flat = d.reshape(-1)
     n = flat.size // BLOCK * BLOCK
     blocks, rest = flat[:n].reshape(-1, BLOCK), flat[n:]
@@ -106,8 +106,8 @@ class Huber(ElementLoss):
 
 
 class KLDiv(ElementLoss):
-    """t (log t - x), and 0 where t is 0. x has logarithms. With log_target, t also has
-    logarithms."""
+    """t (log t - x), and 0 where t is 0. x contains logarithms. If log_target is True, t also
+    contains logarithms: then the loss is e^t (t - x)."""
     op = "kl_div"
     promotes = "same"
 
@@ -205,7 +205,7 @@ def l1_loss(input, target, *, reduction="mean"):
 
 
 def huber_loss(input, target, *, reduction="mean", delta=1.0):
-    """(input - target)^2 / 2 where the two differ by less than delta. Beyond delta it is a line of
+    """(input - target)^2 / 2 where |input - target| < delta. Beyond delta the loss is a line of
     slope delta, so that a single outlier has a limited effect. Source: Huber 1964."""
     _compare("huber_loss", input, target, reduction)
     if not delta > 0:
@@ -226,10 +226,12 @@ def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
 
 
 def kl_div(input, target, *, reduction="mean", log_target=False):
-    """target (log target - input): how much the distribution `target` differs from another one,
-    whose logarithms are `input`. log_target: if True, `target` has logarithms, too. reduction
-    "batchmean" divides the sum by the number of rows, as the definition does. "mean" divides it by
-    the number of elements."""
+    """target (log target - input): how much the distribution `target` differs from the distribution
+    exp(input).
+
+    log_target: if True, `target` contains logarithms, as `input` does.
+    reduction: "batchmean" divides the sum by the number of rows, as the definition does. "mean"
+    divides the sum by the number of elements."""
     per_row = reduction == "batchmean"
     _compare("kl_div", input, target, "sum" if per_row else reduction)
     y = KLDiv.apply(input, target, log_target=log_target,
@@ -240,7 +242,8 @@ def kl_div(input, target, *, reduction="mean", log_target=False):
 def binary_cross_entropy_with_logits(input, target, weight=None, *, reduction="mean",
                                      pos_weight=None):
     """-[t log s + (1 - t) log(1 - s)], where s = sigmoid(input) and t = target. weight multiplies
-    the losses, and pos_weight multiplies their first term. Both broadcast and get no gradient."""
+    the losses, and pos_weight multiplies the term t log s. weight and pos_weight broadcast and get
+    no gradient."""
     _compare("binary_cross_entropy_with_logits", input, target, reduction)
     return BCEWithLogits.apply(input, target, weight, pos_weight, reduction=reduction)
 

@@ -55,8 +55,8 @@ def _for_blas(a):
 
 
 def as_matrix(x):
-    """Returns x (..., n) as (rows, n). The number of rows is computed, as reshape cannot find -1 if
-    n is 0."""
+    """Returns x (..., n) as (rows, n). The number of rows is computed, because x.reshape(-1, n)
+    fails if n is 0."""
     return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
@@ -69,7 +69,7 @@ def same_dtype(op, a, b, name_a="input", name_b="other"):
 
 
 class MatMul(Function):
-    """a @ b. Saves each factor that the gradient of the other one needs."""
+    """a @ b. Saves b if a needs a gradient, and a if b needs a gradient."""
 
     precision = "white"
     op = "matmul"
@@ -125,7 +125,7 @@ def column_sums(xp, g):
 
 def by_kernel(a, b, rung=3, **form):
     """Returns a @ b for contiguous arrays (m, k) and (k, n) of one dtype. float16 is summed in
-    float32. This is a lesson in tiles. No op calls it, because BLAS is faster.
+    float32. This function shows how tiles work. No op calls it, because BLAS is faster.
 
     rung: 1 naive, 2 tiles in shared memory, 3 tiles also in registers, 4 tensor cores (float16).
     form: the options form and order of `cuda.kernel`."""
@@ -145,6 +145,6 @@ def by_kernel(a, b, rung=3, **form):
 
 
 def matmul(input, other):
-    """input @ other. The rules for 1-d operands and batches are those of NumPy and PyTorch. Raises
+    """input @ other. 1-d operands and batches follow the rules of NumPy and PyTorch. Raises
     TypeError if the dtypes differ, and ValueError if the shapes do not fit."""
     return MatMul.apply(input, other)

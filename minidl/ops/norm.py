@@ -3,16 +3,17 @@
     xhat = (x - mean) * r,   r = 1 / sqrt(var + eps)        y = xhat * w + b
     gx   = r * (g - mean(g) - xhat * mean(g * xhat))        g = gy * w
 
-Four layers use this formula. They differ in the elements that share a mean, for x of shape (N, C,
-H, W):
+Four layers use this formula. They differ in which elements share a mean. For x of shape (N, C, H,
+W):
 
     layer_norm   the last dimensions of one sample          N means for (C, H, W)   layer_norm.py
     group_norm   C / G channels of one sample               N * G means
     batch_norm   one channel, over all samples and places   C means                 batch_norm.py
-    rms_norm     as layer_norm, but subtracts no mean: xhat = x / sqrt(mean(x^2) + eps)
+    rms_norm     the same as layer_norm, without the mean: xhat = x / sqrt(mean(x^2) + eps)
 
-Backward subtracts mean(g), and the part of g in the direction of xhat. The reason: a shift of all
-x, and a scaling of all x, do not change xhat. The statistics of fp16 are computed in fp32.
+Backward subtracts mean(g), because xhat does not change if all x are shifted. It also subtracts the
+part of g in the direction of xhat, because xhat does not change if all x are scaled. The statistics
+of fp16 are computed in fp32.
 
 Source: Ba, Kiros, Hinton 2016 (layer); Wu & He 2018 (group); Ioffe & Szegedy 2015 (batch); Zhang &
 Sennrich 2019 (rms).      Test: tests/ops/test_norm.py
@@ -34,8 +35,8 @@ def mean_product(xp, a, b, axes):
 
 
 def standardize(xp, x, axes, eps, centered=True):
-    """Returns (xhat, mean, var, r), with statistics over `axes`, in the dtype of the sums. With
-    centered=False the mean is 0."""
+    """Returns (xhat, mean, var, r), with statistics over `axes`, in the dtype of the sums. If
+    centered is False, the mean is 0."""
     x = x.astype(backend.accumulate_dtype(x.dtype), copy=False)
     mean = x.mean(axis=axes, keepdims=True) if centered else x.dtype.type(0)
     xhat = x - mean
@@ -46,7 +47,7 @@ def standardize(xp, x, axes, eps, centered=True):
 
 
 def standardize_backward(xp, g, xhat, r, axes, centered=True):
-    """Returns gx. g: the gradient of xhat, which is overwritten."""
+    """Returns gx. g: the gradient of xhat. The function overwrites g."""
     along = mean_product(xp, g, xhat, axes)
     if centered:
         g -= g.mean(axis=axes, keepdims=True)
@@ -89,7 +90,7 @@ class GroupNorm(Function):
 
 
 def column(v):
-    """Returns a view of v (C,) that broadcasts to (N, C, places). Returns None for None."""
+    """Returns a view of v (C,) that broadcasts to (N, C, places). Returns None if v is None."""
     return None if v is None else v[None, :, None]
 
 

@@ -7,11 +7,11 @@ for a range of |x|:
                                       beyond:   erfc = e^(-x^2) (1/sqrt(pi) - R(1/x^2)/x^2) / x
 
 float32: one formula without branches, P(-z) = e^(-z^2/2) Q(t), where t = 1 / (1 + 0.275 z) and Q is
-a polynomial of degree 6. Its error is below 5e-9, a sixth of float32's rounding. P and P' both need
-e^(-z^2/2), which is computed once.
+a polynomial of degree 6. The error is below 5e-9, a sixth of float32's rounding error. P and P'
+both need e^(-z^2/2), which is computed once.
 Source: W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23
 (1969). The float32 form is from C. Hastings, "Approximations for Digital Computers" (1955). Our
-coefficients are fitted with a larger degree, and the error is 40 times smaller.
+polynomial has a larger degree and its own coefficients, so the error is 40 times smaller.
 Test: tests/ops/test_activations.py
 """
 

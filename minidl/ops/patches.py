@@ -48,8 +48,8 @@ def places(kernel, stride, dilation, out):
 
 
 def pad_image(xp, x, padding, value=0):
-    """Returns x with a border of `value` around its images. padding: ((top, bottom), (left,
-    right)), the widths. Returns x itself if all are 0."""
+    """Returns x with a border of `value` around its images. padding: the widths of the border,
+    ((top, bottom), (left, right)). Returns x itself if all widths are 0."""
     if not any(map(any, padding)):
         return x
     return xp.pad(x, ((0, 0),) * (x.ndim - 2) + tuple(padding), constant_values=value)

@@ -1,13 +1,14 @@
 """Pooling: one number for each window of an image.
 
-    max_pool2d            the largest; its gradient goes to the first largest element of the window
-    adaptive_max_pool2d   the largest of each of a given number of parts of the image
-    avg_pool2d            the mean
-    adaptive_avg_pool2d   the mean of each of a given number of parts of the image
+    max_pool2d            the largest element of each window. Only this element gets a gradient. If
+                          several elements are equal, it is the first one.
+    avg_pool2d            the mean of each window
+    adaptive_max_pool2d   the largest element of each part, if an image is divided into N parts
+    adaptive_avg_pool2d   the mean of each of these N parts
 
-A window of kh x kw elements is kh * kw shifted images. NumPy's form is a loop over the shifts, and
-each step works on a whole array (`patches.places` gives the shifted slices). Backward is the same
-loop, which adds to the slices.
+Element (i, j) of all windows together is one shifted image. A window of kh x kw elements gives
+kh * kw shifted images. NumPy's form is a loop over the shifts, and each step works on a whole array
+(`patches.places` gives the shifted slices). Backward is the same loop, and adds to the slices.
 Test: tests/ops/test_conv.py
 """
 
@@ -48,14 +49,15 @@ class Window(NamedTuple):
         return places(self.kernel, self.stride, self.dilation, self.out)
 
     def index_dtype(self):
-        """Returns the dtype for the index of an element in its window. It is one byte if possible,
-        a quarter of a float32 output."""
+        """Returns the dtype for the index of an element in its window. It has one byte if possible:
+        a quarter of the memory of a float32 output."""
         return np.dtype(np.uint8 if math.prod(self.kernel) <= 256 else np.int32)
 
 
 class MaxPool2d(Function):
-    """The largest element of each window. Saves its index in the window, one small integer for each
-    output. With `indices`, also returns its place in the image, h W + w."""
+    """The largest element of each window. Saves the element's index in the window, one small
+    integer for each output. If `indices` is True, also returns the element's place in the image,
+    h W + w."""
 
     def forward(self, x, kernel, stride, padding, dilation, ceil_mode, indices=False):
         xp = self.xp
@@ -79,9 +81,11 @@ class MaxPool2d(Function):
 
 
 class AvgPool2d(Function):
-    """The mean of each window. Keeps only the divisors, (oh, ow). divisor: a number, or None for
-    the number of elements of the window that count. Elements of the image always count, elements of
-    the padding only with count_include_pad, and elements that ceil_mode adds never."""
+    """The mean of each window. Keeps only the divisors, (oh, ow).
+
+    divisor: a number, or None. If None, the divisor of a window is the number of its elements that
+    count. Elements of the image always count. Elements of the padding count if count_include_pad is
+    True. Elements that ceil_mode adds never count."""
 
     def forward(self, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor):
         xp, work = self.xp, backend.accumulate_dtype(x.dtype)
@@ -122,8 +126,8 @@ def zeros_padded(xp, shape, window, dtype):
 
 
 def first_inside(xp, window):
-    """Returns (oh, ow): for each window the index of the first element that is not padding. This
-    element is the largest one if all are -inf."""
+    """Returns (oh, ow): for each window the index of the first element that is not padding. If all
+    elements are -inf, this element counts as the largest one."""
     rows, columns = (
         xp.clip(-((xp.arange(n) * s - before) // d), 0, k - 1)
         for n, s, (before, _), d, k in zip(window.out, window.stride, window.padding,
@@ -142,7 +146,7 @@ def max_by_numpy(x, window):
     winner[...] = first_inside(xp, window)
     for i, j, at in window.places():
         x_ij = padded[at]
-        better = x_ij > y  # not >=, so that the first of equal elements stays
+        better = x_ij > y  # not >=, so that the first of equal elements wins
         better |= x_ij != x_ij  # nan counts as the largest, as in PyTorch
         xp.copyto(y, x_ij, where=better)
         xp.copyto(winner, winner.dtype.type(i * window.kernel[1] + j), where=better)
@@ -177,8 +181,8 @@ def avg_by_numpy_backward(gy, divisor, shape, window):
 
 
 def max_by_kernel(x, window, rung=None, **form):
-    """As max_by_numpy. rung: "cpu", or 1 for the kernel of a GPU. form: the options form and order
-    of `cuda.kernel`."""
+    """Does the same as max_by_numpy. rung: "cpu", or 1 for the kernel of a GPU. form: the options
+    form and order of `cuda.kernel`."""
     xp = row_kernels.backend_of(x)
     x = contiguous(xp, x)
     y = xp.empty((*x.shape[:2], *window.out), x.dtype)
@@ -236,8 +240,9 @@ class AdaptiveAvgPool2d(Function):
     """y = a x b^T. Row i of a (oh, H) is 1 / length on part i of the height, and 0 elsewhere. b
     (ow, W) is the same for the width.
 
-    A single part is the mean of the whole image. It is one product with all H W numbers of each
-    image. For small images, a x b^T would take three times as long, and NumPy's mean ten times."""
+    If there is a single part, y is the mean of the whole image. It is computed as one product with
+    all H W numbers of each image. For small images, a x b^T would take three times as long, and
+    NumPy's mean ten times as long."""
 
     def forward(self, x, size):
         xp, self.shape, self.whole = self.xp, x.shape, size == (1, 1) and x.size
@@ -286,18 +291,20 @@ class AdaptiveMaxPool2d(Function):
 
 
 def averaging(xp, n, parts, dtype):
-    """Returns a matrix (parts, n). Row i times a vector is the mean of its elements from
-    floor(i n / parts) up to, but without, ceil((i + 1) n / parts)."""
+    """Returns a matrix (parts, n). Row i times a vector (n,) is the mean of part i of the vector:
+    the elements from floor(i n / parts) to ceil((i + 1) n / parts) - 1."""
     i, at = xp.arange(parts)[:, None], xp.arange(n)[None, :]
     inside = (at >= i * n // parts) & (at < -(-(i + 1) * n // parts))
     return (inside / inside.sum(axis=1, keepdims=True)).astype(dtype)
 
 
 def fit(shape, kernel, stride, padding, dilation, ceil_mode):
-    """Returns ((oh, ow), padding): how many windows fit into padded images of this shape (N, C, H,
-    W), and the padding. ceil_mode: adds one window in each direction if elements are left over, and
-    the window starts in the image or in the padding before it. The padding after the image then
-    becomes wide enough for this window. Raises ValueError if no window fits."""
+    """Returns ((oh, ow), padding): the number of windows that fit into padded images of this shape
+    (N, C, H, W), and the padding. Raises ValueError if no window fits.
+
+    ceil_mode: if elements are left over in a direction, adds one more window there. This window
+    must start in the image, or in the padding before the image. The padding after the image then
+    becomes wide enough for this window."""
     out, wider = [], []
     for size, k, s, (before, after), d in zip(shape[2:], kernel, stride, padding, dilation):
         n = output_size(size + before + after + (s - 1) * ceil_mode, k, s, d)
@@ -317,8 +324,8 @@ def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
                return_indices=False) -> Tensor | tuple[Tensor, Tensor]:
     """Returns the largest element of each window of (N, C, H, W) or (C, H, W). stride: the default
     is kernel_size. padding: the width of a border of -inf, at most half the kernel. ceil_mode: adds
-    a last window that is partly outside (see `fit`). return_indices: also returns the places, h W +
-    w."""
+    a last window that is partly outside of the image (see `fit`). return_indices: also returns the
+    place of each largest element, h W + w."""
     op = "max_pool2d"
     return _on_batch(op, input, MaxPool2d, "fiu", **_window(op, kernel_size, stride, padding),
                      dilation=pair(dilation, op, "dilation"), ceil_mode=bool(ceil_mode),
@@ -327,7 +334,7 @@ def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 
 def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
                return_indices=False) -> Tensor | tuple[Tensor, Tensor]:
-    """As max_pool2d, for sequences (N, C, L) or (C, L)."""
+    """Does the same as max_pool2d, for sequences (N, C, L) or (C, L)."""
     kernel, dilation = pair(kernel_size, "max_pool1d", "kernel_size", 1), pair(
         dilation, "max_pool1d", "dilation", 1)
     stride = _stride("max_pool1d", stride, kernel)
@@ -339,8 +346,9 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 
 def adaptive_max_pool2d(input, output_size,
                         return_indices=False) -> Tensor | tuple[Tensor, Tensor]:
-    """Returns the largest element of each of output_size parts of the image. The parts are as in
-    adaptive_avg_pool2d. return_indices: also returns the places, h W + w."""
+    """Divides the image into output_size parts, as adaptive_avg_pool2d does, and returns the
+    largest element of each part. return_indices: also returns the place of each largest element,
+    h W + w."""
     y = _on_batch("adaptive_max_pool2d", input, AdaptiveMaxPool2d,
                   size=_parts(output_size, input.shape))
     return (note(y[0], [y[1]]), y[1]) if return_indices else y[0]
@@ -360,9 +368,11 @@ def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False,
 
 
 def adaptive_avg_pool2d(input, output_size):
-    """Returns the mean of each of output_size parts of the image. output_size: (height, width), or
-    an int for both; None keeps the size of a dimension. If the size of the image is not a multiple
-    of output_size, neighbouring parts overlap by one element."""
+    """Divides the image into output_size parts, and returns the mean of each part.
+
+    output_size: (height, width), or one int for both dimensions. None in the place of a number
+    keeps the size of the dimension. If the size of the image is not a multiple of output_size, some
+    neighbouring parts overlap by one element."""
     return _on_batch("adaptive_avg_pool2d", input, AdaptiveAvgPool2d,
                      size=_parts(output_size, input.shape))
 
@@ -385,8 +395,8 @@ def _window(op, kernel_size, stride, padding):
 
 
 def _stride(op, stride, kernel):
-    """Returns the stride, one int for each dimension of the kernel. For None and () (ONNX) it is
-    the kernel size."""
+    """Returns the stride, one int for each dimension of the kernel. If stride is None or () (as in
+    ONNX), returns the kernel size."""
     if stride is None or isinstance(stride, (tuple, list)) and not stride:
         return kernel
     return pair(stride, op, "stride", len(kernel))

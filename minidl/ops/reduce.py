@@ -1,9 +1,9 @@
 """Reductions: many elements become one, so backward repeats the gradient for each of them.
 
-The plain form of a sum, and why its dtype matters: minidl/plain/floats.py. Here: `dim` is an int, a
-tuple, or None for all dimensions. A negative `dim` counts from the end. With `keepdim` a reduced
-dimension stays, with size 1. fp16 is summed in fp32 (`backend.accumulate_dtype`), integers in
-int64, as in PyTorch. The largest and the smallest element are in extreme.py.
+The plain form of a sum, and why its dtype matters: minidl/plain/floats.py. In this file, `dim` is
+an int, a tuple, or None for all dimensions. A negative `dim` counts from the end. If `keepdim` is
+True, a reduced dimension is kept, with size 1. fp16 is summed in fp32 (`backend.accumulate_dtype`),
+integers in int64, as in PyTorch. The largest and the smallest element are in extreme.py.
 Test: tests/ops/test_reduce.py
 """
 
@@ -18,8 +18,8 @@ from minidl.ops.dims import normalize_dims
 
 
 class Reduction(Function):
-    """The common part of reductions: axes and shapes, and the gradient in the shape of the
-    input."""
+    """The base class of reductions. It computes axes and shapes, and spreads the gradient to the
+    shape of the input."""
 
     def over(self, x, dim, keepdim):
         """Returns (the axes of `dim`, the number of elements that become one). Keeps the shapes for
@@ -75,8 +75,8 @@ class Mean(Reduction):
 class Var(Reduction):
     """y = sum((x - mean)^2) / (n - correction). Saves x - mean.
 
-    If n - correction is 0 or less, it divides by 0, as PyTorch does. The result is inf, or nan if
-    all elements are equal."""
+    If n - correction is 0 or less, the sum is divided by 0, as in PyTorch. The result is then inf,
+    or nan if all elements are equal."""
     precision = "black"
 
     def forward(self, x, dim=None, keepdim=False, correction=1):
@@ -103,7 +103,7 @@ class Var(Reduction):
 
 
 class Std(Var):
-    """The square root of Var. Its slope is 0 where it is 0."""
+    """The square root of Var. Where the square root is 0, its slope is 0."""
 
     def finish(self, var, centered, dtype):
         y = self.xp.sqrt(var)
@@ -119,8 +119,8 @@ class Std(Var):
 
 class Prod(Reduction):
     """The product over one dim or all. The gradient of x[i] is the product of all other elements.
-    It is computed as the product of the elements before x[i] times those after it. So no division
-    is needed, and elements may be 0."""
+    It is computed as the product of all elements before x[i], times the product of all elements
+    after x[i]. So no division is needed, and elements may be 0."""
     precision = "black"
 
     def forward(self, x, dim=None, keepdim=False, dtype=None):
@@ -204,15 +204,16 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):
 
 
 def var(input, dim=None, unbiased=True, keepdim=False, *, correction=None):
-    """The variance over `dim`. It divides by n - correction. The default of correction is 1, or 0
-    with unbiased=False. var(x, True) is var(x, unbiased=True), over all elements."""
+    """The variance over `dim`. The sum of squares is divided by n - correction. correction: the
+    default is 1, or 0 with unbiased=False. var(x, True) is var(x, unbiased=True), over all
+    elements."""
     dim, unbiased = (None, dim) if isinstance(dim, bool) else (dim, unbiased)
     return Var.apply(input, dim=dim, keepdim=keepdim,
                      correction=int(unbiased) if correction is None else correction)
 
 
 def std(input, dim=None, unbiased=True, keepdim=False, *, correction=None):
-    """The standard deviation, the square root of `var`. It has the same arguments."""
+    """The standard deviation, the square root of `var`. The arguments are the same as in `var`."""
     dim, unbiased = (None, dim) if isinstance(dim, bool) else (dim, unbiased)
     return Std.apply(input, dim=dim, keepdim=keepdim,
                      correction=int(unbiased) if correction is None else correction)
@@ -232,7 +233,7 @@ def logsumexp(input, dim, keepdim=False):
 
 def reduction(name, function, doc=None, /, **options):
     """Returns the op `name`, a function of (input, dim, keepdim) that calls `function.apply`. doc:
-    as for `unary` in elementwise.py."""
+    the docstring of the op. The default is the docstring of the Function."""
     def op(input, dim=None, keepdim=False):
         return function.apply(input, dim=dim, keepdim=keepdim, **options)
     op.__name__ = op.__qualname__ = name

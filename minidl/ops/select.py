@@ -1,4 +1,5 @@
-"""Selection: every element of the result comes from one of the inputs. This one gets its gradient.
+"""Selection: every element of the result comes from one of the inputs. That input gets the gradient
+of the element.
 
     maximum([1 5], [4 2]) = [4 5]        gradients: [0 gy1] and [gy0 0]
 
@@ -15,7 +16,8 @@ from minidl.tensor import Tensor, wrapped
 
 
 class Maximum(Function):
-    """The larger of a and b. It gets the gradient. If a and b are equal, each gets half of it."""
+    """The larger of a and b. The larger input gets the gradient. If a and b are equal, each gets
+    half of the gradient."""
     promotes = "same"
     larger = True
 
@@ -31,7 +33,7 @@ class Maximum(Function):
 
 
 class Minimum(Maximum):
-    """The smaller of a and b. Otherwise as Maximum."""
+    """The smaller of a and b. The smaller input gets the gradient."""
     larger = False
 
 
@@ -39,9 +41,9 @@ class Clamp(Function):
     """x, limited to the range from min to max. The bounds are numbers, arrays or None. Where min is
     above max, the result is max.
 
-    The gradient goes to x where x is inside of the range or on a bound, else to the bound that
-    replaced it. Where the bounds are equal, min gets no gradient, as in PyTorch. Saves a mask for
-    each input that wants a gradient."""
+    Where x is inside of the range or on a bound, x gets the gradient. Elsewhere the bound that
+    replaced x gets the gradient. Where the bounds are equal, min gets no gradient, as in PyTorch.
+    Saves a mask for each input that needs a gradient."""
 
     def forward(self, x, min, max):
         bounds = [b for b in (min, max) if b is not None]
@@ -66,8 +68,8 @@ class Clamp(Function):
 
 
 def clipped(xp, x, min, max):
-    """Returns x between the bounds; None: no bound. A bound of NaN gives NaN, which CuPy's clip
-    ignores."""
+    """Returns x, limited by the bounds. A bound may be None. If a bound is NaN, the result is NaN.
+    CuPy's clip would ignore a NaN bound, so it is not used."""
     if xp is np:
         return np.clip(x, min, max)
     x = x if min is None else xp.maximum(x, min)
@@ -103,8 +105,8 @@ def clamp(input, min=None, max=None):
 
 def where(condition, input=None, other=None):
     """Returns input where the bool tensor `condition` is True, and other elsewhere. All three
-    broadcast. where(condition) returns the indices where it is True: a tuple with a tensor for each
-    dimension."""
+    arguments broadcast. where(condition) returns the indices of the elements that are True: a tuple
+    with one tensor for each dimension."""
     if input is None and other is None:
         return tuple(Tensor(i) for i in wrapped(condition).array.nonzero())
     return Where.apply(condition, input, other)

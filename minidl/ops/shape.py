@@ -1,7 +1,8 @@
-"""Shape ops: the same elements in another arrangement. Backward puts them back.
+"""Shape ops: the same elements in another arrangement. Backward arranges gradients as the input.
 
-Most of them return views: the result shares the memory of the input, as in PyTorch. `reshape`
-copies if it must, and `view` never copies. `cat`, `stack`, `flip` and `repeat` always copy.
+Most of these ops return views: the result shares the memory of the input, as in PyTorch. `reshape`
+copies only if there is no such view, and `view` never copies. `cat`, `stack`, `flip` and `repeat`
+always copy.
 Test: tests/ops/test_shape.py
 """
 
@@ -73,7 +74,7 @@ class Flip(Function):
 
 
 class Cat(Function):
-    """Tensors one after another along `dim`. All other sizes must be equal."""
+    """Tensors one after another along `dim`. The sizes of all other dimensions must be equal."""
     arithmetic = False
 
     def forward(self, *xs, dim):
@@ -114,7 +115,7 @@ class Split(Function):
 
 
 class Unbind(Function):
-    """Views without the dimension `dim`, one for each of its indices. Backward stacks."""
+    """One view for each index of `dim`, without this dimension. Backward stacks the gradients."""
     arithmetic = False
 
     def forward(self, x, dim):
@@ -152,8 +153,8 @@ class Pad(Function):
 
 
 def _promoted(node, xs):
-    """Returns the arrays cast to their common dtype. 0-d arrays count as all others here, as in
-    PyTorch. Raises ValueError if there are none."""
+    """Returns the arrays cast to their common dtype. In cat and stack, 0-d arrays count like all
+    other arrays, as in PyTorch. Raises ValueError if there are no arrays."""
     if not xs:
         raise ValueError(f"{type(node).__name__.lower()}: wants at least one tensor")
     dtype = functools.reduce(backend.promote_types, [x.dtype for x in xs])
@@ -165,7 +166,8 @@ def reshape(input, *shape):
 
 
 def view(input, *shape):
-    """As reshape, but never copies. Raises ValueError if the strides make a copy necessary."""
+    """Does the same as reshape, but never copies. Raises ValueError if the strides make a copy
+    necessary."""
     return Reshape.apply(input, shape=sizes(shape), name="view")
 
 
@@ -182,8 +184,7 @@ def flatten(input, start_dim=0, end_dim=-1):
 
 
 def squeeze(input, dim=None):
-    """Removes dimensions of size 1: all of them, or only those in `dim`. Dimensions of another size
-    stay."""
+    """Removes all dimensions of size 1, or only the dimensions in `dim` if they have size 1."""
     axes = normalize_dims(dim, input.ndim, "squeeze")
     shape = tuple(n for i, n in enumerate(input.shape) if n != 1 or i not in axes)
     return Reshape.apply(input, shape=shape, name="squeeze")
@@ -217,7 +218,7 @@ swapaxes = transpose
 
 
 def t(input):
-    """Returns the transpose of a matrix. Vectors and 0-d tensors stay as they are."""
+    """Returns the transpose of a matrix. Vectors and 0-d tensors do not change."""
     if input.ndim > 2:
         raise ValueError(f"t: wants at most 2 dimensions, got shape {tuple(input.shape)}; use .mT")
     return Permute.apply(input, dims=tuple(reversed(range(input.ndim))), name="t")
@@ -231,7 +232,8 @@ def matrix_transpose(input):
 
 
 def expand(input, *shape):
-    """Returns a view in which dimensions of size 1 are repeated to `shape`. -1 keeps a size."""
+    """Returns a view in which dimensions of size 1 are repeated to `shape`. Where `shape` has -1,
+    the size does not change."""
     return Expand.apply(input, shape=sizes(shape), name="expand")
 
 
@@ -247,13 +249,13 @@ def repeat(input, *repeats):
     shape = (1,) * (len(repeats) - input.ndim) + input.shape
     once = [n for size in shape for n in (1, size)]  # (1, n0, 1, n1, ...)
     often = [n for pair in zip(repeats, shape) for n in pair]  # (r0, n0, r1, n1, ...)
-    tiled = input.reshape(once).expand(often).clone()  # a copy, as expand only sets strides to 0
+    tiled = input.reshape(once).expand(often).clone()  # a copy: expand only sets strides to 0
     return tiled.reshape([r * n for r, n in zip(repeats, shape)])
 
 
 def cat(tensors, dim=0):
     """Joins tensors one after another along `dim`. A tensor of shape (0,) is left out, even if the
-    others have more dimensions. So a loop can start from an empty tensor."""
+    other tensors have more dimensions. So a loop can start from an empty tensor."""
     if any(x.shape == (0,) for x in tensors):
         tensors = [x for x in tensors if x.shape != (0,)] or tensors[:1]
     return Cat.apply(*tensors, dim=dim)
@@ -265,7 +267,7 @@ def stack(tensors, dim=0):
 
 def split(tensor, split_size_or_sections, dim=0) -> tuple[Tensor, ...]:
     """Returns a tuple of views along `dim`. split_size_or_sections: the size of each view (the last
-    may be smaller), or a list of all sizes."""
+    view may be smaller), or a list with the sizes of all views."""
     (dim,) = normalize_dims(dim, tensor.ndim, "split")
     n, parts = tensor.shape[dim], split_size_or_sections
     if hasattr(parts, "__index__"):
@@ -279,8 +281,8 @@ def split(tensor, split_size_or_sections, dim=0) -> tuple[Tensor, ...]:
 
 
 def chunk(input, chunks, dim=0) -> tuple[Tensor, ...]:
-    """Returns a tuple of views along `dim`, of size ceil(n / chunks) each; the last may be smaller.
-    There may be fewer than `chunks` views."""
+    """Returns a tuple of views along `dim`, each of size ceil(n / chunks). The last view may be
+    smaller. There may be fewer than `chunks` views."""
     if chunks < 1:
         raise ValueError(f"chunk: wants at least 1 chunk, got {chunks}")
     (dim,) = normalize_dims(dim, input.ndim, "chunk")
@@ -294,8 +296,8 @@ def unbind(input, dim=0) -> tuple[Tensor, ...]:
 
 
 def flip(input, *args, dims=None):
-    """Returns a copy with the order along the dims reversed. The dims: flip(0, 1), flip((0, 1)) or
-    flip(dims=(0, 1))."""
+    """Returns a copy with the order along the dims reversed. The dims can be passed in three ways:
+    flip(0, 1), flip((0, 1)) or flip(dims=(0, 1))."""
     if bool(args) == (dims is not None):
         raise TypeError("flip: wants the dims, once: flip(0, 1), flip((0, 1)) or flip(dims=(0, 1))")
     return Flip.apply(input, dims=sizes(args or (dims,)))

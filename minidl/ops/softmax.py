@@ -1,6 +1,6 @@
 """Softmax: turns scores into a probability distribution.
 
-    y_i = e^(x_i - m) / sum_j e^(x_j - m)      m = max(x): the same y, and e^ cannot overflow
+    y_i = e^(x_i - m) / sum_j e^(x_j - m)      m = max(x) does not change y; e^ cannot overflow
     gx_i = y_i * (gy_i - sum_j gy_j y_j)       dy_i/dx_j = y_i (delta_ij - y_j)
 
 In NumPy's form each step is a pass over memory, so all steps write into one buffer. The kernel
@@ -81,9 +81,9 @@ def by_numpy_backward(gy, y, axis=-1, log=False):
 
 
 def by_kernel(x, axis=-1, log=False, rung=None, **form):
-    """Returns the same along the last axis of an array of any shape. rung: 1 to 5 of the ladder in
-    the .cu file; the default is the best for the device. form: the options form and order of
-    `cuda.kernel`."""
+    """Returns the same as by_numpy along the last axis, for an array of any shape. rung: 1 to 5 of
+    the ladder in the .cu file, or "cpu". The default is the best for the device. form: the options
+    form and order of `cuda.kernel`."""
     shape = x.shape
     x = rows.as_rows(x)
     y = rows.backend_of(x).empty(x.shape, x.dtype)
@@ -106,6 +106,6 @@ def softmax(input, dim, *, dtype=None):
 
 
 def log_softmax(input, dim, *, dtype=None):
-    """log(softmax(input, dim)), computed without the error of a logarithm of rounded small numbers.
-    dtype: as in softmax."""
+    """log(softmax(input, dim)). The probabilities are not computed first, because the logarithm of
+    a small rounded number would be inexact. dtype: as in softmax."""
     return LogSoftmax.apply(input, dim=dim, dtype=dtype)

@@ -1,4 +1,4 @@
-"""More ops, with PyTorch's names. They are used less often than those in minidl/ops.
+"""More ops, with PyTorch's names. They are used less often than the ops in minidl/ops.
 
     sort.py        sort argsort topk kthvalue median    einsum.py      einsum
     search.py      unique searchsorted bincount ...     distance.py    norm normalize ...

@@ -1,4 +1,4 @@
-"""Activations that are used less often than those in minidl/ops/activations.py.
+"""Activations that are used less often than the activations in minidl/ops/activations.py.
 
     mish   x tanh(log(1 + e^x))               selu   scale * elu(x, alpha), with fixed constants
     prelu  x, or w x where x is negative      glu    a sigmoid(b), for the two halves a, b of x
@@ -32,8 +32,8 @@ class Mish(Function):
 
 
 class Prelu(Function):
-    """x where x is positive, else w x. w has one number for all, or one for each channel (dimension
-    1)."""
+    """x where x is positive, else w x. w has one number for all elements, or one number for each
+    channel (dimension 1)."""
 
     def forward(self, x, w):
         if x.dtype != w.dtype or w.ndim > 1:

@@ -1,9 +1,10 @@
-"""im2col and col2im: an image as columns, one for each window, and columns as an image.
+"""im2col and col2im: turns an image into columns, one for each window, and columns into an image.
 
     image (N, C, H, W)  -- unfold -->  columns (N, C kh kw, L)      L windows, each flattened
                         <--  fold  --  elements that several windows share are summed
 
-Each is the gradient of the other. A convolution is a matrix product with such columns (conv.py).
+fold computes the gradient of unfold, and unfold computes the gradient of fold. A convolution is a
+matrix product with such columns (conv_columns.py).
 Test: tests/ops/test_every_op.py, the rows of tests/ops/samples_composed.py
 """
 
@@ -27,7 +28,7 @@ class Unfold(Function):
 
 
 class Fold(Function):
-    """The images of columns. Saves no arrays."""
+    """The images that belong to columns. Saves no arrays."""
 
     def forward(self, x, size, window):
         self.window = window
@@ -47,7 +48,7 @@ def to_columns(xp, x, window):
 
 
 def to_image(xp, columns, size, window):
-    """Returns the images of columns: (N, C kh kw, L) -> (N, C, *size)."""
+    """Returns the images that belong to columns: (N, C kh kw, L) -> (N, C, *size)."""
     kernel, dilation, padding, stride = window
     wide = [n + 2 * p for n, p in zip(size, padding)]
     out = _counts(size, window)

@@ -1,6 +1,6 @@
 """Ops that are written with a few other ops, with PyTorch's names.
 
-They need no backward: the other ops have one.
+They need no backward of their own, because the other ops have one.
 Test: tests/ops/test_every_op.py, the rows of tests/ops/samples_composed.py
 """
 
@@ -68,7 +68,7 @@ def tensordot(a, b, dims=2):
 
 def cumprod(input, dim, *, dtype=None):
     """y[i] = x[0] x[1] ... x[i] along `dim`. Integers give int64. dtype: if given, the input is
-    cast to it first. Each step is a product, so the gradient is also right if elements are 0."""
+    cast to it first. Each step is a product, so the gradient is correct even if elements are 0."""
     dim, = normalize_dims(dim, input.ndim, "cumprod") or (None,)  # a 0-d input takes dim 0 or -1
     if dtype is None and input.dtype.kind in "biu":
         dtype = np.int64
@@ -95,8 +95,8 @@ def trunc(input):
 
 
 def lerp(input, end, weight):
-    """input + weight * (end - input). For weight 0 it is exactly input, for weight 1 exactly
-    end."""
+    """input + weight * (end - input). If weight is 0, the result is exactly input. If weight is 1,
+    the result is exactly end."""
     way = sub(end, input)
     if not isinstance(weight, Number):
         weight = wrapped(weight)
@@ -147,7 +147,8 @@ def fliplr(input):
 
 
 def movedim(input, source, destination):
-    """Moves the dimensions `source` to the places `destination`. The others keep their order."""
+    """Moves the dimensions `source` to the places `destination`. The other dimensions keep their
+    order."""
     source = normalize_dims(source, input.ndim, "movedim")
     destination = normalize_dims(destination, input.ndim, "movedim")
     if len(source) != len(destination):
@@ -184,8 +185,9 @@ def narrow(input, dim, start, length):
 
 
 def diff(input, n=1, dim=-1, prepend=None, append=None):
-    """y[i] = x[i + 1] - x[i] along `dim`, repeated n times. For bools it is True where the two
-    differ. prepend, append: tensors that are joined before and after the input first."""
+    """y[i] = x[i + 1] - x[i] along `dim`, repeated n times. For bools, y[i] is True where x[i + 1]
+    and x[i] differ. prepend, append: before the first difference, these tensors are joined before
+    and after the input."""
     parts = [x for x in (prepend, input, append) if x is not None]
     if n and len(parts) > 1:  # for n = 0 PyTorch joins nothing
         input = cat(parts, dim)
@@ -231,7 +233,7 @@ def argwhere(input):
 
 
 def equal(input, other) -> bool:
-    """Returns True if both have the same shape and the same elements."""
+    """Returns True if input and other have the same shape and the same elements."""
     return input.shape == other.shape and bool((input == other).all())
 
 
@@ -311,11 +313,12 @@ def threshold(input, threshold, value):
 
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1, *, generator=None):
     """softmax((logits + g) / tau), where g = -log(-log(u)) and u is uniform in (0, 1). This is a
-    random choice of a class that has a gradient. hard: if True, the result is 1 at the largest
-    element and 0 elsewhere, but has the gradient of the softmax. eps: ignored."""
+    random choice of a class, and the choice has a gradient. hard: if True, the result is 1 at the
+    largest element and 0 elsewhere, but the gradient is the gradient of the softmax. eps:
+    ignored."""
     draw = default_generator() if generator is None else generator
     u = draw.uniform(tuple(logits.shape)) * np.float32(1 - 2.0**-23) + np.float32(2.0**-25)
-    noise = -np.log(-np.log(u))  # finite, as u is never 0 or 1
+    noise = -np.log(-np.log(u))  # finite, because u is never 0 or 1
     noise = Tensor(np.asarray(noise, logits.dtype)).to(logits.device)  # an array also if 0-d
     soft = softmax(div(add(logits, noise), tau), dim)
     if not hard:
@@ -326,7 +329,7 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1, *, generator=No
 
 def dropout2d(input, p=0.5, training=True, *, generator=None):
     """Sets whole channels of (N, C, H, W) or (N, C, L) to zero with probability p, and multiplies
-    the others by 1 / (1 - p). Returns the input itself if training is False."""
+    the other channels by 1 / (1 - p). Returns the input itself if training is False."""
     if input.ndim not in (3, 4):
         raise ValueError("dropout2d: wants (N, C, H, W) or (N, C, L), got shape "
                          f"{tuple(input.shape)}")
@@ -337,8 +340,8 @@ def dropout2d(input, p=0.5, training=True, *, generator=None):
 
 def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, *,
                         reduction="mean"):
-    """max(0, |anchor - positive| - |anchor - negative| + margin), with p-norms. swap: uses
-    |positive - negative| in place of |anchor - negative| where it is smaller."""
+    """max(0, |anchor - positive| - |anchor - negative| + margin), with p-norms. swap: if True, uses
+    the smaller of |anchor - negative| and |positive - negative| as the second norm."""
     near = pairwise_distance(anchor, positive, p, eps)
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:

@@ -1,10 +1,11 @@
 """Transposed convolution: its forward is the input gradient of a convolution.
 
     conv2d            y = w (*) x       (C, H, W) -> (O, H', W')       stride 2 halves the size
-    conv_transpose2d  x = w^T (*) y     (O, H', W') -> (C, H, W)       stride 2 doubles it
+    conv_transpose2d  x = w^T (*) y     (O, H', W') -> (C, H, W)       stride 2 doubles the size
 
-Each input element multiplies the kernel, and adds it to the output at its place. So the forward
-here is the backward of conv2d (minidl/ops/conv.py), and the backward is the forward of conv2d.
+Each input element is multiplied by the whole kernel, and the product is added to the output at the
+element's place. So the forward is the backward of conv2d (minidl/ops/conv.py), and the backward is
+the forward of conv2d.
 Source: Zeiler et al. 2010; Dumoulin & Visin 2016.
 Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
@@ -19,7 +20,7 @@ from minidl.ops.shape import unsqueeze
 
 class ConvTranspose2d(Function):
     """The transposed convolution of x (N, C, H, W) with w (C, O / groups, kh, kw). Saves x and w.
-    `out` is the size of x: the size of the result of the convolution."""
+    self.out is (H, W). In backward this is the size of the convolution's result."""
 
     precision = "white"
 
@@ -59,8 +60,8 @@ def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_paddi
 
 
 def _transposed(op, x, w, b, stride, padding, output_padding, groups, dilation, n_dims):
-    """Checks the arguments, brings x to (N, C, H, W), and removes the dimensions that it added.
-    conv_transpose1d has height 1."""
+    """Checks the arguments, brings x to (N, C, H, W), convolves, and removes the dimensions that it
+    added. For conv_transpose1d the height is 1."""
     height = (1,) * (2 - n_dims)
     none = (0,) * (2 - n_dims)
     stride = height + pair(stride, op, "stride", n_dims)

@@ -5,9 +5,10 @@
     einsum("ii->i", a)                       the diagonal
 
 Letters that are not in the result are summed over. The operands are multiplied from left to right,
-two at a time. Each pair is one batch of matrix products. Letters that both have and that are needed
-later are the batch. Other letters that both have are summed. All others are rows or columns. So
-einsum uses permute, reshape and matmul, which have gradients.
+two at a time. Each pair is one batch of matrix products. If both operands have a letter that is
+needed later, this letter is a dimension of the batch. If both operands have a letter that is not
+needed later, the product sums over this letter. A letter of only one operand is a dimension of the
+rows or the columns. So einsum uses permute, reshape and matmul, which have gradients.
 Source: Einstein 1916 (the convention); NumPy's einsum (the string).
 Test: tests/ops/extra/test_einsum.py
 """
@@ -51,9 +52,9 @@ def einsum(equation, *operands):
 
 
 def letters(equation, n_dims):
-    """Returns (a list of names for each operand, the names of the result), one name for each
-    dimension. A name is a letter. A dimension in "..." has a negative number, counted from the
-    last."""
+    """Returns (names of the operands, names of the result). Each operand has a list with one name
+    for each dimension. A name is a letter. For a dimension in "...", the name is a negative number:
+    -1 is the last of these dimensions."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(n_dims):

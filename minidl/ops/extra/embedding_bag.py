@@ -19,12 +19,14 @@ from minidl.tensor import Tensor, wrapped
 
 def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weights=None,
                   include_last_offset=False, padding_idx=None):
-    """Returns (bags, width). input: indices (bags, n), or a vector of the indices of all bags. Then
-    `offsets` has the place at which each bag starts.
+    """Returns the sum, the mean or the maximum of the rows of `weight` for each bag of indices:
+    (bags, width). The result of a bag without indices is zeros.
 
+    input: indices (bags, n). Or a vector with the indices of all bags. Then `offsets` has the place
+    at which each bag starts.
     mode: "sum", "mean" or "max". per_sample_weights: a factor for each index, only for "sum".
     padding_idx: this index does not count. include_last_offset: True if offsets also has the end of
-    the last bag. The result of a bag without indices is zeros."""
+    the last bag."""
     input, weight = wrapped(input), wrapped(weight)
     offsets = None if offsets is None else wrapped(offsets)
     if per_sample_weights is not None:

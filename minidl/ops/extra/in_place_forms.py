@@ -5,9 +5,9 @@
 
     scores.masked_fill_(mask, -1e9)           the graph records it (`become` in ops/inplace.py)
 
-They compute the result in new memory, and then copy it into x. So they make code shorter, but not
-faster. x += y writes into x directly. The dtype of the result must not be of a higher kind than x,
-as in PyTorch.
+These ops compute the result in new memory, and then copy it into x. So they make code shorter, but
+not faster. x += y writes into x directly. The dtype of the result must not be of a higher kind than
+the dtype of x, as in PyTorch: an integer x cannot take floating numbers.
 Test: tests/ops/extra/test_in_place_forms.py
 """
 
@@ -45,13 +45,13 @@ def form(op):
 
 
 def normal_(input, mean=0.0, std=1.0, *, generator=None):
-    """Overwrites the tensor with random numbers from a normal distribution. Returns it."""
+    """Overwrites the tensor with random numbers from a normal distribution. Returns the tensor."""
     draws = (generator or default_generator()).normal(input.shape, mean=mean, std=std)
     return inplace.copy_(input, input._xp.asarray(draws.astype(input.dtype)))
 
 
 def uniform_(input, from_=0.0, to=1.0, *, generator=None):
-    """Overwrites the tensor with random numbers, uniform in [from_, to). Returns it."""
+    """Overwrites the tensor with random numbers, uniform in [from_, to). Returns the tensor."""
     draws = (generator or default_generator()).uniform(input.shape, low=from_, high=to)
     return inplace.copy_(input, input._xp.asarray(draws.astype(input.dtype)))
 

@@ -1,8 +1,8 @@
 """Instance norm: normalises each channel of each sample separately.
 
 Without running averages it is a group norm with one group for each channel. With running averages
-it is a batch norm of one sample with N C channels; the running averages are then the means over the
-N samples.
+it is a batch norm of one sample with N C channels. Each running average is then the mean over the N
+samples.
 Source: Ulyanov et al. 2016.     Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
 
@@ -16,7 +16,8 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
                   use_input_stats=True, momentum=0.1, eps=1e-5):
     """Normalises each channel of each sample of input (N, C, ...) to mean 0 and variance 1, then
     computes * weight + bias. running_mean and running_var, if given, are updated as in batch_norm.
-    use_input_stats=False: uses them in place of the statistics of the input."""
+    use_input_stats=False: uses running_mean and running_var in place of the statistics of the
+    input, and does not update them."""
     if input.ndim < 3 or use_input_stats and input.shape[2:] and not any(
             n > 1 for n in input.shape[2:]):
         raise ValueError(f"instance_norm: input of shape {tuple(input.shape)}; want (N, C, ...), "

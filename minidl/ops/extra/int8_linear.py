@@ -1,8 +1,8 @@
-"""A linear layer with int8 weights and inputs. Its sums are exact; only quantize.py has rounded.
+"""A linear layer with int8 weights and inputs. The sums are exact: only quantize.py rounds.
 
     y = x_scale * w_scale * (x @ w.T) + bias        x, w int8 from quantize.py, summed in int32
 
-It is a building block for inference in int8. No layer of minidl.nn calls it.
+The function is a building block for inference in int8. No layer of minidl.nn calls it.
 Kernels: kernels/int8_linear.cu; on a CPU kernels/cpu/int8_linear.cu
 Test: tests/ops/extra/test_int8_linear.py
 """
@@ -18,7 +18,7 @@ MAX_K = (2**31 - 1) // 127**2  # with more products, an int32 sum could overflow
 
 
 def by_numpy(x, w, x_scale, w_scale, bias=None):
-    """Returns the formula's result, computed in int64 and float64."""
+    """Returns y of the formula above, computed in int64 and float64."""
     y = (x.astype(np.int64) @ w.astype(np.int64).T) * (x_scale.astype(np.float64) * w_scale)
     return y if bias is None else y + bias
 
@@ -26,9 +26,10 @@ def by_numpy(x, w, x_scale, w_scale, bias=None):
 def int8_linear(x, w, x_scale, w_scale, bias=None, dtype=np.float32, rung=None):
     """Returns y (rows, outs) in `dtype`, float32 or float16.
 
-    x (rows, k) int8 with x_scale (1,), and w (outs, k) int8 with w_scale (outs,) or (1,), are
-    results of `quantize`. bias: (outs,) float32, or None. rung: the default is "cpu" for NumPy
-    arrays and 3 for CuPy arrays. Raises ValueError for other shapes or dtypes."""
+    (x, x_scale) and (w, w_scale) are results of `quantize`. x is (rows, k) int8, x_scale is (1,), w
+    is (outs, k) int8, and w_scale is (outs,) or (1,). bias: (outs,) float32, or None. rung: the
+    default is "cpu" for NumPy arrays and 3 for CuPy arrays. Raises ValueError for other shapes or
+    dtypes."""
     xp = backend.xp_of([x, w], "int8_linear")
     if x.dtype != np.int8 or w.dtype != np.int8 or x.ndim != 2 or w.shape[1:] != x.shape[1:]:
         raise ValueError(f"int8_linear: x {x.shape} of {x.dtype}, w {w.shape} of {w.dtype}; want "
@@ -57,7 +58,7 @@ def int8_linear(x, w, x_scale, w_scale, bias=None, dtype=np.float32, rung=None):
 
 def _words(xp, a):
     """Returns (n, k) int8 as (n, ceil(k / 4)) int32: four numbers in each word, with zeros at the
-    end."""
+    end of a row."""
     padded = xp.zeros((len(a), -(-a.shape[1] // 4) * 4), np.int8)
     padded[:, :a.shape[1]] = a
     return padded.view(np.int32)

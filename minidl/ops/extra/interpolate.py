@@ -1,14 +1,17 @@
 """Resizes images, sequences and volumes.
 
-Each dimension is resized separately: y = a x b^T, with a (out, in) for the height and b for the
-width. A row of a matrix has the weights of the input places for one output place:
+Each dimension is resized separately: y = a x b^T, with a (n_out, n_in) for the height and b for the
+width. Row i of a matrix computes output place i: it has one weight for each input place. All
+weights are 0, except for these input places:
 
-    nearest   one place, floor(i in / out)             bilinear  the two places around
-    area      the mean of all places that it covers    bicubic   four places, a cubic polynomial
+    nearest   one place, floor(i n_in / n_out)
+    area      all places that output place i covers, with equal weights: their mean
+    bilinear  the two places around the position of output place i
+    bicubic   the four places around the position, with the weights of a cubic polynomial
 
-Output place i is at the position (i + 1/2) in / out - 1/2 of the input. With align_corners it is at
-i (in - 1) / (out - 1), so that the first and last places of both coincide. Backward is the product
-with a^T and b.
+Output place i is at the position (i + 1/2) n_in / n_out - 1/2 of the input. With align_corners the
+position is i (n_in - 1) / (n_out - 1). So the first places of input and output coincide, and so do
+the last places. Backward is the product with a^T and b.
 Source: Keys 1981 (the cubic, here with a = -3/4).
 Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
@@ -49,8 +52,8 @@ class Resize(Function):
 
 
 def positions(n, n_out, scale, align_corners):
-    """Returns the positions of the n_out output places among the n input places, (n_out,). scale:
-    in / out."""
+    """Returns the positions of the n_out output places in the input, (n_out,). The input has n
+    places. scale: n / n_out, or 1 / scale_factor. With align_corners, scale is not used."""
     i = np.arange(n_out)
     if align_corners:
         return i * ((n - 1) / (n_out - 1) if n_out > 1 else 0.0)
@@ -58,8 +61,8 @@ def positions(n, n_out, scale, align_corners):
 
 
 def linear_weights(n, n_out, scale, align_corners):
-    """Returns (n_out, n). Row i has the weights of the two input places around position i. For a
-    position beyond an end it has only the place at that end."""
+    """Returns (n_out, n). Row i has the weights of the two input places around position i. If the
+    position is outside of the input, only the input place at that end has a weight."""
     at = np.clip(positions(n, n_out, scale, align_corners), 0, None)
     low = np.minimum(np.floor(at).astype(int), n - 1)
     high = np.minimum(low + 1, n - 1)
@@ -71,8 +74,8 @@ def linear_weights(n, n_out, scale, align_corners):
 
 
 def cubic_weights(n, n_out, scale, align_corners, a=-0.75):
-    """Returns (n_out, n). Row i has the weights of the four input places around position i. Beyond
-    an end, the place at that end is repeated."""
+    """Returns (n_out, n). Row i has the weights of the four input places around position i. For
+    places outside of the input, the input place at that end is repeated."""
     at = positions(n, n_out, scale, align_corners)
     low = np.floor(at).astype(int)
     rows = np.zeros((n_out, n))
@@ -89,11 +92,15 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
                 recompute_scale_factor=None, antialias=False):
     """Resizes all but the first two dimensions of input (N, C, ...).
 
-    size: the new sizes. Or scale_factor: the new sizes are this times the old ones, rounded down.
-        Each is a number for all dimensions, or one for each.
+    size: the new sizes. One number for all dimensions, or a number for each.
+    scale_factor: in place of size. A new size is the old size times this factor, rounded down. One
+        factor for all dimensions, or a factor for each.
     mode: "nearest", "nearest-exact", "area", "linear" for (N, C, L), "bilinear" or "bicubic" for
         (N, C, H, W), "trilinear" for (N, C, D, H, W).
-    Raises ValueError if these do not fit."""
+    align_corners: see the head of this file. Only for the linear modes and bicubic.
+    recompute_scale_factor: True computes the positions from the rounded sizes, in place of
+        scale_factor.
+    Raises ValueError if these arguments do not fit together, or do not fit the input."""
     n_dims = input.ndim - 2
     if antialias:
         raise NotImplementedError("interpolate: antialias is not provided; use mode='area' to make "
@@ -124,7 +131,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
         half = 0.5 if mode == "nearest-exact" else 0.0
         return TakePlaces.apply(input, places={
             d: np.minimum(np.floor((np.arange(m, dtype="f4") + np.float32(half)) * np.float32(r)),
-                          n - 1).astype(int)  # float32: PyTorch counts so
+                          n - 1).astype(int)  # float32, as in PyTorch
             for d, (n, m, r) in enumerate(each, 2)})
     if mode == "area":
         return Resize.apply(input, matrices=[averaging(np, n, m, "f8") for n, m, _ in each])

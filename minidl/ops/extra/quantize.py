@@ -1,14 +1,15 @@
 """int8 quantisation: takes a quarter of the memory of float32. The error is at most half a scale.
 
-The plain form, and a product of such numbers: minidl/plain/quantize.py. Here: kernels.
+The plain form, and a product of such numbers: minidl/plain/quantize.py. This file has the kernels.
 
     scale = max |x| / 127      q = round(x / scale), int8      x' = q scale, |x' - x| <= scale / 2
 
-There is one scale for the whole tensor, or one for each row of its first dimension (the output
-channels of a weight). The second is better if channels have different sizes. With int8_linear.py it
-is a building block for inference in int8. No layer of minidl.nn calls it. With rows of 1,024
-elements it gives the same bits as the int8 code of minidl/comm/codec.py. That code is written in
-NumPy, as comm must not import ops.
+There is one scale for the whole tensor, or one scale for each channel (each row of the first
+dimension: the output channels of a weight). One scale for each channel is better if some channels
+have larger numbers than others. This file and int8_linear.py are building blocks for inference in
+int8. No layer of minidl.nn calls them. With rows of 1,024 elements, `quantize` gives the same bits
+as the int8 code of minidl/comm/codec.py. That code is written in NumPy, because comm must not
+import ops.
 
 Source: Jacob et al. 2018 (arXiv 1712.05877).
 Kernels: kernels/quantize.cu; on a CPU kernels/cpu/quantize.cu
@@ -38,8 +39,9 @@ def by_numpy(x, per_channel=False):
 
 
 def quantize(x, per_channel=False):
-    """Returns (q, scale): q int8 of x's shape, scale float32. scale is (x.shape[0],) with
-    per_channel, else (1,). x: float32 or float16. Raises ValueError if an element is not finite."""
+    """Returns (q, scale). q is int8 and has x's shape. scale is float32: (x.shape[0],) if
+    per_channel is True, else (1,). x: float32 or float16. Raises ValueError if an element is not
+    finite."""
     if x.ndim < 1:
         raise ValueError("quantize: want at least one dimension, got a 0-d array")
     xp, q = backend.xp_of([x], "quantize"), None
@@ -75,7 +77,8 @@ def dequantize(q, scale, dtype=np.float32):
 
 
 def _rows(shape, per_channel):
-    """Returns (rows, cols). With per_channel, a row is a channel. Else it is the last dimension."""
+    """Returns (rows, cols). If per_channel is True, a row is a channel. Otherwise a row is a vector
+    along the last dimension."""
     rows = shape[0] if per_channel or len(shape) == 1 else math.prod(shape[:-1])
     if not per_channel and len(shape) == 1:
         return 1, shape[0]

@@ -18,7 +18,8 @@ from minidl.tensor import Tensor, wrapped
 
 
 class Roll(Function):
-    """Shifts elements. Those that leave at one end come in at the other. Backward rolls back."""
+    """Shifts elements. Elements that leave at one end come in at the other end. Backward shifts the
+    gradient back."""
     arithmetic = False
 
     def forward(self, x, shifts, dims):
@@ -31,7 +32,8 @@ class Roll(Function):
 
 
 class Diagonal(Function):
-    """y[..., k] = x[..., k, k + offset], a view. Backward writes into zeros."""
+    """y[..., k] = x[..., k, k + offset], a view. Backward writes the gradient into an array of
+    zeros."""
     arithmetic = False
 
     def forward(self, x, offset, dim1, dim2):
@@ -83,8 +85,8 @@ class TakePlaces(Function):
 
 
 def roll(input, shifts, dims=None):
-    """Shifts elements along dims. Elements that leave at one end come in at the other. Without
-    dims, shifts the flattened tensor."""
+    """Shifts elements along dims. Elements that leave at one end come in at the other end. If dims
+    is None, shifts the flattened tensor."""
     if dims is not None:
         several = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (shifts, dims)]
         shifts, dims = several[0], normalize_dims(several[1], input.ndim, "roll")
@@ -99,15 +101,15 @@ def roll(input, shifts, dims=None):
 
 
 def diagonal(input, offset=0, dim1=0, dim2=1):
-    """Returns a view of a diagonal of dim1 and dim2, as a new last dimension. Its elements have the
-    index i in dim1 and i + offset in dim2."""
+    """Returns a view of a diagonal of dim1 and dim2, as a new last dimension. Element i of the
+    diagonal has the index i in dim1 and i + offset in dim2 (if offset is not negative)."""
     return Diagonal.apply(input, offset=offset, dim1=dim1, dim2=dim2)
 
 
 def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
-    """Repeats each element (or each slice along `dim`) in a row. repeats: an int for all, or a
-    tensor with a count for each. repeat_interleave(counts) returns each index i, counts[i]
-    times."""
+    """Repeats each element (or each slice along `dim`) in a row. repeats: one int for all elements,
+    or a tensor with a count for each element. repeat_interleave(counts) returns each index i,
+    counts[i] times."""
     input = wrapped(input)
     if repeats is None:
         input, repeats = Tensor(input._xp.arange(input.shape[0])), input
@@ -131,8 +133,9 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
 
 
 def meshgrid(*tensors, indexing="ij") -> tuple[Tensor, ...]:
-    """Returns one view of shape (n, m, ...) for each of the vectors of n, m, ... elements. View i
-    changes only along dimension i. indexing="xy" gives shape (m, n, ...), as for images."""
+    """Returns the coordinates of a grid: one view for each vector. If the vectors have n, m, ...
+    elements, the views have the shape (n, m, ...). View i changes only along dimension i.
+    indexing="xy" gives the shape (m, n, ...), as for images."""
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tensors[0]
     tensors = [wrapped(x) for x in tensors]
@@ -149,11 +152,14 @@ def meshgrid(*tensors, indexing="ij") -> tuple[Tensor, ...]:
 
 def pad(input, pad, mode="constant", value=None):
     """Adds borders to the last dimensions. pad: (left, right) of the last dimension, then of the
-    one before, and so on, as in torch.nn.functional.pad. Negative widths remove elements.
+    dimension before it, and so on, as in torch.nn.functional.pad. Negative widths remove elements.
 
-    mode: the border has: "constant", `value` (default 0); "replicate", the element at the edge;
-    "reflect", the elements next to the edge, in reverse order; "circular", the elements of the
-    other end. Raises ValueError if a border is too wide for its mode."""
+    mode: the values in the border.
+        "constant": `value`, by default 0.
+        "replicate": the element at the edge.
+        "reflect": the elements next to the edge, in reverse order.
+        "circular": the elements of the other end.
+    Raises ValueError if a border is too wide for its mode."""
     if mode == "constant":
         return Pad.apply(input, pad=tuple(pad), value=0 if value is None else value)
     if mode not in BORDERS:

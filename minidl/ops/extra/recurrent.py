@@ -19,11 +19,12 @@ from minidl.tensor import Tensor
 
 
 class Recurrence(Function):
-    """The common part of Rnn, Lstm and Gru: arrays for all steps, and the weights' gradients."""
+    """The base class of Rnn, Lstm and Gru. It makes the arrays for all steps, and computes the
+    gradients of the weights."""
 
     def start(self, x, h, parts):
-        """Returns new arrays (T, N, H): for the previous states, for the results, and `parts` more
-        for backward."""
+        """Returns new arrays (T, N, H): one for the previous states, one for the results, and
+        `parts` more for backward."""
         shape = (*x.shape[:2], h.shape[-1])
         return [self.xp.empty(shape, x.dtype) for _ in range(2 + parts)]
 
@@ -100,7 +101,7 @@ class Lstm(Recurrence):
 
 
 class Gru(Recurrence):
-    """x_t and a = W h_{t-1} + b have thirds for r, z and n. r = sigmoid(x_r + a_r),
+    """x_t and a = W h_{t-1} + b have three parts each, for r, z and n. r = sigmoid(x_r + a_r),
     z = sigmoid(x_z + a_z), n = tanh(x_n + r a_n), h_t = (1 - z) n + z h_{t-1}.
     x (T, N, 3H), h (N, H), w (3H, H), b (3H,)."""
 
@@ -138,18 +139,18 @@ class Gru(Recurrence):
 
 
 def rnn_sequence(x, h, w, b, nonlinearity="tanh") -> tuple[Tensor, Tensor]:
-    """Runs an Rnn over a sequence. Returns (h of all steps (T, N, H), the last h (N, H)). Arguments
-    as for Rnn."""
+    """Runs an Rnn over a sequence. Returns (h of all steps (T, N, H), the last h (N, H)). The
+    arguments are described in Rnn."""
     return Rnn.apply(x, h, w, b, nonlinearity=nonlinearity)
 
 
 def lstm_sequence(x, h, c, w, b) -> tuple[Tensor, Tensor, Tensor]:
-    """Runs an Lstm over a sequence. Returns (h of all steps (T, N, H), the last h, the last c).
-    Arguments as for Lstm."""
+    """Runs an Lstm over a sequence. Returns (h of all steps (T, N, H), the last h, the last c). The
+    arguments are described in Lstm."""
     return Lstm.apply(x, h, c, w, b)
 
 
 def gru_sequence(x, h, w, b) -> tuple[Tensor, Tensor]:
-    """Runs a Gru over a sequence. Returns (h of all steps (T, N, H), the last h). Arguments as for
-    Gru."""
+    """Runs a Gru over a sequence. Returns (h of all steps (T, N, H), the last h). The arguments are
+    described in Gru."""
     return Gru.apply(x, h, w, b)

@@ -1,12 +1,12 @@
 """Random choices with given probabilities.
 
     bernoulli(p)             1 with probability p, else 0, for each element
-    multinomial(w, k)        k indices, i with probability w_i / sum(w)
+    multinomial(w, k)        k indices: index i has the probability w_i / sum(w)
 
-With replacement: the weights divide [0, 1) into intervals, and a uniform number chooses one.
+With replacement: the weights divide [0, 1) into intervals. A uniform random number chooses one.
 Without replacement: each index i gets a random time, exponential with rate w_i. The k indices with
 the smallest times are the sample (a race). The host draws all random numbers (minidl/random.py), so
-that every device gets the same ones.
+that every device gets the same numbers.
 Source: Efraimidis & Spirakis 2006 (the race).   Test: tests/ops/extra/test_sampling.py
 """
 
@@ -31,7 +31,7 @@ class Bernoulli(Function):
 
 
 class Multinomial(Function):
-    """Indices into the last dimension of w, (k,) or (rows, k)."""
+    """k random indices into the last dimension of w: (k,), or (rows, k)."""
     differentiable = False
 
     def forward(self, w, k, replacement, generator):
@@ -45,8 +45,8 @@ class Multinomial(Function):
         if replacement:
             ends = w.cumsum(axis=-1)
             u = xp.asarray(generator.uniform((*w.shape[:-1], k), dtype=np.float64))
-            drawn = (u * ends[..., -1:])[..., None]  # if it is in interval i, i ends are <= it
-            # The last index with a weight above 0. Because of rounding the count may exceed it.
+            drawn = (u * ends[..., -1:])[..., None]  # in interval i, i ends are <= drawn
+            # The last index with a weight above 0. The count may be larger, because of rounding.
             last = w.shape[-1] - 1 - (w > 0)[..., ::-1].argmax(axis=-1)
             return xp.minimum((ends[..., None, :] <= drawn).sum(axis=-1), last[..., None])
         if k > (w > 0).sum(axis=-1).min():
@@ -60,7 +60,7 @@ class Multinomial(Function):
 
 def bernoulli(input, p=None, *, generator=None):
     """Returns 0 or 1 for each element, in the input's dtype. The probability of a 1 is the element,
-    or `p` if given. Raises ValueError if it is not in 0 to 1."""
+    or `p` if given. Raises ValueError if a probability is not between 0 and 1."""
     p = input if p is None else input * 0 + p
     return Bernoulli.apply(p, generator=generator or default_generator())
 

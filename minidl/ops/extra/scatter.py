@@ -2,11 +2,12 @@
 
     gather         y[i, j] = x[i, index[i, j]]
     scatter_add    y[i, index[i, j]] += src[i, j]       the gradient of gather
-    scatter        y[i, index[i, j]]  = src[i, j]       if places repeat, one element stays
+    scatter        y[i, index[i, j]]  = src[i, j]       if places repeat, one element is kept
     index_add      y[:, index[j]]    += alpha src[:, j]     whole slices; index_select's gradient
 
 Elements that are overwritten get no gradient. If scatter writes two elements of `src` to one place,
-PyTorch does not define which of them stays, and its gradient goes to both. Ours does the same.
+PyTorch does not define which element is kept, and both elements get the gradient of the place. Our
+scatter does the same.
 Test: tests/ops/extra/test_scatter.py
 """
 
@@ -108,8 +109,8 @@ class ScatterProd(Function):
 
 
 def multiply_at(y, at, values, dim):
-    """Computes y[at] *= values in place. Places may repeat. CuPy has no multiply.at, so this works
-    on one slice along `dim` after another: within a slice no place repeats."""
+    """Computes y[at] *= values in place. Places may repeat. CuPy has no multiply.at, so the
+    function works on one slice along `dim` after another: within a slice no place repeats."""
     if not values.ndim:
         y[...] *= values
         return
@@ -150,7 +151,8 @@ class ScatterWhole(Function):
         return y
 
 
-# reduce: (NumPy's ufunc, its start value). None: the smallest or the largest number of the dtype.
+# {reduce: (NumPy's ufunc, the start value)}. A start value of None stands for the smallest or the
+# largest number of the dtype.
 STARTS = {"sum": ("add", 0), "prod": ("multiply", 1), "mean": ("add", 0),
           "amax": ("maximum", None), "amin": ("minimum", None)}
 
@@ -194,8 +196,8 @@ class IndexWrite(Function):
 
 
 def _places(op, xp, x, index, dim, src):
-    """Returns the index of all elements as a tuple of arrays, or None if there are no elements.
-    Raises ValueError if sizes do not fit."""
+    """Returns an index of x for all elements of src, as a tuple of arrays. Returns None if `index`
+    is empty. Raises ValueError if sizes do not fit."""
     (dim,) = normalize_dims(dim, x.ndim, op) or (0,)
     if not index.size:
         return None
@@ -236,7 +238,7 @@ def _in_range(op, index, n):
 def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     """Returns `input` with src[i, j] written at place index[i, j] of `dim`. In the other dimensions
     an element of src keeps its place. src: a tensor, or a number (value=). reduce="add": adds
-    instead."""
+    src[i, j] instead."""
     src = value if src is None else src
     if reduce == "add":
         if not isinstance(src, Tensor):
@@ -256,10 +258,10 @@ def scatter_add(input, dim, index, src):
 
 
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
-    """Returns `input` with each place replaced by the "sum", "prod", "mean", "amax" or "amin" of
-    all src[i, j] that index[i, j] sends to this place of `dim`. The old element also counts, unless
-    include_self is False. For amax and amin, equal elements share the gradient. The mean of
-    integers is rounded down."""
+    """Reduces all src[i, j] that have the same place index[i, j] of `dim`, and returns `input` with
+    the results at these places. reduce: "sum", "prod", "mean", "amax" or "amin". The old element
+    of a place also counts, unless include_self is False. For amax and amin, equal elements share
+    the gradient. The mean of integers is rounded down."""
     _same_dtype("scatter_reduce", input, src)
     if reduce not in STARTS:
         raise ValueError(f"scatter_reduce: reduce is one of {', '.join(STARTS)}, got {reduce!r}")
@@ -303,8 +305,9 @@ def combined_at(xp, name, y, at, values):
     """Returns y after ufunc.at(y, at, values), for the ufunc `name`: add, maximum or minimum. May
     write to y.
 
-    CuPy's `at` takes few dtypes, and its maximum of float64 gives NaN (CuPy 14.2). So on a GPU it
-    gets integers of 32 or 64 bits."""
+    CuPy's `at` takes few dtypes, and its maximum of float64 gives NaN (CuPy 14.2). So on a GPU,
+    integers become int64 if they have fewer than 32 bits, and the maximum or minimum of floats is
+    computed with integers (`_largest_at`)."""
     if xp is not np and y.dtype.kind == "f" and name != "add":
         return _largest_at(xp, y, at, values, sign=1 if name == "maximum" else -1)
     if xp is not np and y.dtype.kind in "biu" and y.dtype.itemsize < 4:
@@ -316,10 +319,12 @@ def combined_at(xp, name, y, at, values):
 
 
 def _largest_at(xp, y, at, values, sign):
-    """Returns y with the maximum at each place, as `combined_at`; sign -1: with the minimum. Works
-    on integers that have the order of the floats: a float's bits, read as an integer, grow with the
-    float, but for negative floats, whose bits below the sign are inverted here. NaN comes last, so
-    it wins, as in NumPy."""
+    """Does the same as `combined_at` for floats. sign: 1 for the maximum, -1 for the minimum.
+
+    Works on integers that have the same order as the floats. Read the bits of a float as an
+    integer. For positive floats, a larger float has a larger integer. For negative floats it is the
+    other way around, so their bits below the sign are inverted. NaN has a larger integer than all
+    numbers, so NaN wins, as in NumPy."""
     wide = np.float64 if y.dtype == np.float64 else np.float32
     integer = np.int64 if y.dtype == np.float64 else np.int32
     below_sign = np.iinfo(integer).max

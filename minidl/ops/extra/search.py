@@ -27,7 +27,8 @@ class Nonzero(Function):
 
 
 class Unique(Function):
-    """(the different values in order, the index of each element in them, how often each occurs)."""
+    """(the different values in order, for each element of x its index among these values, how often
+    each value occurs)."""
     differentiable = False
 
     def forward(self, x, dim):
@@ -38,7 +39,8 @@ class Unique(Function):
 
 
 class Bincount(Function):
-    """How often each of the integers 0, 1, ... occurs in a vector, or the sum of its weights."""
+    """How often each of the integers 0, 1, ... occurs in a vector. If weights are given, the sum of
+    the weights of each integer."""
     differentiable = False
 
     def forward(self, x, weights, minlength):
@@ -51,7 +53,7 @@ class Bincount(Function):
 
 
 class Searchsorted(Function):
-    """For each value of v, the place in a sorted row at which it can be inserted."""
+    """For each value of v, the place in a sorted row at which the value can be inserted."""
     differentiable = False
 
     def forward(self, rows, v, side, dtype):
@@ -94,8 +96,8 @@ class OneHot(Function):
 
 
 def nonzero(input, *, as_tuple=False) -> Tensor | tuple[Tensor, ...]:
-    """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns one
-    vector for each dimension instead, which can be used as an index."""
+    """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns a
+    tuple with one vector for each dimension instead. This tuple can be used as an index."""
     if not as_tuple:
         return Nonzero.apply(input)
     return Nonzero.apply(input if input.ndim else input.unsqueeze(0)).unbind(1)
@@ -103,23 +105,24 @@ def nonzero(input, *, as_tuple=False) -> Tensor | tuple[Tensor, ...]:
 
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None) -> Any:
     """Returns the different values in order, or the different slices along `dim`. return_inverse:
-    also returns the index of each element in them. return_counts: also returns how often each
-    occurs."""
+    also returns, for each element of the input, its index among the different values.
+    return_counts: also returns how often each value occurs."""
     values, inverse, counts = Unique.apply(input, dim=dim)
     wanted = (values, *((inverse,) * return_inverse), *((counts,) * return_counts))
     return wanted if len(wanted) > 1 else values
 
 
 def bincount(input, weights=None, minlength=0):
-    """Returns how often each integer from 0 to the largest occurs in a vector. weights: returns the
-    sums of the weights of each integer instead. minlength: the least length of the result."""
+    """Returns how often each integer from 0 to the largest one occurs in a vector. weights: if
+    given, returns the sum of the weights of each integer instead. minlength: the least length of
+    the result."""
     return Bincount.apply(input, weights, minlength=minlength)
 
 
 def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
-    """Returns for each value v of input the index i with sequence[i-1] < v <= sequence[i]. With
-    `right`, it is i with sequence[i-1] <= v < sequence[i]. sorted_sequence: one vector for all
-    values, or one row for each row of values."""
+    """Returns for each value v of input the index i with sequence[i-1] < v <= sequence[i]. If
+    `right` is True, returns the index i with sequence[i-1] <= v < sequence[i]. sorted_sequence: one
+    vector for all values, or one row for each row of values."""
     if sorter is not None:
         sorted_sequence = sorted_sequence.gather(-1, sorter)
     if side not in (None, "left", "right") or (right and side == "left"):
@@ -141,7 +144,7 @@ def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
 
 
 def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False) -> bool:
-    """Returns True if isclose holds for all elements, a Python bool."""
+    """Returns a Python bool: True if isclose holds for all elements."""
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 

@@ -31,8 +31,8 @@ class MedianResult(Found):
 
 
 def order(xp, x, axis, descending=False):
-    """Returns the indices that sort x along `axis`. Descending order cannot be made by reversing
-    the ascending order, as this would reverse equal elements, too."""
+    """Returns the indices that sort x along `axis`. The descending order is not made by reversing
+    the ascending order, because this would also reverse equal elements."""
     if not descending:
         return xp.argsort(x, axis=axis, kind="stable")
     backwards = xp.argsort(xp.flip(x, axis), axis=axis, kind="stable")
@@ -68,7 +68,8 @@ class Ordered(Function):
 
 
 class MedianAlong(Ordered):
-    """(values, indices) of the lower medians along a dim. If there is a nan, of the first nan."""
+    """(values, indices) of the lower medians along a dim. If there is a nan along the dim, (value,
+    index) of the first nan."""
 
     def choose(self, x, dim, ranks, descending):
         middle = super().choose(x, dim, ranks, descending)
@@ -91,7 +92,8 @@ class Argsort(Function):
 
 
 class Median(Function):
-    """The lower median of all elements, or nan if one is nan. Equal elements share its gradient."""
+    """The lower median of all elements, or nan if an element is nan. All elements that equal the
+    median share its gradient."""
 
     def forward(self, x):
         ordered = self.xp.sort(x.reshape(-1))
