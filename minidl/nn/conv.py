@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 class _Conv(Module):
     """The common part of all convolutions. weight: (out_channels, in_channels / groups, *kernel).
-    Initial values: uniform in +-1/sqrt(fan_in), as in Linear. fan_in is in_channels / groups times
-    the number of elements of the kernel."""
+    Initial values: uniform in +-1/sqrt(fan_in), as in Linear. fan_in is the number of input
+    elements that one output element sums: (in_channels / groups) * (the kernel's elements)."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
                  padding: Sizes | str = 0, dilation: Sizes = 1, groups: int = 1, bias: bool = True,

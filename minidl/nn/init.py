@@ -2,7 +2,7 @@
 
     Kaiming:  std = gain / sqrt(fan)              keeps the variance of activations (fan_in) or of
                                                   gradients (fan_out) from layer to layer
-    Xavier:   std = gain * sqrt(2 / (fan_in + fan_out))     a compromise between both
+    Xavier:   std = gain * sqrt(2 / (fan_in + fan_out))     a compromise of the two fans
 
 A uniform distribution with the same std has bounds +-sqrt(3) std. The functions draw from
 `generator`, or from this rank's default generator. So equal seeds give equal weights on all ranks.

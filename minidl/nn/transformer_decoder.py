@@ -137,5 +137,6 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int) -> Tensor:
-        """Returns a mask (sz, sz): 0 where j <= i, as position i may attend to j, else -inf."""
+        """Returns a mask (sz, sz) with which position i attends only to positions j <= i: element
+        (i, j) is 0 if j <= i, else -inf."""
         return Tensor(np.triu(np.full((sz, sz), -np.inf, np.float32), 1))

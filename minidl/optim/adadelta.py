@@ -1,4 +1,4 @@
-"""Adadelta: the step has the units of the weight, as it uses an average of earlier steps.
+"""Adadelta: the step has the units of the weight, as the formula uses an average of earlier steps.
 
     v = rho v + (1 - rho) g^2              moving average of the squared gradients
     d = sqrt(u + eps) / sqrt(v + eps) g    the step

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 
 class LBFGS(Optimizer):
-    """Takes one group of whole parameters. state_dict() does not contain the pairs: after
-    load_state_dict the history is empty."""
+    """The L-BFGS optimizer. It takes one parameter group. Each rank must hold the complete
+    parameters, not shards. state_dict() does not contain the pairs (s, y), so the history is empty
+    after load_state_dict."""
 
     def __init__(self, params: Parameters, lr: float = 1, max_iter: int = 20,
                  max_eval: int | None = None, tolerance_grad: float = 1e-7,

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
     from minidl.hints import Parameters
 
-# Options of PyTorch's groups that a state may have and ours has not. PYTORCH_FORMS choose how
-# PyTorch computes, so they are ignored. PYTORCH_OPTIONS have no effect if they are False.
+# A state of PyTorch may have these options, even if the optimizer here does not know them.
+# PYTORCH_FORMS choose how PyTorch computes, so they are ignored. PYTORCH_OPTIONS are ignored if
+# they are False.
 PYTORCH_FORMS = {"foreach", "capturable", "differentiable", "fused", "decoupled_weight_decay"}
 PYTORCH_OPTIONS = {"amsgrad", "maximize"}
 # Numbers that schedules keep in a group, as PyTorch's schedules do.
@@ -43,13 +44,16 @@ def wants_optimizer(who, got):
 
 
 class Optimizer:
-    """The base class of all optimizers. params: an iterable of Tensors, or of groups: dicts
-    {"params": [...], option: value, ...}. defaults: the options of groups that do not set them."""
+    """The base class of all optimizers.
+
+    params: an iterable of Tensors, or of groups. A group is a dict {"params": [...], option: value,
+        ...}.
+    defaults: {option: value} for groups that do not set the option."""
 
     def __init__(self, params: Parameters, defaults: dict[str, Any]):
         self.defaults, self.state, self.param_groups = defaults, {}, []
         self.low = {}  # master weight -> the 2-byte parameter that is its rounded copy
-        self.seen = {}  # master weight -> version of that parameter when this optimizer wrote it
+        self.seen = {}  # master weight -> version of its parameter when this optimizer wrote it
         if hasattr(params, "parameters"):
             raise TypeError(f"{type(self).__name__} wants a module's .parameters(); got the module")
         params = list(params)
@@ -82,8 +86,8 @@ class Optimizer:
         self.param_groups.append(group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clears the gradients of all parameters. Each becomes None, or, with set_to_none=False, is
-        filled with zeros."""
+        """Clears the gradients of all parameters: each gradient becomes None. With
+        set_to_none=False it is filled with zeros instead."""
         for p in self.parameters():
             for t in {p, self.low.get(p, p)}:
                 clear_gradient(t, set_to_none)
@@ -92,13 +96,13 @@ class Optimizer:
              skip: Any = None) -> Any:
         """Updates every parameter that has a gradient, in place.
 
-        closure: a function that computes the loss, calls backward and returns the loss. It is
-            called first. Its result is returned; without a closure, None.
+        closure: a function that computes the loss, calls backward and returns the loss. step()
+            calls it first, and returns its result. Without a closure, step() returns None.
         unscale: a factor for the gradients, such as 1 / loss scale.
-        skip: if it is not 0, no parameter changes.
+        skip: a number, or None. If it is not 0, no parameter changes.
 
-        On a GPU, unscale and skip may be arrays of one number each on the GPU (float32 and int32).
-        Then the host does not wait for the GPU."""
+        For parameters on a GPU, unscale and skip may be arrays of one number on the GPU (float32
+        and int32). Then the host does not wait for the GPU."""
         loss = None if closure is None else called(closure)
         late = () if skip is None else (skip,)
         with no_grad():
@@ -110,8 +114,8 @@ class Optimizer:
                 params = [p for p in group["params"] if self.gradient(p) is not None]
                 low = [p for p in params if p in self.low]
                 for p in low:
-                    # The user changed the 2-byte parameter, such as by loading or clamping it. Its
-                    # changed elements replace the master's.
+                    # The user changed the 2-byte parameter, for example by loading or clamping it.
+                    # Its changed elements are copied into the master.
                     if self.low[p].version != self.seen[p]:
                         full, half = p.array, self.low[p].array
                         full[...] = p._xp.where(full.astype(half.dtype) == half, full, half)
@@ -214,9 +218,9 @@ class Optimizer:
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Copies a state into this optimizer. It may come from PyTorch, and may be on any device.
-        Raises ValueError if the state is of another kind of optimizer, or if groups or shapes
-        differ. Then nothing has changed."""
+        """Copies a state into this optimizer. The state may come from PyTorch, and may be on any
+        device. Raises ValueError if the state is of another kind of optimizer, or if groups or
+        shapes differ. After an error nothing has changed."""
         params = self.parameters()
         sizes = [len(g["params"]) for g in self.param_groups]
         given = [len(g["params"]) for g in state_dict["param_groups"]]
@@ -251,7 +255,7 @@ class Optimizer:
             group.update({k: v for k, v in saved.items() if k in known})
 
     def _check_options(self, group):
-        """Raises ValueError if the group has options that this kind of optimizer has not."""
+        """Raises ValueError if the group has options that this kind of optimizer does not have."""
         strange = sorted(k for k, value in group.items() if k not in
                          {"params", "name", *SCHEDULED, *self.defaults, *PYTORCH_FORMS}
                          and not (value is False and k in PYTORCH_OPTIONS))
@@ -266,21 +270,24 @@ class Optimizer:
 
 
 def tensor_of(value):
-    """Returns a Tensor that shares an array of a state. Returns a number as it is."""
+    """Returns a Tensor that shares the memory of `value`. If `value` is a number, returns it."""
     return Tensor(value) if hasattr(value, "strides") else value
 
 
 def copy_on_device_of(value, p):
-    """Returns a copy of an array on the device of p. Returns a number as it is."""
+    """Returns a copy of the array `value` on the device of p. If `value` is a number, returns
+    it."""
     return to_device(value, p.device).copy() if hasattr(value, "ndim") else value
 
 
 def fusable(params, grads, *kernels):
     """Returns whether kernels can update the parameters. The parameters must be float32, the
-    gradients all float32 or all float16 (bfloat16 has no kernel), and all arrays contiguous. All
-    `kernels` must be launchable. This must be known before the first kernel changes a state.
+    gradients all float32 or all float16 (bfloat16 has no kernel), and all arrays contiguous. It
+    must be possible to launch all `kernels`. This is checked before the first kernel changes a
+    state.
 
-    kernels: (file, name, dtype, macros to define). None means the dtype of the gradients."""
+    kernels: tuples (file, name, dtype, macros to define). If the dtype is None, the dtype of the
+    gradients is used."""
     arrays = [*(p.array for p in params), *grads]
     if not (dispatch.usable(*arrays[:len(params)]) and dispatch.usable(*grads)
             and all(p.dtype == np.float32 for p in params)
@@ -293,8 +300,9 @@ def fusable(params, grads, *kernels):
 
 def low_arrays(low, params, grads):
     """Returns the list of 2-byte parameter arrays that the kernel must write in addition to the
-    master weights. Returns None if the kernel cannot write them: the parameters have no masters, or
-    their gradients have another dtype, as after unscaling to float32."""
+    master weights. Returns None if the kernel cannot write these arrays. This is so if the
+    parameters have no masters, or if a gradient has another dtype than its parameter, for example
+    after unscaling to float32."""
     arrays = [low[p].array for p in params if p in low]
     usable = len(arrays) == len(params) and all(
         a.dtype == g.dtype and a.flags.c_contiguous for a, g in zip(arrays, grads, strict=True))
@@ -302,13 +310,15 @@ def low_arrays(low, params, grads):
 
 
 def late(unscale):
-    """Returns (a number, an array of one number or None). The gradients are multiplied by both."""
+    """Returns two factors for the gradients: a number for the host, and an array on the GPU. If
+    `unscale` is an array, the number is 1. Otherwise the array is None."""
     return (1.0, unscale) if hasattr(unscale, "dtype") else (unscale, None)
 
 
 def _plain(name, value):
-    """Returns the value "step" as an int, and other values as they are. A GPU and PyTorch count the
-    step in an array. The name decides, as every array of a 0-d parameter has one element."""
+    """Returns the value as an int if its name is "step". (On a GPU, and in PyTorch, the step count
+    is an array.) Returns other values unchanged. The name decides, and not the size: the other
+    arrays of a parameter without dimensions have one element, too."""
     return int(value) if name == "step" else value
 
 

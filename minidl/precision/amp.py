@@ -58,8 +58,8 @@ def autocast(device_type: str = "cuda", dtype: DType | None = None, enabled: boo
     device_type:   sets the default of dtype: "cuda" gives float16, "cpu" gives bfloat16. No array
                    moves to another device.
     dtype:         the dtype of white ops, float16 or bfloat16.
-    white, black:  names of ops that belong to this class inside the block. Raises ValueError for an
-                   op in both, and for an unknown name."""
+    white, black:  names of ops that are white, or black, inside the block. Raises ValueError for a
+                   name in both lists, and for an unknown name."""
     if device_type not in ("cuda", "cpu"):
         raise ValueError(f'autocast: device_type is "cuda" or "cpu", got {device_type!r}; to '
                          "switch it off, autocast(enabled=False)")
@@ -132,8 +132,8 @@ def prepare(model, opt_level, dtype=np.float16):
 
 
 class Autocast:
-    """The casts of one autocast block. `casts` keeps the cast array of each parameter until the
-    outermost block ends. So a weight that is used many times is cast once."""
+    """The rules and the casts of one autocast block. `casts` keeps the cast array of each parameter
+    until the outermost block ends. So a weight that is used many times is cast once."""
 
     def __init__(self, dtype=np.float16, white=(), black=()):
         self.dtype = backend.as_dtype(dtype)
@@ -150,7 +150,8 @@ class Autocast:
                              + (f"did you mean {close[0]!r}?" if close else "see amp.lists()"))
 
     def cast(self, cls, inputs, arrays):
-        """Returns the arrays to call `cls.forward` with. float64 and integers stay as they are."""
+        """Returns the arrays to call `cls.forward` with. float64 and integer arrays are not
+        cast."""
         dtypes = {a.dtype for a in arrays if _narrow(a)}
         target = self.target(op_name(cls), dtypes, cls)
         if not dtypes or dtypes == {target}:
@@ -184,7 +185,7 @@ class Autocast:
 
 def _halve(model, dtype, but):
     """Casts floating parameters and buffers of all modules to `dtype`, and clears their gradients.
-    Modules of class `but` stay as they are."""
+    Modules of class `but` are not changed."""
     kept = {t for module in model.modules() if isinstance(module, but)
             for t in [*module.parameters(), *module.buffers()]}
     for t in [*model.parameters(), *model.buffers()]:
@@ -214,7 +215,7 @@ def _narrow(x):
 
 def _ops():
     """Returns {name: Function class} of every op that has been imported. Ops that users wrote are
-    included. If a user's op has the name of one of ours, ours is in the dict."""
+    included. If a user's op has the same name as an op of minidl, the dict has minidl's op."""
     ours, others, stack = {}, {}, [Function]
     while stack:
         cls = stack.pop()
