@@ -32,9 +32,10 @@ import numpy as np
 
 
 def halve(t, x, p):
-    """Sums x over the first p ranks. Each of them gets one part of the sum.
+    """Sums x over the first p ranks. Each of these ranks gets one part of the sum.
 
-    Returns the steps, a list of (the part that it kept, the part that it sent, the partner)."""
+    Returns a list with an entry for each step: (the part that this rank kept, the part that it sent
+    to its partner, the partner)."""
     steps = []
     kept = x
     far = p // 2

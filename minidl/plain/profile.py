@@ -41,7 +41,7 @@ def span(spans, name, clock=time.perf_counter):
 
 
 def own_times(spans):
-    """Returns {name: seconds in which it was the innermost span}."""
+    """Returns {name: the own time of the spans with this name, in seconds}."""
     own = {}
     open_spans = []  # (name, end) of the spans around the current one
     # by begin; if two begin together, the longer one is the outer one
@@ -50,7 +50,7 @@ def own_times(spans):
         while open_spans and open_spans[-1][1] <= begin:
             open_spans.pop()  # it ended before this one began
         if open_spans:
-            own[open_spans[-1][0]] -= end - begin  # this time belongs to its child
+            own[open_spans[-1][0]] -= end - begin  # this time belongs to the child
         own[name] = own.get(name, 0) + end - begin
         open_spans.append((name, end))
     return own

@@ -49,7 +49,8 @@ def step(log, offsets, k):
 
 
 def save(path, offsets, weights):
-    """Writes offsets and weights into one file. After a crash it is the whole old or new file."""
+    """Writes offsets and weights into one file. After a crash, the file is complete: it is the old
+    file or the new one."""
     write(path, json.dumps({"offsets": offsets, "weights": weights}).encode())
 
 

@@ -16,7 +16,8 @@ block.
                            stage 3                 1/n        1/n        2/n
 
     stage 1    only m and v are cut, the two numbers that Adam keeps for each weight
-    stage 2    a gradient is scattered as soon as backward has made it, and the whole one is freed
+    stage 2    a gradient is scattered as soon as backward has made it. Then the whole gradient is
+               freed
     stage 3    weights are gathered layer by layer: before a layer's forward, and before its
                backward. In between a rank has only its own block
 
@@ -37,13 +38,13 @@ from minidl.plain import ring
 
 
 def own(t, x):
-    """Returns this rank's block of a vector, a view: block r+1 on rank r, as in
+    """Returns a view of this rank's block of a vector. Rank r has block r+1, as in
     ring.reduce_scatter."""
     return np.array_split(x, t.size)[(t.rank + 1) % t.size]
 
 
 def scatter(t, gradient):
-    """Returns this rank's block of the mean over ranks. Overwrites the gradient."""
+    """Returns this rank's block of the mean of the ranks' gradients. Overwrites `gradient`."""
     ring.reduce_scatter(t, gradient)
     return own(t, gradient) / t.size
 
@@ -74,7 +75,7 @@ def step2(t, weights, backward, update):
 
 
 def gather(t, shard, length):
-    """Returns the whole vector of `length` numbers. shard: this rank's block of it."""
+    """Returns the whole vector of `length` numbers. shard: this rank's block of the vector."""
     whole = np.empty(length, shard.dtype)
     own(t, whole)[:] = shard
     ring.all_gather(t, whole)
