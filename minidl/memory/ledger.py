@@ -252,7 +252,8 @@ class Ledger:
         return f"at the peak, {self.timeline[self.peak_at][0]}\n{_table(self.peak)}\n{ops}"
 
     def plot(self, path):
-        """Draws the timeline as stacked bands, MiB over events, into the picture file `path`."""
+        """Draws the timeline into the picture file `path`. The picture has one band for each kind.
+        The events are on the horizontal axis, the MiB that each kind holds on the vertical axis."""
         import matplotlib
         matplotlib.use("Agg")
         from matplotlib import pyplot as plt

@@ -40,13 +40,14 @@ from minidl import backend
 from minidl.cuda.host_memory import copy_stream, pinned
 from minidl.mode import current, running
 
-IN_FLIGHT = 2  # copies out at one time; the device still holds these arrays. Then forward waits
+# If more copies out than this are not finished, forward waits: the device still holds these arrays.
+IN_FLIGHT = 2
 
 
 @contextmanager
 def offload(ahead=1, min_bytes=1024, bytes_per_s=None):
-    """`with offload() as host:` moves arrays that ops save in the block to the host's memory, if
-    they have at least min_bytes. host is a Host.
+    """A `with` block: `with offload() as host:`. If an op in the block saves an array of at least
+    min_bytes, this array is moved to the host's memory. host is a Host.
 
     ahead:        how many arrays backward copies back before it needs them.
     bytes_per_s:  the speed of a modelled link, which copies while ops compute. If None, copies take
@@ -151,8 +152,8 @@ class Host:
 
 
 def _travel(held, time_s):
-    """Keeps the modelled link busy for time_s seconds. Then drops the source array, by emptying the
-    list `held`."""
+    """Keeps the modelled link busy for time_s seconds. Then empties the list `held`, so that the
+    source array is freed."""
     time.sleep(time_s)
     held.clear()
 
@@ -162,7 +163,7 @@ class Stored:
 
     def __init__(self, owner, number, array, xp):
         self.owner, self.number, self.xp = owner, number, xp
-        # The copy keeps the order of the axes in memory, so that matrix products round the same.
+        # The copy keeps the order of the axes in memory. So matrix products give the same bits.
         self.axes = sorted(range(array.ndim), key=lambda i: -abs(array.strides[i]))
         self.host = pinned(xp, array.size, array.dtype).reshape(self.laid(array).shape)
         self.device = self.coming = None

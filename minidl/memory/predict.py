@@ -38,7 +38,7 @@ def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zer
     model:      a Module, or a number of parameters. A Module is unchanged afterwards.
     batch:      a tuple of Tensors or arrays, with the same number of rows (first dimension). If
                 None, the result has no activations and no workspace.
-    loss:       loss(model, *batch) -> Tensor. Needed if there is a batch.
+    loss:       a function. loss(model, *batch) returns a Tensor. Needed if there is a batch.
     precision:  "O0" (fp32) to "O3", as in amp.initialize.
     zero:       0 for plain data parallelism, or stage 1, 2 or 3 of ZeRO.
     world:      the number of ranks. Each rank has n / world of n parameters, rounded up.

@@ -52,7 +52,7 @@ def recompute(fn, *inputs, keep=None, **options):
     given = [Tensor(x.array, x.requires_grad) for x in tensors]
     segment = _Segment(fn, (inputs, options), tensors, keep)
     outputs, uses = segment.run(given)
-    instead = dict(zip(given, tensors))  # for inputs that fn returns as they are
+    instead = dict(zip(given, tensors))  # for inputs that fn returns unchanged
     if uses:
         place = {x: i for i, x in enumerate(given)}
         segment.edges = [place.get(leaf, leaf) for leaf in uses]
@@ -180,7 +180,8 @@ class _Segment:
     """A function, the settings of its first run, and the arrays to keep.
 
     call    (inputs, options), with the number of an input in place of each Tensor
-    edges   where its gradients go: the number of an input, or a parameter, once for each use
+    edges   where the gradients of the segment go: the number of an input, or a parameter, once for
+            each use
     kept    arrays of the first run that are not computed again"""
 
     def __init__(self, fn, call, tensors, keep):

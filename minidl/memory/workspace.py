@@ -54,8 +54,8 @@ Sizes = namedtuple("Sizes", "padded columns weight images y each width half merg
 
 
 def workspace(*roots, rows=1):
-    """Returns the most bytes of workspace that an op in the graph of `roots` needs in forward or
-    backward, if the batch were `rows` times as large. Ops that are not in FORMULAS count 0."""
+    """Returns the most bytes of workspace that an op in the graph of `roots` needs, in forward or
+    backward, for a batch with `rows` times the samples. Ops that are not in FORMULAS count 0."""
     return max((f(node, rows) for node in nodes(roots) if (f := FORMULAS.get(type(node)))),
                default=0)
 

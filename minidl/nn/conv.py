@@ -148,8 +148,8 @@ class MaxPool1d(MaxPool2d):
 
 
 class AdaptiveAvgPool2d(Module):
-    """Means over windows that are chosen so that the result has output_size. x (N, C, H, W) ->
-    (N, C, *output_size)."""
+    """The mean of each window. The windows are chosen so that the result has the size output_size.
+    x (N, C, H, W) -> (N, C, *output_size)."""
     pool = staticmethod(F.adaptive_avg_pool2d)
 
     def __init__(self, output_size: int | Sequence[int | None]):
@@ -168,7 +168,8 @@ class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
 
 
 class Upsample(Module):
-    """Resizes images to `size`, or by `scale_factor`. mode: as in F.interpolate."""
+    """Resizes images to the size `size`, or multiplies their size by `scale_factor`. mode: as in
+    F.interpolate."""
 
     def __init__(self, size: Sizes | None = None,
                  scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",

@@ -247,8 +247,8 @@ class GLU(_Shown):
 
 
 class PReLU(Module):
-    """x where x is positive, else weight * x. The weight is trained. num_parameters: 1 for one
-    weight, or the number of channels for a weight for each channel."""
+    """x where x is positive, else weight * x. The weight is trained. num_parameters: 1, or the
+    number of channels. In the second case each channel has its own weight."""
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25):
         super().__init__()

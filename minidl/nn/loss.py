@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class _Loss(Module):
-    """Calls `op`, a loss of nn.functional, with these options. Its weights are buffers, so they
-    move with the module to another device. reduction: "mean", "sum" or "none"."""
+    """Calls `op`, a loss of nn.functional, with these options. The weights of the loss are buffers,
+    so they move with the module to another device. reduction: "mean", "sum" or "none"."""
 
     def __init__(self, reduction="mean", weights=(), **options):
         super().__init__()

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 class Loaded(namedtuple("_IncompatibleKeys", "missing_keys unexpected_keys")):
     """The result of load_state_dict: the names that were missing, and the names that were
-    unexpected. It prints as PyTorch's."""
+    unexpected. It is printed like the result of PyTorch's load_state_dict."""
 
     __slots__ = ()
 
@@ -50,8 +50,8 @@ class Loaded(namedtuple("_IncompatibleKeys", "missing_keys unexpected_keys")):
 
 
 class WrongKeys(KeyError, RuntimeError):
-    """Names of a state do not match. It is a KeyError and also a RuntimeError, as PyTorch's
-    load_state_dict raises a RuntimeError."""
+    """The error for a state whose names do not match. This error is a KeyError and also a
+    RuntimeError, because PyTorch's load_state_dict raises a RuntimeError."""
 
 
 Loaded.__name__ = "_IncompatibleKeys"  # the name that PyTorch prints
@@ -205,21 +205,20 @@ class Module:
 
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Handle:
         """Adds a hook. Each call runs `hook(module, inputs)` before forward. If the hook returns a
-        value, it replaces the inputs. Returns a Handle, whose remove() takes the hook away."""
+        value, this value replaces the inputs. Returns a Handle, whose remove() removes the hook."""
         return _add(self._forward_pre_hooks, hook)
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> Handle:
         """Adds a hook. Each call runs `hook(module, inputs, output)` after forward. If the hook
-        returns a value, it replaces the output. Returns a Handle, whose remove() takes the hook
-        away."""
+        returns a value, this value replaces the output. Returns a Handle, whose remove() removes
+        the hook."""
         return _add(self._forward_hooks, hook)
 
     def register_full_backward_hook(self, hook: Callable[..., Any]) -> Handle:
         """Adds a hook. Backward calls `hook(module, grad_input, grad_output)`. grad_input is a
         tuple with the gradient of each input, grad_output a tuple with the gradient of each output.
         An entry is None if there is no gradient. If exactly one input has a gradient, the hook may
-        return a new value for this gradient. Returns a Handle, whose remove() takes the hook
-        away."""
+        return a new value for this gradient. Returns a Handle, whose remove() removes the hook."""
         return _add(self._backward_hooks, hook)
 
     def add_module(self, name: str, module: Module | None) -> None:
@@ -336,9 +335,10 @@ class Module:
 
     def to(self, *targets: Device | DType | None, dtype: DType | None = None,
            device: Device | None = None) -> Self:
-        """Moves parameters and buffers to a device ('cpu', 'cuda', 'cuda:0'), in place, or casts
-        the floating-point ones to a dtype, or does both: to("cuda"), to("float16"), to("cuda",
-        "float16"). The keywords are device= and dtype=. Clears all gradients. Returns self.
+        """Changes parameters and buffers in place. to("cuda") moves all of them to a device ('cpu',
+        'cuda', 'cuda:0'). to("float16") casts the floating-point ones to a dtype. to("cuda",
+        "float16") does both. The keywords are device= and dtype=. Clears all gradients. Returns
+        self.
 
         Move the model before the optimizer's first step. This method does not move the optimizer's
         state to the new device."""
@@ -443,7 +443,7 @@ def watch_backward(module, inputs):
     with the returned inputs, and use watch(output) in place of the output of forward. The returned
     inputs and outputs are views, so that their gradients come from this module only. When the
     gradients of all inputs are complete, the backward hooks are called. If no input needs a
-    gradient, they are called when the gradients of all outputs are complete."""
+    gradient, the hooks are called when the gradients of all outputs are complete."""
     inputs = tuple(view(x, x.shape) if isinstance(x, Tensor) and x.requires_grad else x
                    for x in inputs)
     wanted = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]

@@ -63,7 +63,7 @@ class MoE(Module):
     """x (..., C) -> (..., C). `expert(width, bias, generator)` makes each of the n_experts modules.
     Their names are "0", "1", ....
 
-    capacity_factor: f above. If None, no choice is dropped.
+    capacity_factor: the f of the capacity in the file's head. If None, no choice is dropped.
 
     A forward sets these attributes:
     n_dropped: how many choices of this rank's tokens were dropped.
@@ -162,9 +162,9 @@ def of_rounds(choice, n_experts):
 
 
 def capacity(factor, counts):
-    """Returns how many rows an expert takes: ceil(factor T k / E), where T counts the tokens of all
-    ranks. Returns T k if factor is None. Subtracts 1e-9 before ceil, because of rounding: in
-    float64 1.1 * 50 is a little more than 55."""
+    """Returns how many rows an expert takes at most: ceil(factor T k / E), where T is the number of
+    the tokens of all ranks. Returns T k if factor is None. Subtracts 1e-9 before ceil, because of
+    rounding: in float64 1.1 * 50 is a little more than 55."""
     total, n_experts = int(counts.sum()), counts.shape[2]
     return total if factor is None else math.ceil(factor * total / n_experts - 1e-9)
 
@@ -183,8 +183,8 @@ class Plan(NamedTuple):
 
 def plan_of(choice, counts, me, capacity):
     """Returns the Plan of rank `me`. choice: (T, k), the choices of its tokens. counts: (n, k, E),
-    the results of of_rounds() on all n ranks. Tokens of lower ranks come first, if an expert is
-    choice number j of tokens of several ranks."""
+    the results of of_rounds() on all n ranks. If tokens of several ranks have the same expert as
+    choice number j, the tokens of lower ranks come first."""
     n_tokens, k = choice.shape
     rounds = counts.sum(axis=0)
     before = (rounds.cumsum(axis=0) - rounds) + (counts.cumsum(axis=0) - counts)  # (n, k, E)
@@ -235,8 +235,8 @@ class Combine(Function):
 
 
 def weighted_sum(xp, rows, slot, gates=None):
-    """Returns (T, C): for each token the sum of gate times row over its choices, in order. Without
-    gates, the sum of the rows."""
+    """Returns (T, C): for each token the sum of gate times row over its choices, in order. If gates
+    is None, returns the sum of the rows."""
     total = xp.zeros((len(slot), rows.shape[1]), backend.accumulate_dtype(rows.dtype))
     for j, at, places in kept_of(xp, slot):
         total[at] += rows[places] if gates is None else gates[at, j, None] * rows[places]

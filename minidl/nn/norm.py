@@ -150,7 +150,7 @@ class BatchNorm2d(BatchNorm):
 
 class InstanceNorm(_RunningNorm):
     """Normalises each channel of each sample separately. With track_running_stats it has running
-    averages, as BatchNorm."""
+    averages, as BatchNorm does."""
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
                  affine: bool = False, track_running_stats: bool = False):

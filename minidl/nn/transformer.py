@@ -126,7 +126,8 @@ class CausalSelfAttention(Module):
         self.proj = Linear(width, width, bias, generator=generator)
 
     def forward(self, x: Array, **mask: Any) -> Tensor:
-        """mask: attn_mask=..., as in F.self_attention. It is used together with the causal mask."""
+        """mask: attn_mask=..., as in F.self_attention. This mask is used together with the causal
+        mask."""
         y = self.attend(self.qkv(x), self.n_heads, is_causal=True,
                         dropout_p=self.dropout if self.training else 0.0, **mask)
         return self.proj(y)
@@ -146,7 +147,8 @@ class FeedForward(Module):
 
 class TransformerBlock(Module):
     """x = x + attention(norm1(x)), then x = x + feed_forward(norm2(x)).  x (N, T, C) -> (N, T, C).
-    feed_forward(width, bias, generator) makes the feed-forward module. moe.py has another one."""
+    feed_forward(width, bias, generator) makes the feed-forward module. The default is FeedForward.
+    nn.MoE is another choice (moe.py)."""
 
     def __init__(self, width: int, n_heads: int, dropout: float = 0.0, bias: bool = True,
                  generator: Generator | None = None, feed_forward: Callable = FeedForward):

@@ -80,7 +80,8 @@ class TransformerDecoderLayer(TransformerEncoderLayer):
 
 
 class TransformerDecoder(Module):
-    """A chain of num_layers copies of `decoder_layer`, and `norm` at the end if it is given."""
+    """A chain of num_layers copies of `decoder_layer`. At the end comes `norm`, unless it is
+    None."""
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
         super().__init__()

@@ -69,8 +69,8 @@ class Adam(Optimizer):
             self.write_low(params)
 
     def advance(self, p, state, counts=True):
-        """Returns the state of a parameter for its next step. The first call fills it. counts: if
-        True, adds 1 to the step count here; if False, a kernel does."""
+        """Returns the state of a parameter for its next step. The first call fills the state.
+        counts: if True, this method adds 1 to the step count. If False, a kernel adds 1."""
         if not state:
             state.update(step=0, exp_avg=p._xp.zeros_like(p.array),
                          exp_avg_sq=p._xp.zeros_like(p.array))
@@ -114,7 +114,7 @@ def counted_together(xp, steps, states):
     if counts is None or counts.size != len(steps) or any(
             getattr(s, "base", None) is not counts for s in steps):
         table = on_device(xp, np.array([int(s) for s in steps], np.int32))
-        counts = table.copy()  # on_device shares its tables, so they must not be written
+        counts = table.copy()  # on_device shares its tables, so `table` must not be changed
         for i, state in enumerate(states):
             state["step"] = counts[i]
     return counts

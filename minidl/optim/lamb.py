@@ -121,8 +121,8 @@ class LAMB(Layerwise):
     @staticmethod
     def rates(steps, group):
         """Returns (rates, factor). rates: (n, 2) float64, for each of n tensors the bias
-        corrections of m and of sqrt(v). factor: the steps are multiplied by it. It is a number, or
-        an array (n,) float64."""
+        corrections of m and of sqrt(v). factor: a number, or an array (n,) float64. The steps are
+        multiplied by this factor."""
         xp, (b1, b2) = xp_of([steps]), group["betas"]
         t = xp.maximum(steps, 1).astype(np.float64)  # a count is 0 if the first step is skipped
         rates = xp.stack([1 / (1 - b1**t), 1 / xp.sqrt(1 - b2**t)], 1)

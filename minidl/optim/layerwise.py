@@ -99,18 +99,19 @@ class Layerwise(Optimizer):
     """The common part of LARS and LAMB. A subclass sets `state_arrays`, the names of the arrays of
     its state, and writes the step twice, for lists of pieces:
 
-        kernel(ws, gs, arrays, steps, group, join, unscale, low, skip)     with its `kernels`
-        plain(ws, gs, arrays, steps, group, join)                          with NumPy's operations
+        kernel(ws, gs, arrays, steps, group, join, unscale, low, skip)     launches `kernels`
+        plain(ws, gs, arrays, steps, group, join)                          uses NumPy's operations
 
-    w2 and d2 are arrays with the sum of squares of each piece. `join(w2, d2)` returns such arrays
-    with the sums of the whole tensors."""
+    `join(w2, d2)` is a function. w2 and d2 have one number for each piece: the sum of the squares
+    of its elements, in the weights and in the direction. join() returns two arrays of the same
+    shape, with the sums for the whole tensors."""
 
     whole_tensors = True  # parts of a tensor cannot be updated alone (parallel/zero/offload.py)
     state_arrays = ()
     kernels = ()  # the kernels that the method `kernel` launches: the arguments of `fusable`
 
     def advance(self, p, state):
-        """Returns the state of a parameter for its next step. The first call fills it."""
+        """Returns the state of a parameter for its next step. The first call fills the state."""
         for name in self.state_arrays:
             if name not in state:
                 state[name] = p._xp.zeros_like(p.array)

@@ -78,7 +78,8 @@ class LBFGS(Optimizer):
         return first_loss
 
     def _next_direction(self, g):
-        """Returns -H g, by the two loops. Adds the pair of the latest step to the history first."""
+        """First adds the pair (s, y) of the latest step to the history. Then computes -H g with two
+        loops over the pairs, and returns it."""
         if self.last_gradient is None:
             return -g
         s, y = self.direction * self.length, g - self.last_gradient

@@ -61,7 +61,8 @@ class LRScheduler:
         raise NotImplementedError(f"{type(self).__name__} has no value")
 
     def first(self, group, base):
-        """Returns the lr of a group at step 0, when the schedule is made. base: its initial lr."""
+        """Returns the lr of a group at step 0, when the schedule is made. base: the initial lr of
+        the group."""
         return self.value(base, 0)
 
     def enter(self, group, base):
@@ -74,12 +75,12 @@ class LRScheduler:
         return self.value(base, step)
 
     def start(self):
-        """Goes to step 0. No other schedule has run before."""
+        """Goes to step 0. Called if no other schedule has run before this one."""
         self.last_epoch = 0
         self._apply(self.first)
 
     def take_over(self):
-        """Goes to step 0. Another schedule has run before."""
+        """Goes to step 0. Called if another schedule has run before this one."""
         self.last_epoch = 0
         self._apply(self.enter)
 
@@ -130,7 +131,7 @@ class LRScheduler:
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def _parts(self):
-        """Returns this schedule and all schedules inside it, a list."""
+        """Returns a list of this schedule and all schedules inside it."""
         return [self, *(part for scheduler in self.schedulers for part in scheduler._parts())]
 
     def state_dict(self) -> dict[str, Any]:
@@ -162,7 +163,8 @@ class LRScheduler:
 
 
 def momentum_of(group):
-    """Returns the first beta of a group (Adam) or its momentum, or None if it has neither."""
+    """Returns the first beta of a group (Adam), or its momentum. Returns None if the group has
+    neither."""
     return group["betas"][0] if "betas" in group else group.get("momentum")
 
 
@@ -574,7 +576,7 @@ class SequentialLR(_Composed):
     def start(self):
         self.last_epoch = 0
         for group in self.optimizer.param_groups:
-            group["lr"] = group["initial_lr"]  # undoes the changes of schedules that were made
+            group["lr"] = group["initial_lr"]  # undoes what the schedules' constructors changed
         self._at(0).start()
 
     def take_over(self):

@@ -36,11 +36,12 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
 class Muon(Optimizer):
-    """Takes matrices only. State for each parameter: momentum_buffer (b above).
+    """The Muon optimizer. All its parameters must be matrices. State for each parameter:
+    momentum_buffer (b in the file's head).
 
-    adjust_lr_fn: with None or "original", lr is multiplied by sqrt(max(1, rows / columns)), as
-    above. With "match_rms_adamw" it is multiplied by 0.2 sqrt(max(rows, columns)), so that the
-    learning rates of AdamW can be used."""
+    adjust_lr_fn: with None or "original", lr is multiplied by sqrt(max(1, rows / columns)). With
+    "match_rms_adamw", lr is multiplied by 0.2 sqrt(max(rows, columns)), so that the learning rates
+    of AdamW can be used."""
 
     def __init__(self, params: Parameters, lr: float = 1e-3, weight_decay: float = 0.1,
                  momentum: float = 0.95, nesterov: bool = True,
@@ -81,8 +82,8 @@ class Muon(Optimizer):
 
 
 def orthogonal(g, coefficients=COEFFICIENTS, steps=5, eps=1e-7):
-    """Returns the matrix g (n, m) with all singular values changed to about 1. The polynomial above
-    changes each singular value, but not the singular vectors."""
+    """Returns the matrix g (n, m) with all singular values changed to about 1. The polynomial in
+    the file's head changes each singular value, but not the singular vectors."""
     a, b, c = coefficients
     tall = g.shape[0] > g.shape[1]
     x = g.T if tall else g  # so that x x^T is the smaller product

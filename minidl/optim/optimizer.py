@@ -110,7 +110,7 @@ class Optimizer:
                 first = group["params"][0] if group["params"] else None
                 if (model := getattr(self.low.get(first, first), "compressed_by", None)):
                     model.check_optimizer(self, group)
-                sign = -1.0 if group.get("maximize") else 1.0  # -1: steps up the gradient
+                sign = -1.0 if group.get("maximize") else 1.0  # -1: the step makes the loss larger
                 params = [p for p in group["params"] if self.gradient(p) is not None]
                 low = [p for p in params if p in self.low]
                 for p in low:
@@ -132,8 +132,9 @@ class Optimizer:
         return loss
 
     def update_group(self, params, grads, group, unscale, skip=None):
-        """Updates some parameters of a group, one by one. Either all of them are master copies, or
-        none is. A subclass with a fused kernel updates all of them in one launch."""
+        """Updates some parameters of a group, one by one. Either all these parameters are master
+        copies, or none of them is. A subclass with a fused kernel updates all these parameters in
+        one launch."""
         if skip is not None and bool(skip):  # the host waits for the GPU here; a kernel does not
             return
         for p, g in zip(params, grads, strict=True):
@@ -173,8 +174,8 @@ class Optimizer:
 
     @property
     def sharded_by(self):
-        """The groups of ranks whose optimizers hold the other shards of these parameters, a tuple
-        (over_ranks.py)."""
+        """A tuple of groups of ranks. The optimizers of these ranks hold the other shards of the
+        parameters (over_ranks.py)."""
         return over_ranks.groups_of(map(self.leaf_of, self.parameters()))
 
     @property
@@ -184,12 +185,13 @@ class Optimizer:
         return next((model for model in models if model is not None), None)
 
     def refresh(self):
-        """Notes that master weights and parameters agree. Call it after both were overwritten."""
+        """Notes that each 2-byte parameter has the values of its master weight. Call it after the
+        masters and the parameters were overwritten."""
         self.seen = {p: low.version for p, low in self.low.items()}
 
     def gradient(self, p):
-        """Returns the gradient array of p, or None. For a master weight it is the unscaled gradient
-        if there is one, else the gradient of the 2-byte parameter."""
+        """Returns the gradient array of p, or None. If p is a master weight, returns its unscaled
+        gradient if there is one, else the gradient of the 2-byte parameter."""
         grad = p.grad if p.grad is not None or p not in self.low else self.low[p].grad
         return None if grad is None else grad.array
 
@@ -198,13 +200,14 @@ class Optimizer:
         return [g for p in self.parameters() if (g := self.gradient(p)) is not None]
 
     def update(self, p, grad, state, group):
-        """Changes p.array in place: one step for one parameter. grad: its gradient array. state:
-        its dict, for what the next step needs. group: the options. A subclass writes this."""
+        """Does one step of one parameter: changes p.array in place. A subclass writes this method.
+        grad: the gradient array of p. state: the dict of p. The method keeps in it what the next
+        step needs. group: the options."""
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
     def state_dict(self) -> dict[str, Any]:
         """Returns {"state": {index: {name: Tensor or number}}, "param_groups": [...]}, as PyTorch
-        does. The state of a parameter also has its master weight, "master". The tensors are not
+        does. If a parameter has a master weight, its state also has "master". The tensors are not
         copies: they share the optimizer's memory."""
         index = {p: i for i, p in enumerate(self.parameters())}
         groups = [{**g, "params": [index[p] for p in g["params"]]} for g in self.param_groups]
@@ -265,7 +268,7 @@ class Optimizer:
 
     def parameters(self) -> list[Tensor]:
         """Returns the tensors that step() updates, in order. If a parameter has a master weight,
-        the list has the master weight."""
+        the list has the master weight in its place."""
         return [p for g in self.param_groups for p in g["params"]]
 
 
@@ -316,14 +319,15 @@ def late(unscale):
 
 
 def _plain(name, value):
-    """Returns the value as an int if its name is "step". (On a GPU, and in PyTorch, the step count
-    is an array.) Returns other values unchanged. The name decides, and not the size: the other
-    arrays of a parameter without dimensions have one element, too."""
+    """Returns `value` as an int if `name` is "step". (On a GPU, and in PyTorch, the step count is
+    an array.) Returns other values unchanged. The name decides, and not the size of the array: if a
+    parameter has no dimensions, all arrays of its state have one element."""
     return int(value) if name == "step" else value
 
 
 def called(closure):
-    """Returns closure(), run with the graph recorded. Raises TypeError if it is not a function."""
+    """Calls closure() and returns its result. The graph is recorded during the call. Raises
+    TypeError if closure is not a function."""
     if not callable(closure):
         raise TypeError(f"step(closure): wanted a function that computes the loss and calls "
                         f"backward; got {type(closure).__name__}. A factor for gradients is "

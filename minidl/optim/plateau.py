@@ -27,9 +27,10 @@ class ReduceLROnPlateau:
     threshold: the metric is better only if it differs from the best metric so far by more than
         this. threshold_mode: "rel" if the threshold is a fraction of the best metric, "abs" if it
         is a difference.
-    cooldown: after a change of the lr, calls without a better metric are not counted during this
-        number of calls.
-    min_lr: the smallest lr. eps: the lr does not change if the change would be eps or less.
+    cooldown: the number of calls after a change of the lr during which calls without a better
+        metric are not counted.
+    min_lr: the lower limit of the lr.
+    eps: the lr does not change if the change would be eps or less.
 
     All ranks must pass the same number to step(), such as the all-reduced loss."""
 

@@ -85,8 +85,8 @@ def lists():
 
 
 def initialize(model, optimizer, opt_level="O1", loss_scale=None, dtype=np.float16):
-    """Prepares a model and an optimizer for a level of mixed precision, as apex does. Changes both
-    in place. Returns (model, optimizer, scaler).
+    """Prepares a model and an optimizer for a level of mixed precision, as apex does. Changes the
+    model and the optimizer in place. Returns (model, optimizer, scaler).
 
         O0   all float32                          scale 1
         O1   float32 weights, autocast            dynamic scale
@@ -94,10 +94,10 @@ def initialize(model, optimizer, opt_level="O1", loss_scale=None, dtype=np.float
              float32 master weights
         O3   all float16, no master weights       scale 1: fast, but training may fail
 
-    The model then takes inputs of any floating dtype and returns float32. Call it before the
-    optimizer's first step.
+    The model then takes inputs of any floating dtype and returns float32. Call this function before
+    the optimizer's first step.
     loss_scale: a fixed scale, or None for the scale in the table.
-    dtype: minidl.bfloat16 may replace float16; then the scale is 1 at every level."""
+    dtype: float16 or minidl.bfloat16. With bfloat16 the scale in the table is 1 at every level."""
     prepare(model, opt_level, dtype)
     if opt_level == "O2":
         use_master_weights(optimizer)
@@ -195,20 +195,22 @@ def _halve(model, dtype, but):
 
 
 def _to(x, dtype):
-    """Returns x cast to `dtype` if it is a floating tensor or array of at most 4 bytes an element.
-    Returns anything else as it is."""
+    """Returns x cast to `dtype` if x is a float16, bfloat16 or float32 array or Tensor. Returns
+    anything else unchanged."""
     if not _narrow(x):
         return x
     return x.to(dtype) if isinstance(x, Tensor) else x.astype(dtype)
 
 
 def _wide(output):
-    """Returns the output of a model in float32: a Tensor, or tuples, lists and dicts of them."""
+    """Returns the output of a model in float32. output: a Tensor, or tuples, lists and dicts of
+    Tensors."""
     return each(lambda y: _to(y, WIDE), output)
 
 
 def _narrow(x):
-    """Returns whether autocast may cast x: it is a float16, bfloat16 or float32 array or Tensor."""
+    """Returns True if autocast may cast x: if x is a float16, bfloat16 or float32 array or
+    Tensor."""
     return hasattr(x, "dtype") and x.ndim >= 0 and x.dtype.itemsize <= 4 and (
         x.dtype.kind == "f" or backend.is_bfloat16(x.dtype))
 

@@ -42,7 +42,7 @@ def dtype():
 
 
 def widen(x):
-    """Returns a bfloat16 array as float32. Returns anything else as it is."""
+    """Returns x as a float32 array if x is a bfloat16 array. Returns anything else unchanged."""
     return x.astype(WIDE) if is_bfloat16(getattr(x, "dtype", None)) else x
 
 
@@ -111,8 +111,8 @@ def _view_as(view, inside, outside):
 
 
 def _view_on_device(array, shape, start, strides):
-    """Returns a view of a contiguous CuPy array. It begins `start` bytes after the array's start.
-    Raises ValueError if it would reach beyond the array."""
+    """Returns a view of a contiguous CuPy array. The view begins `start` bytes after the array's
+    start. Raises ValueError if the view would reach beyond the array."""
     reach = start + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
     if min(strides, default=0) < 0 or not 0 <= reach < array.nbytes:
         raise ValueError("a view beyond the array")

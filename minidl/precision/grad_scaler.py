@@ -116,8 +116,8 @@ class GradScaler:
         return self.factor if self.enabled else 1.0
 
     def scale(self, loss):
-        """Returns the loss times the scale, in float32. loss: a Tensor, or a list of them. Returns
-        the loss itself if the scaler is disabled."""
+        """Returns the loss times the scale, in float32. loss: a Tensor, or a list or tuple of
+        Tensors. Returns the loss itself if the scaler is disabled."""
         if not self.enabled:
             return loss
         if isinstance(loss, (list, tuple)):
@@ -274,7 +274,7 @@ class GradScaler:
 
     def _clip_factor(self, optimizer, inverse, max_norm):
         """Returns one factor that unscales the gradients and clips their norm. The optimizer
-        multiplies by it, so the gradients are not written in an extra pass."""
+        multiplies the gradients by this factor in its own pass, so they need no extra pass."""
         if max_norm is None:
             return inverse
         grads = optimizer.gradients()

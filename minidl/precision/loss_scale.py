@@ -24,8 +24,8 @@ FILE = "loss_scale.cu"
 
 
 def reference_factor(scale, square_sum, max_norm):
-    """Returns the factor that unscales gradients and clips them to max_norm. square_sum: the sum of
-    squares of the scaled gradients, or None for no clipping."""
+    """Returns the factor that unscales gradients and clips their norm to max_norm. square_sum: the
+    sum of squares of the scaled gradients, or None for no clipping."""
     inverse = 1.0 if scale is None else 1.0 / scale
     if square_sum is not None:
         inverse *= min(1.0, max_norm / (math.sqrt(square_sum) * inverse + 1e-6))
