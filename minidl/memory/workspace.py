@@ -13,9 +13,9 @@ blocks the memory would grow with the batch: the columns have kh kw times the el
 images. fp16 on a CPU is multiplied in fp32. Then fp32 copies of both operands, and the product in
 fp32 and in fp16, are added.
 
-    linear            BLAS needs nothing, but for fp16 on a CPU both operands in fp32. The kernel
-                      cpu/linear.cu also needs packed copies of B, and of A if the rows of A are not
-                      contiguous
+    linear            BLAS needs nothing for fp32. For fp16 on a CPU both operands are copied in
+                      fp32. The kernel cpu/linear.cu also needs packed copies of B, and of A if the
+                      rows of A are not contiguous
     attention         a kernel needs one partial sum of gq for each group of keys. NumPy needs the
                       arrays of one block, for any size of the batch. In self-attention it also
                       needs the gradients of q, k and v

@@ -26,8 +26,8 @@ d > e). The weights are 1 + p_dp for y = 1, and (1 + p_dp) p_rn for y = 0. p_rn 
 p_dp) is the probability that a negative is real.
 
 The losses take logits (n,) and labels (n,), each 0 or 1. They return the mean over the n samples.
-Sources: Ktena et al. 2019 (RecSys, arXiv 1907.06558), the first two; Yang et al. 2021 (AAAI, arXiv
-2012.03245), the window; Chapelle 2014 (KDD), the delay as an exponential distribution.
+Sources: Ktena et al. 2019 (RecSys, arXiv 1907.06558), the first two losses; Yang et al. 2021 (AAAI,
+arXiv 2012.03245), the loss with a window; Chapelle 2014 (KDD), delayed_feedback.
 Test: tests/nn/test_delayed.py   Used by: tutorials/train_clicks.py
 """
 

@@ -3,8 +3,8 @@
 The plain form, on ranks: minidl/plain/experts.py. Here: a layer with gradients, no loop over the
 tokens, and two remedies for unequal loads.
 
-    y = sum of gate_j expert_j(x) over the k largest of p = softmax(W x), in order
-    E times the weights, k times the work
+    y = sum of gate_j expert_j(x) over the k largest of p = softmax(W x), the largest first
+    compared with one feed-forward layer: E times the weights, k times the work
 
 gate: for k = 1 the gate is p itself (Switch), so that the router gets a gradient. For k > 1 the
 gate is p divided by the sum of the k largest p (Mixtral). If two scores are equal, the expert with

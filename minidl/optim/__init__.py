@@ -7,7 +7,7 @@
     layerwise   lars, lamb: large batches     plateau        lowers the rate if the loss does not
                                                              fall any longer
     scaling     the learning rate for a larger batch
-    over_ranks  if ranks hold shards: one norm for all of them, and one decision to skip a step
+    over_ranks  if ranks hold shards: one norm, and one decision to skip a step, for all ranks
 """
 
 from minidl.optim import lr_scheduler

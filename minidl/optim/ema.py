@@ -1,4 +1,4 @@
-"""A moving average of the weights. Evaluate with it: it has less noise than the latest weights.
+"""A moving average of the weights. Evaluate the average: it has less noise than the last weights.
 
     before the first step  a = w          after each step  a = a + (1 - decay) (w - a)
 

@@ -4,8 +4,8 @@
     d = -H g                                       two loops over the pairs; H is never stored
     w = w + t d                                    t = lr; at the first step lr min(1, 1 / |g|_1)
 
-Use it for small problems without noise: each step calls the closure up to max_iter times. There is
-no line search, so lr must limit the step.
+Use L-BFGS for small problems without noise: each step calls the closure up to max_iter times. There
+is no line search, so lr must limit the step.
 Source: Nocedal 1980; Nocedal & Wright, "Numerical Optimization" (2006), algorithm 7.4.
 Test: tests/optim/test_lbfgs.py
 """

@@ -1,7 +1,7 @@
 """A compiler: a program on arrays becomes a list of lines, and then a list of fewer lines.
 
-1  Trace. The program runs once, with special arrays. They write every operation on them into a
-   list, as a line. Each result has its own name: %1, %2, ... The list has no `if` and no loop: it
+1  Trace. The program runs once, with special arrays. An operation on such an array is written into
+   a list, as a line. Each result has its own name: %1, %2, ... The list has no `if` and no loop: it
    shows what the program did this time.
 
 2  Fuse. The memory limits the speed of an operation on elements, such as relu: it reads an array

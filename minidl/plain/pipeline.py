@@ -4,9 +4,9 @@
                           ◄───gradients───         ◄───gradients───
 
 While stage 1 works on a batch, stage 0 would have nothing to do. So the batch is cut into m
-micro-batches, and stage 0 begins the second while stage 1 works on the first. A schedule is the
-list of the tasks of a stage: F3 is the forward of micro-batch 3, B3 is its backward. Two schedules
-for 3 stages and m = 4:
+micro-batches, and stage 0 begins the second micro-batch while stage 1 works on the first one. A
+schedule is the list of the tasks of a stage: F3 is the forward of micro-batch 3, B3 is its
+backward. Here are two schedules for 3 stages and m = 4:
 
     GPipe   stage 0   F0 F1 F2 F3 .  .  .  .  B0 B1 B2 B3     all forwards first: a stage keeps
             stage 1   .  F0 F1 F2 F3 .  .  B0 B1 B2 B3 .      activations of m micro-batches

@@ -4,7 +4,7 @@
                    fp32
     black   fp32   exp, log, softmax, norms, losses, sums: fp16 would lose digits or overflow
     grey           all others: the widest dtype of their inputs
-    banned         cannot be right in fp16: raises an error that names the remedy
+    banned         the op would be wrong in fp16: it raises an error that says what to do
 
 Each op declares its class next to its forward (`Function.precision`). The cast is not a node of the
 graph: `Function.apply` passes the cast arrays to forward, and backward casts each gradient to the

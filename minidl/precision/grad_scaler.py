@@ -4,7 +4,8 @@ The plain form: minidl/plain/amp.py. Here: PyTorch's class, for any optimizer.
 
     scale(loss).backward()   multiplies every gradient by S
     step(optimizer)          skips the step if a gradient is inf or nan on any rank. Otherwise it
-                             multiplies the gradients by 1/S, clips them, and steps
+                             multiplies the gradients by 1/S, clips them if max_norm is given, and
+                             steps
     update()                 halves S after a skipped step, doubles S after 2000 good steps
 
 The scale is an array of one number, its counts are an array of three numbers. Both arrays are on
