@@ -79,7 +79,8 @@ class Tensor:
     def __getitem__(a, index):
         return Tensor(a.array[index], [a], lambda g: [g.put(index, a.array.shape)])
 
-    def put(a, index, shape):  # zeros, with a added at `index`. An index may occur twice
+    # Makes zeros, and adds the array of `a` at `index`. An index may occur twice.
+    def put(a, index, shape):
         array = np.zeros(shape)
         np.add.at(array, index, a.array)
         return Tensor(array, [a], lambda g: [g[index]])

@@ -61,7 +61,8 @@ def everywhere(t, x):
 def places(t, choice, counts):
     """Returns the place of each choice of this rank in its expert's queue.
 
-    counts (n ranks, k, n experts): counts[r, j, e] tokens of rank r have expert e as choice j."""
+    counts: (n ranks, k, n experts). counts[r, j, e] is the number of tokens of rank r that have
+    expert e as choice j."""
     place = np.empty_like(choice)
     for j in range(choice.shape[1]):
         earlier_choices = counts[:, :j].sum(axis=(0, 1))

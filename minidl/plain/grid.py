@@ -46,7 +46,8 @@ def place(rank, sizes):
 
 
 def group(t, sizes, axis):
-    """Returns the group of this rank and the ranks that differ from it on this axis only."""
+    """Returns the group of the ranks whose places differ from this rank's place on this axis at
+    most. They are in the order of their numbers."""
     own = place(t.rank, sizes)
     ranks = []
     for rank in range(t.size):

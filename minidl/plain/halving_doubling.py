@@ -52,7 +52,7 @@ def halve(t, x, p):
 
 
 def double(t, steps):
-    """Does the steps of halve backwards: the parts that were sent away come back, summed."""
+    """Does the steps of halve() backwards: each part that was sent away comes back as a sum."""
     for kept, sent, partner in reversed(steps):
         t.sendrecv(kept, partner, sent, partner)
 

@@ -29,7 +29,7 @@ from minidl.plain import ring
 
 
 class Group:
-    """Some ranks of t as a transport of their own: rank i of the group is ranks[i] of t."""
+    """A transport between some of the ranks of t: rank i of the group is rank ranks[i] of t."""
 
     def __init__(self, t, ranks):
         self.t = t

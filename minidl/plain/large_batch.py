@@ -37,8 +37,8 @@ import numpy as np
 
 
 def learning_rate(step, base_rate, batch, base_batch, n_warmup):
-    """Returns the rate of a step, counted from 0. It rises from base_rate to the scaled rate in
-    n_warmup steps."""
+    """Returns the learning rate of a step. The steps are counted from 0. The rate rises from
+    base_rate to the scaled rate in n_warmup steps."""
     scaled = base_rate * batch / base_batch
     return base_rate + (scaled - base_rate) * min(step / n_warmup, 1)
 

@@ -35,8 +35,8 @@ def total(t, x):
 
 
 def orthonormal(x):
-    """Returns a matrix whose columns span the same space as the columns of x. They have length 1,
-    and are orthogonal to each other."""
+    """Returns a matrix whose columns span the same space as the columns of x. The new columns have
+    length 1, and are orthogonal to each other."""
     return np.linalg.qr(x)[0]
 
 

@@ -26,8 +26,8 @@ from collections import Counter
 
 
 def join(ids, pair, token):
-    """Returns the list ids with `token` in place of each `pair`. Goes from left to right: in "aaa"
-    the first two a are joined."""
+    """Returns the list `ids` with `token` in place of each `pair`. Goes from left to right: in
+    "aaa" the first two letters are joined."""
     joined, i = [], 0
     while i < len(ids):
         if tuple(ids[i:i + 2]) == pair:

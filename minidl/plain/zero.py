@@ -38,8 +38,8 @@ from minidl.plain import ring
 
 
 def own(t, x):
-    """Returns a view of this rank's block of a vector. Rank r has block r+1, as in
-    ring.reduce_scatter."""
+    """Returns a view of this rank's block of a vector. Rank r has block r+1, and the last rank has
+    block 0, as in ring.reduce_scatter."""
     return np.array_split(x, t.size)[(t.rank + 1) % t.size]
 
 
@@ -61,7 +61,7 @@ def update_and_gather(t, weights, blocks, update):
 def step1(t, weights, backward, update):
     """Does one step of stage 1. weights: a list of vectors, changed in place.
 
-    backward(weights) yields their gradients, the last one first.
+    backward(weights) yields the gradient of each vector, the last vector first.
     update(i, w, g) does the optimizer's step on this rank's block w of vector i, in place."""
     gradients = list(backward(weights))  # list: all whole gradients exist at once
     blocks = [scatter(t, g) for g in gradients]
@@ -85,8 +85,8 @@ def gather(t, shard, length):
 def step3(t, shards, lengths, layers, x, loss_gradient, update):
     """Does one step of stage 3. shards: this rank's block of each layer's weights.
 
-    lengths: the numbers of weights of the layers. A layer is two functions: forward(w, x) returns
-    y, and backward(w, x, gy) returns the gradients of w and x."""
+    lengths: for each layer, how many weights it has. A layer is two functions: forward(w, x)
+    returns y, and backward(w, x, gy) returns the gradients of w and x."""
     inputs = []
     for i in range(len(layers)):
         forward, _ = layers[i]
