@@ -78,8 +78,8 @@ class LBFGS(Optimizer):
         return first_loss
 
     def _next_direction(self, g):
-        """First adds the pair (s, y) of the latest step to the history. Then computes -H g with two
-        loops over the pairs, and returns it."""
+        """Returns the direction -H g, which is -g at the first step. Adds the pair (s, y) of the
+        latest step to the history, then computes -H g with two loops over the pairs."""
         if self.last_gradient is None:
             return -g
         s, y = self.direction * self.length, g - self.last_gradient

@@ -46,8 +46,7 @@ def place(rank, sizes):
 
 
 def group(t, sizes, axis):
-    """Returns the group of the ranks whose places differ from this rank's place on this axis at
-    most. They are in the order of their numbers."""
+    """Returns the group of the ranks that have the same place as this rank on all other axes."""
     own = place(t.rank, sizes)
     ranks = []
     for rank in range(t.size):
