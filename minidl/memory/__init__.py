@@ -4,9 +4,9 @@
     saved_bytes     the bytes that a graph keeps for backward
     predict         the same figures by formula, before anything runs
     workspace       memory that an op needs in addition to its inputs and results
-    fragmentation   why an allocator may need more than the sum
+    fragmentation   why an allocator may need more bytes than all arrays together
     recompute       keep a segment's inputs, run it again in backward
-    recompute_plan  which segments, under a budget of bytes
+    recompute_plan  which segments to recompute, under a budget of bytes
     offload         move saved arrays to the host's memory until backward
 
     print(minidl.memory.report(model, optimizer))

@@ -4,14 +4,14 @@
     [ weights ][ act ]......[ grad ]...[ act ][ grad ].......[ grad ].........
                       hole         hole                 hole             hole
 
-An allocator cannot move a block that is in use. Backward frees activations, and between them it
-makes gradients, which are kept longer. At the end of backward the gradients are spread over the
-memory of the freed activations. An array that is larger than the largest hole does not fit, even if
-the sum of the holes is larger.
+An allocator cannot move a block that is in use. Backward frees activations, one after another.
+Meanwhile it makes gradients, which are kept longer. At the end of backward the gradients are spread
+over the memory of the freed activations. An array that is larger than the largest hole does not
+fit, even if the sum of the holes is larger than the array.
 
 `first_fit` repeats what a step allocated and freed (memory.Ledger.events). It puts each array at
-the lowest address with room. `contiguous` is the remedy: all arrays that are kept long are
-allocated once, in one piece, before the step (parallel/data/flat.py).
+the lowest address where the array fits. `contiguous` is the remedy: all arrays that are kept long
+are allocated once, in one piece, before the step (parallel/data/flat.py).
 
     with memory.record(model, optimizer) as ledger:
         step()
@@ -29,14 +29,15 @@ from collections import namedtuple
 from minidl.memory import ledger as memory
 
 # live: the most bytes in use at one time. span: the highest address that was ever in use.
-# in_pieces: bytes that are free within the span, but not in the largest free piece; the most at one
-# time.
+# in_pieces: the bytes that are free within the span, without the largest free piece, at the time
+# when this number is largest.
 Replay = namedtuple("Replay", "live span in_pieces")
 
 
 def first_fit(events):
-    """Returns the Replay of an allocator that puts each buffer at the lowest address with room.
-    events: [(number of a buffer, its bytes)], in order; bytes are 0 if the buffer is freed."""
+    """Returns the Replay of an allocator that puts each buffer at the lowest address where it fits.
+    events: a list of (number of a buffer, its bytes), in order. The bytes are 0 if the buffer is
+    freed."""
     moments = [(0, [], 0)]  # (bytes in use, holes below the highest block, end of that block)
     for blocks in placements(events):
         holes, end = [], 0
@@ -51,7 +52,8 @@ def first_fit(events):
 
 def placements(events):
     """Yields the blocks in use after each event: a list of (start, stop, number), ordered by
-    address. It is always the same list, which changes."""
+    address. Each time it yields the same list object, changed in place. Copy the list to keep
+    it."""
     blocks = []
     for number, n_bytes in events:
         if n_bytes:
@@ -61,15 +63,15 @@ def placements(events):
                     break
                 start = after
             insort(blocks, (start, start + n_bytes, number))
-        else:  # a buffer of no bytes is in no block
+        else:  # freed. (A buffer of 0 bytes was never in a block.)
             blocks[:] = [block for block in blocks if block[2] != number]
         yield blocks
 
 
 def contiguous(events, kinds, long_lived=(*memory.STATES, "communication")):
-    """Returns the events of the same step if all buffers of the long-lived kinds were one buffer,
-    allocated first and never freed. Its size: for each kind the most bytes that this kind held at
-    one time, summed over the kinds. kinds: the kind of each buffer, by number
+    """Returns new events for the same step. All buffers of the long-lived kinds are replaced by one
+    buffer, which is allocated first and never freed. The size of this buffer is the sum over these
+    kinds of the bytes that the kind held at its peak. kinds: kinds[number] is the kind of a buffer
     (memory.Ledger.kinds)."""
     held, most, sizes, others = {}, {}, {}, []
     for number, n_bytes in events:

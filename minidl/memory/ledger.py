@@ -20,8 +20,9 @@ arrays, from their allocation until they are freed.
 A recording sees the arrays that Functions return, save and pass back. It follows each buffer until
 Python frees it. (A buffer is an array that owns its memory; its views do not count.) Inside an op
 it sees the large arrays that have a formula (`scratch` in cuda/launch.py). It does not see
-temporary arrays inside an expression: `a * b + c` has one. tests/memory/test_ledger.py and
-benchmarks/bench_memory.py compare its bytes with the memory that the process uses.
+temporary arrays inside an expression, such as the product in `a * b + c`.
+tests/memory/test_ledger.py and benchmarks/bench_memory.py compare the recorded bytes with the
+memory that the process uses.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3: where did all the memory go?
 Test: tests/memory/test_ledger.py   Prediction: predict.py   Tutorial: tutorials/06_memory.py
 """
@@ -39,7 +40,8 @@ STATES = ("parameters", "gradients", "master weights", "optimizer")
 KINDS = (*STATES, "communication", "inputs", "activations", "temporary", "workspace")
 RANK = {kind: i for i, kind in enumerate(KINDS)}
 
-# A buffer that is held: its kind, its bytes, the op and the module that made it, its number.
+# A buffer that is held: its kind, its bytes, the op and the module that made it, and its number in
+# the recording.
 Held = namedtuple("Held", "kind n_bytes op module number")
 
 
@@ -52,7 +54,7 @@ def states(model=None, optimizer=None, communication=()):
     if optimizer is not None:
         updated = [low.get(p, p) for p in optimizer.parameters()]
         parameters = list(dict.fromkeys([*parameters, *updated]))
-    arrays = {  # a buffer counts for the first kind in this order
+    arrays = {  # a buffer that is in several lists counts for the first one
         "parameters": [p.array for p in parameters],
         "master weights": [m.array for m in low],
         "optimizer": [value for values in state.values() for value in values.values()
@@ -71,27 +73,28 @@ def states(model=None, optimizer=None, communication=()):
 
 
 def totals(model=None, optimizer=None, communication=()):
-    """Returns {kind: bytes} that are held between two steps. Arguments as in `states`."""
+    """Returns {kind: the bytes that this kind holds between two steps}. The arguments are as in
+    `states`."""
     held = states(model, optimizer, communication)
     return {kind: sum(x.nbytes for x in held[kind]) for kind in KINDS if kind in held}
 
 
 def report(model=None, optimizer=None, communication=()):
-    """Returns the text of a table with the bytes of each kind. Arguments as in `states`."""
+    """Returns the text of a table with the bytes of each kind. The arguments are as in `states`."""
     return _table(totals(model, optimizer, communication))
 
 
 def note(array, kind):
-    """Tells the running recording, if there is one, of an array that no Function made, such as a
-    bucket or received weights."""
+    """Adds an array to the running recording, if there is one. Call it for arrays that no Function
+    made, such as a bucket or received weights."""
     if (ledger := current().ledger) is not None:
         ledger.note(array, kind)
 
 
 @contextmanager
 def record(model=None, optimizer=None, communication=()):
-    """`with record(model, optimizer) as ledger:` records the memory that the block uses. Arguments
-    as in `states`."""
+    """`with record(model, optimizer) as ledger:` records the memory that the block uses. The
+    arguments are as in `states`."""
     ledger = Ledger(model, optimizer, communication)
     removes = [remove for name, module in (model.named_modules() if model is not None else ())
                for remove in ledger.follow(name, module)]
@@ -109,10 +112,11 @@ class Ledger:
     """The result of a recording.
 
     timeline   [(label, {kind: bytes})], one entry for each time an array was made or freed
-    peak       {kind: bytes} at the time of the most bytes. by_op and by_module describe its
-               activations
-    events     [(number of a buffer, its bytes, or 0 if it is freed)], for fragmentation.py
-    kinds      [the last kind of each buffer], by number"""
+    peak       {kind: bytes} at the time when all kinds together hold the most bytes. by_op() and
+               by_module() describe the activations at this time
+    events     [(number of a buffer, bytes)], for fragmentation.py. The bytes are 0 if the buffer
+               was freed
+    kinds      a list: kinds[number] is the last kind of this buffer"""
 
     def __init__(self, model, optimizer, communication):
         self.watched = model, optimizer, communication
@@ -125,8 +129,8 @@ class Ledger:
         self.mark("start")
 
     def mark(self, label):
-        """Adds states that are new, and an entry of the timeline. An optimizer makes its states in
-        its first step."""
+        """Records the buffers of `states` that are new, and adds an entry to the timeline. (For
+        example, an optimizer makes its state in its first step.)"""
         for kind, held in states(*self.watched).items():
             for owner in held:
                 self._add(owner, kind, "")
@@ -135,7 +139,8 @@ class Ledger:
     # -- called by the engine
 
     def forward(self, node, inputs, outputs):
-        """Records that a Function has run: `outputs` are new, and its saved arrays are kept."""
+        """Records that a Function has run: `outputs` are new arrays, and the arrays that it saved
+        are activations."""
         op = type(node).__name__
         for array in inputs:
             if hasattr(array, "nbytes"):
@@ -164,8 +169,8 @@ class Ledger:
         self._add(leaf.grad.array, "gradients", "")
 
     def follow(self, name, module):
-        """Adds two hooks that note when `module` runs. Returns the two Handles, which remove them
-        when called."""
+        """Adds two hooks that note when `module` runs. Returns their two Handles. A call of a
+        Handle removes its hook."""
         def enter(module, inputs):
             self.modules.append(name)
 
@@ -219,7 +224,7 @@ class Ledger:
 
     @property
     def peak(self):
-        """{kind: bytes} at the time of the most bytes."""
+        """{kind: bytes} at the time when all kinds together hold the most bytes."""
         return self.timeline[self.peak_at][1]
 
     def most(self, kind):
@@ -241,12 +246,14 @@ class Ledger:
         return dict(sums.most_common())
 
     def report(self):
-        """Returns the text of a table: the bytes at the peak by kind, and its activations by op."""
+        """Returns the text of a table: at the peak, the bytes of each kind, and the activations of
+        each op."""
         ops = "\n".join(f"    {op:22} {n:>16,}" for op, n in self.by_op().items())
         return f"at the peak, {self.timeline[self.peak_at][0]}\n{_table(self.peak)}\n{ops}"
 
     def plot(self, path):
-        """Draws the timeline as stacked bands, MiB over events, into the picture file `path`."""
+        """Draws the timeline into the picture file `path`. The picture has one band for each kind.
+        The events are on the horizontal axis, the MiB that each kind holds on the vertical axis."""
         import matplotlib
         matplotlib.use("Agg")
         from matplotlib import pyplot as plt

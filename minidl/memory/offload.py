@@ -7,13 +7,13 @@
         loss = F.cross_entropy(model(x), y)
     loss.backward()                       host.log, host.peak_bytes, host.waited_s
 
-Recompute (recompute.py) also saves memory, and pays with a second computation. Offload pays with
-two copies of every saved byte. Copies are exact, so the gradients have the same bits. With both, a
-recomputed segment moves only its inputs.
+Recompute (recompute.py) also saves memory, but computes a segment twice. Offload copies every saved
+byte twice. Copies are exact, so the gradients have the same bits. If a segment is recomputed inside
+an offload block, only the inputs of the segment are copied.
 
 How: the Host is one of the Mode's packers (saved.py). It replaces a saved array by a Stored, whose
 `fetch()` returns the array. An array that several Functions saved is copied once. Parameters and
-arrays from outside are not copied: their owner keeps them on the device anyway.
+arrays from outside are not copied, because their owner keeps them on the device anyway.
 
 CuPy's arrays are copied on a separate stream, to and from pinned memory (host_memory.py). Python
 runs ahead of the GPU. Each stream waits for events (e, o, i) of the other stream:
@@ -21,9 +21,9 @@ runs ahead of the GPU. Each stream waits for events (e, o, i) of the other strea
     compute stream   f0, e0 | f1, e1 | f2, wait o0 | f3, in a0's memory ... wait i1 | backward 1
     copy stream           wait e0, out a0, o0 | wait e1, out a1, o1 ...  in a1, i1 | in a0, i0
 
-With NumPy both memories are the same memory, and only the counts differ. With `bytes_per_s` each
-copy takes bytes / bytes_per_s seconds, one copy after another. This shows whether computation hides
-the copies.
+With NumPy, host and device are the same memory. The copies are made, but no memory is saved. With
+`bytes_per_s` each copy takes bytes / bytes_per_s seconds, one copy after another. This shows
+whether computation hides the copies.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 6.1 (activations to the CPU).
 Test: tests/memory/test_offload.py, test_offload_gpu.py
 """
@@ -40,17 +40,18 @@ from minidl import backend
 from minidl.cuda.host_memory import copy_stream, pinned
 from minidl.mode import current, running
 
-IN_FLIGHT = 2  # copies out at one time; the device still holds these arrays. Then forward waits
+# If more copies out than this are not finished, forward waits: the device still holds these arrays.
+IN_FLIGHT = 2
 
 
 @contextmanager
 def offload(ahead=1, min_bytes=1024, bytes_per_s=None):
-    """`with offload() as host:` moves arrays that ops save in the block to the host's memory, if
-    they have at least min_bytes. host is a Host.
+    """A `with` block: `with offload() as host:`. If an op in the block saves an array of at least
+    min_bytes, this array is moved to the host's memory. host is a Host.
 
     ahead:        how many arrays backward copies back before it needs them.
-    bytes_per_s:  only with NumPy: the speed of a modelled link, which copies while ops compute.
-                  None: copies take no extra time. With a GPU it must be None: the link is real."""
+    bytes_per_s:  the speed of a modelled link, which copies while ops compute. If None, copies take
+                  no extra time. With a GPU it must be None, because the link is real."""
     host = Host(ahead, min_bytes, bytes_per_s)
     with running(packers=(*current().packers, host.pack)):
         yield host
@@ -60,8 +61,8 @@ class Host:
     """The host's memory, and the link between it and the device.
 
     log         [("out" or "in", number of the stored array, bytes)], in the order of the copies
-    held_bytes  bytes that are in the host's memory now
-    peak_bytes  the most bytes that were there at one time
+    held_bytes  the bytes of stored arrays that are in the host's memory now
+    peak_bytes  the largest value of held_bytes so far
     waited_s    for how many seconds computation waited for the link. Measured with NumPy only"""
 
     def __init__(self, ahead, min_bytes, bytes_per_s):
@@ -76,8 +77,9 @@ class Host:
             weakref.finalize(self, self._worker.shutdown, wait=False)
 
     def pack(self, node, held, inputs, outputs):
-        """A packer: replaces a large array that forward made by a Stored. Returns None for other
-        arrays."""
+        """A packer. If the node has saved `held`, and it is a large array that no leaf owns,
+        returns (a Stored, a function that gets the array back). The node keeps this pair in place
+        of the array. Otherwise returns None, and the node keeps the array."""
         if current().intercept is not None:  # a recomputed segment frees its arrays soon
             return None
         if not hasattr(held, "base") or held.nbytes < self.min_bytes:
@@ -150,8 +152,8 @@ class Host:
 
 
 def _travel(held, time_s):
-    """Keeps the modelled link busy for time_s seconds. Then drops the source array, by emptying the
-    list `held`."""
+    """Keeps the modelled link busy for time_s seconds. Then empties the list `held`, so that the
+    source array is freed."""
     time.sleep(time_s)
     held.clear()
 
@@ -161,7 +163,7 @@ class Stored:
 
     def __init__(self, owner, number, array, xp):
         self.owner, self.number, self.xp = owner, number, xp
-        # The copy keeps the order of the axes in memory, so that matrix products round the same.
+        # The copy keeps the order of the axes in memory. So matrix products give the same bits.
         self.axes = sorted(range(array.ndim), key=lambda i: -abs(array.strides[i]))
         self.host = pinned(xp, array.size, array.dtype).reshape(self.laid(array).shape)
         self.device = self.coming = None
@@ -171,7 +173,8 @@ class Stored:
         return array.transpose(self.axes)
 
     def empty(self):
-        """Returns a new array on the device, with the shape and the order of axes of the array."""
+        """Returns a new array on the device. Its shape and its order of axes in memory are those of
+        the original array."""
         laid = self.xp.empty(self.host.shape, self.host.dtype)
         return laid.transpose(np.argsort(self.axes))
 

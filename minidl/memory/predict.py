@@ -36,14 +36,15 @@ def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zer
     """Returns {kind: bytes} that one rank will hold, with their sum under "total".
 
     model:      a Module, or a number of parameters. A Module is unchanged afterwards.
-    batch:      a tuple of Tensors or arrays, with the same number of rows (first dimension). None
-                leaves the activations out.
-    loss:       loss(model, *batch) -> Tensor. Needed if there is a batch.
+    batch:      a tuple of Tensors or arrays, with the same number of rows (first dimension). If
+                None, the result has no activations and no workspace.
+    loss:       a function. loss(model, *batch) returns a Tensor. Needed if there is a batch.
     precision:  "O0" (fp32) to "O3", as in amp.initialize.
     zero:       0 for plain data parallelism, or stage 1, 2 or 3 of ZeRO.
-    world:      the number of ranks. A rank's share is rounded up to whole numbers.
+    world:      the number of ranks. Each rank has n / world of n parameters, rounded up.
     dtype:      the 2-byte dtype of O1 to O3: float16 or minidl.bfloat16.
-    Raises ValueError for other options, or if the batch has fewer than two rows."""
+    Raises ValueError for other values of precision, optimizer or zero, or if the batch has fewer
+    than two rows."""
     if precision not in WIDTHS or optimizer not in N_STATES or zero not in (0, 1, 2, 3):
         raise ValueError(f"predict: precision is one of {', '.join(WIDTHS)}, optimizer of "
                          f"{', '.join(N_STATES)}, zero of 0 to 3; got {precision!r}, "
@@ -61,8 +62,9 @@ def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zer
 
 
 def _counts(model, precision):
-    """Returns [(number of parameters, their widths)]. There are two entries, as O2 leaves batch
-    norm in fp32."""
+    """Returns a list of (number of parameters, their row of WIDTHS). For a Module the list has two
+    entries: level O2 leaves the parameters of batch norm in fp32, and these are the second entry.
+    At other levels the second entry has 0 parameters."""
     if isinstance(model, int):
         return [(model, WIDTHS[precision])]
     wide = {p for m in model.modules() if isinstance(m, BatchNorm) for p in m.parameters()}
@@ -86,8 +88,8 @@ def activations(model, batch, loss, precision="O0", dtype=np.float16):
 
 
 def _forward(model, batch, loss, precision, dtype, times):
-    """Returns (bytes that a forward saves, bytes of workspace for a batch that is `times` as
-    large). The model is unchanged afterwards."""
+    """Returns (bytes that a forward saves for this batch, bytes of workspace for a batch with
+    `times` times the rows). The model is unchanged afterwards."""
     batch = [x if isinstance(x, Tensor) else Tensor(np.asarray(x)) for x in batch]
     kept = [(t, t.array, t.grad) for t in (*model.parameters(), *model.buffers())]
     statistics = [(b.array, b.array.copy()) for b in model.buffers()]  # batch norm changes them

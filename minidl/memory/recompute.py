@@ -1,16 +1,16 @@
 """Recompute (activation checkpointing): keep a segment's inputs, and run it again in backward.
 
-The plain form: minidl/plain/recompute.py. Here too, a segment is one node of the graph. But its
-edges go to its inputs and to every parameter that it uses, one edge for each use. It finds the
-parameters itself. So backward gets the gradients one by one, in the same order as without
-recompute. Sums then have the same bits, and hooks are called in the same order.
+The plain form: minidl/plain/recompute.py. Here too, a segment is one node of the graph. But the
+edges of this node go to its inputs and to every parameter that the segment uses, one edge for each
+use. The node finds the parameters itself. So backward gets the gradients one by one, in the same
+order as without recompute. Sums then have the same bits, and hooks are called in the same order.
 
-The second run has every setting of the first: the random numbers, the `training` flag of each
-module, autocast, kernels. It does not update batch norm's running statistics. A collective inside a
-segment runs twice, on all ranks.
+The second run has every setting of the first run: the random numbers, the `training` flag of each
+module, autocast, kernels. The second run does not update batch norm's running statistics. A
+collective inside a segment runs twice, on all ranks.
 
 n layers in k segments hold k inputs. During backward they also hold the activations of one segment,
-n/k layers.
+which has n/k layers.
 Sources: Chen et al. 2016 (arXiv 1604.06174); keeping some ops: Korthikanti et al. 2022
 (arXiv 2205.05198).
 Test: tests/memory/test_recompute.py   Tutorial: tutorials/06_memory.py
@@ -34,12 +34,15 @@ from minidl.tensor import Tensor
 def recompute(fn, *inputs, keep=None, **options):
     """Returns fn(*inputs, **options). Keeps only the inputs for backward, which calls fn again.
 
-    fn:      a function that does the same if it is called again, usually a Module. The parameters
-             that it uses are found. A result of an op outside of fn must be an input, if it wants a
-             gradient; else ValueError.
-    inputs, options:  Tensors, also in tuples, lists and dicts. Other values are passed on.
-    keep:    keep(op_name) -> bool, or None. If True, the results of the op are kept and not
-             computed again. `{"linear", "matmul"}.__contains__` keeps matrix products.
+    fn:      a function, usually a Module. A second call must do the same as the first. The
+             parameters that fn uses are found automatically. If fn uses another tensor that wants a
+             gradient and is the result of an op outside of fn, this tensor must be an input.
+             Otherwise ValueError is raised.
+    inputs, options:  Tensors, also in tuples, lists and dicts. Other values are passed to fn
+             unchanged.
+    keep:    None, or a function keep(op_name) -> bool. If it returns True, the results of this op
+             are kept and not computed again. For example, `{"linear", "matmul"}.__contains__` keeps
+             matrix products.
 
     fn may return Tensors, numbers and None, also in tuples, lists and dicts. Raises TypeError for
     other results, and RuntimeError in backward if fn does not do the same again."""
@@ -49,7 +52,7 @@ def recompute(fn, *inputs, keep=None, **options):
     given = [Tensor(x.array, x.requires_grad) for x in tensors]
     segment = _Segment(fn, (inputs, options), tensors, keep)
     outputs, uses = segment.run(given)
-    instead = dict(zip(given, tensors))  # for inputs that fn returns as they are
+    instead = dict(zip(given, tensors))  # for inputs that fn returns unchanged
     if uses:
         place = {x: i for i, x in enumerate(given)}
         segment.edges = [place.get(leaf, leaf) for leaf in uses]
@@ -67,9 +70,9 @@ def recompute(fn, *inputs, keep=None, **options):
 def recompute_sequential(layers, x, segments, keep=None):
     """Returns layers[-1](...layers[0](x)), computed in segments that backward runs again.
 
-    segments: the number of segments (their lengths differ by at most one layer), or a list [(start,
-    stop, recomputed)] from `recompute_plan.plan`. keep: as in recompute. Raises ValueError if the
-    segments do not cover all layers in order."""
+    segments: an int, the number of segments. Their lengths differ by at most one layer. Or a list
+    [(start, stop, recomputed)] from `recompute_plan.plan`. keep: as in recompute(). Raises
+    ValueError if the segments do not cover all layers in order."""
     layers = list(layers)
     if isinstance(segments, int):
         if not 1 <= segments <= len(layers):
@@ -91,8 +94,8 @@ def recompute_sequential(layers, x, segments, keep=None):
 
 class Recompute(Function):
     """A segment as one node of the graph. Saves its inputs, the arrays that `keep` chose, and the
-    parameters that it uses. Parameters are saved as leaves, without a copy, so that a change of one
-    before backward is an error."""
+    parameters that it uses. Parameters are saved as leaves, without a copy. So if a parameter is
+    changed before backward, backward raises an error."""
     arithmetic = False  # the ops inside it round, not the node itself
 
     def forward(self, *used, segment, inputs, outputs):
@@ -132,8 +135,8 @@ class Recompute(Function):
 def arrivals(roots):
     """Returns the leaves of the graph of `roots`, in the order in which backward sends gradients to
     them. A leaf is listed once for each gradient. A segment passes its gradients on in this order.
-    So leaves are complete, and their hooks run, in the same order as without recompute, and the
-    sums of data parallelism round the same."""
+    So the gradients of leaves are completed, and their hooks run, in the same order as without
+    recompute. Data parallelism then has the same rounding errors in its sums."""
     heap, seen, turn, found = [], set(), itertools.count(), []
 
     def reach(edge):
@@ -161,7 +164,7 @@ def _counted(uses):
 
 
 class _Input(int):
-    """The number of an input; it stands for this input in a nest."""
+    """The number of an input. In a nest of arguments it takes the place of this input."""
 
 
 def _tensors(nest):
@@ -177,7 +180,8 @@ class _Segment:
     """A function, the settings of its first run, and the arrays to keep.
 
     call    (inputs, options), with the number of an input in place of each Tensor
-    edges   where its gradients go: the number of an input, or a parameter, once for each use
+    edges   where the gradients of the segment go: the number of an input, or a parameter, once for
+            each use
     kept    arrays of the first run that are not computed again"""
 
     def __init__(self, fn, call, tensors, keep):
@@ -214,9 +218,9 @@ class _Segment:
         return outputs, arrivals(roots)
 
     def run_again(self, inputs, kept):
-        """Does the second run, under the settings of the first, and records the segment's graph.
-        Returns the outputs that want gradients. Afterwards, generators and modules have the state
-        that they had before."""
+        """Does the second run, with the settings of the first run, and records the segment's graph.
+        Returns the outputs that want gradients. Afterwards, generators and modules have the same
+        state as before this call."""
         now = {generator: generator.get_state() for generator in self.generators}
         for generator, state in self.generators.items():
             generator.set_state(state)
@@ -258,8 +262,9 @@ class _Segment:
         return results if several else results[0]
 
     def _store(self, value, known):
-        """Returns (where, what), from which `_load` finds an array of the first run. It may be one
-        of the `known` arrays, which the second run has, too. Else it is added to `kept`."""
+        """Returns (where, what). From this pair `_load` gets the same value in the second run. An
+        array that is one of the `known` arrays is not kept, as the second run has it, too. Another
+        array is added to `kept`."""
         if type(value) is Pack:  # rounded to bfloat16
             return "pack", (self._store(value[0], known), value[1])
         if not hasattr(value, "nbytes"):

@@ -1,16 +1,18 @@
-"""Chooses which layers to recompute: the least extra time within a budget of bytes. Exact.
+"""Finds the layers to recompute that cost the least extra time within a budget of bytes.
 
-    layers    [ 0   1   2 ][ 3 ][ 4   5 ]      cut into segments, each kept or recomputed
+    layers    [ 0   1   2 ][ 3 ][ 4   5 ]      cut into segments; each is kept or recomputed
     held        input 0     all   input 4      bytes that are held until backward needs them
     peak      while backward is in a segment, it holds all that the layers of this segment save, and
               the held bytes of the segments before it
 
-Take n equal layers, which save one unit each, their input, and k equal segments. The k - 1 segments
-before the last hold one input each, so the peak is k - 1 + n/k, which is least for k = sqrt(n).
-Segments that become shorter are better: segments of p, p-1, ..., 1 layers have n = p(p+1)/2 layers
-and the peak p, about sqrt(2n). Real layers are not equal, so `plan` searches. It goes along the
-chain. For each layer it keeps the cuts up to there that no other cut beats in both time and bytes
-(a Pareto front).
+Take n equal layers in k equal segments. Each layer saves only its input, of one unit. When backward
+is in the last segment, the k - 1 segments before it hold one input each. So the peak is k - 1 + n/k
+units, which is least for k = sqrt(n). Segments that become shorter are better: segments of p, p-1,
+..., 1 layers have n = p(p+1)/2 layers together, and the peak is p, about sqrt(2n).
+
+Real layers are not equal, so `plan` searches. It goes along the chain of layers. For each layer it
+keeps the cuts of the chain up to this layer that no other cut beats in both time and bytes (a
+Pareto front). So the result is the best one.
 Source: Chen et al. 2016 (arXiv 1604.06174), section 4; unequal layers: our dynamic program.
 Test: tests/memory/test_recompute_plan.py (compares with a search of all cuts)
 Used by: recompute.recompute_sequential
@@ -18,18 +20,21 @@ Used by: recompute.recompute_sequential
 
 
 def plan(saved, inputs, seconds, budget):
-    """Returns the segments of a chain of layers that fit in `budget` bytes, with the least time of
-    recomputation: [(start, stop, recomputed)], layers start to stop - 1.
+    """Returns the segments of a chain of layers: a list of (start, stop, recomputed). A segment has
+    the layers start to stop - 1. The segments fit in `budget` bytes, and have the least time of
+    recomputation.
 
     saved:    for each layer the bytes that its forward saves, without its input and output.
     inputs:   for each layer the bytes of its input.
     seconds:  for each layer the time of its forward, in any unit.
 
     A segment that is not recomputed holds the saved bytes and inputs of its layers. A recomputed
-    one holds only its first input; while backward is in it, it also holds all the others.
-    Raises ValueError, which names the least budget, if no segments fit."""
+    segment holds only the input of its first layer. But while backward is in this segment, it
+    holds the saved bytes and inputs of all its layers.
+    Raises ValueError if no segments fit. The message has the least possible budget."""
     n = len(saved)
-    # ways[i]: cuts of the first i layers, as (bytes held, seconds, segments). None beats another.
+    # ways[i]: cuts of the first i layers, as (bytes held, seconds, segments). No way in this list
+    # beats another way in both numbers.
     ways = [[(0, 0.0, ())]] + [[] for _ in range(n)]
     for start in range(n):
         for stop in range(start + 1, n + 1):

@@ -18,8 +18,9 @@ def saved_bytes(*roots):
 
 
 def saved_by_op(*roots):
-    """Returns the same bytes as {name of the Function: bytes}. If several Functions keep one
-    buffer, it counts for the one that is nearest to the roots in the walk."""
+    """Returns {name of a Function: the bytes that it keeps}. The bytes are counted as in
+    saved_bytes(). If several Functions keep the same buffer, its bytes count only for the Function
+    that the walk from the roots finds first."""
     counted = {id(buffer_of(leaf.array)) for leaf in leaf_uses(roots)}
     by_op = {}
     for node in nodes(roots):

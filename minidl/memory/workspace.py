@@ -9,18 +9,21 @@
 
 A convolution works on blocks of s samples (conv.samples_at_once), and frees these arrays before the
 next block begins. So it holds at most the largest of these sums, for any size of the batch. Without
-blocks the memory would grow with the batch, kh kw times as fast as the images. fp16 on a CPU is
-multiplied in fp32: then the casts of both operands, and the product in both widths, are added.
+blocks the memory would grow with the batch: the columns have kh kw times the elements of the
+images. fp16 on a CPU is multiplied in fp32. Then fp32 copies of both operands, and the product in
+fp32 and in fp16, are added.
 
-    linear            by BLAS: nothing; fp16 on a CPU: both operands in fp32. By cpu/linear.cu:
-                      also its packed copies of B, and of A if the rows of A are not contiguous
-    attention         by a kernel: parts of gq, one for each group of keys. By NumPy: the arrays of
-                      one block, for any size of the batch; in self-attention also the gradients of
-                      q, k and v
-    cross entropy     by a kernel: nothing. By NumPy: the exponentials
+    linear            BLAS needs nothing for fp32. For fp16 on a CPU both operands are copied in
+                      fp32. The kernel cpu/linear.cu also needs packed copies of B, and of A if the
+                      rows of A are not contiguous
+    attention         a kernel needs one partial sum of gq for each group of keys. NumPy needs the
+                      arrays of one block, for any size of the batch. In self-attention it also
+                      needs the gradients of q, k and v
+    cross entropy     a kernel needs nothing. NumPy needs the exponentials
 
-Left out: arrays of one number for each row, the random bits of dropout, a mask as numbers. A
-gradient is counted as a contiguous array. The ledger counts the same under the kind "workspace".
+These arrays are not counted: arrays of one number for each row, the random bits of dropout, a mask
+as numbers. A gradient is counted as a contiguous array. The ledger counts the same arrays under the
+kind "workspace".
 Test: tests/memory/test_workspace.py   Tutorial: tutorials/06_memory.py
 """
 
@@ -42,22 +45,23 @@ from minidl.ops.cross_entropy import CrossEntropy
 from minidl.ops.extra.conv_transpose import ConvTranspose2d
 from minidl.ops.pool import AvgPool2d, MaxPool2d
 
-# The numbers of elements for one block of samples. padded: the padded copy of the images, 0 if
-# there is no padding. images: the images with their padding. y: the results, or gy. each: the
-# gradients of the weight, one for each sample. width: bytes of an element. half: True if fp16 is
+# The numbers of elements of the arrays for one block of samples. padded: the padded copy of the
+# images, 0 if there is no padding. images: the images with their padding. y: the results, or gy,
+# which has the same shape. each: one gradient of the weight for each sample.
+# The others are not numbers of elements. width: bytes of an element. half: True if fp16 is
 # multiplied in fp32. merged: True if the columns are a view of the padded images.
 Sizes = namedtuple("Sizes", "padded columns weight images y each width half merged")
 
 
 def workspace(*roots, rows=1):
-    """Returns the most bytes of workspace that an op in the graph of `roots` needs in forward or
-    backward, if the batch were `rows` times as large. Ops that are not in FORMULAS count 0."""
+    """Returns the most bytes of workspace that an op in the graph of `roots` needs, in forward or
+    backward, for a batch with `rows` times the samples. Ops that are not in FORMULAS count 0."""
     return max((f(node, rows) for node in nodes(roots) if (f := FORMULAS.get(type(node)))),
                default=0)
 
 
 def conv(node, rows):
-    """Returns the bytes for a Conv2d: the most of forward and its two gradients."""
+    """Returns the bytes for a Conv2d: the largest number among forward and its two gradients."""
     if _by_cpu_kernels(node):
         forward, by_input, by_weight = _by_kernels(node, rows)
         return max(forward, by_input * node.needs[0], by_weight * node.needs[1])
@@ -68,7 +72,7 @@ def conv(node, rows):
 
 def conv_transpose(node, rows):
     """Returns the bytes for a ConvTranspose2d. Its forward is the input gradient of a convolution,
-    and the other way round."""
+    and its input gradient is the forward of a convolution."""
     if _by_cpu_kernels(node):
         by_input, forward, by_weight = _by_kernels(node, rows)
         return max(by_input, forward * node.needs[0], by_weight * node.needs[1])
@@ -84,7 +88,8 @@ def _by_cpu_kernels(node):
 
 def _by_kernels(node, rows):
     """Returns the bytes that the CPU kernels of a convolution need: (forward, gradient of the
-    input, gradient of the weight). They cast float16 arrays, and in forward also the bias."""
+    input, gradient of the weight). The kernels cast float16 arrays to float32, in forward also the
+    bias."""
     (n, *image), w = node.shapes
     x, out, dtype = (n * rows, *image), node.out, _dtype(node)
     forward, by_input, by_weight = conv_cpu.workspace(x, w, out, node.options)
@@ -104,7 +109,7 @@ def pool(node, rows):
 
 
 def linear(node, rows):
-    """Returns the bytes for a Linear: the most of its three products."""
+    """Returns the bytes for a Linear: the largest number among its three products."""
     dtype, fan_out, fan_in = _dtype(node), node.output_meta[0][0][-1], node.x_shape[-1]
     n = math.prod(node.x_shape[:-1]) * rows
     half = dtype == np.float16 and node.xp is np
@@ -179,8 +184,8 @@ def _dtype(node):
 
 
 def sizes(node, rows):
-    """Returns the Sizes of a convolution, for the largest block of a batch that is `rows` times as
-    large."""
+    """Returns the Sizes of a convolution, for the largest block of a batch with `rows` times the
+    samples."""
     (n, c, *image), w = node.shapes
     stride, padding, dilation, groups = node.options
     dtype, out = node.output_meta[0][1], node.out
@@ -205,15 +210,16 @@ def _mergeable(shape, strides):
 
 
 def _columns(s):
-    """Returns the bytes of the columns: (while they are made, while they are used)."""
+    """Returns (the bytes that are held while the columns are made, the bytes while they are
+    used)."""
     if s.merged:
         return s.padded * s.width, s.padded * s.width
     return (s.padded + s.columns) * s.width, s.columns * s.width
 
 
 def _product(s, a, b, y):
-    """Returns the bytes that a product of arrays of a and b elements needs in addition to them. y:
-    the elements of the product."""
+    """Returns the bytes that a matrix product needs in addition to its operands. The operands have
+    a and b elements, the product has y elements."""
     return 4 * (a + b + y) + 2 * y if s.half else y * s.width
 
 

@@ -1,7 +1,7 @@
-"""Chains, lists and dicts of modules and parameters. A model registers what they hold.
+"""Chains, lists and dicts of modules and parameters. A model finds the parameters inside them.
 
     self.heads = nn.ModuleDict({"left": nn.Linear(4, 2)})      "heads.left.weight" in state_dict
-    self.heads = {"left": nn.Linear(4, 2)}                     a plain dict: not found, not trained
+    self.heads = {"left": nn.Linear(4, 2)}                     a plain dict: its module is not found
 
 Test: tests/nn/test_containers.py
 """
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class Sequential(Module):
-    """A chain of modules: each gets the result of the one before. They are named "0", "1", .... A
-    dict {name: module} as the only argument gives them other names."""
+    """A chain of modules: each module gets the result of the module before it. The modules are
+    named "0", "1", .... If the only argument is a dict {name: module}, its keys are the names."""
 
     def __init__(self, *modules: Module | dict[str, Module]):
         super().__init__()
@@ -118,8 +118,9 @@ class ModuleList(Module):
 
 
 class _Named(Module):
-    """The common part of ModuleDict and ParameterDict: the methods of a dict. The entries are in
-    the module's own table of modules or parameters; `entries` is the name of this table."""
+    """The common part of ModuleDict and ParameterDict: the methods of a dict. Every Module has a
+    table of its modules and a table of its parameters. `entries` is the name of the table that
+    holds the entries of the dict."""
 
     def __init__(self, entries=()):
         super().__init__()

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 class _Conv(Module):
     """The common part of all convolutions. weight: (out_channels, in_channels / groups, *kernel).
-    Initial values: uniform in +-1/sqrt(fan_in), as in Linear. fan_in is in_channels / groups times
-    the number of elements of the kernel."""
+    Initial values: uniform in +-1/sqrt(fan_in), as in Linear. fan_in is the number of input
+    elements that one output element sums: (in_channels / groups) * (the kernel's elements)."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
                  padding: Sizes | str = 0, dilation: Sizes = 1, groups: int = 1, bias: bool = True,
@@ -148,8 +148,8 @@ class MaxPool1d(MaxPool2d):
 
 
 class AdaptiveAvgPool2d(Module):
-    """Means over windows that are chosen so that the result has output_size. x (N, C, H, W) ->
-    (N, C, *output_size)."""
+    """The mean of each window. The windows are chosen so that the result has the size output_size.
+    x (N, C, H, W) -> (N, C, *output_size)."""
     pool = staticmethod(F.adaptive_avg_pool2d)
 
     def __init__(self, output_size: int | Sequence[int | None]):
@@ -168,7 +168,8 @@ class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
 
 
 class Upsample(Module):
-    """Resizes images to `size`, or by `scale_factor`. mode: as in F.interpolate."""
+    """Resizes images to the size `size`, or multiplies their size by `scale_factor`. mode: as in
+    F.interpolate."""
 
     def __init__(self, size: Sizes | None = None,
                  scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",

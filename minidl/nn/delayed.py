@@ -1,11 +1,12 @@
 """Losses for labels that come late: a sample with label 0 now may have label 1 tomorrow.
 
-    time ->   x ------- e ------- d ---->       The label 1 of a positive comes after a delay d. At
-              |         |         |             the earlier time e its label is still 0: a fake
-              emitted   0         1, again      negative. The shorter e, the more fake negatives. A
-                                                model that learns from them predicts too little
+    time ->   x ------- e ------- d ---->       A positive gets its label 1 after a delay d. At the
+              |         |         |             earlier time e its label is still 0: it is a fake
+              emitted   0         1, again      negative. If e is short, there are many fake
+                                                negatives. A model that learns from them predicts
+                                                probabilities that are too low
 
-    what the stream holds                          loss                      e
+    the samples of the stream                      loss                      e
     each x as 0 at once, positives again as 1      fake_negative_weighted    0
     the same                                       calibrated                0
     0 or 1 after a window e, late positives again  window_corrected          given
@@ -14,18 +15,19 @@
 p is the true probability of a positive. In the first two streams each positive comes twice. So the
 share of positives in the stream is b = p / (1 + p). There are two remedies:
 
-    fake_negative_weighted   weights p / b = 1 + p for y = 1, and (1 - p)(1 + p) for y = 0, give the
-                             loss of the true labels. p is the model's own prediction, a constant
-    calibrated               trains on the stream as it is, so it learns b, and predicts
-                             p = b / (1 - b)
+    fake_negative_weighted   the weights 1 + p = p / b for y = 1, and (1 - p)(1 + p) for y = 0, give
+                             the loss of the true labels. The p in the weights is the model's own
+                             prediction. It gets no gradient
+    calibrated               the model is trained on the stream without weights, so it predicts b.
+                             Then p = b / (1 - b)
 
-With a window, only positives with d > e come twice: a part p_dp = P(y = 1, d > e) of x. The weights
-are 1 + p_dp for y = 1, and (1 + p_dp) p_rn for y = 0. p_rn = (1 - p) / (1 - p + p_dp) is the
-probability that a negative is real.
+With a window e, only positives with d > e come twice. Their share among all x is p_dp = P(y = 1,
+d > e). The weights are 1 + p_dp for y = 1, and (1 + p_dp) p_rn for y = 0. p_rn = (1 - p) / (1 - p +
+p_dp) is the probability that a negative is real.
 
-The losses take logits (n,) and labels (n,) of 0 and 1, and return the mean.
-Sources: Ktena et al. 2019 (RecSys, arXiv 1907.06558), the first two; Yang et al. 2021 (AAAI, arXiv
-2012.03245), the window; Chapelle 2014 (KDD), the delay as an exponential distribution.
+The losses take logits (n,) and labels (n,), each 0 or 1. They return the mean over the n samples.
+Sources: Ktena et al. 2019 (RecSys, arXiv 1907.06558), the first two losses; Yang et al. 2021 (AAAI,
+arXiv 2012.03245), the loss with a window; Chapelle 2014 (KDD), delayed_feedback.
 Test: tests/nn/test_delayed.py   Used by: tutorials/train_clicks.py
 """
 
@@ -40,16 +42,16 @@ def fake_negative_weighted(logits, labels):
 
 def calibrated(logits):
     """Returns the probabilities p = b / (1 - b), at most 1, where b = sigmoid(logits): an array
-    (n,), without gradient. For a model that was trained with plain cross entropy on the stream with
-    its repeats."""
+    (n,), without gradient. Use it if the model was trained with plain cross entropy on a stream in
+    which positives come twice."""
     z = logits.detach().array
     return logits._xp.exp(logits._xp.minimum(z, 0))
 
 
 def window_corrected(logits, labels, p_delayed):
     """Returns the mean of -[y (1 + p_dp) log p + (1 - y) (1 + p_dp) p_rn log(1 - p)].
-    p_delayed: p_dp = P(y = 1, d > e) for each sample, from a second model, or one mean for all. It
-    gets no gradient."""
+    p_delayed: p_dp = P(y = 1, d > e). It is an array (n,) that a second model predicts, or one
+    number, the mean over all samples. It gets no gradient."""
     p = F.sigmoid(logits.detach()).array
     real = (1 - p) / (1 - p + p_delayed)
     return F.binary_cross_entropy_with_logits(
@@ -58,8 +60,9 @@ def window_corrected(logits, labels, p_delayed):
 
 def delayed_feedback(logits, log_rate, labels, elapsed):
     """Returns the mean of -log(p r exp(-r d)) for positives and -log(1 - p + p exp(-r e)) for
-    samples whose label is still 0. log_rate: log r, which is trained as the logits are. elapsed:
-    the delay d of a positive; for the others the time e since x came."""
+    samples whose label is still 0. r is the rate of the exponential distribution of the delay.
+    log_rate: log r, a Tensor that gets a gradient, as the logits do. elapsed: the delay d of a
+    positive. For other samples, the time e since x came."""
     rate = log_rate.exp()
     # 1 - p + p exp(-r e) = (1 - p) (1 + exp(z - r e)), without a difference of large numbers
     positive = F.softplus(-logits) - log_rate + rate * elapsed

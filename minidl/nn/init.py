@@ -2,7 +2,7 @@
 
     Kaiming:  std = gain / sqrt(fan)              keeps the variance of activations (fan_in) or of
                                                   gradients (fan_out) from layer to layer
-    Xavier:   std = gain * sqrt(2 / (fan_in + fan_out))     a compromise between both
+    Xavier:   std = gain * sqrt(2 / (fan_in + fan_out))     a compromise of the two fans
 
 A uniform distribution with the same std has bounds +-sqrt(3) std. The functions draw from
 `generator`, or from this rank's default generator. So equal seeds give equal weights on all ranks.
@@ -54,9 +54,9 @@ def ones_(tensor: Tensor) -> Tensor:
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """Returns the gain for weights in front of this nonlinearity. It makes up for the variance that
-    the nonlinearity removes. param: the negative slope of leaky_relu. Raises ValueError for an
-    unknown name."""
+    """Returns the gain for weights in front of this nonlinearity. The gain makes up for the
+    variance that the nonlinearity removes. param: the negative slope of leaky_relu. Raises
+    ValueError for an unknown name."""
     if nonlinearity == "leaky_relu":
         return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
     gains = {"linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3,
@@ -68,8 +68,8 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def fans(tensor: Tensor) -> tuple[int, int]:
-    """Returns (fan_in, fan_out) of a weight (out, in, *kernel): how many inputs each output sums,
-    and how many outputs each input goes to."""
+    """Returns (fan_in, fan_out) of a weight (out, in, *kernel). fan_in: how many inputs each output
+    sums. fan_out: how many outputs use each input."""
     if tensor.ndim < 2:
         raise ValueError(f"fans want a weight (out, in, ...), got shape {tuple(tensor.shape)}")
     receptive = math.prod(tensor.shape[2:])
@@ -117,7 +117,8 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
 
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
     """Writes a random matrix with orthonormal rows (or columns, if there are fewer columns), times
-    gain. If the tensor has more than two dimensions, all but the first count as one.
+    gain. If the tensor has more than two dimensions, all dimensions after the first one count as
+    one dimension.
     Source: Saxe et al. 2013 (arXiv 1312.6120)."""
     if tensor.ndim < 2:
         raise ValueError(f"orthogonal_: wants 2 dimensions at least, got shape "

@@ -71,8 +71,8 @@ class Embedding(Module):
     @classmethod
     def from_pretrained(cls, embeddings: Array, freeze: bool = True,
                         padding_idx: int | None = None) -> Embedding:
-        """Returns an Embedding with these weights, (num_embeddings, embedding_dim). It shares their
-        memory. freeze: if True, they receive no gradient."""
+        """Returns an Embedding with these weights, (num_embeddings, embedding_dim). The weights are
+        not copied. freeze: if True, the weights receive no gradient."""
         layer = cls(*embeddings.shape, padding_idx)
         layer.weight = Parameter(embeddings, requires_grad=not freeze)
         return layer
@@ -86,9 +86,9 @@ class Embedding(Module):
 
 
 class EmbeddingBag(Embedding):
-    """Returns one row for each bag of ids: the mean of the rows of its ids. mode: "mean", "sum" or
-    "max". The ids are (bags, n), or a vector of the ids of all bags. Then `offsets` says where each
-    bag starts."""
+    """Returns one row for each bag of ids: the mean of the rows of `weight` at these ids. mode:
+    "mean", "sum" or "max". ids: (bags, n), or one vector with the ids of all bags, one bag after
+    another. With a vector, offsets[i] is the index at which bag i starts."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, mode: str = "mean",
                  include_last_offset: bool = False, padding_idx: int | None = None,
@@ -168,7 +168,7 @@ class Identity(Module):
 
 class _Shown(Module):
     """A layer without weights. It keeps the arguments of its constructor as attributes. Its printed
-    text has the arguments that `shown` names."""
+    text has the arguments whose names are in `shown`."""
     shown = ()
 
     def __init__(self, inplace: bool = False, **arguments: Any):
@@ -247,8 +247,8 @@ class GLU(_Shown):
 
 
 class PReLU(Module):
-    """x where x is positive, else weight * x. The weight is trained. There is one for all channels,
-    or one for each."""
+    """x where x is positive, else weight * x. The weight is trained. num_parameters: 1, or the
+    number of channels. In the second case each channel has its own weight."""
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25):
         super().__init__()

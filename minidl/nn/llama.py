@@ -1,15 +1,17 @@
 """Llama: a GPT with rotary positions, RMSNorm, SwiGLU and fewer heads of keys than of queries.
 
-The plain form of a block: minidl/plain/transformer.py. Here: batches, a rotation whose backward
-needs no saved arrays (Rotary), longer contexts (frequencies), and grouped heads. There are
-n_kv_heads heads of keys and values; n_heads / n_kv_heads heads of queries share each. So the cache
-of keys and values, 2 n_kv_heads E floats for each token and layer, is smaller by this factor. (E is
-the width of a head.)
+The plain form of a block: minidl/plain/transformer.py. Here: batches, a rotation that does not save
+its input or output for backward (Rotary), longer contexts (frequencies), and grouped heads.
+
+Grouped heads: there are n_heads heads of queries, but only n_kv_heads heads of keys and values. So
+n_heads / n_kv_heads heads of queries share one head of keys and values. The cache of keys and
+values has 2 n_kv_heads E floats for each token and layer, where E is the width of a head. Without
+sharing, it would have 2 n_heads E.
 
 Sources: Su et al. 2021 (arXiv 2104.09864, rotary); Ainslie et al. 2023 (arXiv 2305.13245, grouped);
 Shazeer 2020 (arXiv 2002.05202, SwiGLU); Touvron et al. 2023 (arXiv 2302.13971).
 Test: tests/nn/test_llama.py   Tutorial: tutorials/28_transformer.py
-Loaded by: snapshot/hugging_face.py   Text: infer/decoder.py
+Loaded by: snapshot/hugging_face.py   Generates text: infer/decoder.py
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ if TYPE_CHECKING:
 
 
 class Rotary(Function):
-    """Rotates x (B, H, T, E) by angles. cos, sin: of the angles, (T, E / 2) or (B, 1, T, E / 2).
+    """Rotates x (B, H, T, E) by angles. cos, sin: the cosines and sines of the angles, (T, E / 2)
+    or (B, 1, T, E / 2).
     Saves neither x nor y: backward rotates the gradient by the opposite angles."""
 
     def forward(self, x, cos, sin):
@@ -56,11 +59,12 @@ def turned(xp, x, cos, sin):
 
 
 def frequencies(width, theta=10000.0, scaling=None):
-    """Returns by how much each angle grows from one position to the next, (width / 2,) float64.
+    """Returns how much each angle grows from one position to the next: (width / 2,) float64.
 
-    scaling: None, or Llama 3's rule for contexts that are `factor` times as long: {factor,
-    low_freq_factor, high_freq_factor, original_max_position_embeddings}. Angles that make many
-    turns in the original context stay. Angles that make few turns become slower by `factor`."""
+    scaling: None, or a dict for Llama 3's rule. The rule is for contexts `factor` times as long as
+    the original context. The keys of the dict are factor, low_freq_factor, high_freq_factor and
+    original_max_position_embeddings. Angles that make many turns in the original context do not
+    change. Angles that make few turns grow `factor` times more slowly."""
     f = theta ** -(np.arange(0, width, 2) / width)
     if scaling is None:
         return f
@@ -73,7 +77,8 @@ def frequencies(width, theta=10000.0, scaling=None):
 
 def n_parameters(vocab_size: int, n_layers: int, width: int, n_heads: int, n_kv_heads: int,
                  head_width: int, hidden: int, tied: bool = False) -> int:
-    """Returns how many parameters, in numbers, a Llama of these sizes has."""
+    """Returns the number of parameters of a Llama of these sizes: the elements of all its
+    tensors."""
     embedding = vocab_size * width
     norms = (2 * n_layers + 1) * width
     matrices = n_layers * _block_matrices(width, n_heads, n_kv_heads, head_width, hidden)
@@ -85,10 +90,12 @@ def n_operations(n_tokens: int, vocab_size: int, n_layers: int, width: int, n_he
     """Returns (forward, backward): the floating-point operations of matrix products and attention
     for one text of n_tokens.
 
-    Matrices: for each token, each number of a matrix takes part in one multiplication and one
-    addition. Backward does this twice: for the gradient of the input, and of the weight.
-    Attention: each pair of a query and a key that it may see has two dot products of length
-    head_width. Backward has five, as it computes the scores again."""
+    Matrices: for each token, each element of a matrix takes part in one multiplication and one
+    addition. Backward does this twice: once for the gradient of the input, and once for the
+    gradient of the weight.
+    Attention: a query may see the keys up to its own position. For each such pair of a query and a
+    key, forward computes two products of length head_width. Backward computes five, because it
+    computes the scores again."""
     matrices = n_layers * _block_matrices(width, n_heads, n_kv_heads, head_width, hidden)
     products = 2 * n_tokens * (matrices + vocab_size * width)
     pairs = n_tokens * (n_tokens + 1) // 2
@@ -97,13 +104,14 @@ def n_operations(n_tokens: int, vocab_size: int, n_layers: int, width: int, n_he
 
 
 def _block_matrices(width, n_heads, n_kv_heads, head_width, hidden):
-    """Returns how many numbers the matrices of one block have: qkv, proj, gate, up and down."""
+    """Returns the number of elements of the matrices of one block: qkv, proj, gate, up and down."""
     return 2 * (n_heads + n_kv_heads) * head_width * width + 3 * hidden * width
 
 
 class LlamaAttention(Module):
     """Causal attention with grouped heads.  x (N, T, C), cos and sin as for Rotary -> (N, T, C).
-    The output of `qkv` has the heads of the queries first, then the keys, then the values."""
+    The output of `qkv` has the heads of the queries first, then the heads of the keys, then the
+    heads of the values."""
 
     def __init__(self, width, n_heads, n_kv_heads, head_width, generator=None):
         super().__init__()
@@ -120,7 +128,7 @@ class LlamaAttention(Module):
         q, k, v = (part.reshape(N, T, -1, E).transpose(1, 2)
                    for part in self.qkv(x).split([H * E, K * E, K * E], -1))
         q, k = Rotary.apply(q, cos, sin), Rotary.apply(k, cos, sin)
-        if H > K:  # repeats each head of keys for the H / K heads of queries that share it
+        if H > K:  # repeats each head of keys and values H / K times, once for each query head
             k, v = (y.unsqueeze(2).expand(N, K, H // K, T, E).reshape(N, H, T, E) for y in (k, v))
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=True)
         return self.proj(y.transpose(1, 2).reshape(N, T, H * E))
@@ -153,9 +161,12 @@ class LlamaBlock(Module):
 class Llama(Module):
     """ids (N, T), integers -> logits (N, T, vocab_size). T is at most `context`.
 
-    Defaults: n_kv_heads is n_heads; head_width is width / n_heads; hidden is 8/3 width, rounded up
-    to a multiple of 64. theta, scaling: see frequencies. tied: the output layer and the embedding
-    share one weight. `positions` and generate() are as in GPT."""
+    n_kv_heads: the default is n_heads.
+    hidden: the width inside SwiGLU. The default is 8/3 width, rounded up to a multiple of 64.
+    head_width: the default is width / n_heads.
+    theta, scaling: see frequencies().
+    tied: if True, the output layer and the embedding share one weight.
+    `positions` of forward() and generate() are as in GPT."""
 
     def __init__(self, vocab_size: int, context: int, n_layers: int = 4, n_heads: int = 8,
                  width: int = 256, n_kv_heads: int | None = None, hidden: int | None = None,

@@ -4,8 +4,8 @@
         └ frozen ┘         └ trained ┘
 
 W (out, in) gets no gradient, so it needs no optimizer state. The layer trains r (in + out) numbers
-in place of in * out. With in = out = 1024 and r = 8 this is one number for 64. B starts at zero, so
-that the layer first computes the same as without A and B.
+in place of in * out. With in = out = 1024 and r = 8 this is 1/64 of the numbers. B starts at zero,
+so at first the layer computes the same as without A and B.
 Source: Hu et al. 2021 (arXiv 2106.09685).      Test: tests/nn/test_lora.py
 """
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 class LoRALinear(Linear):
     """A Linear whose weight and bias are frozen. lora_A (rank, in) and lora_B (out, rank) are
-    trained. alpha: the scale is alpha / rank; the default gives a scale of 1. dropout: the
-    probability of dropout on the input of A."""
+    trained. alpha: the product of B and A is multiplied by alpha / rank. By default this scale is
+    1. dropout: the probability of dropout on the input of A."""
 
     def __init__(self, in_features: int, out_features: int, rank: int = 8,
                  alpha: float | None = None, dropout: float = 0.0, bias: bool = True,
@@ -50,8 +50,8 @@ class LoRALinear(Linear):
     @classmethod
     def from_linear(cls, linear: Linear, rank: int = 8, alpha: float | None = None,
                     dropout: float = 0.0, generator: Generator | None = None) -> LoRALinear:
-        """Returns a LoRALinear that computes the same as `linear`. It shares the parameters of
-        `linear`, without copies, and freezes them."""
+        """Returns a LoRALinear that computes the same as `linear`. The parameters of `linear` are
+        not copied. Both layers have the same parameters, which are frozen."""
         layer = cls(linear.in_features, linear.out_features, rank, alpha, dropout,
                     linear.bias is not None, generator)
         layer.weight, layer.bias = linear.weight, linear.bias
@@ -64,8 +64,8 @@ class LoRALinear(Linear):
         return super().forward(x) + F.linear(low, self.lora_B) * self.scale
 
     def merge(self) -> Linear:
-        """Returns a Linear with the weight W + scale B A. It computes the same function, without
-        the extra products of A and B."""
+        """Returns a Linear with the weight W + scale B A. This Linear computes the same function as
+        the LoRALinear (without its dropout). It needs no extra products with A and B."""
         merged = Linear(self.in_features, self.out_features, self.bias is not None)
         xp = self.weight._xp
         merged.weight.data = self.weight.array + self.scale * xp.matmul(self.lora_B.array,

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class _Loss(Module):
-    """Calls `op`, a loss of nn.functional, with these options. Its weights are buffers, so they
-    move with the module to another device. reduction: "mean", "sum" or "none"."""
+    """Calls `op`, a loss of nn.functional, with these options. The weights of the loss are buffers,
+    so they move with the module to another device. reduction: "mean", "sum" or "none"."""
 
     def __init__(self, reduction="mean", weights=(), **options):
         super().__init__()
@@ -93,7 +93,7 @@ class HuberLoss(_Loss):
 
 class TripletMarginLoss(Module):
     """Each anchor should be nearer to its positive than to its negative, by `margin` or more.
-    Inputs: (N, D) each."""
+    Each of the three inputs is (N, D)."""
 
     def __init__(self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
                  *, reduction: str = "mean"):

@@ -43,9 +43,9 @@ def MLP(*widths: int, activation: Callable[[], Module] = ReLU,
 
 def CNN(in_channels: int = 1, n_classes: int = 10, width: int = 16,
         generator: Generator | None = None) -> Sequential:
-    """Returns two stages of convolution, batch norm and ReLU, with pooling between them. An average
-    over the image and a Linear follow. x (N, in_channels, H, W), H and W at least 2 -> (N,
-    n_classes)."""
+    """Returns a small CNN. It has two stages of convolution, batch norm and ReLU, with max pooling
+    between the stages. Then come an average over the image and a Linear. x (N, in_channels, H, W)
+    -> (N, n_classes). H and W must be at least 2."""
     def stage(n_in, n_out):
         return [Conv2d(n_in, n_out, 3, padding=1, bias=False, generator=generator),
                 BatchNorm2d(n_out), ReLU()]
@@ -58,14 +58,16 @@ class GPT(Module):
     """A decoder-only transformer. ids (N, T), integers -> logits (N, T, vocab_size). T is at most
     `context`.
 
-    tied: the output layer and the embedding share one weight.
-    init_std: the weights start as N(0, init_std), as in GPT-2. The projections that add to the
-        residual stream are divided by sqrt(2 * n_layers), as that many of them add up. 0.02 is
-        right for widths near 768. A smaller width wants larger weights: a model of width 96 learns
-        in half the steps with 0.08.
+    tied: if True, the output layer and the embedding share one weight.
+    init_std: the weights start as N(0, init_std), as in GPT-2. There are 2 * n_layers projections
+        whose results are added to the residual stream. Their weights are divided by sqrt(2 *
+        n_layers), so that the sum does not grow with the number of layers. 0.02 is right for widths
+        near 768. A smaller width needs larger weights: a model of width 96 learns in half the steps
+        with 0.08.
     feed_forward: as in TransformerBlock. partial(nn.MoE, n_experts=8) makes mixtures of experts.
-    recompute: 0, or the number of segments in which backward runs the blocks again, or a plan
-        (memory/recompute_plan.py). A segment keeps only its input.
+    recompute: 0 keeps all activations. A number n divides the blocks into n segments. Each segment
+        keeps only its input, and backward runs its blocks again. Or a list of segments
+        (memory/recompute_plan.py).
     Source: Radford et al. 2019."""
 
     def __init__(self, vocab_size: int, context: int, n_layers: int = 4, n_heads: int = 8,
@@ -135,7 +137,8 @@ class GPT(Module):
         of `ids`. The model may be on another device.
 
         Each token is drawn from softmax(logits / temperature), among the top_k most likely tokens.
-        Temperature 0 always takes the most likely one. Only the last `context` tokens are read."""
+        Temperature 0 always takes the most likely token. Only the last `context` tokens are
+        read."""
         generator, weight = generator or random.default_generator(), self.token.weight
         ids = backend.array_of(ids)
         origin = backend.device_of(ids) if hasattr(ids, "ndim") else "cpu"

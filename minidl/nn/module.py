@@ -8,7 +8,8 @@
             return self.fc(x)
 
 Names are joined with dots ("fc.weight"). The order is the order of definition, so it is the same on
-every rank. Collectives need this: they sum the first parameters of all ranks, then the second ones.
+every rank. Collectives need this order: they sum the first parameter over all ranks, then the
+second parameter, and so on.
 Test: tests/nn/test_module.py
 """
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 class Loaded(namedtuple("_IncompatibleKeys", "missing_keys unexpected_keys")):
     """The result of load_state_dict: the names that were missing, and the names that were
-    unexpected. It prints as PyTorch's."""
+    unexpected. It is printed like the result of PyTorch's load_state_dict."""
 
     __slots__ = ()
 
@@ -49,26 +50,30 @@ class Loaded(namedtuple("_IncompatibleKeys", "missing_keys unexpected_keys")):
 
 
 class WrongKeys(KeyError, RuntimeError):
-    """Names of a state do not match. It is a KeyError and also a RuntimeError, as PyTorch's
-    load_state_dict raises a RuntimeError."""
+    """The error for a state whose names do not match. This error is a KeyError and also a
+    RuntimeError, because PyTorch's load_state_dict raises a RuntimeError."""
 
 
 Loaded.__name__ = "_IncompatibleKeys"  # the name that PyTorch prints
 
 
 class Parameter(Tensor):
-    """A leaf that requires a gradient. A Module registers it when it is assigned to an attribute.
+    """A leaf that requires a gradient. A Module registers each Parameter that is assigned to one of
+    its attributes.
 
     These attributes tell how ranks share the parameter. `declare` sets them. Clipping, loss scaling
     and the wrappers of parallel/ read them:
 
-    sharded_by     a tuple of the groups of ranks that hold the other shards, in the order of the
-                   divisions. (): it is not divided. A group is a Shards of parallel/shards.py, or a
-                   ZeRO stage
-    copies         how many ranks of these groups hold the same shard, this rank too
-    part           the part of a weight that this rank holds (parallel/model/tensor.py). None: all
-    is_local       True if other ranks hold other weights in its place (parallel/model/experts.py)
-    compressed_by  the parallel.Compressed model that sends its gradient in fewer bytes, or None"""
+    sharded_by     a tuple of groups of ranks. Each group has divided the parameter once, and its
+                   ranks hold the other shards. The tuple is in the order of the divisions. It is
+                   () if the parameter is not divided. A group is a Shards of parallel/shards.py, or
+                   a ZeRO stage
+    copies         how many ranks of these groups hold the same shard, this rank included
+    part           the part of a weight that this rank holds (parallel/model/tensor.py), or None if
+                   the rank holds the whole weight
+    is_local       True if other ranks have different weights under this name, such as other experts
+                   (parallel/model/experts.py)
+    compressed_by  the parallel.Compressed model that sends the gradient in fewer bytes, or None"""
 
     sharded_by = ()
     compressed_by = part = None
@@ -78,8 +83,8 @@ class Parameter(Tensor):
         super().__init__(backend.array_of(data), requires_grad)
 
     def declare(self, **facts):
-        """Sets attributes that tell how ranks share this parameter: one or more of those in the
-        docstring of the class, by name. Raises TypeError for another name."""
+        """Sets one or more of the attributes that the docstring of the class lists. Each keyword is
+        the name of an attribute. Raises TypeError for another name."""
         for name, fact in facts.items():
             if name not in ("sharded_by", "copies", "part", "is_local", "compressed_by"):
                 raise TypeError(f"Parameter.declare: wanted sharded_by, copies, part, is_local or "
@@ -189,8 +194,8 @@ class Module:
         object.__delattr__(self, name)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Registers a tensor that is not trained, such as running statistics. persistent: True if
-        state_dict has it."""
+        """Registers a tensor that is not trained, such as running statistics. persistent: if True,
+        state_dict() includes the tensor."""
         self._register(self._buffers, name, tensor)
         (self._transient.discard if persistent else self._transient.add)(name)
 
@@ -200,20 +205,20 @@ class Module:
 
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Handle:
         """Adds a hook. Each call runs `hook(module, inputs)` before forward. If the hook returns a
-        value, it replaces the inputs. Returns a Handle, whose remove() takes the hook away."""
+        value, this value replaces the inputs. Returns a Handle, whose remove() removes the hook."""
         return _add(self._forward_pre_hooks, hook)
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> Handle:
         """Adds a hook. Each call runs `hook(module, inputs, output)` after forward. If the hook
-        returns a value, it replaces the output. Returns a Handle, whose remove() takes the hook
-        away."""
+        returns a value, this value replaces the output. Returns a Handle, whose remove() removes
+        the hook."""
         return _add(self._forward_hooks, hook)
 
     def register_full_backward_hook(self, hook: Callable[..., Any]) -> Handle:
         """Adds a hook. Backward calls `hook(module, grad_input, grad_output)`. grad_input is a
-        tuple of the gradients of the inputs, grad_output one of the outputs. An entry is None if
-        there is no gradient. If one input has a gradient and the hook returns a value, the value
-        replaces this gradient. Returns a Handle, whose remove() takes the hook away."""
+        tuple with the gradient of each input, grad_output a tuple with the gradient of each output.
+        An entry is None if there is no gradient. If exactly one input has a gradient, the hook may
+        return a new value for this gradient. Returns a Handle, whose remove() removes the hook."""
         return _add(self._backward_hooks, hook)
 
     def add_module(self, name: str, module: Module | None) -> None:
@@ -323,19 +328,20 @@ class Module:
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clears the gradients of all parameters. Each becomes None, or, with set_to_none=False, is
-        filled with zeros."""
+        """Clears the gradients of all parameters: each gradient becomes None. With
+        set_to_none=False it is filled with zeros instead."""
         for p in self.parameters():
             clear_gradient(p, set_to_none)
 
     def to(self, *targets: Device | DType | None, dtype: DType | None = None,
            device: Device | None = None) -> Self:
-        """Moves parameters and buffers to a device ('cpu', 'cuda', 'cuda:0'), and casts those that
-        are floating to a dtype, in place: to("cuda"), to("float16"), to("cuda", "float16"), or by
-        keyword. Clears all gradients. Returns self.
+        """Changes parameters and buffers in place. to("cuda") moves all of them to a device ('cpu',
+        'cuda', 'cuda:0'). to("float16") casts the floating-point ones to a dtype. to("cuda",
+        "float16") does both. The keywords are device= and dtype=. Clears all gradients. Returns
+        self.
 
-        Move the model before the optimizer's first step: an optimizer keeps the parameters, but its
-        state stays on the old device."""
+        Move the model before the optimizer's first step. This method does not move the optimizer's
+        state to the new device."""
         for target in targets:
             if backend.is_device(target):
                 device = target
@@ -380,8 +386,8 @@ class Module:
         array of NumPy or CuPy on any device, a Tensor, or anything that NumPy can read, such as a
         torch tensor. Returns (missing_keys, unexpected_keys).
 
-        With `strict`, raises KeyError if there are such keys. Raises ValueError for a wrong shape.
-        After an error nothing has been loaded."""
+        With `strict`, raises KeyError if a name is missing or unexpected. Raises ValueError for a
+        wrong shape. After an error nothing has been loaded."""
         if not hasattr(state_dict, "keys"):
             raise TypeError(
                 f"load_state_dict wants {{name: array}}, got {type(state_dict).__name__}; to read "
@@ -434,9 +440,10 @@ class Module:
 
 def watch_backward(module, inputs):
     """Prepares the backward hooks of one call of a module. Returns (inputs, watch). Call forward
-    with these inputs, and use watch(output) in place of its output. Inputs and outputs are views,
-    so that their gradients come from this module only. When all these gradients are complete, the
-    backward hooks are called."""
+    with the returned inputs, and use watch(output) in place of the output of forward. The returned
+    inputs and outputs are views, so that their gradients come from this module only. When the
+    gradients of all inputs are complete, the backward hooks are called. If no input needs a
+    gradient, the hooks are called when the gradients of all outputs are complete."""
     inputs = tuple(view(x, x.shape) if isinstance(x, Tensor) and x.requires_grad else x
                    for x in inputs)
     wanted = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]

@@ -1,14 +1,14 @@
-"""Mixture of experts: E feed-forward layers, the experts, replace one. Each token uses k of them.
+"""Mixture of experts: E feed-forward layers in place of one. Each token uses k of these experts.
 
 The plain form, on ranks: minidl/plain/experts.py. Here: a layer with gradients, no loop over the
 tokens, and two remedies for unequal loads.
 
-    y = sum of gate_j expert_j(x) over the k largest of p = softmax(W x), in order
-    E times the weights, k times the work
+    y = sum of gate_j expert_j(x) over the k largest of p = softmax(W x), the largest first
+    compared with one feed-forward layer: E times the weights, k times the work
 
-gate: for k = 1 it is p itself (Switch), so that the router learns from it. For k > 1 it is p
-divided by the sum of the k largest p (Mixtral). If two scores are equal, the expert with the lower
-number wins.
+gate: for k = 1 the gate is p itself (Switch), so that the router gets a gradient. For k > 1 the
+gate is p divided by the sum of the k largest p (Mixtral). If two scores are equal, the expert with
+the lower number is chosen.
 
 capacity: an expert takes at most ceil(f T k / E) rows of a batch of T tokens. All first choices of
 the tokens come before all second choices, and earlier tokens come first (GShard). Choices beyond
@@ -17,9 +17,10 @@ all choices of a token are dropped, only the residual path passes it on.
 
 An expert that is rarely chosen learns little. Then it is chosen even less. Two remedies:
 
-    balance_loss    E sum_e f_e P_e (Switch). f_e is the share of expert e in all choices, before
-                    any is dropped; it is a constant. P_e is the mean of p_e. The value is 1 if all
-                    experts have equal shares, and E in the worst case
+    balance_loss    E sum_e f_e P_e (Switch). f_e is the number of choices of expert e, divided by
+                    the number of all choices. Dropped choices count, too. f_e gets no gradient. P_e
+                    is the mean of p_e over the tokens. The value is 1 if all experts have equal
+                    shares, and E in the worst case
     move_bias       each expert has a bias. It is added to p when the k experts are chosen, but not
                     in the gates. After a step, the bias falls by `bias_rate` if the expert has more
                     than the mean load, and rises if it has less. The loss is not changed
@@ -62,12 +63,12 @@ class MoE(Module):
     """x (..., C) -> (..., C). `expert(width, bias, generator)` makes each of the n_experts modules.
     Their names are "0", "1", ....
 
-    capacity_factor: f above. None: no choice is dropped.
+    capacity_factor: the f of the capacity in the file's head. If None, no choice is dropped.
 
     A forward sets these attributes:
     n_dropped: how many choices of this rank's tokens were dropped.
     load: (E,), how often each expert was chosen in training since the last move_bias.
-    aux_loss: the balance loss of this layer; balance_loss sums them.
+    aux_loss: the balance loss of this layer. balance_loss() adds up the aux_loss of all layers.
 
     ranks: the object that sends rows between ranks if the experts are divided among ranks
     (parallel/model/experts.py). The default, Alone, is for one rank."""
@@ -113,7 +114,8 @@ class MoE(Module):
     def _aux_loss(self, p, counts, me):
         """Returns E sum_e f_e P_e. Returns None in the first run of a recompute, as backward does
         not use the graph of that run. With several ranks, f is computed from the tokens of all
-        ranks, and P from the tokens of this rank. Then the mean of the ranks' losses is right."""
+        ranks, and P from the tokens of this rank. Then the mean of the aux_loss of all ranks is the
+        balance loss of all tokens."""
         if current().intercept is not None:
             return None
         chosen = counts.sum(axis=(0, 1))
@@ -160,9 +162,9 @@ def of_rounds(choice, n_experts):
 
 
 def capacity(factor, counts):
-    """Returns how many rows an expert takes: ceil(factor T k / E), where T counts the tokens of all
-    ranks. Returns T k if factor is None. Subtracts 1e-9 before ceil, because of rounding: in
-    float64 1.1 * 50 is a little more than 55."""
+    """Returns how many rows an expert takes at most: ceil(factor T k / E), where T is the number of
+    the tokens of all ranks. Returns T k if factor is None. Subtracts 1e-9 before ceil, because of
+    rounding: in float64 1.1 * 50 is a little more than 55."""
     total, n_experts = int(counts.sum()), counts.shape[2]
     return total if factor is None else math.ceil(factor * total / n_experts - 1e-9)
 
@@ -181,7 +183,8 @@ class Plan(NamedTuple):
 
 def plan_of(choice, counts, me, capacity):
     """Returns the Plan of rank `me`. choice: (T, k), the choices of its tokens. counts: (n, k, E),
-    the of_rounds of all n ranks. Among equal choices, tokens of lower ranks come first."""
+    the results of of_rounds() on all n ranks. If tokens of several ranks have the same expert as
+    choice number j, the tokens of lower ranks come first."""
     n_tokens, k = choice.shape
     rounds = counts.sum(axis=0)
     before = (rounds.cumsum(axis=0) - rounds) + (counts.cumsum(axis=0) - counts)  # (n, k, E)
@@ -232,8 +235,8 @@ class Combine(Function):
 
 
 def weighted_sum(xp, rows, slot, gates=None):
-    """Returns (T, C): for each token the sum of gate times row over its choices, in order. Without
-    gates, the sum of the rows."""
+    """Returns (T, C): for each token the sum of gate times row over its choices, in order. If gates
+    is None, returns the sum of the rows."""
     total = xp.zeros((len(slot), rows.shape[1]), backend.accumulate_dtype(rows.dtype))
     for j, at, places in kept_of(xp, slot):
         total[at] += rows[places] if gates is None else gates[at, j, None] * rows[places]
@@ -256,8 +259,9 @@ def layers(model):
 
 
 def balance_loss(model: Module) -> Tensor:
-    """Returns the sum of aux_loss over the MoE layers of a model, from its last forward. Usually it
-    is added to the loss: loss + 0.01 * balance_loss(model). Raises ValueError if there is none."""
+    """Returns the sum of aux_loss over the MoE layers of a model, from its last forward. Usually
+    this sum is added to the loss: loss + 0.01 * balance_loss(model). Raises ValueError if the model
+    has no MoE layer, or if a layer has no aux_loss."""
     losses = [layer.aux_loss for layer in layers(model)]
     if not losses or None in losses:
         raise ValueError(
@@ -269,8 +273,8 @@ def balance_loss(model: Module) -> Tensor:
 
 def move_bias(model, all_sum=None):
     """Moves the bias of every MoE layer by bias_rate * sign(mean load - load), and sets the load to
-    0. Call it after a step. all_sum(array): returns the sum over all ranks that have tokens, such
-    as partial(ring.all_reduce, t). None: one rank."""
+    0. Call it after a step. all_sum(array): returns the sum of an array over all ranks that have
+    tokens, such as partial(ring.all_reduce, t). Use None if there is only one rank."""
     moes = layers(model)
     loads = np.stack([np.broadcast_to(layer.load, layer.n_experts) for layer in moes])
     loads = loads.astype(np.int64) if all_sum is None else all_sum(loads.astype(np.int64))

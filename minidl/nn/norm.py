@@ -5,7 +5,8 @@
 These elements share one mean and one var:
 
     LayerNorm      the last dimensions of each sample
-    RMSNorm        the same; it divides by the root mean square and subtracts no mean
+    RMSNorm        the last dimensions of each sample. It divides by their root mean square, and
+                   subtracts no mean
     GroupNorm      the channels of a group, in one sample
     InstanceNorm   a channel of one sample
     BatchNorm      a channel, in the whole batch
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 
 class LayerNorm(Module):
-    """Normalises over the last dimensions. normalized_shape: their sizes, which are also the shape
-    of weight and bias."""
+    """Normalises over the last dimensions. normalized_shape: the sizes of these dimensions. Weight
+    and bias have the same shape."""
 
     def __init__(self, normalized_shape: Sizes, eps: float = 1e-5, elementwise_affine: bool = True,
                  bias: bool = True):
@@ -48,8 +49,8 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Divides by the root mean square over the last dimensions. normalized_shape: their sizes.
-    eps=None uses the machine epsilon of x's dtype, as PyTorch does."""
+    """Divides by the root mean square over the last dimensions. normalized_shape: the sizes of
+    these dimensions. eps=None uses the machine epsilon of x's dtype, as PyTorch does."""
 
     def __init__(self, normalized_shape: Sizes, eps: float | None = None,
                  elementwise_affine: bool = True):
@@ -114,8 +115,9 @@ class _RunningNorm(Module):
 
 class BatchNorm(_RunningNorm):
     """Normalises with the mean and variance of the batch in training, and with running averages in
-    eval: running = (1 - momentum) * running + momentum * batch. The running variance uses the
-    unbiased variance. With momentum=None it is the plain average of all batches so far."""
+    eval: running = (1 - momentum) * running + momentum * batch. running_var averages unbiased
+    variances. With momentum=None, the running averages are the plain averages of all batches so
+    far."""
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
                  affine: bool = True, track_running_stats: bool = True):
@@ -148,7 +150,7 @@ class BatchNorm2d(BatchNorm):
 
 class InstanceNorm(_RunningNorm):
     """Normalises each channel of each sample separately. With track_running_stats it has running
-    averages, as BatchNorm."""
+    averages, as BatchNorm does."""
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
                  affine: bool = False, track_running_stats: bool = False):

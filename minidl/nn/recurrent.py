@@ -1,7 +1,7 @@
 """Recurrent layers: RNN, LSTM and GRU, of several layers and in both directions.
 
     input (L, N, C) ─► layer 0 ─► dropout ─► layer 1 ─► ... ─► output (L, N, H), and last states
-    bidirectional: a second set of weights reads from the end; the two outputs are joined, (.., 2H)
+    bidirectional: a second set of weights reads from the end. Both outputs are joined: (L, N, 2H)
 
 Names, shapes and order of the weights are PyTorch's: weight_ih_l0 (k H, C), weight_hh_l0 (k H, H),
 bias_ih_l0 and bias_hh_l0 (k H,). The names for the other direction end in _reverse. k is 1 for RNN,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 class _Recurrent(Module):
     """The common part of RNN, LSTM and GRU. input: (L, N, C), or (N, L, C) with batch_first, or
-    (L, C) without a batch. dropout: its probability, between two layers."""
-    parts = 1  # k above: the number of blocks of H rows in each weight
+    (L, C) without a batch. dropout: the probability of dropout between two layers."""
+    parts = 1  # the k of the file's head: the number of blocks of H rows in each weight
     states = 1  # 1 for h, 2 for h and c
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
@@ -58,10 +58,10 @@ class _Recurrent(Module):
 
     def forward(self, input: Array,
                 hx: Array | tuple[Array, Array] | None = None) -> tuple[Tensor, Any]:
-        """Returns (output, last states). output: of the last layer, (L, N, H), or (L, N, 2H) if
-        bidirectional. States: (layers * directions, N, H); for LSTM a pair of them, (h, c).
-        hx: the first states, of the same shape. The default is zeros. Raises ValueError for wrong
-        shapes."""
+        """Returns (output, last states). output: h of the last layer at every step, (L, N, H), or
+        (L, N, 2H) if bidirectional. last states: (layers * directions, N, H). LSTM has a pair of
+        such tensors, (h, c). hx: the states before the first step, of the shape of the last states.
+        The default is zeros. Raises ValueError for wrong shapes."""
         input = wrapped(input)
         batched = input.ndim == 3
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
@@ -138,7 +138,8 @@ class RNN(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    """Three gates decide what the cell state c keeps, adds, and shows as h. States are (h, c)."""
+    """Three gates decide what the cell state c keeps, adds, and shows as h. The states are
+    (h, c)."""
     parts, states, sequence = 4, 2, staticmethod(F.lstm_sequence)
 
 

@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 class MultiheadAttention(Module):
     """PyTorch's layer. Parameters: in_proj_weight (3E, E), in_proj_bias (3E,), out_proj.
 
-    forward(query, key, value) -> (output, attention weights, or None without need_weights). Inputs
-    and output: (L, N, E), or (N, L, E) with batch_first. Keys and values may have another length S.
-    Masks: attn_mask (L, S) or (N * heads, L, S), key_padding_mask (N, S). In a bool mask, True
-    means "must not be attended to", as in PyTorch's layer. A float mask is added to the scores."""
+    forward(query, key, value) returns (output, weights). weights are the attention weights, or None
+    with need_weights=False. Inputs and output: (L, N, E), or (N, L, E) with batch_first. Keys and
+    values may have another length S. Masks: attn_mask (L, S) or (N * heads, L, S), key_padding_mask
+    (N, S). If an element of a bool mask is True, the query must not attend to this key, as in
+    PyTorch's layer. A float mask is added to the scores."""
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, *,
                  batch_first: bool = False, generator: Generator | None = None):
@@ -125,7 +126,8 @@ class CausalSelfAttention(Module):
         self.proj = Linear(width, width, bias, generator=generator)
 
     def forward(self, x: Array, **mask: Any) -> Tensor:
-        """mask: attn_mask=..., as in F.self_attention. It is used together with the causal mask."""
+        """mask: attn_mask=..., as in F.self_attention. This mask is used together with the causal
+        mask."""
         y = self.attend(self.qkv(x), self.n_heads, is_causal=True,
                         dropout_p=self.dropout if self.training else 0.0, **mask)
         return self.proj(y)
@@ -145,7 +147,8 @@ class FeedForward(Module):
 
 class TransformerBlock(Module):
     """x = x + attention(norm1(x)), then x = x + feed_forward(norm2(x)).  x (N, T, C) -> (N, T, C).
-    feed_forward(width, bias, generator) makes the feed-forward module. moe.py has another one."""
+    feed_forward(width, bias, generator) makes the feed-forward module. The default is FeedForward.
+    nn.MoE is another choice (moe.py)."""
 
     def __init__(self, width: int, n_heads: int, dropout: float = 0.0, bias: bool = True,
                  generator: Generator | None = None, feed_forward: Callable = FeedForward):

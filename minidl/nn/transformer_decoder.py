@@ -80,7 +80,8 @@ class TransformerDecoderLayer(TransformerEncoderLayer):
 
 
 class TransformerDecoder(Module):
-    """A chain of num_layers copies of `decoder_layer`, and `norm` at the end if it is given."""
+    """A chain of num_layers copies of `decoder_layer`. At the end comes `norm`, unless it is
+    None."""
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
         super().__init__()
@@ -137,5 +138,6 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int) -> Tensor:
-        """Returns a mask (sz, sz): 0 where j <= i, as position i may attend to j, else -inf."""
+        """Returns a mask (sz, sz) with which position i attends only to positions j <= i: element
+        (i, j) is 0 if j <= i, else -inf."""
         return Tensor(np.triu(np.full((sz, sz), -np.inf, np.float32), 1))

@@ -1,4 +1,4 @@
-"""Adadelta: the step has the units of the weight, as it uses an average of earlier steps.
+"""Adadelta: the step has the units of the weight, as the formula uses an average of earlier steps.
 
     v = rho v + (1 - rho) g^2              moving average of the squared gradients
     d = sqrt(u + eps) / sqrt(v + eps) g    the step
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Adadelta(Optimizer):
-    """State for each parameter: step, square_avg (v above), acc_delta (u above)."""
+    """State for each parameter: step, square_avg (v in the file's head), acc_delta (u)."""
 
     def __init__(self, params: Parameters, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6,
                  weight_decay: float = 0.0, *, maximize: bool = False):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Adagrad(Optimizer):
-    """State for each parameter: step (t above), sum (s above)."""
+    """State for each parameter: step (t in the file's head), sum (s)."""
 
     def __init__(self, params: Parameters, lr: float = 1e-2, lr_decay: float = 0.0,
                  weight_decay: float = 0.0, initial_accumulator_value: float = 0.0,

@@ -4,10 +4,11 @@ The plain form: minidl/plain/optimizers.py. Here: weight decay. Adam adds weight
 AdamW shrinks the weight itself, w *= 1 - lr * weight_decay, so that the decay is not divided by
 sqrt(v).
 
-Memory: m and v take 8 bytes for each float32 weight. `update` is one step in plain NumPy; it moves
+Memory: m and v take 8 bytes for each float32 weight. `update` is one step in plain NumPy. It moves
 about 130 bytes for each weight. If kernels run, `by_kernel` updates all parameters in one launch
-and one pass over memory, and moves 28 bytes (read w, g, m, v; write w, m, v). If the parameters are
-fp16, w is their fp32 master copy. The same pass then also writes the fp16 parameters.
+and one pass over memory. It moves 28 bytes for each weight: reads of w, g, m, v, and writes of w,
+m, v. If the parameters are fp16, w is their fp32 master copy. The same pass then also writes the
+fp16 parameters.
 
 Sources: Kingma & Ba 2014 (arXiv 1412.6980); Loshchilov & Hutter 2017 (arXiv 1711.05101).
 Kernels: kernels/adamw.cu; on a CPU kernels/cpu/adamw.cu
@@ -37,10 +38,10 @@ KERNEL = "cpu/adamw.cu", "adamw_chunks", None, {"W": "float"}
 
 class Adam(Optimizer):
     """State for each parameter: step, exp_avg (m), exp_avg_sq (v). The step is an int. On a GPU it
-    is an array of one int in the GPU's memory, as in PyTorch: the GPU may skip an update without
-    telling the host. amsgrad: also keeps the largest v so far, max_exp_avg_sq, and divides by its
-    root (Reddi et al. 2018). maximize: steps up the gradient, not down."""
-    decoupled = False  # weight decay changes: True, the weight (AdamW); False, the gradient
+    is an array of one int in the GPU's memory, as in PyTorch, because the GPU may skip an update
+    without telling the host. amsgrad: also keeps the largest v so far, max_exp_avg_sq, and divides
+    by its root (Reddi et al. 2018). maximize: moves the weights so that the loss grows."""
+    decoupled = False  # if True, weight decay changes the weight (AdamW); if False, the gradient
 
     def __init__(self, params: Parameters, lr: float = 1e-3, betas: Sequence[float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *,
@@ -68,8 +69,8 @@ class Adam(Optimizer):
             self.write_low(params)
 
     def advance(self, p, state, counts=True):
-        """Returns the state of a parameter for its next step. The first call fills it. counts: if
-        True, adds 1 to the step count here; if False, a kernel does."""
+        """Returns the state of a parameter for its next step. The first call fills the state.
+        counts: if True, this method adds 1 to the step count. If False, a kernel adds 1."""
         if not state:
             state.update(step=0, exp_avg=p._xp.zeros_like(p.array),
                          exp_avg_sq=p._xp.zeros_like(p.array))
@@ -106,13 +107,14 @@ class Adam(Optimizer):
 
 def counted_together(xp, steps, states):
     """Returns the step counts of some parameters as one int32 array on the GPU. A kernel adds 1 to
-    them. The `step` of each state becomes a view of this array. The array is rebuilt if it is
-    missing, or if other parameters have gradients than before. Then the host waits for the GPU."""
+    each count. The `step` of each state becomes a view of this array. The array is rebuilt if it is
+    missing, or if other parameters have gradients than at the last step. To rebuild it, the host
+    waits for the GPU."""
     counts = getattr(steps[0], "base", None)
     if counts is None or counts.size != len(steps) or any(
             getattr(s, "base", None) is not counts for s in steps):
         table = on_device(xp, np.array([int(s) for s in steps], np.int32))
-        counts = table.copy()  # on_device shares its tables, so they must not be written
+        counts = table.copy()  # on_device shares its tables, so `table` must not be changed
         for i, state in enumerate(states):
             state["step"] = counts[i]
     return counts
@@ -135,11 +137,13 @@ def by_kernel(weights, grads, exp_avgs, exp_avg_sqs, steps, *, lr=1e-3, betas=(0
 
     weights, exp_avgs, exp_avg_sqs:  contiguous arrays, all float32 or all float64.
     grads:    arrays of the weights' dtype, or all float16.
-    steps:    a list of the number of updates of each array, this one included. Or an int32 array on
-              the GPU with the number of updates before this one: the kernel adds 1 unless it skips.
+    steps:    a list: for each array the number of updates, this update included. Or an int32 array
+              on the GPU: for each array the number of updates before this one. Then the kernel adds
+              1, unless it skips the update.
     unscale:  a factor for the gradients, such as 1 / loss scale.
     low:      float16 arrays that get a rounded copy of the new weights, or None.
-    skip:     (1,) int32 or None. If it is not 0, nothing changes. See minidl.cuda.unscale_check.
+    skip:     (1,) int32 or None. If the number is not 0, no array changes. See
+              minidl.cuda.unscale_check.
     factor:   (1,) of the weights' dtype, or None. A second factor for the gradients, computed on
               the GPU (minidl/precision/loss_scale.py)."""
     if not weights:

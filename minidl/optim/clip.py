@@ -1,4 +1,4 @@
-"""Gradient clipping: all gradients form one vector; limit its length and keep its direction.
+"""Gradient clipping limits the length of the vector of all gradients, and keeps its direction.
 
 The plain form: minidl/plain/optimizers.py. Here: other norms, gradients that are divided among
 ranks, and on a GPU a norm for which the host does not wait.
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 def grad_norm(parameters: Tensor | Iterable[Tensor], norm_type: float = 2.0) -> float:
-    """Returns the norm of all gradients as one vector, a float. Returns 0.0 if no parameter has a
+    """Returns the norm of the vector of all gradients, a float. Returns 0.0 if no parameter has a
     gradient. fp16 and bf16 gradients are squared and summed in fp32.
 
     If a parameter is a shard (ZeRO, tensor parallelism, divided experts), the result is the norm of
-    the gradients of all ranks together. Then all ranks must call this function (over_ranks.py), and
-    norm_type must be 2, else ValueError."""
+    the gradients of all ranks together. Then all ranks must call this function (over_ranks.py).
+    Raises ValueError for shards if norm_type is not 2."""
     parameters = _list(parameters)
     grads = [p.grad.array for p in parameters if p.grad is not None]
     if over_ranks.groups_of(parameters):
@@ -52,15 +52,16 @@ def grad_norm(parameters: Tensor | Iterable[Tensor], norm_type: float = 2.0) -> 
 def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0,
                     error_if_nonfinite: bool = False) -> Tensor:
     """Scales the gradients in place so that their norm is at most max_norm. Returns their norm
-    before scaling, a Tensor without dimensions. If the gradients are on a GPU, so is the norm, and
-    the host does not wait for it.
+    before scaling, a Tensor without dimensions. If the gradients are on a GPU, the norm is on the
+    GPU, too, and the host does not wait for it. There are three exceptions: if ranks hold shards,
+    if norm_type is not 2, or with error_if_nonfinite, the host waits, and the norm is on the host.
 
-    A norm that is not finite makes every gradient non-finite. With error_if_nonfinite it raises
-    RuntimeError instead."""
+    If the norm is nan, all gradients become nan. If the norm is inf, each element becomes 0 or nan.
+    With error_if_nonfinite, such a norm raises RuntimeError."""
     parameters = _list(parameters)
     grads = [p.grad.array for p in parameters if p.grad is not None]
     on_host = isinstance(grads[0], np.ndarray) if grads else True
-    is_here = not over_ranks.groups_of(parameters)  # no other rank holds a part of a parameter
+    is_here = not over_ranks.groups_of(parameters)  # True if no other rank holds shards
     if not on_host and norm_type == 2 and not error_if_nonfinite and is_here:
         return _clip_on_device(grads, max_norm)
     total = grad_norm(parameters, norm_type)
@@ -72,8 +73,9 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
 
 
 def norm_tensor(total, parameters):
-    """Returns the norm as a float32 Tensor, or float64 if a gradient is float64. It is also float64
-    on a rank without gradients, as the dtype of the other ranks' gradients is not known there."""
+    """Returns the norm as a float32 Tensor, or as a float64 Tensor if a gradient is float64. A rank
+    without gradients does not know the dtype of the gradients of other ranks. So it returns a
+    float64 Tensor if the norm is not 0."""
     dtypes = {p.grad.dtype for p in parameters if p.grad is not None}
     narrow = np.dtype(np.float64) not in dtypes and (dtypes or total == 0)
     return Tensor(np.array(total, np.float32 if narrow else np.float64))
@@ -84,7 +86,7 @@ def _clip_on_device(grads, max_norm):
     square_sum = square_sum_of(grads)
     total = square_sum[0] ** 0.5
     xp = backend.library_of(total)
-    factor = xp.minimum(max_norm / (total + 1e-6), 1.0)  # nan stays nan
+    factor = xp.minimum(max_norm / (total + 1e-6), 1.0)  # if total is nan, factor is nan
     if all(g.flags.c_contiguous for g in grads) and dispatch.usable(*grads):
         unscale_check.unscale_check(grads, 1.0, factor.astype(np.float32).reshape(1))
     else:
@@ -94,7 +96,8 @@ def _clip_on_device(grads, max_norm):
 
 
 def scale_to(parameters, total, max_norm):
-    """Scales gradients in place, so that their norm is at most max_norm. total: their norm now."""
+    """Scales gradients in place, so that their norm is at most max_norm. total: their norm before
+    scaling."""
     scale = min(1.0, max_norm / (total + 1e-6)) if not math.isnan(total) else math.nan
     if scale != 1.0:
         for p in parameters:
@@ -114,8 +117,8 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
 
 
 def _list(parameters):
-    """Returns a list of the parameters. Raises ValueError for a generator that was read before: it
-    is empty now, so no gradient would be clipped."""
+    """Returns a list of the parameters. Raises ValueError for a generator that was read before:
+    such a generator is empty, so no gradient would be clipped."""
     if hasattr(parameters, "parameters"):
         raise TypeError("clipping wants a module's .parameters(); got the module")
     if inspect.isgenerator(parameters) and inspect.getgeneratorstate(

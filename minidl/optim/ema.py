@@ -1,14 +1,15 @@
-"""A moving average of the weights. Evaluate with it: it has less noise than the latest weights.
+"""A moving average of the weights. Evaluate the average: it has less noise than the last weights.
 
     before the first step  a = w          after each step  a = a + (1 - decay) (w - a)
 
     ema = optim.EMA(model.parameters(), decay=0.999)
     for ...: optimizer.step(); ema.update()
-    with ema.averaged():             inside, the model has the averages
+    with ema.averaged():             in this block the parameters have the averaged values
         evaluate(model)
 
 With decay 0.999 the average covers about the last thousand steps. With `warmup` the decay at step t
-is at most (1 + t) / (10 + t). So the first weights, which are random, soon have a small share.
+is at most (1 + t) / (10 + t). So the random weights from before the first step soon have only a
+small share in the average.
 Source: Polyak & Juditsky 1992 (averaging).      Test: tests/optim/test_ema.py
 """
 
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 class EMA:
     """Holds one average array for each parameter. `step` counts the updates.
 
-    The averages of 2-byte weights are float32. One update changes an average by (1 - decay) of a
-    difference. In 2 bytes this is often less than half a unit in the last place, and would be
-    lost."""
+    The averages of 2-byte weights are float32. One update changes an average only by (1 - decay)
+    times a difference. In a 2-byte number this is often less than half a unit in the last place, so
+    rounding would remove the change."""
 
     def __init__(self, params: Iterable[Tensor], decay: float = 0.999, warmup: bool = False):
         if not 0 <= decay < 1:
@@ -53,8 +54,8 @@ class EMA:
 
     @contextmanager
     def averaged(self):
-        """A `with` block in which the parameters have the averaged values. After it they have their
-        own values again."""
+        """A `with` block in which the parameters have the averaged values. After the block they
+        have their own values again."""
         own = [p.array.copy() for p in self.params]
         self._overwrite(self.averages)
         try:

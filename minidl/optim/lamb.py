@@ -7,22 +7,23 @@ the learning rate may grow with the batch (BERT: from 512 to 32768 samples a ste
     r = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay w
     w = w - lr (|w| / |r|) r
 
-    clamp            (least, most): limits of the ratio |w| / |r|. None: no limits, as in the paper.
-                     DeepSpeed: (0.01, 10)
-    eps_inside_root  True: divides by sqrt(v + eps). False: by sqrt(v) + eps
-    bias_correction  True: as in the paper. False: none. "step": as in DeepSpeed. There r and the
-                     ratio use m and v without correction, and the whole step, decay too, is
-                     multiplied by sqrt(1 - b2^t) / (1 - b1^t)
-    adapt            False: the ratio is 1, as in AdamW. For biases and the weights of norms; put
-                     them into a separate group. (apex adapts only if weight_decay is not 0, unless
-                     use_nvlamb is set.)
+    clamp            (least, most): limits of the ratio |w| / |r|. None means no limits, as in the
+                     paper. DeepSpeed uses (0.01, 10)
+    eps_inside_root  if True, divides by sqrt(v + eps); if False, by sqrt(v) + eps
+    bias_correction  True is as in the paper, False is without correction. "step" is as in
+                     DeepSpeed: r and the ratio use m and v without correction. Then the whole step,
+                     weight decay included, is multiplied by sqrt(1 - b2^t) / (1 - b1^t)
+    adapt            if False, the ratio is 1, as in AdamW. Use it for biases and the weights of
+                     norms, in a separate parameter group. (apex adapts only if weight_decay is not
+                     0, unless use_nvlamb is set.)
 
-apex also clips the gradient by its norm first. Here, call optim.clip_grad_norm_ for it.
+apex also clips the norm of the gradients first. Here, call optim.clip_grad_norm_ to do this.
 
 The kernels update all parameters in two passes over memory, with one launch each. The first pass
-computes m, v and the squared lengths of each tensor's w and r. The second pass takes the step. Both
-move 40 bytes for each weight; NumPy's operations move about 170. Under ZeRO a rank has parts of
-tensors: between the passes the squared lengths are summed over ranks (layerwise.py).
+computes m, v and the squared lengths of w and r of each tensor. The second pass takes the step. The
+two passes together move 40 bytes for each weight. NumPy's operations move about 170. Under ZeRO a
+rank has parts of tensors, so between the passes the squared lengths are summed over ranks
+(layerwise.py).
 
 Source: You et al. 2019 (arXiv 1904.00962).
 Kernels: kernels/lamb.cu; on a CPU kernels/cpu/lamb.cu
@@ -79,7 +80,8 @@ class LAMB(Layerwise):
 
     def count(self, params, states, skip):
         """Returns an array with the step count of each parameter, this step included. A step that
-        is skipped is not counted. On a GPU the counts are there, as the GPU decides to skip."""
+        is skipped is not counted. For parameters on a GPU, the array is on the GPU, because the GPU
+        decides whether to skip."""
         xp, steps = params[0]._xp, [s.setdefault("step", 0) for s in states]
         if xp is not np:
             counts = counted_together(xp, steps, states)
@@ -118,8 +120,9 @@ class LAMB(Layerwise):
 
     @staticmethod
     def rates(steps, group):
-        """Returns (rates, factor). rates, (n, 2) float64, are the bias corrections of m and of
-        sqrt(v) for each of n tensors. factor multiplies the steps: a number, or (n,) float64."""
+        """Returns (rates, factor). rates: (n, 2) float64, for each of n tensors the bias
+        corrections of m and of sqrt(v). factor: a number, or an array (n,) float64. The steps are
+        multiplied by this factor."""
         xp, (b1, b2) = xp_of([steps]), group["betas"]
         t = xp.maximum(steps, 1).astype(np.float64)  # a count is 0 if the first step is skipped
         rates = xp.stack([1 / (1 - b1**t), 1 / xp.sqrt(1 - b2**t)], 1)
@@ -130,8 +133,9 @@ class LAMB(Layerwise):
 
     @staticmethod
     def ratio(w2, r2, group):
-        """Returns phi(|w|) / |r| of each tensor, float64, from the squared norms w2 and r2. (phi is
-        the paper's name for `clamp`.)"""
+        """Returns |w| / |r| of each tensor, within the limits of `clamp`: (n,) float64. w2, r2: the
+        squared norms |w|^2 and |r|^2. (The paper has no limits of the ratio. It has a function phi
+        of |w|.)"""
         xp = xp_of([w2])
         if not group["adapt"]:
             return xp.ones_like(w2)
@@ -140,8 +144,8 @@ class LAMB(Layerwise):
 
 def moments_by_kernel(weights, grads, exp_avgs, exp_avg_sqs, rates, *, betas, eps, weight_decay,
             eps_inside_root=False, unscale=1.0, skip=None, factor=None):
-    """The first pass: updates exp_avgs and exp_avg_sqs in place. Returns (|w|^2, |r|^2), each with
-    one float64 number for each array, on the device of the arrays.
+    """The first pass: updates exp_avgs and exp_avg_sqs in place. Returns (|w|^2, |r|^2): two
+    float64 vectors with one number for each array, on the device of the arrays.
 
     rates:    (n_arrays, 2), the bias corrections 1 / (1 - b1^t) and 1 / sqrt(1 - b2^t)
     The other arguments are as in adam.py."""
@@ -190,5 +194,6 @@ def table(xp, rates, dtype):
 
 
 def places(eps, inside_root):
-    """Returns (the eps that is added to the root, the eps that is added inside the root)."""
+    """Returns two numbers: the eps that is added to the root, and the eps that is added inside the
+    root. One of these numbers is 0."""
     return (0.0, eps) if inside_root else (eps, 0.0)

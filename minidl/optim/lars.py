@@ -9,13 +9,14 @@ pass, and the norms of layers whose parts are on several ranks (layerwise.py).
 from 1 to 30 are usual.
 
     trust_coefficient    `trust`, the paper's eta
-    eps         is added to the divisor
-    clip        True: the rate is min(local, lr), as in apex's LARC, and not lr * local
-    adapt       False: local is 1, which is SGD with momentum. For biases and the weights of norms;
-                put them into a separate group
+    eps         a number that is added to the divisor
+    clip        if True, the rate is min(local, lr), as in apex's LARC, in place of lr * local
+    adapt       if False, local is 1. This is SGD with momentum. Use it for biases and the weights
+                of norms, in a separate parameter group
 
-Implementations differ. Chainer's has no trust coefficient (multiply lr by it). Paddle's CPU kernel
-adapts only if decay > 0. Ours adapts whenever |w| and |g| are not 0.
+Other implementations differ. Chainer's LARS has no trust coefficient: to get its rates, multiply lr
+by the coefficient. Paddle's CPU kernel adapts only if decay > 0. Ours adapts whenever |w| and |g|
+are not 0.
 
 Source: You, Gitman & Ginsburg 2017 (arXiv 1708.03888).
 Test: tests/optim/test_layerwise.py   Tutorial: tutorials/18_large_batch.py
@@ -57,9 +58,9 @@ class LARS(Layerwise):
             trust_coefficient=trust_coefficient))
 
     def kernel(self, ws, gs, arrays, steps, group, join, unscale, low, skip):
-        """Computes the norms in one pass over w and g, then runs SGD's kernel. The kernel gets the
-        rate 1. The rate of LARS is inside the velocity: v = momentum * v + rate * gradient, with
-        one rate for each tensor."""
+        """Computes the norms in one pass over w and g, then runs SGD's kernel with lr 1. The rates
+        of LARS are inside the velocity: v = momentum * v + rate * gradient, with one rate for each
+        tensor."""
         unscale, factor = late(unscale)
         g2 = grad_norm.square_sums(gs) * unscale**2
         if factor is not None and gs:

@@ -4,7 +4,7 @@
     w     = w - lr * ratio * direction
 
 With one rate for all layers, a single layer limits the batch: the layer whose gradient is longest
-compared with its weights. It diverges first. With a ratio for each layer, that layer takes shorter
+compared with its weights. This layer diverges first. With a ratio for each layer, it takes shorter
 steps, and the other layers do not. LARS (lars.py) uses SGD's direction, LAMB (lamb.py) uses Adam's.
 
 The ratio is 1 if one of the norms is 0. Otherwise a layer of zeros could never change. It is also 1
@@ -17,8 +17,8 @@ Under ZeRO a rank has a part of a tensor, and the norm of the part is not the no
     ranks    |--- 0 ---|--- 1 ---|- 2 |     rank 1 of its parts of w1 and w2, ...
 
 One all-reduce adds these sums. Its message has 2 numbers of 8 bytes for each parameter of the
-group, and zeros for tensors that the rank has no part of. A list may have whole tensors and shards
-of several ZeRO stages. Then there is one all-reduce for each stage.
+group. A rank sends zeros for a tensor if it has no part of the tensor. A list of parameters may
+have whole tensors and shards of several ZeRO stages. Then there is one all-reduce for each stage.
 
 Sources: You et al. 2017 (arXiv 1708.03888), 2019 (arXiv 1904.00962).
 Test: tests/optim/test_layerwise.py, tests/parallel/zero/test_whole_tensors.py
@@ -43,15 +43,16 @@ if TYPE_CHECKING:
 
     from minidl.tensor import Tensor
 
-# Elements [begin, end) of parameter `index` of a list. They are a whole tensor, or this rank's part
-# of tensor number `tensor` of a ZeRO stage.
+# Elements [begin, end) of parameter number `index` of a list. If `stage` is None, they are a whole
+# tensor. Otherwise they are this rank's part of tensor number `tensor` of this ZeRO stage.
 Piece = namedtuple("Piece", "index begin end stage tensor")
 
 
 def groups_by_ndim(params: Iterable[Tensor], **vectors: Any) -> list[dict[str, Any]]:
-    """Returns two parameter groups for LARS or LAMB. The first has the parameters of two and more
-    dimensions, the second has the others. The options of the second are adapt=False,
-    weight_decay=0 and `vectors`, which may replace these."""
+    """Returns two parameter groups for LARS or LAMB. The first group has the parameters of two and
+    more dimensions, the second group has the others. The second group has the options adapt=False
+    and weight_decay=0. The arguments `vectors` are more options for the second group, and may
+    override these two options."""
     params = list(params)
     return [{"params": [p for p in params if p.ndim > 1]},
             {"params": [p for p in params if p.ndim <= 1], "adapt": False, "weight_decay": 0.0,
@@ -60,9 +61,9 @@ def groups_by_ndim(params: Iterable[Tensor], **vectors: Any) -> list[dict[str, A
 
 def pieces(params, leaf_of):
     """Returns (list of Pieces, {ZeRO stage: its number of tensors in this list}). A whole parameter
-    is one Piece. The shard of a ZeRO stage has a Piece for each tensor that it has elements of.
-    leaf_of(p) is the model's leaf that p is a master weight of, or p. Raises TypeError for slices
-    of tensor parallelism."""
+    is one Piece. The shard of a ZeRO stage has elements of several tensors, and one Piece for each
+    of these tensors. leaf_of(p) returns the model's parameter for p: the 2-byte parameter if p is a
+    master weight, else p. Raises TypeError for slices of tensor parallelism."""
     found, n_tensors = [], {}
     index = {leaf_of(p): i for i, p in enumerate(params)}
     for leaf, i in index.items():
@@ -89,27 +90,28 @@ SLICES = ("LARS and LAMB want the norms of whole tensors, and here a rank has sl
 
 
 def stage_of(leaf):
-    """Returns the ZeRO stage that this leaf is a shard of, or None."""
+    """Returns the ZeRO stage that has this leaf as a shard, or None."""
     return next((group for group in getattr(leaf, "sharded_by", ()) if hasattr(group, "parts")),
                 None)
 
 
 class Layerwise(Optimizer):
-    """The common part of LARS and LAMB. A subclass names the arrays of its state and writes the
-    step twice, for lists of pieces:
+    """The common part of LARS and LAMB. A subclass sets `state_arrays`, the names of the arrays of
+    its state, and writes the step twice, for lists of pieces:
 
-        kernel(ws, gs, arrays, steps, group, join, unscale, low, skip)     with its `kernels`
-        plain(ws, gs, arrays, steps, group, join)                          with NumPy's operations
+        kernel(ws, gs, arrays, steps, group, join, unscale, low, skip)     launches `kernels`
+        plain(ws, gs, arrays, steps, group, join)                          uses NumPy's operations
 
-    w2 and d2 are arrays with the sum of squares of each piece. `join(w2, d2)` returns such arrays
-    with the sums of the whole tensors."""
+    `join(w2, d2)` is a function. w2 and d2 have one number for each piece: the sum of the squares
+    of its elements, in the weights and in the direction. join() returns two arrays of the same
+    shape, with the sums for the whole tensors."""
 
     whole_tensors = True  # parts of a tensor cannot be updated alone (parallel/zero/offload.py)
     state_arrays = ()
     kernels = ()  # the kernels that the method `kernel` launches: the arguments of `fusable`
 
     def advance(self, p, state):
-        """Returns the state of a parameter for its next step. The first call fills it."""
+        """Returns the state of a parameter for its next step. The first call fills the state."""
         for name in self.state_arrays:
             if name not in state:
                 state[name] = p._xp.zeros_like(p.array)
@@ -124,7 +126,7 @@ class Layerwise(Optimizer):
         if not fused and skip is not None and bool(skip):  # here the host waits for the GPU
             return
         found, n_tensors = pieces(params, self.leaf_of)
-        if not found:  # this rank has no part of these tensors, but others wait for its zeros
+        if not found:  # this rank has no part of these tensors, but other ranks wait for its zeros
             sums_over_ranks(found, n_tensors, np.zeros(0), np.zeros(0))
             return
         states = [self.advance(p, self.state.setdefault(p, {})) for p in params]
@@ -169,8 +171,8 @@ def unscaled(g, unscale):
 
 def sums_over_ranks(found, n_tensors, w2, d2):
     """Returns (w2, d2), where the sum of squares of each piece is replaced by the sum for the whole
-    tensor. Runs one all-reduce of 2 * n_tensors float64 numbers for each ZeRO stage. On a GPU the
-    host waits for the sums."""
+    tensor. Runs one all-reduce for each ZeRO stage, of 2 float64 numbers for each tensor. If w2 and
+    d2 are on a GPU, the host waits for the sums."""
     if not n_tensors:
         return w2, d2
     xp = xp_of([w2])
@@ -195,8 +197,8 @@ def square_sums(arrays):
 
 
 def ratio_of(length, direction, clamp=None):
-    """Returns length / direction, element by element, and 1 where one of them is 0. clamp: (least,
-    most), limits of the quotient, or None."""
+    """Returns length / direction, element by element. A result is 1 if one of these two numbers is
+    0. clamp: (least, most), limits of the quotient, or None."""
     xp = xp_of([length])
     adapts = (length > 0) & (direction > 0)
     ratio = xp.where(adapts, length / xp.where(adapts, direction, 1.0), 1.0)

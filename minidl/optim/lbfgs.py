@@ -4,8 +4,8 @@
     d = -H g                                       two loops over the pairs; H is never stored
     w = w + t d                                    t = lr; at the first step lr min(1, 1 / |g|_1)
 
-Use it for small problems without noise: each step calls the closure up to max_iter times. There is
-no line search, so lr must limit the step.
+Use L-BFGS for small problems without noise: each step calls the closure up to max_iter times. There
+is no line search, so lr must limit the step.
 Source: Nocedal 1980; Nocedal & Wright, "Numerical Optimization" (2006), algorithm 7.4.
 Test: tests/optim/test_lbfgs.py
 """
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 
 class LBFGS(Optimizer):
-    """Takes one group of whole parameters. state_dict() does not contain the pairs: after
-    load_state_dict the history is empty."""
+    """The L-BFGS optimizer. It takes one parameter group. Each rank must hold the complete
+    parameters, not shards. state_dict() does not contain the pairs (s, y), so the history is empty
+    after load_state_dict."""
 
     def __init__(self, params: Parameters, lr: float = 1, max_iter: int = 20,
                  max_eval: int | None = None, tolerance_grad: float = 1e-7,
@@ -77,7 +78,8 @@ class LBFGS(Optimizer):
         return first_loss
 
     def _next_direction(self, g):
-        """Returns -H g, by the two loops. Adds the pair of the latest step to the history first."""
+        """Returns the direction -H g, which is -g at the first step. Adds the pair (s, y) of the
+        latest step to the history, then computes -H g with two loops over the pairs."""
         if self.last_gradient is None:
             return -g
         s, y = self.direction * self.length, g - self.last_gradient

@@ -10,10 +10,11 @@ with the same names, defaults and numbers. SequentialLR and ChainedScheduler com
     lr at step k = factor(k) / factor(k - 1) * lr at step k - 1       most schedules
     lr at step k = value(the initial lr, k)                           LambdaLR, cycles, restarts
 
-Most schedules multiply the current lr, as PyTorch's do. So the factors of two schedules on one
-optimizer multiply, and a schedule continues from the lr at which another one ended. The only
-schedule that uses the loss, ReduceLROnPlateau, is in plateau.py. A parameter group that is added
-during a run keeps its lr until the next step. Then it follows the schedule as the other groups do.
+Most schedules multiply the current lr, as PyTorch's schedules do. So if an optimizer has two
+schedules, the lr is multiplied by the factors of both, and a schedule continues from the lr at
+which another one ended. The only schedule that uses the loss, ReduceLROnPlateau, is in plateau.py.
+A parameter group that is added during a run keeps its lr until the next step. Then it follows the
+schedule, as the other groups do.
 Test: tests/optim/test_lr_scheduler.py, test_lr_scheduler_pairs.py
 Tutorial: tutorials/31_optimizers.py
 """
@@ -35,14 +36,14 @@ if TYPE_CHECKING:
 
 
 class LRScheduler:
-    """Sets the lr of every group, when it is made and at each step(). A subclass writes
+    """Sets the lr of every group, when the schedule is made and at each step(). A subclass writes
 
         value(initial_lr, step)      -> lr at a step, counted from 0
 
-    If the lr depends on the lr before, it also writes `first` and `after`."""
+    If the lr depends on the lr of the step before, the subclass also writes `first` and `after`."""
 
-    # False: PyTorch's schedule of this name takes no groups that are added later. Here such a group
-    # must have its initial_lr.
+    # False if PyTorch's schedule of this name takes no groups that are added later. Then such a
+    # group must have its initial_lr here.
     may_join = True
     cycle_momentum = False
     schedulers = ()  # the schedules that this one combines
@@ -60,7 +61,8 @@ class LRScheduler:
         raise NotImplementedError(f"{type(self).__name__} has no value")
 
     def first(self, group, base):
-        """Returns the lr of a group at step 0, when the schedule is made. base: its initial lr."""
+        """Returns the lr of a group at step 0, when the schedule is made. base: the initial lr of
+        the group."""
         return self.value(base, 0)
 
     def enter(self, group, base):
@@ -68,16 +70,17 @@ class LRScheduler:
         return self.value(base, 0)
 
     def after(self, group, base, step):
-        """Returns the lr of a group at this step. group["lr"] is its lr at the step before."""
+        """Returns the lr of a group at this step. group["lr"] is still the lr of the step before.
+        base: the initial lr of the group."""
         return self.value(base, step)
 
     def start(self):
-        """Goes to step 0. No other schedule has run before."""
+        """Goes to step 0. Called if no other schedule has run before this one."""
         self.last_epoch = 0
         self._apply(self.first)
 
     def take_over(self):
-        """Goes to step 0. Another schedule has run before."""
+        """Goes to step 0. Called if another schedule has run before this one."""
         self.last_epoch = 0
         self._apply(self.enter)
 
@@ -92,10 +95,11 @@ class LRScheduler:
 
     def _start_new_groups(self):
         """Prepares groups that were added since the last step. If a group has an initial_lr, its lr
-        becomes the schedule's lr at this step. If it has none, its initial_lr is computed backward
-        from its lr. This is possible as value(initial_lr) = factor * initial_lr + constant.
-        If the factor is 0 now and at the next step, as at the end of PolynomialLR, the group keeps
-        its lr. Raises ValueError if the initial_lr is needed and cannot be computed."""
+        becomes the schedule's lr at this step. If a group has no initial_lr, it is computed from
+        the lr of the group: the lr is factor * initial_lr + constant, and this equation is solved
+        for initial_lr. If the factor is 0 now and at the next step, as at the end of PolynomialLR,
+        the group keeps its lr. Raises ValueError if the initial_lr is needed and cannot be
+        computed."""
         bases = self.base_lrs[:]
         for i, group in list(enumerate(self.optimizer.param_groups))[len(bases):]:
             if "initial_lr" in group:
@@ -127,13 +131,13 @@ class LRScheduler:
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def _parts(self):
-        """Returns this schedule and all schedules inside it, a list."""
+        """Returns a list of this schedule and all schedules inside it."""
         return [self, *(part for scheduler in self.schedulers for part in scheduler._parts())]
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns a dict with everything that the schedule needs to continue. It also has the lr
-        (and the momentum, if the schedule sets it) of each group. load_state_dict writes them into
-        the optimizer."""
+        """Returns a dict with everything that the schedule needs to continue. The dict also has the
+        lr of each group (and the momentum, if the schedule sets it). load_state_dict() writes these
+        numbers into the optimizer's groups."""
         parts = self._parts()
         state = {"last_epoch": self.last_epoch, "steps": [part.last_epoch for part in parts],
                  "base_lrs": [part.base_lrs[:] for part in parts], "lr": self.get_last_lr()}
@@ -159,7 +163,8 @@ class LRScheduler:
 
 
 def momentum_of(group):
-    """Returns the momentum of a group, or Adam's first beta, or None if it has neither."""
+    """Returns the first beta of a group (Adam), or its momentum. Returns None if the group has
+    neither."""
     return group["betas"][0] if "betas" in group else group.get("momentum")
 
 
@@ -172,7 +177,7 @@ def set_momentum(group, momentum):
 
 class _Factor(LRScheduler):
     """lr = initial * factor(step). Each step multiplies the current lr by factor(step) /
-    factor(step - 1), so that other changes of the lr stay."""
+    factor(step - 1). So if other code has multiplied the lr, this change is kept."""
 
     def factor(self, step):
         raise NotImplementedError(f"{type(self).__name__} has no factor")
@@ -217,7 +222,7 @@ class StepLR(_Factor):
 
 class LinearLR(_Factor):
     """Warm-up. lr = initial * factor. The factor goes from start_factor to end_factor in
-    total_iters steps, and then stays."""
+    total_iters steps, and then does not change."""
 
     def __init__(self, optimizer: HasGroups, start_factor: float = 1 / 3, end_factor: float = 1.0,
                  total_iters: int = 5):
@@ -352,9 +357,9 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class _WithMomentum(LRScheduler):
-    """A schedule of two numbers: the lr, and with cycle_momentum also the momentum (Adam's first
-    beta). As in PyTorch, it keeps its limits in the groups, so two such schedules on one optimizer
-    share them."""
+    """A schedule of the lr, and with cycle_momentum also of the momentum (Adam's first beta). As in
+    PyTorch, the limits of these numbers are stored in the optimizer's groups. So two such schedules
+    of one optimizer share their limits."""
 
     may_join = False
 
@@ -396,11 +401,11 @@ def for_each_group(name, value, optimizer):
 
 
 class OneCycleLR(_WithMomentum):
-    """The lr rises once and falls once. It rises from the initial lr, max_lr / div_factor, to
-    max_lr in the first pct_start of the steps (0.3: 30 %). Then it falls to the initial lr /
-    final_div_factor. three_phase: it first falls back to the initial lr, in the same number of
-    steps as it rose. The momentum (Adam's first beta) falls when the lr rises, and rises when the
-    lr falls.
+    """The lr rises once and falls once. The initial lr is max_lr / div_factor. The lr rises to
+    max_lr in the first part of the steps: pct_start is this fraction (0.3 is 30 % of the steps).
+    Then the lr falls to the initial lr / final_div_factor. With three_phase it first falls back to
+    the initial lr, in the same number of steps as it rose. The momentum (Adam's first beta) falls
+    when the lr rises, and rises when the lr falls.
 
     The optimizer's own lr is not used. Pass total_steps, or epochs and steps_per_epoch.
     Source: Smith & Topin 2017 (arXiv 1708.07120)."""
@@ -474,7 +479,8 @@ ANNEAL = {"cos": lambda a, b, part: b + (a - b) / 2 * (1 + math.cos(math.pi * pa
 class CyclicLR(_WithMomentum):
     """The lr rises in a straight line from base_lr to max_lr in step_size_up steps, falls back in
     step_size_down steps (default: step_size_up), and repeats this for ever. The momentum moves in
-    the opposite direction. The height of a peak above base_lr is max_lr - base_lr times a factor:
+    the opposite direction. The rise above base_lr is multiplied by a factor, so that a peak is at
+    base_lr + factor * (max_lr - base_lr):
 
         mode "triangular"     1
         mode "triangular2"    1, 1/2, 1/4, ... in cycles 1, 2, 3, ...
@@ -512,7 +518,7 @@ class CyclicLR(_WithMomentum):
         self.base_lrs = [base_lr] * n  # step 0 used the group's initial lr, as in PyTorch
 
     def rise(self, step):
-        """Returns the height at this step as a part of max_lr - base_lr, from 0 to 1."""
+        """Returns how far the lr is above base_lr at this step: 0 at base_lr, 1 at max_lr."""
         cycles, place = divmod(step, self.length)
         rise = place / self.up if place <= self.up else (self.length - place) / (
             self.length - self.up)
@@ -570,7 +576,7 @@ class SequentialLR(_Composed):
     def start(self):
         self.last_epoch = 0
         for group in self.optimizer.param_groups:
-            group["lr"] = group["initial_lr"]  # undoes the changes of schedules that were made
+            group["lr"] = group["initial_lr"]  # undoes what the schedules' constructors changed
         self._at(0).start()
 
     def take_over(self):
@@ -592,8 +598,8 @@ class SequentialLR(_Composed):
 
 
 class ChainedScheduler(_Composed):
-    """Runs several schedules at every step, in order. Each changes the lr that the schedule before
-    it has set, so their factors multiply."""
+    """Runs several schedules at every step, in order. Each schedule changes the lr that the
+    schedule before it has set, so the lr is multiplied by all factors."""
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: HasGroups | None = None):
         super().__init__(optimizer or schedulers[0].optimizer, schedulers)

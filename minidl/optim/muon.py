@@ -12,10 +12,10 @@ Schulz):
 
     x = b / |b|,   5 times: x = 3.4445 x - 4.7750 (x x^T) x + 2.0315 (x x^T)^2 x
 
-The polynomial is steep at 0, so few rounds are enough. It does not converge: the singular values
-end between 0.68 and 1.13. Ours computes in float32, PyTorch in bfloat16; the two differ by up to
-4 %. Use Muon for the matrices of hidden layers, and AdamW for embeddings, biases and the last
-layer.
+The polynomial is steep at 0, so few rounds are enough. The singular values do not converge to 1:
+they end between 0.68 and 1.13. This file computes in float32, PyTorch in bfloat16. The results
+differ by up to 4 %. Use Muon for the matrices of hidden layers, and AdamW for embeddings, biases
+and the last layer.
 Source: Jordan et al. 2024.      Test: tests/optim/test_muon.py
 """
 
@@ -36,10 +36,12 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
 class Muon(Optimizer):
-    """Takes matrices only. State for each parameter: momentum_buffer (b above).
+    """The Muon optimizer. All its parameters must be matrices. State for each parameter:
+    momentum_buffer (b in the file's head).
 
-    adjust_lr_fn: None or "original" uses the factor above. "match_rms_adamw" uses the factor 0.2
-    sqrt(max(rows, columns)), with which AdamW's learning rates fit."""
+    adjust_lr_fn: with None or "original", lr is multiplied by sqrt(max(1, rows / columns)). With
+    "match_rms_adamw", lr is multiplied by 0.2 sqrt(max(rows, columns)), so that the learning rates
+    of AdamW can be used."""
 
     def __init__(self, params: Parameters, lr: float = 1e-3, weight_decay: float = 0.1,
                  momentum: float = 0.95, nesterov: bool = True,
@@ -80,8 +82,8 @@ class Muon(Optimizer):
 
 
 def orthogonal(g, coefficients=COEFFICIENTS, steps=5, eps=1e-7):
-    """Returns the matrix g (n, m) with all singular values changed to about 1. The polynomial above
-    changes each singular value, and leaves the singular vectors as they are."""
+    """Returns the matrix g (n, m) with all singular values changed to about 1. The polynomial in
+    the file's head changes each singular value, but not the singular vectors."""
     a, b, c = coefficients
     tall = g.shape[0] > g.shape[1]
     x = g.T if tall else g  # so that x x^T is the smaller product

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
     from minidl.hints import Parameters
 
-# Options of PyTorch's groups that a state may have and ours has not. PYTORCH_FORMS choose how
-# PyTorch computes, so they are ignored. PYTORCH_OPTIONS have no effect if they are False.
+# A state of PyTorch may have these options, even if the optimizer here does not know them.
+# PYTORCH_FORMS choose how PyTorch computes, so they are ignored. PYTORCH_OPTIONS are ignored if
+# they are False.
 PYTORCH_FORMS = {"foreach", "capturable", "differentiable", "fused", "decoupled_weight_decay"}
 PYTORCH_OPTIONS = {"amsgrad", "maximize"}
 # Numbers that schedules keep in a group, as PyTorch's schedules do.
@@ -43,13 +44,16 @@ def wants_optimizer(who, got):
 
 
 class Optimizer:
-    """The base class of all optimizers. params: an iterable of Tensors, or of groups: dicts
-    {"params": [...], option: value, ...}. defaults: the options of groups that do not set them."""
+    """The base class of all optimizers.
+
+    params: an iterable of Tensors, or of groups. A group is a dict {"params": [...], option: value,
+        ...}.
+    defaults: {option: value} for groups that do not set the option."""
 
     def __init__(self, params: Parameters, defaults: dict[str, Any]):
         self.defaults, self.state, self.param_groups = defaults, {}, []
         self.low = {}  # master weight -> the 2-byte parameter that is its rounded copy
-        self.seen = {}  # master weight -> version of that parameter when this optimizer wrote it
+        self.seen = {}  # master weight -> version of its parameter when this optimizer wrote it
         if hasattr(params, "parameters"):
             raise TypeError(f"{type(self).__name__} wants a module's .parameters(); got the module")
         params = list(params)
@@ -82,8 +86,8 @@ class Optimizer:
         self.param_groups.append(group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clears the gradients of all parameters. Each becomes None, or, with set_to_none=False, is
-        filled with zeros."""
+        """Clears the gradients of all parameters: each gradient becomes None. With
+        set_to_none=False it is filled with zeros instead."""
         for p in self.parameters():
             for t in {p, self.low.get(p, p)}:
                 clear_gradient(t, set_to_none)
@@ -92,13 +96,13 @@ class Optimizer:
              skip: Any = None) -> Any:
         """Updates every parameter that has a gradient, in place.
 
-        closure: a function that computes the loss, calls backward and returns the loss. It is
-            called first. Its result is returned; without a closure, None.
+        closure: a function that computes the loss, calls backward and returns the loss. step()
+            calls it first, and returns its result. Without a closure, step() returns None.
         unscale: a factor for the gradients, such as 1 / loss scale.
-        skip: if it is not 0, no parameter changes.
+        skip: a number, or None. If it is not 0, no parameter changes.
 
-        On a GPU, unscale and skip may be arrays of one number each on the GPU (float32 and int32).
-        Then the host does not wait for the GPU."""
+        For parameters on a GPU, unscale and skip may be arrays of one number on the GPU (float32
+        and int32). Then the host does not wait for the GPU."""
         loss = None if closure is None else called(closure)
         late = () if skip is None else (skip,)
         with no_grad():
@@ -106,12 +110,12 @@ class Optimizer:
                 first = group["params"][0] if group["params"] else None
                 if (model := getattr(self.low.get(first, first), "compressed_by", None)):
                     model.check_optimizer(self, group)
-                sign = -1.0 if group.get("maximize") else 1.0  # -1: steps up the gradient
+                sign = -1.0 if group.get("maximize") else 1.0  # -1: the step makes the loss larger
                 params = [p for p in group["params"] if self.gradient(p) is not None]
                 low = [p for p in params if p in self.low]
                 for p in low:
-                    # The user changed the 2-byte parameter, such as by loading or clamping it. Its
-                    # changed elements replace the master's.
+                    # The user changed the 2-byte parameter, for example by loading or clamping it.
+                    # Its changed elements are copied into the master.
                     if self.low[p].version != self.seen[p]:
                         full, half = p.array, self.low[p].array
                         full[...] = p._xp.where(full.astype(half.dtype) == half, full, half)
@@ -128,8 +132,9 @@ class Optimizer:
         return loss
 
     def update_group(self, params, grads, group, unscale, skip=None):
-        """Updates some parameters of a group, one by one. Either all of them are master copies, or
-        none is. A subclass with a fused kernel updates all of them in one launch."""
+        """Updates some parameters of a group, one by one. Either all these parameters are master
+        copies, or none of them is. A subclass with a fused kernel updates all these parameters in
+        one launch."""
         if skip is not None and bool(skip):  # the host waits for the GPU here; a kernel does not
             return
         for p, g in zip(params, grads, strict=True):
@@ -169,8 +174,8 @@ class Optimizer:
 
     @property
     def sharded_by(self):
-        """The groups of ranks whose optimizers hold the other shards of these parameters, a tuple
-        (over_ranks.py)."""
+        """A tuple of groups of ranks. The optimizers of these ranks hold the other shards of the
+        parameters (over_ranks.py)."""
         return over_ranks.groups_of(map(self.leaf_of, self.parameters()))
 
     @property
@@ -180,12 +185,13 @@ class Optimizer:
         return next((model for model in models if model is not None), None)
 
     def refresh(self):
-        """Notes that master weights and parameters agree. Call it after both were overwritten."""
+        """Notes that each 2-byte parameter has the values of its master weight. Call it after the
+        masters and the parameters were overwritten."""
         self.seen = {p: low.version for p, low in self.low.items()}
 
     def gradient(self, p):
-        """Returns the gradient array of p, or None. For a master weight it is the unscaled gradient
-        if there is one, else the gradient of the 2-byte parameter."""
+        """Returns the gradient array of p, or None. If p is a master weight, returns its unscaled
+        gradient if there is one, else the gradient of the 2-byte parameter."""
         grad = p.grad if p.grad is not None or p not in self.low else self.low[p].grad
         return None if grad is None else grad.array
 
@@ -194,13 +200,14 @@ class Optimizer:
         return [g for p in self.parameters() if (g := self.gradient(p)) is not None]
 
     def update(self, p, grad, state, group):
-        """Changes p.array in place: one step for one parameter. grad: its gradient array. state:
-        its dict, for what the next step needs. group: the options. A subclass writes this."""
+        """Does one step of one parameter: changes p.array in place. A subclass writes this method.
+        grad: the gradient array of p. state: the dict of p. The method keeps in it what the next
+        step needs. group: the options."""
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
     def state_dict(self) -> dict[str, Any]:
         """Returns {"state": {index: {name: Tensor or number}}, "param_groups": [...]}, as PyTorch
-        does. The state of a parameter also has its master weight, "master". The tensors are not
+        does. If a parameter has a master weight, its state also has "master". The tensors are not
         copies: they share the optimizer's memory."""
         index = {p: i for i, p in enumerate(self.parameters())}
         groups = [{**g, "params": [index[p] for p in g["params"]]} for g in self.param_groups]
@@ -214,9 +221,9 @@ class Optimizer:
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Copies a state into this optimizer. It may come from PyTorch, and may be on any device.
-        Raises ValueError if the state is of another kind of optimizer, or if groups or shapes
-        differ. Then nothing has changed."""
+        """Copies a state into this optimizer. The state may come from PyTorch, and may be on any
+        device. Raises ValueError if the state is of another kind of optimizer, or if groups or
+        shapes differ. After an error nothing has changed."""
         params = self.parameters()
         sizes = [len(g["params"]) for g in self.param_groups]
         given = [len(g["params"]) for g in state_dict["param_groups"]]
@@ -251,7 +258,7 @@ class Optimizer:
             group.update({k: v for k, v in saved.items() if k in known})
 
     def _check_options(self, group):
-        """Raises ValueError if the group has options that this kind of optimizer has not."""
+        """Raises ValueError if the group has options that this kind of optimizer does not have."""
         strange = sorted(k for k, value in group.items() if k not in
                          {"params", "name", *SCHEDULED, *self.defaults, *PYTORCH_FORMS}
                          and not (value is False and k in PYTORCH_OPTIONS))
@@ -261,26 +268,29 @@ class Optimizer:
 
     def parameters(self) -> list[Tensor]:
         """Returns the tensors that step() updates, in order. If a parameter has a master weight,
-        the list has the master weight."""
+        the list has the master weight in its place."""
         return [p for g in self.param_groups for p in g["params"]]
 
 
 def tensor_of(value):
-    """Returns a Tensor that shares an array of a state. Returns a number as it is."""
+    """Returns a Tensor that shares the memory of `value`. If `value` is a number, returns it."""
     return Tensor(value) if hasattr(value, "strides") else value
 
 
 def copy_on_device_of(value, p):
-    """Returns a copy of an array on the device of p. Returns a number as it is."""
+    """Returns a copy of the array `value` on the device of p. If `value` is a number, returns
+    it."""
     return to_device(value, p.device).copy() if hasattr(value, "ndim") else value
 
 
 def fusable(params, grads, *kernels):
     """Returns whether kernels can update the parameters. The parameters must be float32, the
-    gradients all float32 or all float16 (bfloat16 has no kernel), and all arrays contiguous. All
-    `kernels` must be launchable. This must be known before the first kernel changes a state.
+    gradients all float32 or all float16 (bfloat16 has no kernel), and all arrays contiguous. It
+    must be possible to launch all `kernels`. This is checked before the first kernel changes a
+    state.
 
-    kernels: (file, name, dtype, macros to define). None means the dtype of the gradients."""
+    kernels: tuples (file, name, dtype, macros to define). If the dtype is None, the dtype of the
+    gradients is used."""
     arrays = [*(p.array for p in params), *grads]
     if not (dispatch.usable(*arrays[:len(params)]) and dispatch.usable(*grads)
             and all(p.dtype == np.float32 for p in params)
@@ -293,8 +303,9 @@ def fusable(params, grads, *kernels):
 
 def low_arrays(low, params, grads):
     """Returns the list of 2-byte parameter arrays that the kernel must write in addition to the
-    master weights. Returns None if the kernel cannot write them: the parameters have no masters, or
-    their gradients have another dtype, as after unscaling to float32."""
+    master weights. Returns None if the kernel cannot write these arrays. This is so if the
+    parameters have no masters, or if a gradient has another dtype than its parameter, for example
+    after unscaling to float32."""
     arrays = [low[p].array for p in params if p in low]
     usable = len(arrays) == len(params) and all(
         a.dtype == g.dtype and a.flags.c_contiguous for a, g in zip(arrays, grads, strict=True))
@@ -302,18 +313,21 @@ def low_arrays(low, params, grads):
 
 
 def late(unscale):
-    """Returns (a number, an array of one number or None). The gradients are multiplied by both."""
+    """Returns two factors for the gradients: a number for the host, and an array on the GPU. If
+    `unscale` is an array, the number is 1. Otherwise the array is None."""
     return (1.0, unscale) if hasattr(unscale, "dtype") else (unscale, None)
 
 
 def _plain(name, value):
-    """Returns the value "step" as an int, and other values as they are. A GPU and PyTorch count the
-    step in an array. The name decides, as every array of a 0-d parameter has one element."""
+    """Returns `value` as an int if `name` is "step". (On a GPU, and in PyTorch, the step count is
+    an array.) Returns other values unchanged. The name decides, and not the size of the array: if a
+    parameter has no dimensions, all arrays of its state have one element."""
     return int(value) if name == "step" else value
 
 
 def called(closure):
-    """Returns closure(), run with the graph recorded. Raises TypeError if it is not a function."""
+    """Calls closure() and returns its result. The graph is recorded during the call. Raises
+    TypeError if closure is not a function."""
     if not callable(closure):
         raise TypeError(f"step(closure): wanted a function that computes the loss and calls "
                         f"backward; got {type(closure).__name__}. A factor for gradients is "

@@ -8,8 +8,9 @@
 A list of parameters may mix kinds: shards of a ZeRO stage, parts of a weight (tensor parallelism),
 different weights on each rank (experts, stages of a pipeline), and whole weights. Each parameter
 names the groups of ranks that hold its other parts (`sharded_by` of nn.Parameter). For each group
-of the list, there is one all-reduce of 8 bytes over its ranks. If a group does not divide a
-parameter, all n ranks of the group have the same gradient, so each rank adds 1/n of its square.
+that a parameter names, there is one all-reduce of 8 bytes over the ranks of the group. If a group
+does not divide a parameter, all n ranks of the group have the same gradient of it. So each rank
+adds only 1/n of the square of this gradient.
 
 All ranks of a group must call these functions, with lists that name the same groups.
 
@@ -24,9 +25,9 @@ from minidl.cuda.grad_norm import two_norm
 
 
 def groups_of(leaves):
-    """Returns the groups that divide these leaves, a tuple, each group once. The order is the same
-    on every rank: the group that divided a parameter last comes first. Otherwise two ranks could
-    wait for each other in different groups for ever."""
+    """Returns a tuple of the groups that divide these leaves, each group once. The order is the
+    same on every rank: the group that divided a parameter last comes first. With different orders,
+    two ranks could wait for each other in different groups for ever."""
     depth = {}
     for leaf in leaves:
         for i, group in enumerate(getattr(leaf, "sharded_by", ())):
@@ -52,14 +53,16 @@ def square_sum(parameters, gradient=lambda p: backend.array_of(p.grad), leaf_of=
 
 
 def n_equal(leaf, groups):
-    """Returns how many ranks of these groups hold the same values of this leaf, this rank too."""
+    """Returns how many ranks of these groups hold the same values of this leaf, this rank
+    included."""
     mine = getattr(leaf, "sharded_by", ())
     others = math.prod(group.t.size for group in groups if group not in mine)
     return getattr(leaf, "copies", 1) * others
 
 
 def on_any_rank(groups, flag):
-    """Returns True if `flag` is true on at least one rank of the groups. All ranks must call it."""
+    """Returns True if `flag` is true on at least one rank of the groups. All these ranks must call
+    this function."""
     for group in groups:
         flag = group.on_any_rank(flag)
     return bool(flag)

@@ -1,9 +1,9 @@
 """A learning rate that falls when the loss stops falling.
 
-    loss   3  2  2  2  2  ...       patience 2: after two steps without a better loss the lr stays,
-    bad    0  0  1  2  3            after the third one it becomes factor * lr
+    loss   3  2  2  2  2  ...       patience 2: two steps without a better loss do not change the
+    bad    0  0  1  2  3            lr; after the third one, it becomes factor * lr
 
-The schedules of lr_scheduler.py depend on the step count; this one depends on the loss.
+The schedules of lr_scheduler.py depend on the step count. This schedule depends on the loss.
 Test: tests/optim/test_lr_scheduler_sequences.py
 """
 
@@ -23,12 +23,16 @@ class ReduceLROnPlateau:
     """Multiplies the lr by `factor` if the metric did not get better in more than `patience` calls
     of step(metric).
 
-    mode: "min" if a lower metric is better, "max" if a higher one is.
-    threshold: how much better than the best so far it must be. threshold_mode: "rel", a part of the
-    best so far; "abs", a difference.
-    cooldown: the number of calls after a change of the lr in which bad calls are not counted.
-    min_lr: the lr does not fall below it. eps: smaller changes of the lr are not made.
-    All ranks must pass the same number, such as the all-reduced loss."""
+    mode: "min" if a lower metric is better, "max" if a higher metric is better.
+    threshold: the metric is better only if it differs from the best metric so far by more than
+        this. threshold_mode: "rel" if the threshold is a fraction of the best metric, "abs" if it
+        is a difference.
+    cooldown: the number of calls after a change of the lr during which calls without a better
+        metric are not counted.
+    min_lr: the lower limit of the lr.
+    eps: the lr does not change if the change would be eps or less.
+
+    All ranks must pass the same number to step(), such as the all-reduced loss."""
 
     def __init__(self, optimizer: HasGroups, mode: str = "min", factor: float = 0.1,
                  patience: int = 10, threshold: float = 1e-4, threshold_mode: str = "rel",

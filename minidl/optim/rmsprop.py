@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class RMSprop(Optimizer):
-    """State for each parameter: step, square_avg (v above). With momentum also momentum_buffer (b),
-    with centered also grad_avg (m)."""
+    """State for each parameter: step, square_avg (v in the file's head). With momentum there is
+    also momentum_buffer (b), and with centered also grad_avg (m)."""
 
     def __init__(self, params: Parameters, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
                  weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, *,

@@ -3,11 +3,11 @@
     linear   lr = base * B / B0           for SGD. One step with k B0 samples goes as far as k steps
                                           with B0 samples, if the gradient changes little in between
     sqrt     lr = base * sqrt(B / B0)     for Adam and LAMB, where the length of a step does not
-                                          depend on the gradient's. The noise of a step, lr^2 / B,
-                                          stays the same
+                                          depend on the length of the gradient. The noise of a step,
+                                          lr^2 / B, does not change
 
-At the beginning of training the gradient changes fast. So the rate rises during the first epochs
-(Goyal et al.: 5), from the rate for the small batch to the rate for the large batch.
+At the beginning of training the gradient changes fast. So the rate rises during the first epochs (5
+epochs in Goyal et al.), from the rate for the small batch to the rate for the large batch.
 
         lr = scaled_rate(0.1, batch=8192, base_batch=256)               # 3.2
         optimizer = optim.SGD(params, lr=lr, momentum=0.9)
@@ -47,7 +47,8 @@ def scaled_rate(rate: float, batch: int, base_batch: int = 256, rule: str = "lin
 
 def warmed_up(optimizer: HasGroups, n_steps: int, then: LRScheduler | None = None,
               start: float = 1e-3) -> LRScheduler:
-    """Returns a schedule whose factor rises from `start` to 1 in n_steps steps. After that it runs
-    `then`, a schedule of the same optimizer. If `then` is None, the factor stays 1."""
+    """Returns a schedule that multiplies the lr by a factor. The factor rises from `start` to 1 in
+    n_steps steps. After that the schedule runs `then`, a schedule of the same optimizer. If `then`
+    is None, the lr does not change any more."""
     climb = LinearLR(optimizer, start_factor=start, total_iters=n_steps)
     return climb if then is None else SequentialLR(optimizer, [climb, then], [n_steps])

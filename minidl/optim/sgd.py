@@ -34,8 +34,8 @@ KERNEL = "cpu/sgd.cu", "sgd_chunks", None, {"W": "float"}
 
 
 class SGD(Optimizer):
-    """State for each parameter, only with momentum: momentum_buffer, 4 bytes for each float32
-    weight."""
+    """With momentum, the state of each parameter has momentum_buffer, 4 bytes for each float32
+    weight. Without momentum there is no state."""
 
     def __init__(self, params: Parameters, lr: float = 1e-3, momentum: float = 0.0,
                  dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, *,
@@ -91,10 +91,11 @@ def by_kernel(weights, grads, velocities=None, first=(), *, lr=1e-3, momentum=0.
     weights, velocities:  contiguous arrays, all float32 or all float64. velocities: None without
               momentum.
     grads:    arrays of the weights' dtype, or all float16.
-    first:    one bool for each array: True at its first step. Then its velocity becomes the
-              gradient. The velocity must be finite before, such as zeros.
-    rates:    used instead of `first`, or None. (n_arrays, 2), of the weights' dtype: row i is
-              (a, b) in v = a * v + b * gradient for array i. minidl/optim/lars.py passes it.
+    first:    one bool for each array. If it is True, this is the first step of the array, and its
+              velocity becomes the gradient. The old velocity must be finite, such as zeros, as the
+              kernel multiplies it by 0.
+    rates:    None, or an array (n_arrays, 2) of the weights' dtype that is used instead of `first`.
+              Row i is (a, b) in v = a * v + b * gradient for array i. minidl/optim/lars.py uses it.
     unscale, low, skip, factor:  as in adam.py."""
     if not weights:
         return

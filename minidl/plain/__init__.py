@@ -32,8 +32,9 @@ One device
     sampling            the next token: temperature, top-k, top-p
 
 Many ranks. `t` is this rank's transport: t.rank, t.size, t.send(array, to), t.recv(array, source),
-t.sendrecv(array, to, array2, source), and isend and irecv, which return a request to wait() for.
-recv and sendrecv write what arrives into their last array, and return it.
+t.sendrecv(array, to, array2, source). recv writes the received numbers into `array`, sendrecv
+into `array2`. Both return the array that they wrote. isend and irecv return a request at once, and
+request.wait() waits until the message is sent or received.
 
     naive               all-reduce the obvious way: one rank adds, and sends the sum to all
     ring                all-reduce: every rank gets the sum, and no link is busier than another

@@ -18,8 +18,8 @@ rows of Q, K and V, each of shape (T, E).
 A sum of E products with mean 0 has a size of about sqrt(E). So the scores are divided by sqrt(E),
 and their size does not depend on E. H heads are H attentions at the same time, so that a token can
 look for H different things. Then Q, K and V have the shape (T, H E). Head h uses the columns h E to
-(h+1) E of each. The cost: T^2 scores for each head, in time and in memory. The page flash saves the
-memory: it never holds all scores at once.
+(h+1) E of Q, K and V. Each head has T^2 scores, which cost time and memory. The page flash saves
+the memory: it never holds all scores at once.
 
 Paper: Vaswani et al., "Attention is all you need", 2017.
 The real one, minidl/ops/attention.py, adds: blocks of scores instead of all scores at once, other

@@ -27,8 +27,8 @@ import numpy as np
 class Tensor:
     """An array that remembers how it was computed.
 
-    parents: the Tensors that it was computed from. rule(g) returns the gradient of each parent; g
-    is the gradient of this Tensor."""
+    parents: the Tensors from which this Tensor was computed. rule(g) returns the gradient of each
+    parent, if g is the gradient of this Tensor."""
     def __init__(self, array, parents=(), rule=None):
         self.array = np.asarray(array, float)
         self.parents = parents
@@ -64,7 +64,7 @@ class Tensor:
     def relu(a):
         return Tensor(np.maximum(a.array, 0), [a], lambda g: [g * (a.array > 0)])
 
-    def sum(a, axis=None):  # the summed axes stay, with length 1. Its rule uses expand
+    def sum(a, axis=None):  # the summed axes are kept, with length 1. The rule uses expand
         return Tensor(a.array.sum(axis, keepdims=True), [a], lambda g: [g.expand(a.array.shape)])
 
     def expand(a, shape):
@@ -79,7 +79,8 @@ class Tensor:
     def __getitem__(a, index):
         return Tensor(a.array[index], [a], lambda g: [g.put(index, a.array.shape)])
 
-    def put(a, index, shape):  # zeros, with a added at `index`. An index may occur twice
+    # Makes zeros, and adds the array of `a` at `index`. An index may occur twice.
+    def put(a, index, shape):
         array = np.zeros(shape)
         np.add.at(array, index, a.array)
         return Tensor(array, [a], lambda g: [g[index]])

@@ -13,8 +13,8 @@ the same layers, so they send the same buckets.
 
 On this page backward only starts the messages: isend and irecv return at once. wait() is called
 after backward. With L layers, K bytes in total and buckets of B bytes, a rank sends about K/B
-messages to each other rank, and not L. Only the last bucket is sent when there is nothing left to
-compute.
+messages to each other rank instead of L messages. Only the last bucket is sent when there is
+nothing left to compute.
 
 Paper: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020.
 The real one, minidl/parallel/data/bucket.py, adds: a thread that runs an all-reduce for each
@@ -26,9 +26,9 @@ import numpy as np
 
 
 def start(t, bucket):
-    """Begins to send this rank's bucket to all other ranks, and to receive theirs.
+    """Begins to send this rank's bucket to all other ranks, and to receive their buckets.
 
-    Returns the arrays of all ranks, and the requests to wait for."""
+    Returns a list with the array of each rank, and the requests to wait for."""
     arrays, requests = [], []
     own = np.concatenate([g.ravel() for g in bucket])
     for rank in range(t.size):
@@ -42,14 +42,14 @@ def start(t, bucket):
 
 
 def finish(arrays, requests):
-    """Waits for the messages of one bucket, and returns its mean over ranks."""
+    """Waits for the messages of one bucket. Returns the mean of the bucket over all ranks."""
     for request in requests:
         request.wait()
     return sum(arrays) / len(arrays)
 
 
 def mean_gradients(t, gradients, cap):
-    """Returns the means over ranks. cap: the bytes at which a bucket is sent.
+    """Returns the mean of each gradient over the ranks. A bucket of `cap` bytes or more is sent.
 
     `gradients` yields this rank's gradients one by one, as backward computes them."""
     buckets, started = [[]], []

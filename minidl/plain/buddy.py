@@ -14,8 +14,9 @@ before all ranks have new ones. At a barrier all ranks wait for each other. The 
 
     send the copy of step k     barrier     delete copies older than k
 
-A rank that has not passed the barrier still has k - 1. Once a rank has passed it, all ranks have k.
-So take the newest step of each survivor. All survivors have the smallest of these steps.
+A rank that has not passed the barrier still has the copies of step k - 1. If any rank has passed
+the barrier, all ranks have the copies of step k. So take the newest step of each survivor. All
+survivors have the copies of the smallest of these steps.
 
 If the state has S bytes, a rank sends S bytes in each step. It holds up to 4 S bytes: for each of
 the steps k - 1 and k, its own state and its neighbour's. If two ranks die at once, state is lost
@@ -48,7 +49,7 @@ def save(t, copies, step, state):
 
 
 def restore(t, copies, lost, state):
-    """Returns the step to go on with, and writes this rank's state of that step into `state`.
+    """Returns the step from which to go on. Writes this rank's state of that step into `state`.
 
     Rank `lost` is new, and has no copies."""
     newest = max(copies) if t.rank != lost else 10**9  # later than any step: never the minimum

@@ -1,20 +1,20 @@
 """A compiler: a program on arrays becomes a list of lines, and then a list of fewer lines.
 
-1  Trace. The program runs once, with special arrays. They write every operation on them into a
-   list, as a line. Each result has its own name: %1, %2, ... The list has no `if` and no loop: it
+1  Trace. The program runs once, with special arrays. An operation on such an array is written into
+   a list, as a line. Each result has its own name: %1, %2, ... The list has no `if` and no loop: it
    shows what the program did this time.
 
 2  Fuse. The memory limits the speed of an operation on elements, such as relu: it reads an array
-   and writes an array. If a second one follows, the first writes an array only for the second to
-   read. If no other line reads that array, the two lines become one. The new line does both
-   operations on one element, then goes to the next element:
+   and writes an array. If a second such operation follows, the first one writes an array only so
+   that the second one can read it. If no other line reads that array, the two lines become one. The
+   new line does both operations on one element, then goes to the next element:
 
        %1 = matmul x w                   %1 = matmul x w
        %2 = add %1 b           ──►       %2 = add %1 b; %3 = relu %2
        %3 = relu %2
 
-   A matmul needs a whole row and a whole column for each number of its result. So it stays a line
-   of its own.
+   A matmul needs a whole row and a whole column for each number of its result. So it remains a
+   separate line.
 
 A chain of s operations on an array of K bytes moves 2 s K bytes before fusing, and 2 K bytes after
 it.
@@ -85,8 +85,9 @@ def is_elementwise(line):
 def fuse(lines):
     """Returns fewer lines. Goes from the last line to the first.
 
-    A line joins the line that reads its result if only one line reads it, both are elementwise,
-    and both results have the same shape: then both lines visit the same elements."""
+    A line is joined with the line that reads its result, if no other line reads this result, both
+    lines are elementwise, and both results have the same shape. Then both lines visit the same
+    elements."""
     fused = []
     for line in reversed(lines):
         readers = [later for later in fused if reads(later, line[-1].out)]

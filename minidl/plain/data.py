@@ -12,7 +12,7 @@ An epoch is one pass over all samples. Its order is a permutation. A random gene
     a position  the order of an epoch can be made again. So two numbers say where a run is: the
                 epoch, and how many of its samples were used. A stopped run goes on from there
 
-The order is a list of indices. The samples themselves stay where they are until a batch is made.
+The order is a list of indices. The samples themselves are not moved until a batch is made.
 
 Source: Bottou, "Stochastic gradient descent tricks", 2012.
 The real one, minidl/data/loader.py and minidl/data/sampler.py, adds: samples that threads load one

@@ -25,7 +25,8 @@ from minidl.plain import ring
 def mean_gradients(t, gradients, n_samples):
     """Returns the mean of the ranks' gradients. A rank with more samples has more weight.
 
-    gradients: this rank's gradients, a list of arrays. n_samples: the samples of this rank."""
+    gradients: this rank's gradients, a list of arrays. n_samples: how many samples this rank
+    has."""
     total = ring.all_reduce(t, np.array([float(n_samples)]))[0]  # m, the samples of all ranks
     means = []
     for g in gradients:

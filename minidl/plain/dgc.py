@@ -39,7 +39,7 @@ def gather(t, row):
 def step(t, w, gradient, u, v, k, rate, momentum=0.9):
     """Does one step on the weights w, a vector, in place. k: how many elements a rank sends.
 
-    u and v belong to this rank alone. They are zeros at first, and change in place."""
+    u and v: vectors of this rank. They are zeros at first, and are changed in place."""
     u *= momentum
     u += gradient / t.size
     v += u

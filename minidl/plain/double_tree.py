@@ -42,7 +42,8 @@ def parent(rank, n):
     lowest = 1  # the lowest 1 bit: 2^h
     while rank % (2 * lowest) == 0:
         lowest = 2 * lowest
-    # without or rank + lowest: one is a multiple of 4 * lowest, the other has height h+1
+    # one of the ranks `without` and rank + lowest is a multiple of 4 * lowest, the other one has
+    # height h+1
     without = rank - lowest
     up = without if without % (4 * lowest) == 2 * lowest else rank + lowest
     return up if up < n else without
@@ -54,8 +55,9 @@ def children(rank, n):
 
 
 def both_trees(t):
-    """Returns two transports of all ranks. In the first one the ranks keep their numbers. In the
-    second one they have new numbers: tree 1 of the new numbers is tree 2 of the old ones."""
+    """Returns two transports of all ranks. In the first transport the ranks keep their numbers. In
+    the second transport they have new numbers, so that tree 1 of the new numbers is tree 2 of the
+    old numbers."""
     n = t.size
     mirrored = [n - 1 - i for i in range(n)]
     moved_on = [(i + 1) % n for i in range(n)]

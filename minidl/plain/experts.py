@@ -61,7 +61,8 @@ def everywhere(t, x):
 def places(t, choice, counts):
     """Returns the place of each choice of this rank in its expert's queue.
 
-    counts (n ranks, k, n experts): counts[r, j, e] tokens of rank r have expert e as choice j."""
+    counts: (n ranks, k, n experts). counts[r, j, e] is the number of tokens of rank r that have
+    expert e as choice j."""
     place = np.empty_like(choice)
     for j in range(choice.shape[1]):
         earlier_choices = counts[:, :j].sum(axis=(0, 1))
@@ -82,7 +83,7 @@ def moe(t, x, router, expert, k, factor):
     kept = places(t, choice, counts) < capacity
 
     # dispatch: send to each rank how many tokens its expert gets, and then the tokens
-    # for each expert: (the tokens that chose it, which of their choices it is)
+    # for each expert: (the tokens that chose it, the number of the choice: 0 is the first choice)
     chosen = [np.nonzero(kept & (choice == e)) for e in range(t.size)]
     outgoing = [x[token] for token, _ in chosen]
     n_rows = np.empty((t.size, 1), int)

@@ -39,7 +39,7 @@ import numpy as np
 def forward(q, k, v, block):
     """Returns (O, lse) of one head, for q, k and v of shape (T, E). Each query sees all keys.
 
-    block: how many keys are computed at once."""
+    block: the number of keys in a block."""
     scale = q.shape[1]**-0.5
     m = np.full((len(q), 1), -np.inf)
     total = np.zeros((len(q), 1))  # l above

@@ -46,7 +46,7 @@ def place(rank, sizes):
 
 
 def group(t, sizes, axis):
-    """Returns the group of the ranks that differ from this rank on this axis only, in order."""
+    """Returns the group of the ranks that have the same place as this rank on all other axes."""
     own = place(t.rank, sizes)
     ranks = []
     for rank in range(t.size):
@@ -57,7 +57,8 @@ def group(t, sizes, axis):
 
 
 def step(t, sizes, a, b, micro_batches, targets):
-    """Returns the losses (empty unless this is the last stage), and the mean gradients of a and b.
+    """Returns the losses (an empty list if this is not the last stage), and the mean gradients of a
+    and b.
 
     A stage computes relu(x A) B. a and b are this rank's parts of A and B. The loss is the mean of
     (y - target)^2 / 2. micro_batches and targets belong to this replica."""

@@ -32,9 +32,10 @@ import numpy as np
 
 
 def halve(t, x, p):
-    """Sums x over the first p ranks. Each of them gets one part of the sum.
+    """Sums x over the first p ranks. Each of these ranks gets one part of the sum.
 
-    Returns the steps, a list of (the part that it kept, the part that it sent, the partner)."""
+    Returns a list with an entry for each step: (the part that this rank kept, the part that it sent
+    to its partner, the partner)."""
     steps = []
     kept = x
     far = p // 2
@@ -51,7 +52,7 @@ def halve(t, x, p):
 
 
 def double(t, steps):
-    """Does the steps of halve backwards: the parts that were sent away come back, summed."""
+    """Does the steps of halve() backwards: each part that was sent away comes back as a sum."""
     for kept, sent, partner in reversed(steps):
         t.sendrecv(kept, partner, sent, partner)
 

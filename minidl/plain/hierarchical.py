@@ -11,8 +11,8 @@ For an array of K bytes, m nodes and g ranks in each node, a rank sends
     inside its node     2 K (g-1) / g        between nodes     2 K (m-1) / (m g)
 
 A flat ring sends the same number of bytes. But it has 2 (gm-1) steps. In each of these steps some
-neighbours are on two different nodes, and all ranks wait for the slow link between them. Here they
-wait for it in 2 (m-1) steps only.
+neighbours are on two different nodes, and all ranks wait for the slow link between them. With three
+stages, they wait for this link in 2 (m-1) steps only.
 
 A `Group` is a transport between some of the ranks of t. Its ranks have new numbers, 0, 1, 2, ... So
 a function that takes a transport, such as the ring, works in a group as it works with all ranks.
@@ -29,7 +29,7 @@ from minidl.plain import ring
 
 
 class Group:
-    """Some ranks of t as a transport of their own: rank i of the group is ranks[i] of t."""
+    """A transport between some of the ranks of t: rank i of the group is rank ranks[i] of t."""
 
     def __init__(self, t, ranks):
         self.t = t
@@ -54,7 +54,7 @@ class Group:
 
 
 def groups(t, node_size):
-    """Returns two groups: this rank's node, and the ranks with this rank's place in all nodes."""
+    """Returns two groups: the ranks of this node, and from each node the rank in the same place."""
     place = t.rank % node_size
     first = t.rank - place
     return Group(t, range(first, first + node_size)), Group(t, range(place, t.size, node_size))

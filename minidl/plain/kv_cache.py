@@ -66,8 +66,8 @@ def predict_next(model, cache, id):
 
 
 def generate_again(model, ids, n):
-    """Returns ids and n more tokens. Each is the token with the highest score, computed from the
-    whole text so far."""
+    """Returns a list: ids, and n more tokens. Each new token is the token with the highest score.
+    The scores are computed from the whole text so far."""
     ids = list(ids)
     for _ in range(n):
         scores = predict_all(model, ids)[-1]
@@ -76,7 +76,7 @@ def generate_again(model, ids, n):
 
 
 def generate(model, ids, n):
-    """Returns the same tokens, computed with a cache."""
+    """Returns the same tokens as generate_again. Uses a cache."""
     ids, cache = list(ids), ([], [])
     for id in ids:
         scores = predict_next(model, cache, id)

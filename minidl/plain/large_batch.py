@@ -10,9 +10,9 @@ So each step should go about 8 times farther. Three rules:
                      every step
     layer by layer   one rate does not fit all layers. Compared with the weights w, the gradient g
                      of one layer can be 100 times shorter than the gradient of another. In LARS and
-                     LAMB the length of a step is a share of |w|, for any length of g. The share is
-                     rate * trust in LARS, where momentum then adds earlier steps. In LAMB it is
-                     rate
+                     LAMB the length of a step is a share of |w|, for any length of g. In LARS the
+                     share is rate * trust, and momentum then adds earlier steps. In LAMB the share
+                     is rate
 
     LARS    v: velocity, a sum of steps: older ones fade. decay: pulls weights towards 0
             local = trust * |w| / (|g| + decay * |w|)
@@ -37,8 +37,8 @@ import numpy as np
 
 
 def learning_rate(step, base_rate, batch, base_batch, n_warmup):
-    """Returns the rate of a step, counted from 0. It rises from base_rate to the scaled rate in
-    n_warmup steps."""
+    """Returns the learning rate of a step. The steps are counted from 0. The rate rises from
+    base_rate to the scaled rate in n_warmup steps."""
     scaled = base_rate * batch / base_batch
     return base_rate + (scaled - base_rate) * min(step / n_warmup, 1)
 

@@ -32,8 +32,8 @@ import numpy as np
 
 
 def by_length(lengths, order, batch_size, pool):
-    """Returns batches, lists of indices. order: the indices in random order. pool: how many of them
-    are sorted together."""
+    """Returns batches, lists of indices. order: the indices in random order. pool: the number of
+    indices that are sorted together."""
     batches = []
     for start in range(0, len(order), pool):
         some = sorted(order[start:start + pool], key=lambda i: lengths[i])
@@ -57,7 +57,8 @@ def first_fit(lengths, capacity):
 
 
 def pack(texts, capacity):
-    """Returns (ids, positions) of one row. texts: arrays of ids. The padding is 0 in both."""
+    """Returns two arrays for one row: the ids, and the positions. texts: arrays of ids. Padded
+    places have id 0 and position 0."""
     ids, positions = np.zeros(capacity, int), np.zeros(capacity, int)
     place = 0
     for text in texts:
@@ -75,7 +76,7 @@ def mask(positions):
 
 
 def waste(lengths, batches):
-    """Returns the share of all places that is padding."""
+    """Returns the number of padded places, divided by the number of all places."""
     places = sum(len(batch) * max(lengths[i] for i in batch) for batch in batches)
     return 1 - sum(lengths) / places
 

@@ -13,8 +13,8 @@ On average the ranks have gone from w to w - d. So d has the sign of a gradient:
 the direction of -d. DiLoCo uses d as a gradient of w, and does one step of SGD with it. Its
 momentum is Nesterov's: the step is d + momentum * m, and not m alone.
 
-Local SGD is DiLoCo with rate 1 and momentum 0. The sum m remembers d of earlier rounds. With it H
-can be several hundred.
+Local SGD is DiLoCo with rate 1 and momentum 0. The sum m contains the d of earlier rounds. With
+this momentum, H can be several hundred.
 
 A rank sends the weights once in H steps. Data parallel training sends gradients of the same size in
 each step. So local SGD sends 1/H of the bytes. The price: each rank follows its own samples only.
@@ -50,7 +50,8 @@ def local_sgd(t, weights, step, n_steps, period):
 
 
 def diloco(t, weights, step, n_steps, period, rate=0.7, momentum=0.9):
-    """Does the same, but a round ends with a step of the common weights, with d as the gradient."""
+    """Trains like local_sgd. But at the end of a round, the common weights take a step with the
+    gradient d."""
     common = [w.copy() for w in weights]  # the same on all ranks; so is m
     ms = [np.zeros_like(w) for w in weights]
     for i in range(1, n_steps + 1):

@@ -54,12 +54,13 @@ def needed(sizes, batch):
 
 
 def kept_by_autograd(sizes, batch):
-    """Returns how many numbers the Tensors of the page autograd keep."""
+    """Returns how many numbers are kept by the Tensors of plain/autograd.py."""
     return batch * (sizes[0] + 3 * sum(sizes[1:-1]) + 2 * sizes[-1])
 
 
 def counted(y, weights):
-    """Returns how many numbers y and the Tensors before it really hold, without the weights."""
+    """Returns how many numbers are really kept by y and by the Tensors from which y was computed.
+    The weights are not counted."""
     nodes = order(y)  # y, and all Tensors from which it was computed
     return sum(node.array.size for node in nodes if node not in weights)
 

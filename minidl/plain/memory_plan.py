@@ -47,7 +47,8 @@ def meet(one, other):
 
 
 def plan(lifetimes):
-    """Returns {name: where it begins}, and the size of the large array."""
+    """Returns {name: the place in the large array where the result begins}, and the size of this
+    array."""
     place = {}
     for name in sorted(lifetimes, key=lambda name: -lifetimes[name][0]):
         size = lifetimes[name][0]

@@ -18,7 +18,8 @@ import numpy as np
 
 
 def gather(t, x):
-    """Returns the x of all ranks on rank 0, a list in rank order; None on the other ranks."""
+    """On rank 0, returns a list with the x of all ranks, in rank order. On other ranks, returns
+    None."""
     if t.rank > 0:
         t.send(x, 0)
         return None
@@ -35,7 +36,8 @@ def broadcast(t, x):
 
 
 def all_reduce(t, x, op=np.add):
-    """Sums x over all ranks, in place. Returns x. With op=np.maximum x becomes the largest."""
+    """Sums x over all ranks, in place. Returns x. With op=np.maximum each element of x becomes the
+    largest of all ranks."""
     arrays = gather(t, x)
     if t.rank == 0:
         for other in arrays[1:]:

@@ -52,10 +52,10 @@ class Link:
 
 def step(link, weights, masters, backward, update):
     """Does one training step, in place. weights: float16 arrays on the device. masters: float32
-    copies of them on the host.
+    copies of the weights on the host.
 
-    backward(weights) yields their gradients, the last one first. update(i, w, g) does the
-    optimizer's step on piece i, in place, on the host."""
+    backward(weights) yields the gradients of the weights, the last gradient first. update(i, w, g)
+    does the optimizer's step on piece i, in place, on the host."""
     gradients = [link.down(g) for g in backward(weights)]
     for i, g in zip(reversed(range(len(weights))), gradients):
         update(i, masters[i], g.astype(np.float32))

@@ -8,7 +8,7 @@ together.
                 w <- w - lr * v                           equal signs add up, changing signs cancel
 
     Adam        m <- b1 m + (1 - b1) g                    a mean of past g, older ones fade
-                v <- b2 v + (1 - b2) g^2                  the same of g^2
+                v <- b2 v + (1 - b2) g^2                  the same mean of g^2
                 w <- w - lr * m' / (sqrt(v') + eps)       for constant g, m' / sqrt(v') is 1 or -1:
                                                           a step of about lr, for any size of g
                 m' = m / (1 - b1^t),  v' = v / (1 - b2^t)     t = 1, 2, ... m and v begin at 0 and
@@ -16,13 +16,13 @@ together.
                                                               1 - b^t corrects this
 
     clipping    all g <- all g * min(1, max_norm / norm),  norm = sqrt(sum of all g^2):
-                the direction stays, and one bad batch cannot move the weights far
+                the direction does not change, and one bad batch cannot move the weights far
 
     schedule    the lr of each step. It rises in a straight line during the warmup, when the weights
                 are still random. Then it falls along half a cosine. It would reach 0 at step
-                `total`, one after the last
+                `total`, which comes after the last step
 
-Memory: momentum keeps one number for each weight, Adam two.
+Memory: momentum keeps one number for each weight, Adam keeps two.
 
 Papers: Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013;
 Kingma & Ba, "Adam", 2014; Pascanu et al., "On the difficulty of training recurrent neural
@@ -53,7 +53,8 @@ def adam_step(w, g, m, v, t, lr, b1=0.9, b2=0.999, eps=1e-8):
 
 
 def clip(gradients, max_norm):
-    """Bounds the norm of all gradients together, in place. Returns the norm before clipping."""
+    """Scales all gradients in place, so that their norm together is at most max_norm. Returns the
+    norm before clipping."""
     norm = math.sqrt(sum((g**2).sum() for g in gradients))
     scale = min(1, max_norm / (norm + 1e-6))  # 1e-6: no division by 0
     for g in gradients:
@@ -62,7 +63,7 @@ def clip(gradients, max_norm):
 
 
 def schedule(step, warmup, total, lr):
-    """Returns the learning rate of a step: 0, 1, ..., total - 1. lr: the largest one."""
+    """Returns the learning rate of a step. step: from 0 to total - 1. lr: the largest rate."""
     if step < warmup:
         return lr * (step + 1) / warmup
     way = (step - warmup) / (total - warmup)  # from 0 to almost 1

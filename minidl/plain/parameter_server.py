@@ -30,9 +30,9 @@ import numpy as np
 
 
 def work(t, weights, gradient, n_steps):
-    """Runs a worker. gradient(weights) returns the gradient over its own samples.
+    """Runs a worker. gradient(weights) returns the gradient over this worker's samples.
 
-    weights: a vector, overwritten."""
+    weights: a vector. It is overwritten by the weights that the server sends."""
     t.recv(weights, 0)
     for _ in range(n_steps):
         t.send(gradient(weights), 0)
@@ -52,7 +52,7 @@ def serve_together(t, weights, n_steps, rate):
 
 
 def serve_in_turn(t, weights, n_steps, rate):
-    """Runs the server. It takes one step with each gradient, worker after worker."""
+    """Runs the server. The server takes one step with each gradient, worker after worker."""
     workers = range(1, t.size)
     for worker in workers:
         t.send(weights, worker)

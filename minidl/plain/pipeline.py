@@ -4,9 +4,9 @@
                           ◄───gradients───         ◄───gradients───
 
 While stage 1 works on a batch, stage 0 would have nothing to do. So the batch is cut into m
-micro-batches, and stage 0 begins the second while stage 1 works on the first. A schedule is the
-list of the tasks of a stage: F3 is the forward of micro-batch 3, B3 is its backward. Two schedules
-for 3 stages and m = 4:
+micro-batches, and stage 0 begins the second micro-batch while stage 1 works on the first one. A
+schedule is the list of the tasks of a stage: F3 is the forward of micro-batch 3, B3 is its
+backward. Here are two schedules for 3 stages and m = 4:
 
     GPipe   stage 0   F0 F1 F2 F3 .  .  .  .  B0 B1 B2 B3     all forwards first: a stage keeps
             stage 1   .  F0 F1 F2 F3 .  .  B0 B1 B2 B3 .      activations of m micro-batches
@@ -29,13 +29,14 @@ import numpy as np
 
 
 def gpipe(stage, n, m):
-    """Returns the tasks of this one of n stages for m micro-batches: a list such as F0 F1 B0 B1."""
+    """Returns the tasks of a stage, with n stages and m micro-batches: a list such as F0 F1 B0
+    B1."""
     return [f"F{i}" for i in range(m)] + [f"B{i}" for i in range(m)]
 
 
 def one_f_one_b(stage, n, m):
-    """Returns the tasks: first one forward for each stage after this one, then one forward and one
-    backward in turn."""
+    """Returns the tasks of a stage. First comes one forward for each stage after this one. Then a
+    forward and a backward come in turn."""
     ahead = min(n - stage - 1, m)
     tasks = [f"F{i}" for i in range(ahead)]
     for i in range(m):
@@ -46,13 +47,13 @@ def one_f_one_b(stage, n, m):
 
 
 def step(t, schedule, forward, micro_batches, shape):
-    """Does the tasks of this stage, rank t.rank, in the order of the schedule. Returns the losses;
-    the list is empty unless this is the last stage.
+    """Does the tasks of stage t.rank in the order of the schedule. Returns a list of the losses,
+    which is empty if this is not the last stage.
 
     forward(x, i) computes this stage on micro-batch i. It returns y and a function: backward(gy)
     adds to the gradients of this stage's weights, and returns the gradient of x. In the last stage
-    y is the loss: its forward knows the targets of micro-batch i. `shape`: the shape of the
-    activations between stages."""
+    y is the loss, because the forward of this stage knows the targets of micro-batch i. `shape`:
+    the shape of the activations between stages."""
     first, last = t.rank == 0, t.rank == t.size - 1
     before, after = t.rank - 1, t.rank + 1
     losses, backwards, sends = [], {}, []

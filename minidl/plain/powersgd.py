@@ -9,13 +9,13 @@
 
 (' swaps rows and columns.) P Q' is P P' (the sum of all A). No other combination of P's columns is
 nearer to the sum, because the columns are orthonormal. One such step turns P towards the r columns
-from which the sum can be rebuilt best: this is the power method. Gradients change slowly, and Q
-stays from step to step, so one step is enough each time. The part of A that P cannot rebuild is not
-lost: the rank adds it to its next gradient ("error feedback").
+from which the sum can be rebuilt best: this is the power method. Gradients change slowly, and the
+next step begins with this Q, so one step is enough each time. The part of A that P cannot rebuild
+is not lost: the rank adds it to its next gradient ("error feedback").
 
 Both products are linear in A. So the sum of all ranks' products is the product with the sum of all
-A, and an all-reduce can add the products. The two all-reduces add r (n + m) numbers and not n m.
-For a matrix of 768 x 768 and r = 4 this is 1/96.
+A, and an all-reduce can add the products. The two all-reduces add r (n + m) numbers instead of n m.
+For a matrix of 768 x 768 and r = 4 this is 1/96 of the numbers.
 
 Paper: Vogels, Karimireddy & Jaggi, "PowerSGD: Practical Low-Rank Gradient Compression for
 Distributed Optimization", 2019. The real one, minidl/parallel/data/powersgd.py, adds: all matrices
@@ -30,18 +30,18 @@ from minidl.plain import ring
 
 
 def total(t, x):
-    """Returns the sum over all ranks."""
+    """Returns the sum of the x of all ranks."""
     return ring.all_reduce(t, x.flatten()).reshape(x.shape)
 
 
 def orthonormal(x):
-    """Returns a matrix whose columns span the same space as the columns of x. They have length 1,
-    and are orthogonal to each other."""
+    """Returns a matrix whose columns span the same space as the columns of x. The new columns have
+    length 1, and are orthogonal to each other."""
     return np.linalg.qr(x)[0]
 
 
 def mean_gradient(t, gradient, q, owed):
-    """Returns, approximately, the mean over ranks of the gradients, n x m, and the next q.
+    """Returns the approximate mean of the gradients over ranks, n x m, and the next q.
 
     `owed`, n x m and at first zeros, changes in place."""
     a = gradient / t.size + owed

@@ -28,7 +28,7 @@ import threading
 
 
 def prefetch(items, n):
-    """Yields the same items in the same order. A thread takes up to n + 1 of them ahead."""
+    """Yields the same items in the same order. A thread takes up to n + 1 items ahead."""
     ready = queue.Queue(n)
     end = object()  # marks the end: no item is this object
 

@@ -41,16 +41,16 @@ def span(spans, name, clock=time.perf_counter):
 
 
 def own_times(spans):
-    """Returns {name: seconds in which it was the innermost span}."""
+    """Returns {name: the own time of the spans with this name, in seconds}."""
     own = {}
     open_spans = []  # (name, end) of the spans around the current one
-    # by begin; if two begin together, the longer one is the outer one
+    # sorted by begin; if two spans begin together, the longer span is the outer one
     outer_first = sorted(spans, key=lambda span: (span[1], -span[2]))
     for name, begin, end in outer_first:
         while open_spans and open_spans[-1][1] <= begin:
-            open_spans.pop()  # it ended before this one began
+            open_spans.pop()  # that span ended before this span began
         if open_spans:
-            own[open_spans[-1][0]] -= end - begin  # this time belongs to its child
+            own[open_spans[-1][0]] -= end - begin  # this time belongs to the child
         own[name] = own.get(name, 0) + end - begin
         open_spans.append((name, end))
     return own

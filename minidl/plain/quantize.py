@@ -41,7 +41,7 @@ def scale_of(x):
 
 
 def in_8_bits(x, scale, zero):
-    """Returns the q of each number of x, as uint8. Numbers out of range get the nearest q."""
+    """Returns the q of each number of x, as uint8. A number outside of the range gets 0 or 255."""
     return np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8)
 
 

@@ -24,8 +24,8 @@ from minidl.plain.autograd import Tensor, grad, order
 
 
 def recompute(segment, *inputs):
-    """Returns segment(*inputs), one Tensor. Only `inputs` get gradients: weights must be among
-    them."""
+    """Returns segment(*inputs), one Tensor. Only `inputs` get gradients, so the weights must be
+    inputs, too."""
     def run():
         fresh = [Tensor(x.array) for x in inputs]  # without parents: the graph ends here
         return fresh, segment(*fresh)

@@ -38,7 +38,7 @@ def reduce_scatter(t, x):
     chunks = np.array_split(x, n)  # views: writing into a chunk writes into x
     for step in range(n - 1):
         outgoing = chunks[(r - step) % n]
-        own = chunks[(r - 1 - step) % n]  # the left neighbour, r - 1, sends this one now
+        own = chunks[(r - 1 - step) % n]  # the left neighbour, r - 1, sends this chunk now
         incoming = np.empty_like(own)
         t.sendrecv(outgoing, right, incoming, left)
         own += incoming

@@ -23,9 +23,10 @@ Each block alone gives an o and an lse. Two such pairs, over different keys, bec
 
 This is the online softmax (page flash): no rank ever has all keys, or all scores of a query.
 
-Backward sends keys and values around the ring again. Their gradients go with them, and every rank
-adds its part. After n steps they are back on their own rank. With lse each weight follows at once:
-p_j = e^(s_j - lse). Let go be the gradient of o. Then the gradient of s_j is p_j (go v_j - go o).
+Backward sends keys and values around the ring again, together with their gradients. Every rank adds
+its part to the gradients. After n steps they are back on their own rank. Each weight is computed
+from lse: p_j = e^(s_j - lse). Let go be the gradient of o. Then the gradient of s_j is
+p_j (go v_j - go o).
 Here, as in q k_j, the product of two vectors is their dot product.
 
 If a block has K bytes of keys and values, each rank sends (n-1) K bytes in forward, and 2 n K in
@@ -41,9 +42,9 @@ import numpy as np
 
 
 def scores(q, k, is_own):
-    """Returns the score of each query and key; -inf if the key comes later in the text.
+    """Returns the score of each query and key. It is -inf if the key comes later in the text.
 
-    is_own: queries and keys belong to the same tokens. Otherwise all keys are earlier."""
+    is_own: True if queries and keys belong to the same tokens, False if all keys are earlier."""
     s = q @ k.T / np.sqrt(q.shape[1])
     if is_own:  # only here some keys come later: query i sees the keys j <= i
         s = np.where(np.tri(len(q), dtype=bool), s, -np.inf)

@@ -46,7 +46,7 @@ def receive(t, source):
 
 
 def call(t, server, name, *arguments):
-    """Returns the result of the server's function of this name; RuntimeError if it failed."""
+    """Returns the result of the server's function `name`. Raises RuntimeError if it failed."""
     send(t, [name, arguments], server)
     answer = receive(t, server)
     if "error" in answer:

@@ -8,8 +8,8 @@ together they are not.
     temperature T    softmax(scores / T). T < 1 makes likely tokens likelier. T > 1 makes all tokens
                      more alike. Near T = 0 the likeliest token gets all the probability
     top-k            only the k likeliest tokens are kept
-    top-p            the likeliest tokens are kept, until their sum reaches the probability p: few
-                     tokens where the model is sure, many where it is not
+    top-p            the likeliest tokens are kept, until the sum of their probabilities reaches p.
+                     So few tokens are kept if the model is sure, and many if it is not
 
     probabilities    0.5  0.25  0.15  0.1
     top-k, k = 3     0.5  0.25  0.15  -       then divided by their sum, 0.9
@@ -38,7 +38,7 @@ def probabilities(scores, temperature=1.0, top_k=None, top_p=None):
         p /= p.sum()
     if top_p is not None:
         before = np.cumsum(p[likeliest]) - p[likeliest]  # the sum of all likelier tokens
-        p[likeliest[before >= top_p]] = 0  # so the token with which the sum reaches p stays
+        p[likeliest[before >= top_p]] = 0  # the token with which the sum reaches p is kept
         p /= p.sum()
     return p
 

@@ -8,7 +8,7 @@ message. Rank r of n takes the places r, r + n, r + 2n, ... Together the ranks s
 
 This also makes the position of a run simple. When each rank has used k samples, the ranks together
 have used the first k * n samples of the order. So one number says how far the whole run is. A
-restarted run divides the rest among its ranks. They may be more or fewer than before:
+restarted run divides the rest among its ranks. There may be more or fewer ranks than before:
 
     used = 3 (one by each)      7 2 9 │ 0 4 1 8 3 5 6
     the rest, to two ranks              a b a b a b a

@@ -17,7 +17,7 @@ saved at the same moment:
 
     offset saved, then weights     a crash between them: some records are never used
     weights saved, then offset     a crash between them: some records are used twice
-    both in one file               the file is written whole or not at all: each is used once
+    both in one file               the file is complete or not written: each record is used once
 
 All work after the last save is lost. Its records are read again. That is right: the saved weights
 were not trained on them. On this page one rank saves, into one file.
@@ -49,7 +49,8 @@ def step(log, offsets, k):
 
 
 def save(path, offsets, weights):
-    """Writes offsets and weights into one file. After a crash it is the whole old or new file."""
+    """Writes offsets and weights into one file. After a crash, the file is complete: it is the old
+    file or the new one."""
     write(path, json.dumps({"offsets": offsets, "weights": weights}).encode())
 
 

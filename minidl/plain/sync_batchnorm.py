@@ -12,10 +12,11 @@ g is the gradient of the loss with respect to y:
     backward    gx = weight / sqrt(variance + eps)
                      * (g - (sum of g) / n - normal * (sum of g * normal) / n)
 
-Every sum goes over all samples of all ranks: it is an all-reduce of one number for each channel. gx
-has its last two terms because x also changes the mean (the first of the two) and the variance (the
-second). The gradients of weight and bias are sums over this rank's samples only. Later, data
-parallel training adds the gradients of all weights over the ranks. These two are among them.
+Every sum goes over all samples of all ranks: it is an all-reduce of one number for each channel.
+The second term of gx, with the sum of g, is there because x also changes the mean. The third term
+is there because x also changes the variance. The gradients of weight and bias are sums over this
+rank's samples only. Later, data parallel training adds the gradients of all weights over the ranks,
+also the gradients of weight and bias.
 
 For C channels there are two all-reduces of C numbers in forward, and two in backward. One more, of
 one number, adds up n.
@@ -32,7 +33,7 @@ from minidl.plain import ring
 
 
 def total(t, numbers):
-    """Returns the sum over all ranks."""
+    """Returns the sum of the numbers of all ranks, element by element."""
     return ring.all_reduce(t, np.array(numbers, float))
 
 

@@ -57,7 +57,8 @@ def f(t, x):
 
 
 def g(t, term):
-    """Returns the sum of the ranks' terms, and its backward: it returns the gradient unchanged."""
+    """Returns the sum of the ranks' terms, and its backward: a function that returns the gradient
+    unchanged."""
     return sum_over_ranks(t, term), lambda gy: gy
 
 

@@ -26,7 +26,8 @@ from collections import Counter
 
 
 def join(ids, pair, token):
-    """Returns ids, a list, with `token` in place of each `pair`, from the left: a a a is [aa] a."""
+    """Returns the list `ids` with `token` in place of each `pair`. Goes from left to right: in
+    "aaa" the first two letters are joined."""
     joined, i = [], 0
     while i < len(ids):
         if tuple(ids[i:i + 2]) == pair:
@@ -40,7 +41,7 @@ def join(ids, pair, token):
 
 def learn(text, n_pairs):
     """Returns at most n_pairs pairs, learned from a text of bytes. Stops early if no pair occurs
-    twice. Pairs that overlap are counted, too: a a a has the pair a a twice."""
+    twice. Overlapping pairs are counted, too: "aaa" has the pair "aa" twice."""
     ids, pairs = list(text), []
     while len(pairs) < n_pairs:
         counts = Counter(zip(ids, ids[1:]))

@@ -43,7 +43,8 @@ def rms_norm(x, weight, eps=1e-5):
 
 
 def swiglu(x, gate, up, down):
-    """Returns (T, C) for x (T, C). gate and up: (C, hidden), down: (hidden, C)."""
+    """Returns (silu(x @ gate) * (x @ up)) @ down. x (T, C) -> (T, C). gate and up: (C, hidden),
+    down: (hidden, C)."""
     a = x @ gate
     silu = a / ((-a).exp() + 1)
     return (silu * (x @ up)) @ down
@@ -61,7 +62,8 @@ def rope(x, first=0):
 
 
 def block(x, weights, n_heads):
-    """Returns (T, C) for x (T, C). weights: a dict of Tensors; query, key, value, out: (C, C)."""
+    """Returns the result of one block. x (T, C) -> (T, C). weights: a dict of Tensors. In it,
+    query, key, value and out are (C, C)."""
     w = weights
     normed = rms_norm(x, w["norm1"])
     q, k, v = (split_heads(normed @ w[name], n_heads) for name in ("query", "key", "value"))

@@ -31,7 +31,9 @@ import numpy as np
 
 
 def all_to_all(t, outgoing, incoming):
-    """Sends outgoing[j] to rank j, and receives incoming[i] from rank i. Both: lists of arrays."""
+    """Sends outgoing[j] to rank j, and receives incoming[i] from rank i.
+
+    outgoing, incoming: lists of arrays, one array for each rank."""
     n, r = t.size, t.rank
     incoming[r][...] = outgoing[r]
     for step in range(1, n):

@@ -16,7 +16,8 @@ block.
                            stage 3                 1/n        1/n        2/n
 
     stage 1    only m and v are cut, the two numbers that Adam keeps for each weight
-    stage 2    a gradient is scattered as soon as backward has made it, and the whole one is freed
+    stage 2    a gradient is scattered as soon as backward has made it. Then the whole gradient is
+               freed
     stage 3    weights are gathered layer by layer: before a layer's forward, and before its
                backward. In between a rank has only its own block
 
@@ -37,13 +38,13 @@ from minidl.plain import ring
 
 
 def own(t, x):
-    """Returns this rank's block of a vector, a view: block r+1 on rank r, as in
-    ring.reduce_scatter."""
+    """Returns a view of this rank's block of a vector. Rank r has block r+1, and the last rank has
+    block 0, as in ring.reduce_scatter."""
     return np.array_split(x, t.size)[(t.rank + 1) % t.size]
 
 
 def scatter(t, gradient):
-    """Returns this rank's block of the mean over ranks. Overwrites the gradient."""
+    """Returns this rank's block of the mean of the ranks' gradients. Overwrites `gradient`."""
     ring.reduce_scatter(t, gradient)
     return own(t, gradient) / t.size
 
@@ -60,7 +61,7 @@ def update_and_gather(t, weights, blocks, update):
 def step1(t, weights, backward, update):
     """Does one step of stage 1. weights: a list of vectors, changed in place.
 
-    backward(weights) yields their gradients, the last one first.
+    backward(weights) yields the gradient of each vector, the last vector first.
     update(i, w, g) does the optimizer's step on this rank's block w of vector i, in place."""
     gradients = list(backward(weights))  # list: all whole gradients exist at once
     blocks = [scatter(t, g) for g in gradients]
@@ -74,7 +75,7 @@ def step2(t, weights, backward, update):
 
 
 def gather(t, shard, length):
-    """Returns the whole vector of `length` numbers. shard: this rank's block of it."""
+    """Returns the whole vector of `length` numbers. shard: this rank's block of the vector."""
     whole = np.empty(length, shard.dtype)
     own(t, whole)[:] = shard
     ring.all_gather(t, whole)
@@ -84,8 +85,8 @@ def gather(t, shard, length):
 def step3(t, shards, lengths, layers, x, loss_gradient, update):
     """Does one step of stage 3. shards: this rank's block of each layer's weights.
 
-    lengths: the numbers of weights of the layers. A layer is two functions: forward(w, x) returns
-    y, and backward(w, x, gy) returns the gradients of w and x."""
+    lengths: for each layer, how many weights it has. A layer is two functions: forward(w, x)
+    returns y, and backward(w, x, gy) returns the gradients of w and x."""
     inputs = []
     for i in range(len(layers)):
         forward, _ = layers[i]

@@ -4,7 +4,7 @@
                    fp32
     black   fp32   exp, log, softmax, norms, losses, sums: fp16 would lose digits or overflow
     grey           all others: the widest dtype of their inputs
-    banned         cannot be right in fp16: raises an error that names the remedy
+    banned         the op would be wrong in fp16: it raises an error that says what to do
 
 Each op declares its class next to its forward (`Function.precision`). The cast is not a node of the
 graph: `Function.apply` passes the cast arrays to forward, and backward casts each gradient to the
@@ -58,8 +58,8 @@ def autocast(device_type: str = "cuda", dtype: DType | None = None, enabled: boo
     device_type:   sets the default of dtype: "cuda" gives float16, "cpu" gives bfloat16. No array
                    moves to another device.
     dtype:         the dtype of white ops, float16 or bfloat16.
-    white, black:  names of ops that belong to this class inside the block. Raises ValueError for an
-                   op in both, and for an unknown name."""
+    white, black:  names of ops that are white, or black, inside the block. Raises ValueError for a
+                   name in both lists, and for an unknown name."""
     if device_type not in ("cuda", "cpu"):
         raise ValueError(f'autocast: device_type is "cuda" or "cpu", got {device_type!r}; to '
                          "switch it off, autocast(enabled=False)")
@@ -85,8 +85,8 @@ def lists():
 
 
 def initialize(model, optimizer, opt_level="O1", loss_scale=None, dtype=np.float16):
-    """Prepares a model and an optimizer for a level of mixed precision, as apex does. Changes both
-    in place. Returns (model, optimizer, scaler).
+    """Prepares a model and an optimizer for a level of mixed precision, as apex does. Changes the
+    model and the optimizer in place. Returns (model, optimizer, scaler).
 
         O0   all float32                          scale 1
         O1   float32 weights, autocast            dynamic scale
@@ -94,10 +94,10 @@ def initialize(model, optimizer, opt_level="O1", loss_scale=None, dtype=np.float
              float32 master weights
         O3   all float16, no master weights       scale 1: fast, but training may fail
 
-    The model then takes inputs of any floating dtype and returns float32. Call it before the
-    optimizer's first step.
+    The model then takes inputs of any floating dtype and returns float32. Call this function before
+    the optimizer's first step.
     loss_scale: a fixed scale, or None for the scale in the table.
-    dtype: minidl.bfloat16 may replace float16; then the scale is 1 at every level."""
+    dtype: float16 or minidl.bfloat16. With bfloat16 the scale in the table is 1 at every level."""
     prepare(model, opt_level, dtype)
     if opt_level == "O2":
         use_master_weights(optimizer)
@@ -132,8 +132,8 @@ def prepare(model, opt_level, dtype=np.float16):
 
 
 class Autocast:
-    """The casts of one autocast block. `casts` keeps the cast array of each parameter until the
-    outermost block ends. So a weight that is used many times is cast once."""
+    """The rules and the casts of one autocast block. `casts` keeps the cast array of each parameter
+    until the outermost block ends. So a weight that is used many times is cast once."""
 
     def __init__(self, dtype=np.float16, white=(), black=()):
         self.dtype = backend.as_dtype(dtype)
@@ -150,7 +150,8 @@ class Autocast:
                              + (f"did you mean {close[0]!r}?" if close else "see amp.lists()"))
 
     def cast(self, cls, inputs, arrays):
-        """Returns the arrays to call `cls.forward` with. float64 and integers stay as they are."""
+        """Returns the arrays to call `cls.forward` with. float64 and integer arrays are not
+        cast."""
         dtypes = {a.dtype for a in arrays if _narrow(a)}
         target = self.target(op_name(cls), dtypes, cls)
         if not dtypes or dtypes == {target}:
@@ -184,7 +185,7 @@ class Autocast:
 
 def _halve(model, dtype, but):
     """Casts floating parameters and buffers of all modules to `dtype`, and clears their gradients.
-    Modules of class `but` stay as they are."""
+    Modules of class `but` are not changed."""
     kept = {t for module in model.modules() if isinstance(module, but)
             for t in [*module.parameters(), *module.buffers()]}
     for t in [*model.parameters(), *model.buffers()]:
@@ -194,27 +195,29 @@ def _halve(model, dtype, but):
 
 
 def _to(x, dtype):
-    """Returns x cast to `dtype` if it is a floating tensor or array of at most 4 bytes an element.
-    Returns anything else as it is."""
+    """Returns x cast to `dtype` if x is a float16, bfloat16 or float32 array or Tensor. Returns
+    anything else unchanged."""
     if not _narrow(x):
         return x
     return x.to(dtype) if isinstance(x, Tensor) else x.astype(dtype)
 
 
 def _wide(output):
-    """Returns the output of a model in float32: a Tensor, or tuples, lists and dicts of them."""
+    """Returns the output of a model in float32. output: a Tensor, or tuples, lists and dicts of
+    Tensors."""
     return each(lambda y: _to(y, WIDE), output)
 
 
 def _narrow(x):
-    """Returns whether autocast may cast x: it is a float16, bfloat16 or float32 array or Tensor."""
+    """Returns True if autocast may cast x: if x is a float16, bfloat16 or float32 array or
+    Tensor."""
     return hasattr(x, "dtype") and x.ndim >= 0 and x.dtype.itemsize <= 4 and (
         x.dtype.kind == "f" or backend.is_bfloat16(x.dtype))
 
 
 def _ops():
     """Returns {name: Function class} of every op that has been imported. Ops that users wrote are
-    included. If a user's op has the name of one of ours, ours is in the dict."""
+    included. If a user's op has the same name as an op of minidl, the dict has minidl's op."""
     ours, others, stack = {}, {}, [Function]
     while stack:
         cls = stack.pop()

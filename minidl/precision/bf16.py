@@ -7,16 +7,16 @@
     x, w (bfloat16) ─ widen ─► float32 ─ forward ─► float32 ─ round ─► y (bfloat16)
                                  saved ─ round ─► held, 2 bytes an element, ─ widen ─► backward
 
-To widen a number appends 16 zero bits, which is exact. Each op rounds its result once, to the
-nearest number, ties to even. Sums inside an op stay in float32. Gradients are also computed in
-float32, and then rounded to the dtype of their input.
+Widening appends 16 zero bits to a number, which is exact. Each op rounds its result once, to the
+nearest number, ties to even. Sums inside an op are kept in float32. Gradients are also computed in
+float32. Then they are rounded to the dtype of the input that they belong to.
 
-No gradient is outside of the range, so bfloat16 needs no loss scaling. But an update smaller than
-half a step, 2^-9 to 2^-8 of the weight, is lost: use master weights (optim/master.py).
+bfloat16 has the range of float32, so it needs no loss scaling. But an update smaller than half a
+step, 2^-9 to 2^-8 of the weight, is lost: use master weights (optim/master.py).
 
-Ops have no code for bfloat16. `Function.apply` calls `forward` below, which calls theirs, and the
-backward walk widens the gradients. An op that only moves elements (`arithmetic` is False) rounds
-nothing.
+Ops have no code for bfloat16. `Function.apply` calls `forward` below, which widens the arrays and
+calls the op's own forward. The backward walk widens the gradients. An op that only moves elements
+(`arithmetic` is False) rounds nothing.
 
 NumPy has no bfloat16. The package ml_dtypes adds it; it is imported when `minidl.bfloat16` is first
 used.
@@ -34,20 +34,20 @@ WIDE = np.dtype(np.float32)
 
 
 def dtype():
-    """Returns minidl.bfloat16, a NumPy dtype. Raises ImportError, which names the remedy, if the
-    package ml_dtypes is not installed."""
+    """Returns minidl.bfloat16, a NumPy dtype. Raises ImportError if the package ml_dtypes is not
+    installed. The message says what to install."""
     with backend.optional("bfloat16, which NumPy does not have", "bfloat16"):
         import ml_dtypes
     return np.dtype(ml_dtypes.bfloat16)
 
 
 def widen(x):
-    """Returns a bfloat16 array as float32. Returns anything else as it is."""
+    """Returns x as a float32 array if x is a bfloat16 array. Returns anything else unchanged."""
     return x.astype(WIDE) if is_bfloat16(getattr(x, "dtype", None)) else x
 
 
 def involved(arrays, options):
-    """Returns whether an op gets a bfloat16 array, or must make one (`dtype=`)."""
+    """Returns whether an op gets a bfloat16 array, or whether its option `dtype` is bfloat16."""
     for x in arrays:  # written for speed, as every op calls this
         if hasattr(x, "dtype") and x.dtype.kind == "V" and is_bfloat16(x.dtype):
             return True
@@ -55,10 +55,10 @@ def involved(arrays, options):
 
 
 def forward(node, *arrays, **options):
-    """Calls node.forward with widened arrays. Returns its results, rounded. Rounds the saved
-    arrays, too (`_held`)."""
+    """Calls node.forward with widened arrays. Returns its results, rounded to the dtype that the
+    caller expects. Also rounds the arrays that forward saved (see `_held`)."""
     dtypes = [x.dtype for x in arrays if backend.is_floating(getattr(x, "dtype", None))]
-    # Checked here, as forward would see only float32.
+    # Checked here, as node.forward gets only float32 arrays.
     if node.precision == "white" and len(set(dtypes)) > 1:
         raise TypeError(f"inputs of {' and '.join(map(str, dtypes))}; all must have the same "
                         "dtype, cast with .to(...)")
@@ -75,11 +75,11 @@ def forward(node, *arrays, **options):
 
 
 def _held(saved, known):
-    """Returns the array to keep in place of an array that forward saved. known: pairs (the float32
-    array inside forward, the same array outside), inputs first. For an input or a result, returns
-    the array outside. Other arrays are rounded. But an array with fewer elements than the first
-    input stays float32: it may be the sum or mean of a row, and its error would change the whole
-    row."""
+    """Returns the array to keep in place of `saved`, which forward saved. known: the inputs, then
+    the results of forward, as pairs (the float32 array, the caller's array of the same numbers). If
+    `saved` is one of these float32 arrays, returns the caller's array. Otherwise rounds `saved` to
+    bfloat16. But an array with fewer elements than the first input is kept in float32: it may be
+    the sum or mean of a row, and an error in it would change the whole row."""
     if getattr(saved, "dtype", None) != WIDE:
         return saved
     for inside, outside in known:
@@ -95,8 +95,8 @@ def _held(saved, known):
 
 def _view_as(view, inside, outside):
     """`view` is a view of the float32 array `inside`. Returns the same view of the bfloat16 array
-    `outside`, or None if there is none: the two have different orders in memory, or the view
-    reaches beyond `inside`."""
+    `outside`. Returns None if `inside` and `outside` have different orders in memory, or if the
+    view reaches beyond `inside`."""
     start = (backend.address(view) - backend.address(inside)) // 2
     if not (inside.flags.c_contiguous and outside.flags.c_contiguous):
         same = not start and (view.shape, view.strides) == (inside.shape, inside.strides)
@@ -111,8 +111,8 @@ def _view_as(view, inside, outside):
 
 
 def _view_on_device(array, shape, start, strides):
-    """Returns a view of a contiguous CuPy array. It begins `start` bytes after the array's start.
-    Raises ValueError if it would reach beyond the array."""
+    """Returns a view of a contiguous CuPy array. The view begins `start` bytes after the array's
+    start. Raises ValueError if the view would reach beyond the array."""
     reach = start + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
     if min(strides, default=0) < 0 or not 0 <= reach < array.nbytes:
         raise ValueError("a view beyond the array")

@@ -3,18 +3,20 @@
 The plain form: minidl/plain/amp.py. Here: PyTorch's class, for any optimizer.
 
     scale(loss).backward()   multiplies every gradient by S
-    step(optimizer)          multiplies by 1/S. If a gradient is inf or nan on any rank, skips the
-                             step; else clips and steps
-    update()                 S / 2 after a skipped step, S * 2 after 2000 good steps
+    step(optimizer)          skips the step if a gradient is inf or nan on any rank. Otherwise it
+                             multiplies the gradients by 1/S, clips them if max_norm is given, and
+                             steps
+    update()                 halves S after a skipped step, doubles S after 2000 good steps
 
-The scale is an array of one number, its counts are an array of three. Both are in the memory of the
-gradients, and the same rule changes them on a CPU and a GPU (loss_scale.py). On a GPU the host does
-not wait to learn whether a gradient is inf: the optimizer's kernel decides to skip. If ranks hold
-shards of the gradients (Parameter.sharded_by), they must agree to skip, so the arrays move to the
-host. After data parallelism all ranks have the same gradients, so all ranks decide the same.
+The scale is an array of one number, its counts are an array of three numbers. Both arrays are on
+the device of the gradients, and the same rule changes them on a CPU and a GPU (loss_scale.py). On a
+GPU the host does not wait to learn whether a gradient is inf: the optimizer's kernel decides
+whether to skip. If ranks hold shards of the gradients (Parameter.sharded_by), all ranks must skip
+or none, so the arrays move to the host. After data parallelism all ranks have the same gradients,
+so all ranks decide the same.
 
-`step` reads the gradients once, and the optimizer multiplies them by 1/S. Call `unscale_` before it
-to read the unscaled float32 gradients.
+`step` reads the gradients once, and the optimizer multiplies them by 1/S. To read the unscaled
+float32 gradients, call `unscale_` before `step`.
 Sources: Micikevicius et al. 2018 (arXiv 1710.03740); defaults and state of PyTorch's GradScaler;
 hysteresis and minimum as in Megatron-LM and DeepSpeed.
 Test: tests/precision/test_grad_scaler.py   Tutorial: tutorials/05_amp.py
@@ -39,8 +41,8 @@ RULE = ("growth_factor", "backoff_factor", "growth_interval", "hysteresis", "min
 
 
 def _number(array, index):
-    """Returns a property: one number of an array of the scaler. To read it from a GPU makes the
-    host wait."""
+    """Returns a property that reads and writes one number of an array of the scaler. If the array
+    is on a GPU, reading the number makes the host wait."""
     def read(scaler):
         return vars(scaler)[array][index].item()
 
@@ -53,13 +55,14 @@ def _number(array, index):
 class GradScaler:
     """The loss scale, and the rule that changes it.
 
-    device:       accepted as in PyTorch, and ignored: the scale moves to the gradients.
+    device:       ignored. PyTorch has this argument. Here the scale is kept on the device of the
+                  gradients.
     init_scale, growth_factor, backoff_factor, growth_interval: as in PyTorch.
-    hysteresis:   how many overflows make the scale fall. After that each overflow makes it fall,
-                  until it grows again: then the count starts again.
+    hysteresis:   the scale first falls at this number of overflows. After that it falls at every
+                  overflow. After growth_interval good steps in a row, the count starts again at 0.
     min_scale, max_scale:  limits of the scale.
-    raise_at_min: True: an overflow at min_scale raises OverflowError.
-    enabled:      False: the scale is 1, and nothing is checked.
+    raise_at_min: if True, an overflow at min_scale raises OverflowError.
+    enabled:      if False, the scale is 1, and no gradient is checked.
 
     Megatron: init_scale=2**32, growth_interval=1000, hysteresis=2, min_scale=1.
     DeepSpeed: the same, but init_scale=2**16 and raise_at_min=True."""
@@ -85,8 +88,10 @@ class GradScaler:
         self.on_host = raise_at_min  # True: the host must know at once if gradients are bad
         self.enabled = enabled
         self._stepped = []  # the optimizers that stepped since the last update
-        # Since the last update: optimizer -> (not 0 if its gradients are bad, the factor or scale
-        # to unscale them with). On a GPU these are two arrays of one number.
+        # The optimizers that were checked since the last update: optimizer -> (bad, factor). bad is
+        # not 0 if a gradient is inf or nan. factor is 1 / scale, or 1 if the gradients are unscaled
+        # already. On a GPU, bad is an array of one number. Then the second entry is the array of
+        # the scale itself, or None if the gradients are unscaled already.
         self._found = {}
 
     factor = _number("_scale", 0)
@@ -95,15 +100,16 @@ class GradScaler:
 
     def _move_to(self, array):
         """Moves the scale and its counts to the device of `array`. Moves them to the host if
-        `array` is None, or if the host must know at once. Returns True if they are on a GPU."""
+        `array` is None, or if `on_host` is True. Returns True if they are on a GPU afterwards."""
         device = "cpu" if array is None or self.on_host else backend.device_of(array)
         self._scale = backend.to_device(self._scale, device)
         self._counts = backend.to_device(self._counts, device)
         return device != "cpu"
 
     def _move_for(self, optimizer):
-        """Moves the scale to the gradients of this optimizer. Moves it to the host if the step of
-        the optimizer takes no arrays. Returns True if it is on a GPU."""
+        """Moves the scale to the device of this optimizer's gradients. Moves it to the host if the
+        optimizer's step cannot take arrays on the GPU for `unscale` and `skip`. Returns True if the
+        scale is on a GPU afterwards."""
         grads = optimizer.gradients()
         return self._move_to(grads[0] if grads and _takes_arrays(optimizer, grads) else None)
 
@@ -111,8 +117,8 @@ class GradScaler:
         return self.factor if self.enabled else 1.0
 
     def scale(self, loss):
-        """Returns the loss times the scale, in float32. loss: a Tensor, or a list of them. Returns
-        the loss itself if the scaler is disabled."""
+        """Returns the loss times the scale, in float32. loss: a Tensor, or a list or tuple of
+        Tensors. Returns the loss itself if the scaler is disabled."""
         if not self.enabled:
             return loss
         if isinstance(loss, (list, tuple)):
@@ -122,8 +128,8 @@ class GradScaler:
 
     def unscale_(self, optimizer):
         """Divides the optimizer's gradients by the scale, in float32 and in place. If a parameter
-        has a master weight, the result is the `grad` of the master. Raises RuntimeError if it was
-        called already since the last update."""
+        has a master weight, the result is the `grad` of the master. Raises RuntimeError if
+        unscale_() or step() was called for this optimizer already since the last update()."""
         if not self.enabled:
             return
         self._check(optimizer)
@@ -143,12 +149,13 @@ class GradScaler:
 
     def step(self, optimizer, max_norm=None):
         """Calls optimizer.step(), unless a gradient is inf or nan on any rank. A skipped step
-        changes nothing; then do not step the learning-rate schedule either. Returns True if the
-        step was taken. For gradients on a GPU the result is a Tensor there, and the host waits only
-        when it is read, as in `if`.
+        changes nothing. After it, do not step the learning-rate schedule. Returns True if the step
+        was taken. If the gradients are on a GPU, the result is a Tensor on the GPU. The host waits
+        only if a program reads the result, for example in an `if`.
 
-        max_norm: clips the norm of all gradients to it, after unscaling. Raises RuntimeError if it
-        was called already since the last update."""
+        max_norm: after unscaling, the norm of all gradients is clipped to this number. None means
+        no clipping. Raises RuntimeError if step() was called for this optimizer already since the
+        last update()."""
         self._check(optimizer)
         if not self.enabled:
             optimizer.step(unscale=self._clip_factor(optimizer, 1.0, max_norm))
@@ -175,7 +182,8 @@ class GradScaler:
 
     def _check(self, optimizer):
         """Raises TypeError if the gradients may have more than one scale. If other ranks hold
-        shards of the gradients, moves the scale to the host, as all ranks must agree at once."""
+        shards of the gradients, moves the scale to the host, as all ranks must decide together
+        whether to skip."""
         if self.enabled and getattr(optimizer, "compressed_by", None) is not None:
             raise TypeError(
                 "wanted gradients without a loss scale: parallel.Compressed keeps a part of them "
@@ -186,14 +194,16 @@ class GradScaler:
             self._move_to(None)
 
     def _look(self, grads, optimizer):
-        """Returns (whether the gradients are bad, how to unscale them). On a GPU these are arrays:
-        not 0 if bad, and the scale. On the host they are a bool and 1 / scale."""
+        """Checks the gradients for inf and nan. Returns two arrays if the gradients are on a GPU: a
+        number that is not 0 if a gradient is bad, and the scale. Otherwise returns a bool, True if
+        a gradient is bad on any rank, and the number 1 / scale."""
         if self._move_for(optimizer):
             return _bad(grads), self._scale
         return _agreed(_bad(grads), optimizer), 1.0 / self.factor
 
     def _step_there(self, optimizer, bad, scale, max_norm):
-        """Does `step` on a GPU. scale: an array, or None if the gradients are unscaled already."""
+        """Does the work of `step` for gradients on a GPU. scale: an array, or None if the gradients
+        are unscaled already."""
         square_sum = None
         if max_norm is not None:
             square_sum = grad_norm.square_sum_of(optimizer.gradients())
@@ -206,9 +216,9 @@ class GradScaler:
 
     def update(self, new_scale=None):
         """Changes the scale: it falls if a step since the last update found bad gradients, and
-        grows after enough good steps. new_scale: sets this scale instead. Raises RuntimeError if
-        nothing was checked since the last update, and OverflowError if the scale cannot fall
-        further."""
+        grows after growth_interval good steps. new_scale: if given, this becomes the scale. Raises
+        RuntimeError if no gradients were checked since the last update, and OverflowError if the
+        scale cannot fall further."""
         if not self.enabled:
             return
         if new_scale is None and not self._found:
@@ -245,8 +255,8 @@ class GradScaler:
                 "with a non-finite output, or for nan in the data")
 
     def state_dict(self):
-        """Returns a dict with the keys of PyTorch's scaler, and "patience" and "skipped". It is
-        empty if the scaler is disabled."""
+        """Returns a dict with the keys of PyTorch's scaler, and "patience" and "skipped". The dict
+        is empty if the scaler is disabled."""
         return {"scale": self.factor, "growth_factor": self.growth_factor,
                 "backoff_factor": self.backoff_factor, "growth_interval": self.growth_interval,
                 "_growth_tracker": self.good_steps, "patience": self.patience,
@@ -265,7 +275,7 @@ class GradScaler:
 
     def _clip_factor(self, optimizer, inverse, max_norm):
         """Returns one factor that unscales the gradients and clips their norm. The optimizer
-        multiplies by it, so the gradients are not written in an extra pass."""
+        multiplies the gradients by this factor in its own pass, so they need no extra pass."""
         if max_norm is None:
             return inverse
         grads = optimizer.gradients()
@@ -293,15 +303,15 @@ def _agreed(bad, optimizer):
 
 
 def _takes_arrays(optimizer, grads):
-    """Returns whether the gradients are on a GPU, and the optimizer's step takes arrays on the GPU
-    for `unscale` and `skip`."""
+    """Returns True if the gradients are on a GPU, and if the optimizer's step takes arrays on the
+    GPU for `unscale` and `skip`."""
     return type(optimizer).step is Optimizer.step and not isinstance(grads[0], np.ndarray)
 
 
 @or_numpy
 def _bad(grads):
-    """Returns (1,) int32, on the device of the arrays: not 0 if an element of them is inf or
-    nan."""
+    """Returns an array (1,) int32 on the device of the gradients. It is not 0 if an element of a
+    gradient is inf or nan."""
     if dispatch.usable(*grads):
         return unscale_check.count_bad(grads)
     xp = backend.xp_of(grads)

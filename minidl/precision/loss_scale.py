@@ -1,11 +1,12 @@
-"""The loss scale as an array: the factor that unscales gradients, and the rule that changes it.
+"""The loss scale in an array: the factor that unscales gradients, and the rule for the next scale.
 
     count_bad ─► bad ─► the optimizer's kernel skips          cuda/unscale_check.py, optim/
                   └───► loss_scale_update ─► scale            at the end of the step
     scale, |g|^2 ─► loss_scale_factor ─► factor: the optimizer's kernel multiplies gradients by it
 
-Each kernel runs one thread. On a GPU the host does not wait. It knows only the rule (growth factor,
-interval). It learns whether a step was skipped when a program reads the result of the step.
+Each kernel runs one thread. On a GPU the host does not wait. The host knows only the rule (growth
+factor, interval), but not the scale. It learns that a step was skipped only when a program reads
+the result of the step.
 
 Kernel: kernels/loss_scale.cu   Used by: grad_scaler.py   Test: tests/precision/test_loss_scale.py
 """
@@ -23,8 +24,8 @@ FILE = "loss_scale.cu"
 
 
 def reference_factor(scale, square_sum, max_norm):
-    """Returns the factor that unscales gradients and clips them to max_norm. square_sum: the sum of
-    squares of the scaled gradients, or None for no clipping."""
+    """Returns the factor that unscales gradients and clips their norm to max_norm. square_sum: the
+    sum of squares of the scaled gradients, or None for no clipping."""
     inverse = 1.0 if scale is None else 1.0 / scale
     if square_sum is not None:
         inverse *= min(1.0, max_norm / (math.sqrt(square_sum) * inverse + 1e-6))
@@ -52,7 +53,7 @@ def reference_update(scale, counts, bad, *, growth_factor, backoff_factor, growt
 
 
 def factor(scale, square_sum=None, max_norm=None):
-    """Returns (1,) float32: 1 / scale, times the factor that clips the norm to max_norm.
+    """Returns an array (1,) float32: 1 / scale, times the factor that clips the norm to max_norm.
     scale: (1,) float32, or None for 1. square_sum: (1,) float64, the sum of squares of the scaled
     gradients, or None for no clipping."""
     xp = backend.xp_of([array for array in (scale, square_sum) if array is not None])
@@ -67,8 +68,8 @@ def factor(scale, square_sum=None, max_norm=None):
 def update(scale, counts, bad, *, growth_factor, backoff_factor, growth_interval, hysteresis,
            min_scale, max_scale):
     """Changes the scale and its counts after a step, in place. scale: (1,) float32. bad: (1,)
-    int32, not 0 if the step was skipped. counts: (3,) int32, good steps, patience left, steps
-    skipped."""
+    int32, not 0 if the step was skipped. counts: (3,) int32: the good steps, the patience left, the
+    skipped steps."""
     rule = dict(growth_factor=growth_factor, backoff_factor=backoff_factor,
                 growth_interval=growth_interval, hysteresis=hysteresis, min_scale=min_scale,
                 max_scale=max_scale)
