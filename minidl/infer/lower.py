@@ -54,7 +54,7 @@ class Lowering:
 
     def __init__(self, graph, table):
         self.launches, self.layouts, self.dummies = [], {}, {}
-        self.inputs, self.checked = graph.inputs, []  # checked: (number of an input, rows of the table)
+        self.inputs, self.checked = graph.inputs, []  # checked: (number of an input, table rows)
         self.table = table  # if empty, all nodes are eager, as on a GPU (streams.py)
         self.constants = []  # (launch, number of its argument): arrays that no launch writes
         for value in graph.inputs:

@@ -22,8 +22,9 @@ def key_of(kind, rank, name):
 
 
 def arrays(model):
-    """Yields (kind, parameter's name, array, own) for a Compressed model, nothing for others. own:
-    True if each rank has its own array, False if it is equal on all ranks."""
+    """Yields (kind, parameter's name, array, own) if the model is Compressed. Yields nothing for
+    another model. own: True if each rank has its own array, False if the array is equal on all
+    ranks."""
     if not isinstance(model, Compressed):
         return
     names = {p: name for name, p in model.module.named_parameters()}
@@ -78,8 +79,8 @@ def _keys(there, kind, name, own, rank, size):
 
 
 def wanted(index, model, rank, size):
-    """Sets this rank's arrays to zero. Returns [(array, key)]: the caller must add the saved array
-    of each key to the array."""
+    """Sets this rank's arrays to zero. Returns [(array, key)]. The caller must add the saved array
+    `key` to `array`. Several keys may have the same array."""
     there = index.get("kept")
     if there is None or about(model) is None:
         return []
