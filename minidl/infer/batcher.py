@@ -13,9 +13,9 @@ request has waited max_delay seconds, or the Batcher is closing.
 A batch of n costs less than n batches of one, because the weights are read once. While the plan
 runs, new requests wait for the next batch.
 
-    L = lambda W    (Little 1961)    L: the mean number of requests inside. lambda: the requests per
-                                     second. W: the mean seconds that a request is inside. `report`
-                                     measures L, lambda and W.
+    L = lambda W    (Little 1961)    L: the mean number of requests inside the Batcher. lambda: the
+                                     requests per second. W: the mean seconds that a request is
+                                     inside. `report` measures L, lambda and W.
 
 Source: Crankshaw et al. 2017 (Clipper).   Test: tests/infer/test_batcher.py   Load: load.py
 Tutorial: tutorials/20_inference.py
@@ -44,7 +44,7 @@ class Report:
     n_rows: rows that the plan computed. Rows that only fill up a batch are counted, too.
     elapsed_s: seconds since the first request.
     busy_s: seconds in which the plan ran.
-    inside_s: the number of requests inside, integrated over time.
+    inside_s: the number of requests inside the Batcher, integrated over time.
     latency_s: the sum of all latencies.
 
     inside: L, the mean number of requests inside.

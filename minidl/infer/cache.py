@@ -68,7 +68,8 @@ def in_order(keys):
 
 
 def cached_attention(low, node):
-    """Adds the launches of a CachedAttention. Returns False if it must run as an eager op."""
+    """Adds the launches of a CachedAttention line. Returns False if the line must run as an eager
+    op."""
     qkv, position, keys, values, angles = node.inputs
     (n_batch, length, width), h, kv = qkv.shape, *map(node.attributes.get, ("n_heads", "n_kv"))
     e, context, group = width // (h + 2 * kv), values.shape[2], h // kv

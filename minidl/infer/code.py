@@ -80,7 +80,8 @@ def lines(steps, own, loads):
 def operand(i, value, shape):
     """Returns C text that reads an element of the node's input i for a result of `shape`. In the C
     text, `at` is the index of the element in the result, and `col` is its index in the last
-    dimension. Returns None if the input needs another index. value: the Value of the input."""
+    dimension. Returns None if the input needs another index, or is an infinite number or NaN.
+    value: the Value of the input."""
     if value.array is not None and value.array.size == 1:
         return literal(value.array.item()) if math.isfinite(value.array.item()) else None
     if value.shape == tuple(shape):

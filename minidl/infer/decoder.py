@@ -11,7 +11,7 @@ prompt in one call.
                    prompt. Each of these entries is overwritten by a later step before any token
                    attends to it
     step(ids)      runs one token of each text. The plan multiplies matrices by vectors, so a step
-                   takes the time of reading all weights once
+                   takes about as long as reading all weights once
 
 prefill and step return the logits of the next token. The model returns the same logits if it gets
 the whole text. The plain form of sampling: minidl/plain/sampling.py. Here: several texts, and a
@@ -102,7 +102,7 @@ class Decoder:
             e = a.qkv.weight.shape[0] // (a.n_heads + 2 * n_kv)
             self.caches.append((_zeros(n_texts, n_kv, blocks, e, 16),
                                 _zeros(n_texts, n_kv, self.context, e)))
-        self.plans, self.guards = {}, Guards(model)  # {tokens: Plan}; a changed model is refused
+        self.plans, self.guards = {}, Guards(model)  # plans: {number of tokens: Plan}
 
     def plan(self, length):
         """Returns the Plan for `length` tokens of each text. If length is 1, the token may have any
@@ -162,13 +162,13 @@ class Decoder:
         return ids if ids.dtype == np.int64 else ids.astype(np.int64)
 
     def generate(self, ids, n_tokens, temperature=1.0, top_k=None, top_p=None, generator=None):
-        """Adds n_tokens tokens to each text in ids (n_texts, T). Returns an array
+        """Adds n_tokens new tokens to each text in ids (n_texts, T). Returns an array
         (n_texts, T + n_tokens).
 
         temperature: the logits are divided by it. With 0 the likeliest token is always taken.
         top_k: draws only from the top_k likeliest tokens.
-        top_p: draws only from the likeliest tokens. Their number is the smallest whose
-        probabilities add up to top_p or more.
+        top_p: draws only from the fewest likeliest tokens that together have a probability of top_p
+        or more.
         generator: a minidl generator. The default is random.default_generator()."""
         generator = generator or random.default_generator()
         out = _numpy(ids)
@@ -200,9 +200,9 @@ def _numpy(ids):
 def nucleus(logits, temperature, top_k, top_p):
     """Returns the logits (n, vocabulary), with -inf for the tokens that must not be drawn.
 
-    First only the top_k likeliest tokens are kept. Then, among these tokens, the smallest set of
-    likeliest tokens is kept whose probabilities add up to top_p or more. The likeliest token is
-    always kept. If top_p is None, or temperature is 0, returns the logits unchanged."""
+    First only the top_k likeliest tokens are kept. Then only the likeliest of these are kept: the
+    fewest tokens that together have a probability of top_p or more. The likeliest token is always
+    kept. If top_p is None, or temperature is 0, returns the logits unchanged."""
     if top_p is None or temperature == 0:
         return logits
     if not 0 < top_p <= 1:

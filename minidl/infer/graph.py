@@ -6,7 +6,8 @@
       return %2
 
 Static single assignment (SSA): each value is made by exactly one line, and only later lines read
-the value. So a pass can move or replace a line if it knows which lines read the line's values.
+the value. A pass looks up which lines read a value. So it can move or replace the line that makes
+the value.
 
     %4 = linear(x, 0.weight, 0.bias) then relu        `then`: steps on each element of the result,
     %9 = chain(%3, %8) then v0 = add(%3, %8); ...     while the element is still in a register
@@ -59,8 +60,8 @@ class Node:
     values = property(lambda self: [x for x in self.inputs if isinstance(x, Value)])
 
     def evaluate(self, arrays):
-        """Runs the operation, its steps and its padding by eager ops. arrays: one for each input.
-        Returns a tuple of arrays."""
+        """Runs the operation, the steps and the padding by eager ops. Returns a tuple of arrays.
+        arrays: for each input an array, a number or None."""
         own = call(self.kind, arrays[:self.n_own], self.attributes) if self.kind else ()
         done = {-1: own[0] if own else None}
         for k, step in enumerate(self.steps):
@@ -108,7 +109,7 @@ class Graph:
         return x if not isinstance(x, Value) else known[x] if x.array is None else x.array
 
     def users(self):
-        """Returns {value: [nodes that read it]}. A node that reads a value twice stands in the list
+        """Returns {value: [nodes that read it]}. A node that reads a value twice is in the list
         twice."""
         found = {}
         for node in self.nodes:
@@ -161,8 +162,8 @@ class Graph:
         return sum(not ops or node.op in ops for node in self.nodes)
 
     def names(self):
-        """Returns {value: the text that stands for it in print(graph)}: its own name, or the number
-        of its line."""
+        """Returns {value: text}. In print(graph) the text stands for the value. It is the value's
+        own name, or the number of the line that makes the value."""
         named = {v: v.name for v in self.inputs}
         for i, node in enumerate(self.nodes):
             named.update({v: v.name or f"%{i}" + f".{k}" * (len(node.outputs) > 1)

@@ -3,7 +3,7 @@
     conv_nhwc    a block computes one row of an image, for 32 channels of the result. If the last
                  step is a pooling of 2 x 2, a block computes two rows.
                  If the filters are 3 x 3, the stride is 1, and the number of input channels is a
-                 multiple of 16, it uses Winograd's algorithm (infer_winograd.cuh). A block then
+                 multiple of 16, Winograd's algorithm is used (infer_winograd.cuh). A block then
                  computes some tiles of 2 x 2 pixels. If a pixel is infinite, all tiles that read
                  this pixel become NaN
     *_pool_nhwc  a block computes one row of an image
@@ -19,7 +19,7 @@ from minidl.infer import lower
 from minidl.ops.pool import fit
 
 WIDEST = 1024  # the most channels for Winograd: 14 tiles take 900 KB of a thread's stack
-ENOUGH = 16  # with this many blocks, each takes all channels. With fewer, they divide the channels
+ENOUGH = 16  # from 16 blocks on, a block takes all channels. Else the blocks divide the channels
 
 
 def where(node):
@@ -39,7 +39,7 @@ def where(node):
 
 
 def conv(low, node):
-    """Adds the launch of a conv_nhwc line. Returns False if it must run as an eager op."""
+    """Adds the launch of a conv_nhwc line. Returns False if the line must run as an eager op."""
     x, w, bias = node.inputs[:3]
     (n, rows, columns, o), image, border = where(node)
     (_, h, wide, c), (_, _, kh, kw), stride = x.shape, w.shape, node.attributes["stride"]

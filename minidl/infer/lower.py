@@ -24,7 +24,7 @@ PANEL = 32  # columns, as in kernels/cpu/infer.cuh
 ROWS = 32  # the most rows in a block. Even with few panels, two threads get equal parts
 CHUNK = 4096  # the most elements of a chain in a block
 VIEWS = (shape.Reshape, shape.Permute, shape.Expand, shape.Split, shape.Unbind, index.Getitem)
-SINK = "x"  # the C name of a product's result in its steps
+SINK = "x"  # the C name of a product's result in the steps after the product
 # Where a value lies: in the bytes of the Value `root`. offset and strides are in bytes.
 Layout = namedtuple("Layout", "root offset strides")
 
@@ -165,8 +165,8 @@ def packed(w):
 
 def steps_of(low, node, shape, bias, steps=None):
     """Returns (C lines, the C name of the last result, arguments) for the steps after a product. In
-    the C lines, `x` is the product's sum. Returns None if an operand of a step does not fit. A
-    number fits, an array of the result's shape, and a vector along the result's last dimension.
+    the C lines, `x` is the product's sum. Returns None if an operand of a step does not fit. These
+    fit: a number, an array of the result's shape, a vector along the result's last dimension.
     steps: by default all steps of the node."""
     args, loads = [], {}
     for i in range(node.n_own, len(node.inputs)):
@@ -336,8 +336,8 @@ def self_attention(low, node):
 
 
 def embedding(low, node):
-    """Adds the launch of an embedding. Returns False unless the indices are an input of the graph:
-    before it runs, a plan checks only the indices in its inputs."""
+    """Adds the launch of an embedding. The indices must be an input of the graph, because a plan
+    checks indices only in its inputs. Otherwise returns False."""
     ids, table = node.inputs
     if ids not in low.inputs or not is_constant(table, 2) or ids.dtype != np.int64 or (
             not ids.n_bytes):

@@ -3,12 +3,13 @@
 The plain form, with a picture of lifetimes: minidl/plain/memory_plan.py. Here: the smallest gap in
 place of the lowest gap, several orders, and a check that nothing overlaps.
 
-At each step, all values that are alive must fit in the arena. The bound is the largest sum of their
-bytes over all steps: no plan can need less. A greedy method places the largest values first. It
-mostly reaches the bound. The result depends on the order of the values, so `plan` tries three
-orders. While the best plan needs more than the bound, the value with the highest end goes to the
-front of the order, and all values are placed again. The exact optimum is NP-hard to find.
-tests/infer/test_memory.py computes the optimum of small inputs by a mixed-integer program.
+A value is alive from the step that writes it to the last step that reads it. At each step, all
+values that are alive must fit in the arena. The bound is the most bytes that are alive at one step:
+no plan can need less. A greedy method places the largest values first. It mostly reaches the bound.
+The result depends on the order of the values, so `plan` tries three orders. While the best plan
+needs more than the bound, the value with the highest end goes to the front of the order, and all
+values are placed again. The exact optimum is NP-hard to find. tests/infer/test_memory.py computes
+the optimum of small inputs by a mixed-integer program.
 
 Source: Pisarchyk & Lee 2020 (arXiv 2001.03288).   Test: tests/infer/test_memory.py
 """
@@ -16,7 +17,7 @@ Source: Pisarchyk & Lee 2020 (arXiv 2001.03288).   Test: tests/infer/test_memory
 from dataclasses import dataclass, replace
 
 ALIGN = 64  # bytes: a cache line, a vector register
-ROUNDS = 30  # for each of the three orders: how often the values are placed at most
+ROUNDS = 30  # for each of the three orders: the values are placed at most this many times
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,8 @@ def memory_of(n_bytes):
 
 
 def together(constants):
-    """Copies constant arguments of launches into one block of memory. The launches read the
-    arguments in this order. constants: [(launch, number of the argument)]."""
+    """Copies constant arguments of launches into one block of memory, in the order of the launches.
+    constants: [(launch, number of the argument)]."""
     sizes = [-(-launch.args[k].nbytes // memory.ALIGN) * memory.ALIGN for launch, k in constants]
     block, at = memory_of(sum(sizes)), 0
     for (launch, k), size in zip(constants, sizes, strict=True):
@@ -74,8 +74,8 @@ class Plan:
     threads: CPU threads for a large launch.
     poison: for tests. If True, all bytes that no value needs become NaN after each launch.
 
-    Attributes: memory, a memory.Memory, has the size of the arena and the lower bound of this size.
-    launches is the list of all Launches.
+    The attribute `memory`, a memory.Memory, tells the size of the arena and the lower bound of this
+    size. The attribute `launches` is the list of all Launches.
 
     A call raises RuntimeError if the model has changed since the trace, or if the plan is running
     in another thread. It raises TypeError for a wrong input. It raises IndexError if an embedding
@@ -191,7 +191,8 @@ class Plan:
         return found
 
     def _point_to(self, value, array):
-        """Writes addresses in `array` into the table, in place of those in the arena."""
+        """Changes the table, so that the launches use `array` in place of the value's array in the
+        arena."""
         first = address(array)
         for word, apart in self._direct[value]:
             word[0] = first + apart

@@ -114,8 +114,8 @@ def weights_of(w, bits=8):
 
 
 def scale_of(low, high):
-    """Returns (scale, zero point) for x from `low` to `high`. If 0 is outside, the range is widened
-    to include 0, as in ONNX's DynamicQuantizeLinear."""
+    """Returns (scale, zero point) for x from `low` to `high`. If 0 is not in this range, the range
+    is widened to include 0, as in ONNX's DynamicQuantizeLinear."""
     low, high = np.float32(min(low, 0)), np.float32(max(high, 0))
     scale = np.float32((high - low) / np.float32(255))
     return scale, np.float32(np.clip(np.rint(-low / scale), 0, 255) if scale else 0)
@@ -270,8 +270,8 @@ class FakeQuantize(Function):
 
 
 def fake_quantize(x, scale, zero=0, bits=8):
-    """Returns x rounded to `bits` bits, as a float Tensor. In training, the model then learns with
-    the rounding. scale, zero: numbers, or arrays that broadcast to x. An array (n, 1) gives each
-    output its own scale."""
+    """Returns x rounded to `bits` bits, as a float Tensor. If it is used in training, the model
+    learns with the rounding. scale, zero: numbers, or arrays that broadcast to x. An array (n, 1)
+    gives each output its own scale."""
     high = 2 ** (bits - 1) - 1
     return FakeQuantize.apply(x, scale, zero, low=-high, high=high)

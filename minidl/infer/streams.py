@@ -58,9 +58,9 @@ def ordered(streams, waits):
 
 
 def assign(needs, n_streams):
-    """Chooses a stream for each launch. Returns two lists: for each launch its stream, and for each
-    launch a list of the launches for whose events it waits. needs: for each launch, the set of
-    launches that it needs."""
+    """Chooses a stream for each launch. Returns two lists: the stream of each launch, and for each
+    launch a list of the launches that it waits for. needs: for each launch, the set of launches
+    that it needs."""
     streams, waits, over, last = [], [], [], [-1] * n_streams
     for i, before in enumerate(needs):
         s = max(range(n_streams), key=lambda s: (True, last[s]) if last[s] in before else (

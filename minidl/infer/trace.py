@@ -10,8 +10,8 @@ made is the value of that op. A parameter's array is the parameter. Every other 
 This is right only if the model applies the same ops to every input of this shape. So the model runs
 a second time, with other numbers. If an op, an attribute or a constant differs, trace raises an
 error that names the difference. Last, trace runs the graph by eager ops on the second input, and
-compares the results with the model's results. They differ if the model writes into an array in
-place: such a write is not a Function, so the graph does not have it.
+compares the results with the model's results. The results differ if the model writes into an array
+in place: such a write is not a Function, so the graph does not contain it.
 
 Test: tests/infer/test_trace.py
 """

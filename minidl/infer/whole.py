@@ -24,7 +24,7 @@ PANEL = 64  # columns, as in kernels/cpu/infer_int8.cuh
 
 
 def panels(q):
-    """Returns q (n, k) int8 as panels (panels, k, 64). The columns after n are zeros."""
+    """Returns q (n, k) int8 as panels: (number of panels, k, 64). The columns after n are zeros."""
     n, k = q.shape
     padded = np.zeros((-(-n // PANEL) * PANEL, k), np.int8)
     padded[:n] = q
@@ -32,17 +32,18 @@ def panels(q):
 
 
 def by_four(q):
-    """Packs q (n, k) for an int8 product. Returns (panels (panels, wide / 4, 64, 4), wide). `wide`
-    is k, rounded up to a multiple of TILE. Zeros fill the end."""
+    """Packs q (n, k) for an int8 product. Returns (an array, wide). The array has the shape (number
+    of panels, wide / 4, 64, 4). `wide` is k, rounded up to a multiple of TILE. The values after k
+    are zeros."""
     wide = -(-q.shape[1] // TILE) * TILE
     p = panels(np.pad(q, ((0, 0), (0, wide - q.shape[1]))))
     return np.ascontiguousarray(p.reshape(len(p), wide // FOUR, FOUR, -1).swapaxes(2, 3)), wide
 
 
 def by_bits(q, bits):
-    """Packs the weights q (n, k) of a linear_weights line. With 8 bits returns (panels, k, 64).
-    With 4 bits returns (panels, k / 2, 64): 8 is added to each weight, and one byte holds the
-    weights of two neighbouring k."""
+    """Packs the weights q (n, k) of a linear_weights line. With 8 bits the result has the shape
+    (number of panels, k, 64). With 4 bits it has the shape (number of panels, k / 2, 64): 8 is
+    added to each weight, and one byte holds the weights of two neighbouring k."""
     p = panels(q)
     if bits == 8:
         return np.ascontiguousarray(p)
@@ -79,7 +80,8 @@ def _product(low, node, call, first, args, parts):
 
 
 def linear_int8(low, node):
-    """Adds the launches of a linear_int8 line. Returns False if it must run as an eager op."""
+    """Adds the launches of a linear_int8 line. Returns False if the line must run as an eager
+    op."""
     if (parts := _parts(low, node)) is None:
         return False
     x, w = node.inputs[:2]
@@ -117,7 +119,8 @@ def _product_int8(low, node, q, w, packed, wide, range_, parts):
 
 
 def conv_int8(low, node):
-    """Adds the launches of a conv_int8_nhwc line. Returns False if it must run as an eager op."""
+    """Adds the launches of a conv_int8_nhwc line. Returns False if the line must run as an eager
+    op."""
     if node.pad or (parts := _parts(low, node)) is None:
         return False
     x, w = node.inputs[:2]
@@ -140,7 +143,8 @@ def conv_int8(low, node):
 
 
 def linear_weights(low, node):
-    """Adds the launch of a linear_weights line. Returns False if it must run as an eager op."""
+    """Adds the launch of a linear_weights line. Returns False if the line must run as an eager
+    op."""
     bits, k = node.attributes["bits"], node.inputs[1].shape[1]
     if bits == 4 and k % GROUP or (parts := _parts(low, node)) is None:
         return False

@@ -39,8 +39,8 @@ class Behind:
     after: another Behind of this rank. The new Behind then uses the thread of the other one. So all
            saves are written in the order of the calls.
 
-    Attributes: n_bytes is the number of bytes that the last save() copied. exposed_s is the time in
-    s of the last save(), in which the rank could not train."""
+    The attribute n_bytes is the number of bytes that the last save() copied. The attribute
+    exposed_s is the time in s that the last save() took. The rank could not train in this time."""
 
     def __init__(self, t, after=None):
         self.t, self.job = t, None

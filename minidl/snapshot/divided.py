@@ -47,7 +47,7 @@ def is_divided(model):
 
 def view(array, part):
     """Returns the elements of a part as a view of the whole array, in the order of the part. part:
-    as in regions.Region. If it is None, returns the array."""
+    as in regions.Region. If part is None, returns the array."""
     if part is None:
         return array
     dim, bounds, repeats, i = part
@@ -74,7 +74,7 @@ def own(values, region):
 def pieces(t, model, optimizer):
     """Returns (a list of the Pieces that this rank writes or sends, a problem). The Pieces have the
     same order on all ranks. The problem is "", or a sentence that tells why the model cannot be
-    saved. It is the same on all ranks."""
+    saved. All ranks return the same problem."""
     stages = {r.name: _stage(model, r.leaf) for r in regions.buffers(model)}
     stages |= {name: _stage(model, p) for p, name in regions.names(model).items()}
     held, has = {}, []
@@ -146,8 +146,8 @@ def _plan(has):
 def _sources(shape, of_key, turn):
     """Returns two lists, or None if slices are missing. The first list has the slices
     (rank, part, first, end) that form the whole tensor. The second list has, for each slice, the
-    list of all ranks that have this slice. If several ranks have a slice, `rank` is another one of
-    them from tensor to tensor. turn: the number of the tensor."""
+    list of all ranks that have this slice. If several ranks have a slice, they take turns: for the
+    next tensor, `rank` is the next of these ranks. turn: the number of the tensor."""
     found, holders = [], []
     part = next(iter(of_key))
     parts = [None] if part is None else [(*part[:3], i) for i in range(len(part[1]) - 1)]
@@ -165,9 +165,9 @@ def _sources(shape, of_key, turn):
 
 
 def _piece(t, held, key, shape, writer, sources):
-    """Returns the Piece of this rank for a tensor, or None if the rank neither writes nor sends it.
-    On the writer, values() receives the slices and returns the whole tensor. On the other ranks,
-    values() sends the rank's slice."""
+    """Returns the Piece of this rank for a tensor, or None if the rank has no slice to write or
+    send. On the writer, values() receives the slices and returns the whole tensor. On the other
+    ranks, values() sends the rank's slice."""
     if t.rank not in (writer, *(rank for rank, *_ in sources)):
         return None
 

@@ -6,7 +6,7 @@ checksum. The two calls of fsync protect against a power failure. Without the fi
 may be on the disk, but not the bytes. Without the second call, the name of a later file may be on
 the disk, but not the name of this file.
 
-Source: Pillai et al. 2014, "All File Systems Are Not Created Equal" (OSDI): which writes a
+Source: Pillai et al. 2014, "All File Systems Are Not Created Equal" (OSDI). It shows which writes a
 file system may reorder.
 Test: tests/snapshot/test_snapshot_crashes.py   Used by: snapshot.py
 """

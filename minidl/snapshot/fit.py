@@ -86,8 +86,8 @@ def _kind(value):
 
 def _same_kind(here, there, may_be_none=True):
     """Returns True if two values have the same kind, and the values inside have the same kinds. A
-    list of numbers fits a list of numbers of another length. If `here` is None, any value `there`
-    fits. may_be_none: if True, None `there` fits any value `here`."""
+    list of numbers fits a list of numbers of another length. None as `here` fits every value.
+    may_be_none: if True, None as `there` fits every value, too."""
     a, b = _kind(here), _kind(there)
     if a is type(None) or may_be_none and b is type(None):
         return True
@@ -101,8 +101,7 @@ def _same_kind(here, there, may_be_none=True):
 
 def _other_kinds(here, there, may_be_none=True):
     """Yields a sentence for each value whose kind differs in the two dicts: for example a number
-    here and text there. If a value here is None, any value there fits. may_be_none: as in
-    _same_kind."""
+    here and text there. None and may_be_none: as in _same_kind."""
     for name in sorted(here.keys() & there.keys()):
         if not _same_kind(here[name], there[name], may_be_none):
             yield (f"{name} is {str(there[name])[:80]} in the snapshot, but {str(here[name])[:80]} "

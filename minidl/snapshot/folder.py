@@ -93,8 +93,8 @@ def _index_of(folder, step):
 
 def damage(folder, step, rank=0, size=1):
     """Returns a sentence if the index or a file of a snapshot is missing or has changed since it
-    was written, else "". Checks only the files number rank, rank + size, rank + 2 size, and so
-    on."""
+    was written, else "". Only the files with the numbers rank, rank + size, rank + 2 size, and so
+    on are checked."""
     try:
         files = _index_of(folder, step)["files"]
     except (ValueError, OSError) as error:
@@ -147,7 +147,7 @@ def _as_saved(body):
 
 def _check_states(body):
     """Raises ValueError if an array of the optimizer is missing in the list of arrays of its state.
-    Also raises it if two states have the same arrays, but numbers with different names."""
+    Also raises ValueError if two states have the same arrays, but numbers with other names."""
     numbers = {}
     for name, state in body["state"].items():
         wanted = numbers.setdefault(tuple(state["arrays"]), state["numbers"].keys())

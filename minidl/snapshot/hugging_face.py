@@ -6,8 +6,8 @@
     print(tokenizer.decode(ids[0]))
 
     config.json                     the kind of the model, and its sizes
-    model.safetensors               all tensors by their names. A large model has several files,
-    model.safetensors.index.json    and this file tells which tensor is in which file
+    model.safetensors               all tensors by their names. A large model has several files
+    model.safetensors.index.json    only if there are several files: the file of each tensor
 
     h.0.attn.c_attn.weight (C, 3C)  ->  blocks.0.attention.qkv.weight, transposed
     model.layers.0.self_attn.q_proj, k_proj, v_proj  ->  blocks.0.attention.qkv, concatenated
@@ -189,7 +189,7 @@ class Tensors:
         return len(self.found)
 
     def _entry(self, name):
-        """Returns (path, Entry) of a tensor. Raises KeyError if no file has it."""
+        """Returns (path, Entry) of a tensor. Raises KeyError if no file has this tensor."""
         _, _, rest = name.partition(".")
         keys = name, f"transformer.{name}", rest if name.startswith("model.") else name
         key = next((k for k in keys if k in self.found), None)

@@ -1,4 +1,4 @@
-"""Allows one writer of a snapshot folder at a time. A second one gets an error about the first.
+"""Allows one writer of a snapshot folder at a time. The error of a second writer names the first.
 
     runs/lock     "process 4711 on node3 since 2026-11-22 07:40:01", exists during a save
 
@@ -43,8 +43,8 @@ def only_writer(folder):
 
 
 def _open_locked(path):
-    """Opens and locks the file. Returns (its descriptor, ""), or (None, a sentence that names the
-    process that holds the lock)."""
+    """Opens and locks the file. Returns (the descriptor of the file, ""). If another process holds
+    the lock, returns (None, a sentence that names this process)."""
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:

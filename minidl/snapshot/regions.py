@@ -1,4 +1,4 @@
-"""Tells which elements of each tensor are on this rank. The form is the same for each ZeRO stage.
+"""Tells which elements of each tensor are on this rank, in the same form for all ZeRO stages.
 
     DataParallel, 3 ranks    w [0 : 10]          every rank has the whole tensor
     Zero, rank 1 of 3        w [4 : 7]           its shard has elements 4, 5, 6, at some offset
@@ -7,8 +7,9 @@
 A region is a range of a tensor's elements in row-major order. To read a region, a rank looks in the
 files for regions that overlap with it. So any stage on any number of ranks can read the snapshot of
 any other stage, and need not know how the tensors were cut. An array of the optimizer has the same
-regions as its leaf. Buffers and random generators are named after their modules. If the model
-itself is divided (parallel/model/), a region counts the elements of this rank's part of the tensor.
+regions as the leaf to which it belongs. Buffers and random generators are named after their
+modules. If the model itself is divided (parallel/model/), a region counts the elements of this
+rank's part of the tensor.
 Test: tests/snapshot/test_regions.py, test_snapshot.py   Used by: minidl/snapshot/snapshot.py
 """
 
@@ -181,8 +182,8 @@ class Piece(NamedTuple):
 
 def mine(model, optimizer, rank, size):
     """Yields the Pieces of this rank: its shards, its share of the tensors that all ranks hold, and
-    on rank 0 the buffers. If this rank writes no element of a tensor, it has an empty Piece of
-    it."""
+    on rank 0 the buffers. If this rank writes no element of a tensor, the Piece of the tensor is
+    empty."""
     everything = list(arrays_of(model, optimizer))
     shared = [i for i, (key, _, region) in enumerate(everything)
               if region.whole and not key.startswith("buffer/")]

@@ -19,8 +19,9 @@ itself may be divided over a grid of ranks, and be loaded on another grid or und
 Then `t` must be the transport of all ranks.
 
 Numbers and buffers are saved from rank 0. Each rank saves its own random generators. Gradients are
-not saved, so save after the optimizer's step. All ranks must see the same folder and call together.
-safetensors and JSON hold only data. Loading them runs no code, unlike unpickling.
+not saved, so save after the optimizer's step. All ranks must see the same folder, and must call
+save() or load() together. safetensors and JSON hold only data. Loading such files runs no code,
+unlike unpickling.
 Test: tests/snapshot/test_snapshot.py, test_snapshot_crashes.py
 """
 
@@ -87,7 +88,7 @@ def writer(folder, rank):
 
 def refusal(folder, step, model, optimizer, others, rank):
     """Returns a sentence that tells why this state cannot be saved as this step of the folder, or
-    "". So a value that load() could not restore is refused before anything is written."""
+    "". save() asks this before it writes anything, so load() can restore every value in a file."""
     if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 0:
         return f"wanted a step from 0 on, an integer; got {step!r:.40}"
     for module in regions.modules(model):
@@ -368,7 +369,8 @@ def _set_generators(model, saved, rank):
 
 
 def _safetensors():
-    """Returns the library. It is imported on first use, because only snapshots need it."""
+    """Returns the safetensors library. It is imported on first use, because only snapshots need
+    it."""
     with backend.optional("snapshots are safetensors files", "snapshot"):
         import safetensors.numpy
     return safetensors
@@ -401,8 +403,8 @@ class _List:
 
 
 def _ranks(t, model):
-    """Returns (t, rank, size). If t is None, this is the model's transport. If the model has none,
-    there is one rank: (None, 0, 1)."""
+    """Returns (t, rank, size). If t is None, uses the model's transport. If the model has no
+    transport, returns (None, 0, 1)."""
     if t is None and model is not None and divided.is_divided(model):
         raise ValueError("a model that is divided over ranks is saved and loaded by all of them: "
                          "give their transport, save(folder, step, t, ...), load(folder, t, ...)")

@@ -130,9 +130,9 @@ def GatherND(x, index, *, batch_dims=0):
 
 
 def _places(shape, index, batch_dims=0):
-    """Returns a tuple `at`, so that x[at] is the result of GatherND. Each index[..., :] is a place
-    in x. The first batch_dims dimensions of x and of index number the samples: an index selects
-    only from its own sample. shape: the shape of x."""
+    """Returns a tuple `at`: x[at] is the result of GatherND. Each index[..., :] is a place in x.
+    The first batch_dims dimensions of x and of index count the samples. An index selects only from
+    its own sample. shape: the shape of x."""
     batch = np.ix_(*map(np.arange, index.shape[:batch_dims])) if batch_dims else ()
     batch = [b.reshape(*b.shape[:batch_dims], *[1] * (index.ndim - 1 - batch_dims)) for b in batch]
     return (*batch, *np.moveaxis(index, -1, 0))

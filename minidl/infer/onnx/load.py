@@ -72,7 +72,8 @@ def _imported(onnx, path, known, table, most_bytes):
 
 
 class Model:
-    """A file as a function of Tensors. Its arguments are the inputs whose values are not known."""
+    """Makes a function of Tensors from a file. The arguments of the function are the inputs whose
+    values are not known."""
 
     def __init__(self, onnx, proto, known, table, most_bytes):
         self.onnx, self.graph, self.table, self.most_bytes = onnx, proto.graph, table, most_bytes
@@ -239,7 +240,8 @@ class Model:
         return [_as(p, x) for p, x in zip(kinds, values)], given
 
     def _own(self, node, scope):
-        """Returns the arguments that load.py adds to a file's attributes (operator.py)."""
+        """Returns the arguments that are not attributes in the file: _opset, _n and _run (see
+        operator.py)."""
         def run(graph, *values):
             inner = ChainMap({}, scope)
             inner.update(zip([v.name for v in graph.input], values, strict=True))

@@ -25,7 +25,8 @@ def _reduction(of):
 @from_arrays
 def _extreme(x, *, axis, keepdims, least):
     """Returns the minimum along the axis if `least` is True, else the maximum. If there are no
-    elements, the maximum is -inf and the minimum is inf. Integers have the ends of their range."""
+    elements, the maximum is -inf and the minimum is inf. For integers these are the ends of the
+    dtype's range."""
     if x.dtype == bool:
         ends = True, False
     else:

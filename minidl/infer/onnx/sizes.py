@@ -3,8 +3,9 @@
     Expand(x, [1000000, 1000000])      most("Expand", ...) -> 10^12      Refused by load.py
 
 Each function takes the arguments of an operator, and returns an upper bound for the number of
-elements of the operator's largest result. Other operators have no function. Their bound comes from
-the inputs: the size of the broadcast shape, as in x + y, or the sum of the inputs' sizes.
+elements of the operator's largest result. For an operator without a function, the bound is computed
+from the inputs. It is the larger of two numbers: the size of the broadcast shape, as in x + y, and
+the sum of the inputs' sizes.
 Test: tests/infer/onnx/test_hostile.py   Used by: load.py
 """
 

@@ -299,7 +299,7 @@ def adaptive_avg_pool2d(w, xs, o, node):
 
 
 def _along(w, x, matrices):
-    """Multiplies x (N, C, ...) by matrices[d] (out, in) along dimension 2 + d, for each d."""
+    """Multiplies x (N, C, ...) by matrices[d] (n_out, n_in) along dimension 2 + d, for each d."""
     n = 2 + len(matrices)
     for d, a in enumerate(matrices):
         order = [i for i in range(n) if i != 2 + d] + [2 + d]

@@ -5,8 +5,8 @@
     %3 = reshape(reshape(x, ...), ...)       becomes one reshape, from x to the last shape
     %4 = neg(neg(x))                         becomes x
 
-x * 0 is not replaced by 0, because the product is NaN where x is NaN or infinite. x + 0 is removed.
-The only change is that it would turn -0.0 into 0.0, and -0.0 == 0.0.
+x * 0 is not replaced by 0, because the product is NaN where x is NaN or infinite. x + 0 is replaced
+by x, although -0.0 + 0 is 0.0: the two zeros are equal.
 Test: tests/infer/passes/test_algebra.py
 """
 

@@ -91,7 +91,7 @@ def layout(graph):
 
 
 IMAGES = ("conv2d", "conv_int8", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")
-WEIGHTS = {"conv2d": 3, "conv_int8": 4}  # inputs from 1 to before this number do not change
+WEIGHTS = {"conv2d": 3, "conv_int8": 4}  # inputs 1, 2, ... below this number do not change
 
 
 def _moved(shape):
