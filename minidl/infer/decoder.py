@@ -14,8 +14,8 @@ prompt in one call.
                    takes about as long as reading all weights once
 
 prefill and step return the logits of the next token. The model returns the same logits if it gets
-the whole text. The plain form of sampling: minidl/plain/sampling.py. Here: several texts, and a
-draw by Gumbel noise (nn/models.py).
+the whole text. The plain form of sampling: minidl/plain/sampling.py. Here: several texts, and
+random draws by the Gumbel trick (nn/models.py).
 Source: Pope et al. 2022 (arXiv 2211.05102); Holtzman et al. 2020 (top-p).
 Test: tests/infer/test_decoder.py   Tutorial: tutorials/28_transformer.py
 """

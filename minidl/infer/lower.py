@@ -254,9 +254,9 @@ def elementwise(low, op, inputs, steps, out):
 
 
 def collapsed(shape, strides):
-    """Joins dimensions. Returns a list with (size, [stride in each array, in elements]) for each
-    dimension that is left, with at least one entry. Two neighbouring dimensions become one if, in
-    every array, one counter can visit their elements in order.
+    """Joins dimensions. Two neighbouring dimensions become one if, in every array, one counter can
+    visit all their elements in order. Returns a list with an entry (size, [the stride in each
+    array, in elements]) for each dimension that is left. The list has at least one entry.
 
     shape: the shape of all arrays. strides: for each array its strides in bytes."""
     dims = []
