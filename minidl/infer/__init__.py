@@ -31,7 +31,7 @@ decoder = Decoder
 
 
 def compile(graph, threads=1, poison=False):
-    """Returns the Plan of a Graph. The arguments are explained at program.Plan."""
+    """Returns the Plan of a Graph. program.Plan explains the arguments."""
     if not hasattr(graph, "verify"):
         raise TypeError(f"compile wants infer.trace(model, example); got {type(graph).__name__}")
     return Plan(graph, threads, poison)

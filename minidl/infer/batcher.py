@@ -13,8 +13,9 @@ request has waited max_delay seconds, or the Batcher is closing.
 A batch of n costs less than n batches of one, because the weights are read once. While the plan
 runs, new requests wait for the next batch.
 
-    L = lambda W    (Little 1961)    mean requests inside = requests in a second x mean seconds that
-                                     a request stays. `report` measures all three.
+    L = lambda W    (Little 1961)    L: the mean number of requests inside the Batcher. lambda: the
+                                     requests per second. W: the mean seconds that a request is
+                                     inside. `report` measures L, lambda and W.
 
 Source: Crankshaw et al. 2017 (Clipper).   Test: tests/infer/test_batcher.py   Load: load.py
 Tutorial: tutorials/20_inference.py
@@ -37,14 +38,19 @@ from minidl.mode import no_grad
 class Report:
     """The sums of a Batcher since its first request.
 
-    n_requests: requests answered.    n_failed: requests answered with an error.
-    n_batches: batches.    n_rows: rows that the plan computed, with the rows that only fill up.
-    elapsed_s: seconds since the first request.    busy_s: seconds in which the plan ran.
-    inside_s: the number of requests inside, integrated over time.
+    n_requests: requests that were answered or cancelled.
+    n_failed: requests that were answered with an error.
+    n_batches: batches.
+    n_rows: rows that the plan computed. Rows that only fill up a batch are counted, too.
+    elapsed_s: seconds since the first request.
+    busy_s: seconds in which the plan ran.
+    inside_s: the number of requests inside the Batcher, integrated over time.
     latency_s: the sum of all latencies.
 
-    inside: L, mean requests inside.    rate: lambda, requests in a second.
-    latency: W, mean seconds of a request.    batch: mean requests in a batch."""
+    inside: L, the mean number of requests inside.
+    rate: lambda, the requests per second.
+    latency: W, the mean seconds that a request takes.
+    batch: the mean number of requests in a batch."""
 
     n_requests: int
     n_failed: int
@@ -62,13 +68,15 @@ class Report:
 
 
 class Batcher:
-    """One thread collects requests and runs the plans.
+    """Collects requests into batches and runs the batches, in a thread of its own.
 
     plans: a Plan, a list of Plans for batches of different sizes, or one function of arrays
-    (n, ...). A batch runs in the smallest plan that holds it. Copies of its last row fill it up.
-    max_batch: the most requests in a batch. The default is the rows of the largest plan.
-    max_delay: the most seconds that a request waits for others.
-    max_waiting: the most requests that may wait. submit refuses more.
+    (n, ...). A batch runs in the smallest plan that is large enough. If the plan has more rows than
+    the batch, copies of the batch's last row fill the other rows.
+    max_batch: the most requests in a batch. The default is the batch size of the largest plan. A
+    function needs max_batch.
+    max_delay: the most seconds that a request waits for other requests.
+    max_waiting: the most requests that may wait. submit refuses a further request.
     clock: a function that returns the time in s."""
 
     def __init__(self, plans, max_batch=None, max_delay=1e-3, max_waiting=1024,
@@ -102,11 +110,12 @@ class Batcher:
         self._thread.start()
 
     def submit(self, *inputs):
-        """Submits one request. Returns a concurrent.futures.Future of the model's result for it.
+        """Submits one request. Returns a concurrent.futures.Future, which will hold the model's
+        result for this request.
 
         inputs: arrays or Tensors without the batch's dimension. They are copied. Raises TypeError
-        if they do not fit the plan, and RuntimeError if max_waiting requests wait already or the
-        Batcher is closed."""
+        if the inputs do not fit the plan. Raises RuntimeError if max_waiting requests wait already,
+        or if the Batcher is closed."""
         arrays = [np.array(backend.array_of(x)) for x in inputs]
         got = [(a.shape, a.dtype) for a in arrays]
         if self.wanted is not None and got != self.wanted:
@@ -149,8 +158,8 @@ class Batcher:
             return Report(elapsed_s=self._last - self._first, **self._sums)
 
     def _count(self, change):
-        """Notes that `change` requests come (> 0) or leave (< 0) now. Returns the time in s. The
-        caller must hold the lock."""
+        """Updates the sums when `change` requests come (> 0) or leave (< 0). Returns the time in s.
+        The caller must hold the lock."""
         now = self.clock()
         if self._first is None:
             self._first = self._last = now
@@ -191,8 +200,8 @@ class Batcher:
 
     def _answers(self, requests):
         """Runs a batch. Returns (rows computed, a list of (True, result) or (False, error)). If a
-        batch fails, each request runs alone. So a bad index in one request is an error of this
-        request only."""
+        batch fails, each request runs alone. So a bad index in one request fails only this
+        request."""
         n = len(requests)
         try:
             size, run = next(((size, p) for size, p in self.plans if size >= n), (n, self.function))
@@ -207,7 +216,7 @@ class Batcher:
                                  "for each request")
             rows = [tuple(y[i] for y in parts) for i in range(n)]
             return size, [(True, r if isinstance(result, tuple) else r[0]) for r in rows]
-        except BaseException as error:  # of any kind: the caller waits for the future
+        except BaseException as error:  # every kind of error: the caller waits for the future
             if n == 1:
                 return 0, [(False, error)]
         alone = [self._answers([r]) for r in requests]

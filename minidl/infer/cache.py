@@ -4,12 +4,13 @@ The plain form: minidl/plain/kv_cache.py. Here: heads that share keys, a whole p
 and a kernel that reads keys in blocks of 16.
 
     keys (B, K, blocks of 16, E, 16), values (B, K, context, E)    stored at the token's position
-    T = 1    out = softmax(scale q keys[:position + 1]) values, in one pass over the cache
+    T = 1    one new token: out = softmax(scale q keys[:position + 1]) values, in one pass over the
+             cache
     T > 1    a text from position 0 on: stores its keys and values, and attends as in training
 
 Without a cache the n-th token costs the work of n tokens. The cache is not in the plan's arena,
-because it must stay between calls. Several heads of queries may share a head of keys. Bytes:
-n_bytes below.
+because its content must not change between calls. Several heads of queries may share a head of
+keys. n_bytes (below) returns the size of the cache.
 Test: tests/infer/test_decoder.py   Tutorial: tutorials/28_transformer.py
 """
 
@@ -25,8 +26,8 @@ from minidl.ops.attention import SelfAttention
 
 
 def n_bytes(n_layers, n_texts, context, n_kv_heads, head_width):
-    """Returns the bytes of all keys and values, in float32. If context is a multiple of 16, they
-    are 2 n_layers n_texts context n_kv_heads head_width numbers."""
+    """Returns the bytes of all keys and values, in float32. If context is a multiple of 16, the
+    cache has 2 n_layers n_texts context n_kv_heads head_width numbers."""
     keys = -(-context // 16) * 16  # whole blocks of 16
     return 4 * n_layers * n_texts * n_kv_heads * head_width * (keys + context)
 
@@ -35,7 +36,7 @@ class CachedAttention(Function):
     """Stores the keys and values of T new tokens, and attends to all tokens so far.
 
     qkv (B, T, (H + 2 K) E):   queries, keys and values of the new tokens. H = n_heads, K = n_kv.
-    position (T,):             the positions of the new tokens, which follow each other.
+    position (T,):             the positions of the new tokens. They are consecutive.
     keys, values:              the cache. It is written in place, so there is no gradient.
     angles (context, E):       cos and sin that rotate queries and keys (nn.llama), or None.
     Returns (B, T, H E)."""
@@ -50,7 +51,7 @@ class CachedAttention(Function):
             q, k = (turned(np, x, *np.split(angles[position], 2, -1)) for x in (q, k))
         keys[:, :, position // 16, :, position % 16] = k.transpose(2, 0, 1, 3)
         values[:, :, position] = v
-        q = q.reshape(n_batch, n_kv, -1, *q.shape[2:])  # the queries that share a head of keys
+        q = q.reshape(n_batch, n_kv, -1, *q.shape[2:])  # (B, K, H / K, T, E)
         s = q @ in_order(keys)[:, :, None, :, :values.shape[2]] / np.float32(math.sqrt(q.shape[-1]))
         s = np.where(np.arange(s.shape[-1]) <= position[:, None], s, np.float32(-np.inf))
         p = np.exp(s - s.max(-1, keepdims=True))
@@ -60,13 +61,15 @@ class CachedAttention(Function):
 
 
 def in_order(keys):
-    """Returns the keys as (B, K, E, 16 times the number of blocks)."""
+    """Returns the keys as (B, K, E, 16 times the number of blocks): the last index is the
+    position."""
     n_batch, n_heads, n_blocks, width, _ = keys.shape
     return keys.swapaxes(2, 3).reshape(n_batch, n_heads, width, n_blocks * 16)
 
 
 def cached_attention(low, node):
-    """Adds the launches of a CachedAttention. Returns False if it must run as an eager op."""
+    """Adds the launches of a CachedAttention line. Returns False if the line must run as an eager
+    op."""
     qkv, position, keys, values, angles = node.inputs
     (n_batch, length, width), h, kv = qkv.shape, *map(node.attributes.get, ("n_heads", "n_kv"))
     e, context, group = width // (h + 2 * kv), values.shape[2], h // kv
@@ -110,8 +113,8 @@ def cached_attention(low, node):
 
 
 def turn(e):
-    """Returns C text of a function turn(y, x, c): y (E) is x (E) rotated by a row of angles c. A
-    row has E / 2 cosines, then E / 2 sines."""
+    """Returns the C text of a function turn(y, x, c). It rotates x (E) and writes the result to
+    y (E). c has the angles: E / 2 cosines, then E / 2 sines."""
     n = e // 2
     return f"""  const auto turn = [](float* y, const float* x, const float* c) {{
     SIMD for (int i = 0; i < {n}; ++i) {{
@@ -123,9 +126,9 @@ def turn(e):
 
 
 def whole_heads(low, qkv, angles, h, kv):
-    """Adds a launch that writes qkv in the form that the kernel of training reads. Returns its
-    Value (B, T, 3 H E). Queries and keys are rotated. Each head of keys and values is copied for
-    every head of queries that shares it."""
+    """Adds a launch that copies qkv into the form that the training kernel reads. Returns the Value
+    of the copy, (B, T, 3 H E). Queries and keys are rotated. Each head of keys and values is copied
+    for every head of queries that shares it."""
     n_batch, length, width = qkv.shape
     e = width // (h + 2 * kv)
     text = [turn(e), f"  const float* x = qkv + (blockIdx.y * {length}LL + blockIdx.x) * {width};",

@@ -13,8 +13,8 @@ import numpy as np
 
 from minidl.cuda.fuse import OPS
 
-# {0} and {1} are operands; {name} is an attribute. relu, maximum and minimum of NaN are NaN, as in
-# NumPy.
+# {0} and {1} stand for operands, and {name} stands for an attribute. relu, maximum and minimum of
+# NaN are NaN, as in NumPy.
 EXPRESSIONS = {name: text for name, (text, _) in OPS.items()} | {
     "relu": "({0} < 0.0f ? 0.0f : {0})",
     "maximum": "({0} > {1} || {0} != {0} ? {0} : {1})",
@@ -26,8 +26,8 @@ BY_APPROXIMATE = {"none": "gelu_normal({0})", "tanh": "gelu_tanh({0})"}
 
 
 def expression(op, attributes, operands):
-    """Returns the C expression of an operation, or None if it has none. operands: C texts (str) or
-    numbers."""
+    """Returns the C expression of an operation, or None if this file has no expression for it.
+    operands: C texts (str) or numbers."""
     if not all(isinstance(x, str) or type(x) in (int, float) and math.isfinite(x)
                for x in operands):
         return None
@@ -49,8 +49,8 @@ def expression(op, attributes, operands):
 
 
 def is_elementwise(op, attributes, operands, dtype):
-    """Returns True if an operation on these operands has C text. An operand that is not a number
-    stands for an array."""
+    """Returns True if `expression` can write the operation on these operands in C. An operand that
+    is not a number stands for an array."""
     return dtype == np.float32 and expression(op, attributes, [
         x if type(x) in (int, float) else "x" for x in operands]) is not None
 
@@ -62,9 +62,10 @@ def literal(x):
 
 
 def lines(steps, own, loads):
-    """Returns ([C statements], the name of the last result) of steps. own: the C name of the result
-    of the node's own operation. loads: {number of an input: C expression that reads its
-    element}."""
+    """Writes steps in C. Returns ([C statements], the C name of the last result).
+
+    own: the C name of the result of the node's own operation.
+    loads: {number of an input: the C expression that reads an element of this input}."""
     names, used = {-1: own}, sorted({x[1] for s in steps for x in s.operands
                                      if isinstance(x, tuple) and x[0] == "in"})
     text = [f"const float in_{i} = {loads[i]};" for i in used]
@@ -79,8 +80,8 @@ def lines(steps, own, loads):
 def operand(i, value, shape):
     """Returns C text that reads an element of the node's input i for a result of `shape`. In the C
     text, `at` is the index of the element in the result, and `col` is its index in the last
-    dimension. Returns None if neither `at` nor `col` alone addresses the input. value: the Value of
-    the input."""
+    dimension. Returns None if the input needs another index, or is an infinite number or NaN.
+    value: the Value of the input."""
     if value.array is not None and value.array.size == 1:
         return literal(value.array.item()) if math.isfinite(value.array.item()) else None
     if value.shape == tuple(shape):

@@ -6,14 +6,16 @@ prompt in one call.
     step = infer.decoder(gpt.eval(), context=512)
     step.generate(ids, 100, temperature=0.8, top_k=50, top_p=0.95, generator=g)
 
-    prefill(ids)   runs the prompt in one plan. The plan's length is the next power of two, at most
-                   the context. So it also writes cache entries after the prompt. A later step
-                   overwrites each of them before a token attends to it
+    prefill(ids)   runs the prompt in one plan. The plan's length is the next power of two, but at
+                   most the context. So the plan also writes cache entries for positions after the
+                   prompt. Each of these entries is overwritten by a later step before any token
+                   attends to it
     step(ids)      runs one token of each text. The plan multiplies matrices by vectors, so a step
-                   takes the time of reading all weights once
+                   takes about as long as reading all weights once
 
-Both return the logits of the next token. They equal the logits of the model on the whole text.
-Sampling: minidl/plain/sampling.py is the plain form. Here: several texts, and a draw by noise.
+prefill and step return the logits of the next token. The model returns the same logits if it gets
+the whole text. The plain form of sampling: minidl/plain/sampling.py. Here: several texts, and
+random draws by the Gumbel trick (nn/models.py).
 Source: Pope et al. 2022 (arXiv 2211.05102); Holtzman et al. 2020 (top-p).
 Test: tests/infer/test_decoder.py   Tutorial: tutorials/28_transformer.py
 """
@@ -40,9 +42,11 @@ BITS = {None: None, "int8": 8, "int4": 4}
 class Cached(Module):
     """The model in the form that a plan runs: (ids (B, T), at (1,)) -> logits (B, 1, vocabulary).
 
-    positions: of the T tokens, fixed in the plan. Then `at` is the number of the token whose logits
-    are returned. If positions is None, T is 1, and `at` is the token's position.
-    caches: [(keys, values)] for each block. angles: see CachedAttention."""
+    positions: the positions of the T tokens. They are constants of the plan. `at` is then the index
+    of the token whose logits are returned. If positions is None, T is 1, and `at` is the token's
+    position.
+    caches: for each block a pair (keys, values).
+    angles: as in CachedAttention."""
 
     def __init__(self, model, caches, positions=None, angles=None):
         super().__init__()
@@ -66,14 +70,15 @@ class Cached(Module):
 
 
 class Decoder:
-    """Generates n_texts texts of up to `context` tokens together.
+    """Generates n_texts texts together. Each text has up to `context` tokens.
 
     model: a GPT or Llama in eval mode, on the CPU.
-    context: the default is the model's own.
-    threads: as in infer.compile.
+    context: the most tokens in a text. The default is the model's own context.
+    threads: CPU threads for a large launch, as in infer.compile.
     weights: "int8" or "int4" rounds the weights of the linear layers (quantize.py). A step then
-    reads fewer bytes, and takes less time.
-    position: the number of tokens in the cache so far."""
+    reads fewer bytes, and takes less time. None keeps float32 weights.
+
+    The attribute `position` is the number of tokens of each text that are in the cache."""
 
     def __init__(self, model, context=None, n_texts=1, threads=1, weights=None):
         if weights not in BITS:
@@ -97,15 +102,17 @@ class Decoder:
             e = a.qkv.weight.shape[0] // (a.n_heads + 2 * n_kv)
             self.caches.append((_zeros(n_texts, n_kv, blocks, e, 16),
                                 _zeros(n_texts, n_kv, self.context, e)))
-        self.plans, self.guards = {}, Guards(model)  # {tokens: Plan}; a changed model is refused
+        self.plans, self.guards = {}, Guards(model)  # plans: {number of tokens: Plan}
 
     def plan(self, length):
-        """Returns the Plan for `length` tokens. 1 token may have any position. More tokens begin at
-        position 0. Raises RuntimeError if the model has changed."""
+        """Returns the Plan for `length` tokens of each text. If length is 1, the token may have any
+        position. If length is larger, the tokens begin at position 0. Raises RuntimeError if the
+        model has changed."""
         if changed := self.guards.changed():
             raise RuntimeError(f"decoder: {changed}; make a new one")
         if length not in self.plans:
-            kept = [a.copy() for pair in self.caches for a in pair]  # restored below
+            # the trace writes into the caches, so they are restored below
+            kept = [a.copy() for pair in self.caches for a in pair]
             positions = None if length == 1 else np.arange(length)
             ids = np.zeros((self.n_texts, length), np.int64)
             ids[:, 1:] = 1 % self.model.token.weight.shape[0]
@@ -122,7 +129,7 @@ class Decoder:
 
     def prefill(self, ids):
         """Starts new texts with ids (n_texts, T). Returns the logits (n_texts, vocabulary) of the
-        next token."""
+        next token. Raises ValueError if T is larger than the context."""
         ids = self._ids(_numpy(ids), 0)
         if (n := ids.shape[1]) == 1:
             self.position = 0
@@ -155,12 +162,14 @@ class Decoder:
         return ids if ids.dtype == np.int64 else ids.astype(np.int64)
 
     def generate(self, ids, n_tokens, temperature=1.0, top_k=None, top_p=None, generator=None):
-        """Continues ids (n_texts, T) by n_tokens. Returns an array (n_texts, T + n_tokens).
+        """Adds n_tokens new tokens to each text in ids (n_texts, T). Returns an array
+        (n_texts, T + n_tokens).
 
-        temperature: 0 takes the likeliest token each time.
+        temperature: the logits are divided by it. With 0 the likeliest token is always taken.
         top_k: draws only from the top_k likeliest tokens.
-        top_p: draws only from the likeliest tokens that have top_p of the probability together.
-        generator: a minidl generator of random numbers. The default is minidl's default one."""
+        top_p: draws only from the fewest likeliest tokens that together have a probability of top_p
+        or more.
+        generator: a minidl generator. The default is random.default_generator()."""
         generator = generator or random.default_generator()
         out = _numpy(ids)
         logits = self.prefill(out)
@@ -174,7 +183,7 @@ class Decoder:
 
 
 def _zeros(*shape):
-    """Returns float32 zeros that begin at a cache line: vector loads are then aligned."""
+    """Returns float32 zeros. They begin at a cache line, so vector loads are aligned."""
     a = aligned(math.prod(shape)).reshape(shape)
     a[...] = 0
     return a
@@ -189,9 +198,11 @@ def _numpy(ids):
 
 
 def nucleus(logits, temperature, top_k, top_p):
-    """Returns the logits (n, vocabulary), with -inf for the tokens that must not be drawn. It keeps
-    the top_k likeliest tokens. Among them it keeps the smallest set of likeliest tokens whose
-    probabilities add up to top_p. The likeliest token always stays."""
+    """Returns the logits (n, vocabulary), with -inf for the tokens that must not be drawn.
+
+    First only the top_k likeliest tokens are kept. Then only the likeliest of these are kept: the
+    fewest tokens that together have a probability of top_p or more. The likeliest token is always
+    kept. If top_p is None, or temperature is 0, returns the logits unchanged."""
     if top_p is None or temperature == 0:
         return logits
     if not 0 < top_p <= 1:
@@ -202,7 +213,7 @@ def nucleus(logits, temperature, top_k, top_p):
     p = np.exp(x - x[:, :1])
     p /= p.sum(-1, keepdims=True)
     out = np.full(logits.shape, -np.inf, logits.dtype)
-    kept = np.cumsum(p, -1) - p < top_p  # the sum of the likelier tokens
+    kept = np.cumsum(p, -1) - p < top_p  # the left side: the probability of all likelier tokens
     np.put_along_axis(out, order, np.where(kept, np.take_along_axis(logits, order, -1), -np.inf),
                       -1)
     return out

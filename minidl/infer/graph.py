@@ -5,8 +5,9 @@
       %2: float32[64, 512] = relu(%1)
       return %2
 
-Static single assignment (SSA): one line makes each value, and only later lines read it. So a pass
-can move or replace a line if it knows which lines read its value.
+Static single assignment (SSA): each value is made by exactly one line, and only later lines read
+the value. A pass looks up which lines read a value. So it can move or replace the line that makes
+the value.
 
     %4 = linear(x, 0.weight, 0.bias) then relu        `then`: steps on each element of the result,
     %9 = chain(%3, %8) then v0 = add(%3, %8); ...     while the element is still in a register
@@ -22,15 +23,17 @@ import numpy as np
 from minidl.forward import op_name
 from minidl.mode import no_grad
 
-# One elementwise operation after a node's own operation. An operand is one of: ("in", i), the
-# node's input i; ("v", k), the result of step k; ("v", -1), the result of the node's own operation;
-# a number.
+# One elementwise operation after a node's own operation. An operand is a number or a pair.
+# ("in", i): the node's input i. ("v", k): the result of step k. ("v", -1): the result of the node's
+# own operation.
 Step = namedtuple("Step", "op kind operands attributes")
 
 
 class Value:
-    """An array of the graph: an input, a result of a node, a constant or a parameter. array: the
-    array of a constant or a parameter, else None. name: of a parameter or an input, else None."""
+    """An array of the graph: an input, a result of a node, a constant or a parameter.
+
+    array: the array of a constant or a parameter, else None.
+    name: the name of a parameter or an input, else None."""
 
     def __init__(self, shape, dtype, name=None, array=None):
         self.shape, self.dtype, self.name, self.array = tuple(shape), np.dtype(dtype), name, array
@@ -43,9 +46,10 @@ class Node:
     """One line of a graph.
 
     kind: a Function class or a function of arrays. It is None for a chain, which has only steps.
-    inputs: Values, numbers and None. The operation reads the first n_own. Its steps read the rest.
-    pad: ((top, bottom), (left, right)), zeros around an image (N, H, W, C), added after the
-    steps."""
+    inputs: Values, numbers and None. The operation reads the first n_own inputs. The steps read the
+    other inputs.
+    pad: ((top, bottom), (left, right)), the widths of a border of zeros around an image
+    (N, H, W, C). The border is added after the steps. None: no border."""
 
     def __init__(self, op, kind, inputs, attributes, outputs, steps=(), n_own=None, pad=None):
         self.op, self.kind, self.inputs, self.outputs = op, kind, list(inputs), list(outputs)
@@ -56,8 +60,8 @@ class Node:
     values = property(lambda self: [x for x in self.inputs if isinstance(x, Value)])
 
     def evaluate(self, arrays):
-        """Runs the operation, its steps and its padding by eager ops. arrays: one for each input.
-        Returns a tuple of arrays."""
+        """Runs the operation, the steps and the padding by eager ops. Returns a tuple of arrays.
+        arrays: for each input an array, a number or None."""
         own = call(self.kind, arrays[:self.n_own], self.attributes) if self.kind else ()
         done = {-1: own[0] if own else None}
         for k, step in enumerate(self.steps):
@@ -79,9 +83,11 @@ def call(kind, arrays, attributes):
 
 
 class Graph:
-    """inputs: Values. nodes: in an order in which they can run. outputs: Values.
+    """A list of nodes that compute the outputs from the inputs.
 
-    guards: tells if the model has changed since the trace (trace.Guards), or None.
+    inputs, outputs: lists of Values.
+    nodes: a list of Nodes, in an order in which they can run.
+    guards: a trace.Guards, which finds out if the model has changed since the trace. Or None.
     single: True if the model returned one tensor, False if it returned a tuple."""
 
     def __init__(self, inputs, nodes, outputs, guards=None, single=True):
@@ -89,8 +95,8 @@ class Graph:
         self.guards, self.single = guards, single
 
     def run(self, *arrays) -> Any:
-        """Runs the lines one after the other, by eager ops. Tests compare every plan with this.
-        Returns one array, or a tuple of arrays if the model returned a tuple."""
+        """Runs the lines one after the other, by eager ops. Returns one array, or a tuple of arrays
+        if the model returned a tuple. Tests compare the result of every plan with this result."""
         known = dict(zip(self.inputs, arrays, strict=True))
         for node in self.nodes:
             made = node.evaluate([self._array(x, known) for x in node.inputs])
@@ -103,7 +109,7 @@ class Graph:
         return x if not isinstance(x, Value) else known[x] if x.array is None else x.array
 
     def users(self):
-        """Returns {value: [nodes that read it]}. A node that reads a value twice stands in the list
+        """Returns {value: [nodes that read it]}. A node that reads a value twice is in the list
         twice."""
         found = {}
         for node in self.nodes:
@@ -116,7 +122,8 @@ class Graph:
         return {value: node for node in self.nodes for value in node.outputs}
 
     def replace(self, old, new):
-        """Lets every node, and the graph's outputs, read `new` in place of `old`."""
+        """Replaces the Value `old` by `new` in the inputs of all nodes and in the graph's
+        outputs."""
         for node in self.nodes:
             node.inputs = [new if x is old else x for x in node.inputs]
         self.outputs = [new if v is old else v for v in self.outputs]
@@ -155,8 +162,8 @@ class Graph:
         return sum(not ops or node.op in ops for node in self.nodes)
 
     def names(self):
-        """Returns {value: the text that stands for it in print(graph)}: its own name, or the number
-        of its line."""
+        """Returns {value: text}. In print(graph) the text stands for the value. It is the value's
+        own name, or the number of the line that makes the value."""
         named = {v: v.name for v in self.inputs}
         for i, node in enumerate(self.nodes):
             named.update({v: v.name or f"%{i}" + f".{k}" * (len(node.outputs) > 1)

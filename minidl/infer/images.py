@@ -2,12 +2,14 @@
 
     conv_nhwc    a block computes one row of an image, for 32 channels of the result. If the last
                  step is a pooling of 2 x 2, a block computes two rows.
-                 With 3 x 3 filters, stride 1 and channels in multiples of 16: Winograd's algorithm,
-                 by infer_winograd.cuh. A block computes some tiles of 2 x 2 pixels. An infinite
-                 pixel makes all tiles that read it NaN
+                 If the filters are 3 x 3, the stride is 1, and the number of input channels is a
+                 multiple of 16, Winograd's algorithm is used (infer_winograd.cuh). A block then
+                 computes some tiles of 2 x 2 pixels. If a pixel is infinite, all tiles that read
+                 this pixel become NaN
     *_pool_nhwc  a block computes one row of an image
 
-The result may have a border of zeros (`Node.pad`). The same blocks write it.
+The result may have a border of zeros (`Node.pad`). The blocks that write the result also write its
+border.
 Test: tests/infer/test_lower.py
 """
 
@@ -17,14 +19,14 @@ from minidl.infer import lower
 from minidl.ops.pool import fit
 
 WIDEST = 1024  # the most channels for Winograd: 14 tiles take 900 KB of a thread's stack
-ENOUGH = 16  # this many blocks take all channels each; with fewer, blocks divide the channels, too
+ENOUGH = 16  # from 16 blocks on, a block takes all channels. Else the blocks divide the channels
 
 
 def where(node):
-    """Returns three things: (N, H, W, C) of the result without its border; a C++ type that
-    addresses the result; a function border(first, last, row). border returns a list with the C++
-    line that writes the border of channels first to last, or [] if there is no border. row: the C++
-    name of the row."""
+    """Returns three things. The first is (N, H, W, C), the shape of the result without its border.
+    The second is the name of a C++ type that computes addresses in the result. The third is a
+    function border(first, last, row). It returns a list with the C++ line that writes the border of
+    channels first to last, or [] if there is no border. row: the C++ name of the row."""
     n, h, w, c = node.output.shape
     (top, bottom), (left, right) = node.pad or ((0, 0), (0, 0))
     h, w = h - top - bottom, w - left - right
@@ -37,7 +39,7 @@ def where(node):
 
 
 def conv(low, node):
-    """Adds the launch of a conv_nhwc line. Returns False if it must run as an eager op."""
+    """Adds the launch of a conv_nhwc line. Returns False if the line must run as an eager op."""
     x, w, bias = node.inputs[:3]
     (n, rows, columns, o), image, border = where(node)
     (_, h, wide, c), (_, _, kh, kw), stride = x.shape, w.shape, node.attributes["stride"]
@@ -73,7 +75,7 @@ def conv(low, node):
                 f"      [=](float {lower.SINK}, int pixel, int col) {{"]
         borders = ""
     written = [f"out[{image}::at(n, h, pixel) + col] = {result};"]
-    if pooled:  # the window's first pixel is stored, the others are compared with it
+    if pooled:  # stores the window's first pixel, then the larger of the stored and the next pixel
         inside = f"if (h < {2 * rows} && pixel < {2 * columns}) "
         written = [f"float* kept = out + {image}::at(n, h / 2, pixel / 2) + col;",
                    f"{inside if (2 * rows, 2 * columns) != (oh, ow) else ''}*kept = "
@@ -116,8 +118,8 @@ def pool(low, node):
 
 
 def moved(low, node):
-    """Adds a launch that copies an image row by row: to_nhwc into the other order, pad_nhwc with a
-    border. Returns False if it must run as an eager op."""
+    """Adds a launch that copies an image row by row. to_nhwc puts the channels last, and pad_nhwc
+    adds a border. Returns False if the line must run as an eager op."""
     x, = node.inputs
     if x.array is not None or x.dtype != np.float32:
         return False
@@ -134,7 +136,7 @@ def moved(low, node):
 
 
 def turned(low, node):
-    """Makes to_nchw a view: the same bytes, read with other strides. Needs no launch."""
+    """Makes to_nchw a view of the same bytes, with other strides. No launch is needed."""
     x, = node.inputs
     y = low.dummies[x].transpose(0, 3, 1, 2)
     base = low.layouts[x]

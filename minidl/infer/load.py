@@ -18,8 +18,8 @@ import numpy as np
 
 
 def poisson(rate, n, seed=0):
-    """Returns an array of the times in s of n arrivals. `rate`: the mean arrivals in a second. The
-    first arrival comes after one gap."""
+    """Returns an array with the times in s of n arrivals. The first arrival is one gap after time
+    0. rate: the mean number of arrivals per second."""
     return np.cumsum(np.random.default_rng(seed).exponential(1 / rate, n))
 
 
@@ -63,8 +63,8 @@ def simulate(arrivals, cost, max_batch, max_delay):
 
 
 def inside(arrivals, ends):
-    """Returns L, the mean number of requests inside from the first arrival to the last answer. It
-    walks through all times at which a request comes or leaves."""
+    """Returns L, the mean number of requests inside from the first arrival to the last answer. The
+    number changes only when a request comes or leaves, so the function visits only these times."""
     times = np.concatenate([arrivals, ends])
     order = np.argsort(times, kind="stable")
     count = np.cumsum(np.repeat([1, -1], len(arrivals))[order])

@@ -5,9 +5,9 @@
     reshape, permute, x[:, 0]        ->   no launch: another view of the same bytes
     a line without a kernel          ->   its eager op, named in print(plan)
 
-A generated kernel has its sizes as constants, so the compiler knows them. `infer.cuh` has the
+In a generated kernel the sizes are constants, so the compiler knows them. `infer.cuh` has the
 loops, and this file writes the lines that differ. Attention, norms and softmax use the kernels of
-training. Lines with the same text share a kernel.   Test: tests/infer/test_lower.py
+training. Launches with the same text share one kernel.   Test: tests/infer/test_lower.py
 """
 
 import math
@@ -21,21 +21,23 @@ from minidl.infer.graph import Value
 from minidl.ops import attention_kernel, index, linear, shape
 
 PANEL = 32  # columns, as in kernels/cpu/infer.cuh
-ROWS = 32  # the most rows in a block: even with few panels, two threads get equal parts
-CHUNK = 4096  # elements of a chain that a block takes
+ROWS = 32  # the most rows in a block. Even with few panels, two threads get equal parts
+CHUNK = 4096  # the most elements of a chain in a block
 VIEWS = (shape.Reshape, shape.Permute, shape.Expand, shape.Split, shape.Unbind, index.Getitem)
-SINK = "x"  # the C name of a product's result in its steps
-Layout = namedtuple("Layout", "root offset strides")  # a value is a view of the bytes of `root`
+SINK = "x"  # the C name of a product's result in the steps after the product
+# Where a value lies: in the bytes of the Value `root`. offset and strides are in bytes.
+Layout = namedtuple("Layout", "root offset strides")
 
 
 class Launch:
-    """One launch of a plan. It has one of text, kernel and eager.
+    """One launch of a plan. Exactly one of text, kernel and eager is given.
 
-    text: C text of a generated kernel, with NAME in place of its name.
+    text: the C text of a generated kernel, with NAME in place of the kernel's name.
     kernel: a function that returns a kernel of the project.
-    eager: the Node, if it has no kernel.
-    args: arrays, numbers, Values, or (Value, a function of its array).
-    writes, reads: the Values that it writes and reads."""
+    eager: a Node without a kernel. It runs as an eager op.
+    args: a list of arrays, numbers, Values and pairs (Value, function). The function of a pair gets
+    the Value's array and returns the argument.
+    writes, reads: the Values that the launch writes and reads."""
 
     def __init__(self, op, writes, args, grid=1, block=1, text=None, kernel=None, eager=None):
         self.op, self.writes, self.args, self.grid, self.block = op, writes, args, grid, block
@@ -48,11 +50,11 @@ class Lowering:
     """The launches of a graph, in order, and the layouts of its values.
 
     table: {operation: a function of (lowering, node)}. The function adds the launches of the node.
-    It returns False if it cannot, and then the node runs as an eager op."""
+    If it cannot do so, it returns False. Then the node runs as an eager op."""
 
     def __init__(self, graph, table):
         self.launches, self.layouts, self.dummies = [], {}, {}
-        self.inputs, self.checked = graph.inputs, []  # checked: (number of an input, its limit)
+        self.inputs, self.checked = graph.inputs, []  # checked: (number of an input, table rows)
         self.table = table  # if empty, all nodes are eager, as on a GPU (streams.py)
         self.constants = []  # (launch, number of its argument): arrays that no launch writes
         for value in graph.inputs:
@@ -74,20 +76,21 @@ class Lowering:
 
     def own(self, value):
         """Gives a value bytes of its own. Returns the value."""
-        self.dummies[value] = np.empty(value.shape, value.dtype)  # never touched: takes no memory
+        self.dummies[value] = np.empty(value.shape, value.dtype)  # never written: takes no memory
         self.layouts[value] = Layout(value, 0, self.dummies[value].strides)
         return value
 
     def array(self, value):
-        """Returns an array with the value's shape and strides. Only a constant's array has the
-        right numbers."""
+        """Returns an array with the value's shape and strides. Its numbers have a meaning only if
+        the value is a constant."""
         if value.array is None:
             return self.dummies[value]
         return launch.contiguous(np, value.array)
 
     def view(self, node):
-        """Notes the results of a node as views of the input's bytes. Returns False if they are not
-        views. For a reshape of a strided input it adds a copy first."""
+        """Records that the results of a node are views of the input's bytes. Returns False if the
+        results are not views. If a reshape gets a strided input, adds a launch that first copies
+        the input."""
         source = node.inputs[0]
         if source.array is not None:
             return False
@@ -134,8 +137,8 @@ class Lowering:
         return True
 
     def call(self, op, writes, kernel, grid, block, args):
-        """Adds a launch of one of the project's kernels. kernel: a function that returns it.
-        Returns True."""
+        """Adds a launch of one of the project's kernels. kernel: a function that returns the
+        kernel. Returns True."""
         self.launches.append(Launch(op, writes, args, grid, block, kernel=kernel))
         return True
 
@@ -145,8 +148,8 @@ class Lowering:
 
 def packed(w):
     """Returns w (n, k) as a flat array of panels. A panel is PANEL rows of w, transposed. For each
-    k it stores PANEL numbers next to each other. The last panel may be narrower. Zeros fill its
-    width to a multiple of 16."""
+    k a panel stores PANEL numbers next to each other. The last panel may be narrower. Its width is
+    rounded up to a multiple of 16, and filled with zeros."""
     n, k = w.shape
     parts = []
     for first in range(0, n, PANEL):
@@ -161,9 +164,10 @@ def packed(w):
 
 
 def steps_of(low, node, shape, bias, steps=None):
-    """Returns (C lines, the C name of the last result, arguments) for the steps after a product.
-    The first line reads the product's sum `x`. Returns None if an operand has another shape than
-    the result and is no vector along its last dimension. steps: the default is all of the node."""
+    """Returns (C lines, the C name of the last result, arguments) for the steps after a product. In
+    the C lines, `x` is the product's sum. Returns None if an operand of a step does not fit. These
+    fit: a number, an array of the result's shape, a vector along the result's last dimension.
+    steps: by default all steps of the node."""
     args, loads = [], {}
     for i in range(node.n_own, len(node.inputs)):
         value = node.inputs[i]
@@ -180,13 +184,15 @@ def steps_of(low, node, shape, bias, steps=None):
 
 
 def is_constant(x, n_dims=None):
-    """Returns True if x is a constant float32 Value, with n_dims dimensions if that is given."""
+    """Returns True if x is a constant float32 Value. If n_dims is given, x must also have this
+    number of dimensions."""
     return isinstance(x, Value) and x.array is not None and x.dtype == np.float32 and (
         n_dims is None or x.array.ndim == n_dims)
 
 
 def lower_linear(low, node):
-    """Adds the launch of a linear or matmul line. Returns False unless its weights are constant."""
+    """Adds the launch of a linear or matmul line. Returns False if the line must run as an eager
+    op, for example because its weights are not constant."""
     x, w, bias = (*node.inputs[:node.n_own], None)[:3]
     if not is_constant(w, 2) or x.array is not None or x.dtype != np.float32 or (
             bias is not None and not is_constant(bias)) or not x.n_bytes:
@@ -218,7 +224,8 @@ def chain(low, node):
 
 def elementwise(low, op, inputs, steps, out):
     """Returns (op, writes, C text, arguments, grid) of a chain over the elements of `out`. Strides
-    of 0 broadcast the operands to the shape of `out`. Without steps it copies the first input."""
+    of 0 broadcast the operands to the shape of `out`. A chain without steps copies the first
+    input."""
     arrays = [low.array(v) for v in inputs]
     dims = collapsed(out.shape, [*(np.broadcast_to(a, out.shape).strides for a in arrays),
                                  low.array(out).strides])
@@ -247,8 +254,11 @@ def elementwise(low, op, inputs, steps, out):
 
 
 def collapsed(shape, strides):
-    """Returns [(size, strides in elements)], with at least one entry. Neighbouring dimensions are
-    joined if one counter can walk both in all arrays."""
+    """Joins dimensions. Two neighbouring dimensions become one if, in every array, one counter can
+    visit all their elements in order. Returns a list with an entry (size, [the stride in each
+    array, in elements]) for each dimension that is left. The list has at least one entry.
+
+    shape: the shape of all arrays. strides: for each array its strides in bytes."""
     dims = []
     for size, *s in zip(shape, *strides, strict=True):
         s = [b // 4 for b in s]
@@ -326,8 +336,8 @@ def self_attention(low, node):
 
 
 def embedding(low, node):
-    """Adds the launch of an embedding. Its indices must be an input of the graph, because the plan
-    checks only those before it runs."""
+    """Adds the launch of an embedding. The indices must be an input of the graph, because a plan
+    checks indices only in its inputs. Otherwise returns False."""
     ids, table = node.inputs
     if ids not in low.inputs or not is_constant(table, 2) or ids.dtype != np.int64 or (
             not ids.n_bytes):

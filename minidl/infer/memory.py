@@ -1,14 +1,15 @@
-"""Chooses the place of each value of a plan. Values never alive at the same step may share bytes.
+"""Chooses the place of each value of a plan. Two values may share bytes if no step needs them both.
 
 The plain form, with a picture of lifetimes: minidl/plain/memory_plan.py. Here: the smallest gap in
 place of the lowest gap, several orders, and a check that nothing overlaps.
 
-The bytes of all values that are alive at one step, added up, must fit in the arena. The largest of
-these sums over all steps is the bound: no plan can need less. Placing values greedily, the largest
-first, mostly reaches it. The result depends on the order, so `plan` tries three orders. While the
-best plan needs more than the bound, the value with the highest end goes to the front of the order,
-and all values are placed again. The exact optimum is NP-hard to find. tests/infer/test_memory.py
-computes it for small inputs, by a mixed-integer program.
+A value is alive from the step that writes it to the last step that reads it. At each step, all
+values that are alive must fit in the arena. The bound is the most bytes that are alive at one step:
+no plan can need less. A greedy method places the largest values first. It mostly reaches the bound.
+The result depends on the order of the values, so `plan` tries three orders. While the best plan
+needs more than the bound, the value with the highest end goes to the front of the order, and all
+values are placed again. The exact optimum is NP-hard to find. tests/infer/test_memory.py computes
+the optimum of small inputs by a mixed-integer program.
 
 Source: Pisarchyk & Lee 2020 (arXiv 2001.03288).   Test: tests/infer/test_memory.py
 """
@@ -16,7 +17,7 @@ Source: Pisarchyk & Lee 2020 (arXiv 2001.03288).   Test: tests/infer/test_memory
 from dataclasses import dataclass, replace
 
 ALIGN = 64  # bytes: a cache line, a vector register
-ROUNDS = 30  # how often, for each order, a value may go to the front
+ROUNDS = 30  # for each of the three orders: the values are placed at most this many times
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,13 @@ class Memory:
 
 
 def meet(a, b):
-    """Returns True if both are alive at some step."""
+    """Returns True if there is a step at which the values a and b are both alive."""
     return a.first <= b.last and b.first <= a.last
 
 
 def plan(lifetimes, meet=meet):
-    """Returns the Memory of these Lifetimes. meet(a, b): a function that is True if a and b must
-    not share bytes. With several GPU streams more pairs meet (streams.py)."""
+    """Returns the Memory of these Lifetimes. meet(a, b): a function that returns True if a and b
+    must not share bytes. With several GPU streams it returns True for more pairs (streams.py)."""
     padded = [replace(v, n_bytes=max(-(-v.n_bytes // ALIGN), 1) * ALIGN) for v in lifetimes]
 
     def length(v):
@@ -79,8 +80,9 @@ def plan(lifetimes, meet=meet):
 
 
 def greedy(lifetimes, order, meet=meet):
-    """Returns a list of offsets. It places the values in this order. Each goes into the smallest
-    gap that fits, or above all values that it meets."""
+    """Places the values in the order `order`. Returns a list with the offset of each value. A value
+    goes into the smallest gap that is large enough. If there is none, the value goes above all
+    placed values with which it must not share bytes."""
     offsets, placed = [0] * len(lifetimes), []
     for i in order:
         v, at, best = lifetimes[i], 0, None
@@ -100,14 +102,14 @@ def size_of(lifetimes, offsets):
 
 
 def bound(lifetimes):
-    """Returns the most bytes alive at one step. It looks only at the steps where a value begins:
-    the sum grows only there."""
+    """Returns the most bytes that are alive at one step. Only the steps at which a value begins are
+    tested, because the sum grows only there."""
     return max((sum(w.n_bytes for w in lifetimes if w.first <= v.first <= w.last)
                 for v in lifetimes), default=0)
 
 
 def check(lifetimes, offsets, meet=meet):
-    """Raises ValueError if two values that are alive at the same step share a byte."""
+    """Raises ValueError if two values share a byte although meet() is True for them."""
     for i, (v, at) in enumerate(zip(lifetimes, offsets, strict=True)):
         for j in range(i):
             w, there = lifetimes[j], offsets[j]

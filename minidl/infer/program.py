@@ -1,18 +1,18 @@
 """A plan: a table of launches with fixed addresses, and the arena for their arrays.
 
     plan(x)     is the model unchanged?       versions, training flags, shapes, dtypes, indices
-                copy x into the arena         the addresses in the table stay
+                copy x into the arena         the addresses in the table do not change
                 replay(table, 0, n)           one C loop over all launches (kernels/host/replay.cpp)
                 copy the result out           a new array: the next call overwrites the arena
 
 An input or a result of 512 KiB or more is not copied. The plan writes its address into the table,
 in place of the address in the arena. Measured on an int8 layer of width 1,024: with 256 rows the
-two copies took a sixth of its time. With 64 rows the copies make it faster, because the arena is in
-the caches.
+copies of the input and of the result took a sixth of the layer's time. With 64 rows the layer is
+faster with the copies, because the arena is in the caches.
 
-One launch from Python costs some microseconds, as much as all the arithmetic of a small layer. One
-launch in a replay costs a fraction of a microsecond. A line without a kernel is an eager op between
-two parts of the table.
+One launch from Python takes some microseconds, as long as all the arithmetic of a small layer. One
+launch in a replay takes a fraction of a microsecond. A line without a kernel runs as an eager op
+between two parts of the table.
 Source: CUDA graphs are the same idea.   Test: tests/infer/test_program.py
 """
 
@@ -42,10 +42,10 @@ class Call(ctypes.Structure):  # MinidlCall of kernels/host/replay.cpp
 
 def memory_of(n_bytes):
     """Returns a uint8 array of n_bytes for the weights of a plan, in pages of 2 MiB if Linux allows
-    it. Linux gives large pages on request, to memory that begins and ends at a page's boundary. One
-    step of a text model reads all weights once. With large pages the processor looks up 500 times
-    fewer page addresses. On Zen 4 a step then took 0.6 of the time for weights in memory, and 0.85
-    for weights in the L3 cache."""
+    it. Linux gives large pages on request, to memory that begins and ends at the boundary of a
+    page. One step of a text model reads all weights once. With large pages the processor looks up
+    500 times fewer page addresses. On Zen 4 a step then took 0.6 of the time if the weights were in
+    memory, and 0.85 of the time if the weights were in the L3 cache."""
     if n_bytes < HUGE // 2 or not hasattr(mmap, "MADV_HUGEPAGE"):
         return linear.aligned(-(-n_bytes // 4)).view(np.uint8)
     size = -(-n_bytes // HUGE) * HUGE
@@ -56,8 +56,8 @@ def memory_of(n_bytes):
 
 
 def together(constants):
-    """Copies constant arguments of launches into one block, in the order in which the launches read
-    them. constants: [(launch, number of the argument)]."""
+    """Copies constant arguments of launches into one block of memory, in the order of the launches.
+    constants: [(launch, number of the argument)]."""
     sizes = [-(-launch.args[k].nbytes // memory.ALIGN) * memory.ALIGN for launch, k in constants]
     block, at = memory_of(sum(sizes)), 0
     for (launch, k), size in zip(constants, sizes, strict=True):
@@ -72,13 +72,14 @@ class Plan:
 
     inputs: Tensors or NumPy arrays, with the shapes and dtypes of the trace.
     threads: CPU threads for a large launch.
-    poison: for tests. After each line, all bytes that no value needs become NaN.
-    memory: the bytes of the arena and their lower bound (memory.Memory).
-    launches: a list with one Launch for each line that runs.
+    poison: for tests. If True, all bytes that no value needs become NaN after each launch.
+
+    The attribute `memory`, a memory.Memory, tells the size of the arena and the lower bound of this
+    size. The attribute `launches` is the list of all Launches.
 
     A call raises RuntimeError if the model has changed since the trace, or if the plan is running
-    in another thread. It raises TypeError for a wrong input, and IndexError for an index outside
-    of an embedding."""
+    in another thread. It raises TypeError for a wrong input. It raises IndexError if an embedding
+    has no row for an index."""
 
     def __init__(self, graph, threads=1, poison=False):
         graph.verify()
@@ -94,15 +95,16 @@ class Plan:
         together(low.constants)
         self._bind(self._names, threads)
         self._inputs = [(self.array(v), v.shape, v.dtype, v) for v in graph.inputs]
-        # viewed as unsigned, negative indices are very large, so one test finds both errors
+        # as an unsigned number, a negative index is very large, so one comparison also finds it
         self._checked = [(self._inputs[i][0].view(np.uint64), n, self._inputs[i][3])
                          for i, n in low.checked]
         self._outputs = [self.array(v) for v in graph.outputs]
         self._direct = {v: self._words_of(v) for v in (*graph.inputs, *graph.outputs)}
 
     def _lifetimes(self):
-        """Returns (the values that have bytes of their own, their Lifetimes). Step i is launch i.
-        At step -1 the inputs are written. At step len(launches) the results are read."""
+        """Returns (the values that have bytes of their own, the Lifetimes of these values). Step i
+        is launch i. The inputs are written at step -1. The results are read at step
+        len(launches)."""
         first, last, layouts = {}, {}, self._low.layouts
         end = len(self.launches)
         first.update({v: -1 for v in self.graph.inputs})
@@ -125,13 +127,14 @@ class Plan:
         return np.ndarray(value.shape, value.dtype, base, layout.offset, layout.strides)
 
     def _bind(self, names, threads):
-        """Makes the table of calls, and the list of its parts between eager lines."""
+        """Makes the table of calls. Also makes the list of parts: each part is some calls of the
+        table, or one eager op."""
         generated = {}
         if names:
             path = dispatch.generated(self.text)
             generated = run._library(path, (), None, "auto", run._stamp(path)).kernels
         calls, self._kept, self._parts = (Call * max(len(self.launches), 1))(), [], []
-        self._words = []  # (value, the array that an argument points to, its word in the table)
+        self._words = []  # (value, the array of an argument, the argument's word in the table)
         for i, launch in enumerate(self.launches):
             if launch.eager is not None:
                 self._parts.append((i, i + 1, launch.eager))
@@ -164,9 +167,9 @@ class Plan:
         return array if array.flags.c_contiguous else lower.attention_kernel.memory(array)
 
     def _words_of(self, value):
-        """Returns [(word, distance)] for each word of the table that is an address in the value's
-        bytes. distance: from the value's first byte, in bytes. Returns () if the value is small or
-        must be in the arena."""
+        """Returns a list of (word, distance), one for each word of the table that is an address in
+        the value's bytes. distance: the bytes from the value's first byte to this address. Returns
+        () if the value is small or must be in the arena."""
         graph, low = self.graph, self._low
         if value.array is not None or value.n_bytes < DIRECT or self.poison:
             return ()
@@ -175,7 +178,7 @@ class Plan:
         if (low.layouts[value].root is not value or roots.count(value) > 1  # a view, or used twice
                 or not self.array(value).flags.c_contiguous  # such as an image with its border
                 or value in graph.inputs and value in written
-                or any(launch.eager is not None for launch in self.launches)  # it reads the arena
+                or any(launch.eager is not None for launch in self.launches)  # reads the arena
                 or any(graph.inputs[i] is value for i, _ in low.checked)):
             return ()
         first, found = address(self._bytes[value]), []
@@ -188,7 +191,8 @@ class Plan:
         return found
 
     def _point_to(self, value, array):
-        """Lets the table use this array in place of the value's array in the arena."""
+        """Changes the table, so that the launches use `array` in place of the value's array in the
+        arena."""
         first = address(array)
         for word, apart in self._direct[value]:
             word[0] = first + apart
@@ -215,8 +219,8 @@ class Plan:
         return results[0] if self.graph.single else results
 
     def _result(self, value, in_arena):
-        """Returns a new array into which the launches write, or None if the result is copied out of
-        the arena."""
+        """Returns a new array, into which the launches will write the result. Returns None if the
+        result will be copied out of the arena."""
         if not self._direct[value]:
             return None
         made = linear.aligned(-(-value.n_bytes // 4)).view(np.uint8)[:value.n_bytes]
@@ -264,8 +268,8 @@ class Plan:
         self.arena[dead] = 0xFF
 
     def source(self, name=None):
-        """Returns the generated .cu text of all kernels, or of one. name: as print(plan) shows it.
-        Raises KeyError if no generated kernel has this name."""
+        """Returns the generated .cu text of one kernel, or of all kernels if name is None.
+        print(plan) shows the names. Raises KeyError if no generated kernel has this name."""
         if name is None:
             return self.text
         for launch, its_name in self._names.items():

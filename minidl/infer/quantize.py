@@ -10,16 +10,19 @@ ranges from calibration, convolutions, 4 bits, and training with the rounding.
     x          one scale and one zero point:         x = s_x (x_q - zero),     0 ... 255
     y = s_x s_w (x_q w_q^T - zero sum_k w_q) + bias         the sum is exact in 32 bits
 
-A convolution pads with the zero point. It needs a calibrated range, else it stays in float. A batch
-norm after it first goes into its weights.
+Without calibration, convolutions are not quantized. With calibration, a batch norm after a
+convolution is first folded into the convolution's weights. The border of the image is filled with
+the zero point.
 
-Methods for the range of x. minmax: all values that were seen. percentile: all values except the
-rarest 0.01 per cent. mse: the range with the least squared error, from rounding inside and from
-cutting off outside. kl: the range where the histogram loses the least information. Numbers are
-rounded to the nearest, ties to even, as in ONNX.
+Methods for the range of x. minmax: from the smallest to the largest value of x. percentile: the
+smallest 0.005 per cent of the values and the largest 0.005 per cent are outside of the range. mse:
+the range with the least squared error. Inside the range, rounding causes the error. Outside, the
+error comes from clipping to the range. kl: the range for which the histogram of x loses the least
+information. Numbers are rounded to the nearest, ties to even, as in ONNX.
 
-    infer.quantize(graph, bits=8)    rounds only the weights. x stays float, without calibration.
-    infer.quantize(graph, bits=4)    A layer reads n k bits / 8 + 4 n ceil(k / group) bytes
+    infer.quantize(graph, bits=8)    rounds only the weights: x is not rounded, and no calibration
+    infer.quantize(graph, bits=4)    is needed. A layer reads n k bits / 8 bytes of weights and
+                                     4 n ceil(k / group) bytes of scales
 
 Training with the rounding: fake_quantize. Source: Jacob et al. 2018 (arXiv 1712.05877);
 Migacz 2017 (TensorRT's kl).   Test: tests/infer/test_quantize.py
@@ -37,21 +40,22 @@ from minidl.ops.conv import Conv2d
 
 METHODS = ("minmax", "percentile", "mse", "kl")
 GROUP = 32  # with 4 bits, this many values of k share a scale
-BINS = 2048  # of a histogram of x
+BINS = 2048  # bins of a histogram of x
 MAX_K = (2**31 - 1) // (255 * 127)  # with a larger k a sum could overflow 32 bits
 
 
 def quantize(graph, calibrate=None, method="minmax", bits=None):
-    """Returns a new Graph like this one, whose linear layers compute in integers. With `calibrate`
-    its convolutions do, too.
+    """Returns a copy of the Graph in which the linear layers compute in integers. With `calibrate`
+    the convolutions compute in integers, too.
 
-    calibrate: a list of inputs of the graph, each an array or a tuple of arrays. The ranges of x
-               come from them. Without it, each run finds the ranges.
+    calibrate: a list of inputs of the graph. Each is an array or a tuple of arrays. The range of
+               each layer's x is found from these inputs. If None, each run of a layer uses the
+               range of its own x.
     method:    how a range is chosen: "minmax", "percentile", "mse" or "kl".
-    bits:      8 or 4: rounds only the weights, and x stays float32.
+    bits:      8 or 4: only the weights are rounded, and x stays in float32.
 
-    Raises ValueError if the graph has no layer to quantize, or if `calibrate` is empty or leads to
-    nan or inf."""
+    Raises ValueError if the graph has no layer to quantize, if `calibrate` is empty, or if one of
+    its inputs leads to nan or inf."""
     if method not in METHODS or bits not in (None, 4, 8) or bits and calibrate is not None:
         raise ValueError(f"quantize: method {method!r}, bits {bits}; want a method of "
                          f"{', '.join(METHODS)}, and bits None, 8 or 4. 8 and 4 round only the "
@@ -73,7 +77,7 @@ def quantize(graph, calibrate=None, method="minmax", bits=None):
 
 
 def _fits(node, bits):
-    """Returns True if the layer can compute in integers."""
+    """Returns True if the layer can be quantized."""
     x, w = node.inputs[:2]
     if node.op == "conv2d" and (node.attributes["groups"] != 1
                                 or node.attributes["dilation"] != (1, 1)):
@@ -83,7 +87,7 @@ def _fits(node, bits):
 
 
 def _whole(node, limits, bits):
-    """Returns the line in integers. limits: the range of x, or None."""
+    """Returns the quantized line. limits: the calibrated range (low, high) of x, or None."""
     x, w, bias = (*node.inputs[:node.n_own], None)[:3]
     q, scale = weights_of(w.array.reshape(w.shape[0], -1), bits or 8)
     made = [Value(a.shape, a.dtype, None, a) for a in (q.reshape(w.shape), scale)]
@@ -97,8 +101,9 @@ def _whole(node, limits, bits):
 
 
 def weights_of(w, bits=8):
-    """Rounds w (n, k). Returns (int8 weights (n, k), scales (n, groups)). Symmetric: the zero point
-    is 0. With 8 bits each output has one scale. With 4 bits each GROUP of its k has one."""
+    """Rounds w (n, k). Returns (int8 weights (n, k), scales (n, groups)). The zero point is 0. With
+    8 bits each output has one scale. With 4 bits each output has one scale for every GROUP
+    weights."""
     n, k = w.shape
     group, top = (k, 127) if bits == 8 else (GROUP, 7)
     padded = np.zeros((n, -(-k // group), group), np.float32)
@@ -109,8 +114,8 @@ def weights_of(w, bits=8):
 
 
 def scale_of(low, high):
-    """Returns (scale, zero point) for x from `low` to `high`. The range is widened to include 0, as
-    in ONNX's DynamicQuantizeLinear."""
+    """Returns (scale, zero point) for x from `low` to `high`. If 0 is not in this range, the range
+    is widened to include 0, as in ONNX's DynamicQuantizeLinear."""
     low, high = np.float32(min(low, 0)), np.float32(max(high, 0))
     scale = np.float32((high - low) / np.float32(255))
     return scale, np.float32(np.clip(np.rint(-low / scale), 0, 255) if scale else 0)
@@ -122,8 +127,10 @@ def in_8_bits(x, scale, zero):
 
 
 def linear_int8(x, w, w_scale, bias, limits):
-    """A linear layer in integers. x (..., k) float32, w (n, k) int8, w_scale (n, 1). limits: (low,
-    high) of x, or None: then x's own minimum and maximum. Returns (..., n) float32."""
+    """A linear layer in integers. Returns (..., n) float32.
+
+    x: (..., k) float32. w: (n, k) int8. w_scale: (n, 1). bias: (n,) or None.
+    limits: the range (low, high) of x. If None, the minimum and maximum of x."""
     scale, zero = scale_of(*(limits or ((x.min(), x.max()) if x.size else (0, 0))))
     total = in_8_bits(x, scale, zero).astype(np.int32) @ w.T.astype(np.int32)
     total -= np.int32(zero) * w.sum(1, dtype=np.int32)
@@ -132,8 +139,10 @@ def linear_int8(x, w, w_scale, bias, limits):
 
 
 def conv_int8(x, w, w_scale, bias, limits, stride, padding):
-    """A convolution in integers. x (N, C, H, W) float32, w (O, C, KH, KW) int8, w_scale (O, 1). The
-    sums fit 32 bits, so float64 computes them exactly. Returns (N, O, OH, OW) float32."""
+    """A convolution in integers. Returns (N, O, OH, OW) float32. The sums fit in 32 bits, so
+    float64 computes them exactly.
+
+    x: (N, C, H, W) float32. w: (O, C, KH, KW) int8. w_scale: (O, 1). limits: the range of x."""
     scale, zero = scale_of(*limits)
     whole = in_8_bits(x, scale, zero).astype(np.float64) - zero
     total, = call(Conv2d, [whole, w.astype(np.float64), None],
@@ -143,8 +152,8 @@ def conv_int8(x, w, w_scale, bias, limits, stride, padding):
 
 
 def linear_weights(x, w, w_scale, bias, bits):
-    """A linear layer with rounded weights. As linear_int8, but x stays float32, and w_scale is
-    (n, groups)."""
+    """A linear layer with rounded weights. It is like linear_int8, but x is not rounded, and
+    w_scale is (n, groups)."""
     n, k = w.shape
     wide = w * np.repeat(w_scale, k if bits == 8 else GROUP, 1)[:, :k]
     y = x @ wide.T
@@ -161,16 +170,16 @@ def bytes_read(graph):
 
 
 def observed(graph, batches, nodes, method):
-    """Returns {node: (low, high)}, the range of x of each node. It runs all batches once for
-    "minmax", and twice for the other methods.
+    """Returns {node: (low, high)}, the range of x of each node. Runs the graph on all batches: once
+    for "minmax", and twice for the other methods.
 
     Raises ValueError if there is no batch, or if an input of a layer is nan or inf."""
-    batches = list(batches)  # a generator can be read only once, but two runs read it
+    batches = list(batches)  # a generator could be read only once, but there may be two runs
     if not batches:
         raise ValueError("quantize: calibrate has no inputs; wanted a list of one or more. An "
                          "iterator gives its inputs only once: pass a list")
     ends = {n: [0.0, 0.0] for n in nodes}
-    _run(graph, batches, nodes, lambda n, x: ends.update(  # NumPy's: nan stays nan
+    _run(graph, batches, nodes, lambda n, x: ends.update(  # np.minimum and np.maximum keep nan
         {n: [float(np.minimum(ends[n][0], x.min())), float(np.maximum(ends[n][1], x.max()))]}))
     wrong = [n for n in nodes if not np.isfinite(ends[n]).all()]
     if wrong:
@@ -198,8 +207,8 @@ def _run(graph, batches, nodes, see):
 
 
 def clipped(counts, low, high, method):
-    """Returns the range (low, high) that a method chooses. counts: a histogram of x from low to
-    high, in BINS bins."""
+    """Returns the range (low, high) that a method chooses. counts: a histogram of x with BINS bins
+    from low to high."""
     at = low + (np.arange(BINS) + 0.5) * (high - low) / BINS
     if method == "percentile":
         part = np.cumsum(counts) / counts.sum()
@@ -211,16 +220,18 @@ def clipped(counts, low, high, method):
 
 
 def squared_error(counts, at, low, high):
-    """Returns the sum of squared errors if x is rounded to the range. at: the bins' centres."""
+    """Returns the sum of the squared errors if x is rounded to 8 bits with the range low to high.
+    counts: the histogram of x. at: the centres of its bins."""
     scale, zero = scale_of(low, high)
     q = np.clip(np.rint(at / (scale or 1)) + zero, 0, 255)
     return (counts * (at - (q - zero) * scale) ** 2).sum()
 
 
 def information_lost(counts, at, low, high):
-    """Returns the KL divergence KL(p | q). p is the histogram, cut off at the range. The counts
-    outside are added to its first and last bin. q has the 256 steps of uint8. The count of each
-    step is spread evenly over the bins of this step that are not empty."""
+    """Returns the KL divergence KL(p | q). p is the part of the histogram inside the range. The
+    counts below the range are added to its first bin, and the counts above to its last bin. q is
+    the same part after rounding to the 256 steps of uint8, without the counts outside. All bins of
+    one step that are not empty get the same share of the step's count."""
     scale, zero = scale_of(low, high)
     inside = (at >= low) & (at <= high)
     if not scale or not counts[inside].sum():
@@ -244,8 +255,8 @@ class FakeQuantize(Function):
     """Rounds x as quantization does, and returns floats:
     (clip(round(x / scale) + zero, low, high) - zero) scale.
 
-    The true slope is 0 nearly everywhere. Backward uses the slope 1 where x is inside the range,
-    and 0 outside (a straight-through estimator). Saves a mask.
+    The true derivative is 0 nearly everywhere. Backward uses 1 where x is inside the range, and 0
+    outside (a straight-through estimator). Saves a mask.
     Source: Bengio et al. 2013 (arXiv 1308.3432)"""
 
     def forward(self, x, scale, zero, low, high):
@@ -259,8 +270,8 @@ class FakeQuantize(Function):
 
 
 def fake_quantize(x, scale, zero=0, bits=8):
-    """Returns x rounded to `bits` bits, as a float Tensor. Use it in training, so that the model
-    learns with the rounding. scale, zero: numbers, or arrays that broadcast to x, such as (n, 1)
-    for a scale of each output."""
+    """Returns x rounded to `bits` bits, as a float Tensor. If it is used in training, the model
+    learns with the rounding. scale, zero: numbers, or arrays that broadcast to x. An array (n, 1)
+    gives each output its own scale."""
     high = 2 ** (bits - 1) - 1
     return FakeQuantize.apply(x, scale, zero, low=-high, high=high)

@@ -3,16 +3,16 @@
     stream 0   linear(x)   relu ------------ add       add waits for an event: mul is complete
     stream 1   exp(x)      mul  --- event ---^         exp and linear may run at the same time
 
-A stream runs its launches one after the other. Only events order launches on different streams. A
-launch goes to a stream whose last launch it needs. If no stream has such a launch, it goes to the
-stream that has been idle longest. It waits for the launches it needs on other streams. It does not
-wait twice: if one event already guarantees that another launch is complete, it needs no second one.
+A stream runs its launches one after the other. Launches on different streams are ordered only by
+events. A launch goes to a stream whose last launch it needs. If there is no such stream, the launch
+goes to the stream whose last launch is the earliest. For each needed launch on another stream, it
+waits for an event, unless another event already guarantees that the needed launch is complete.
 
-Memory: on one stream a value's bytes are free after its last reader. On several streams that reader
-may still run when the next value is written. So two values share bytes only if streams and events
-guarantee that all launches that touch the first value are complete before the second is written
-(the relation "happens before", Lamport 1978). `races` checks the finished table. It does not use
-the code that made the table.
+Memory: on one stream the bytes of a value are free after its last reader. On several streams this
+reader may still run when the next value is written. So values a and b share bytes only if all
+launches that read or write a are complete before b is written. Streams and events must guarantee
+this order (the relation "happens before", Lamport 1978). `races` checks the finished table: each
+pair of launches that touch the same bytes.
 
     plan = infer.streamed(graph, n_streams=2); y = plan(x)      x, y on the GPU; print(plan.table)
 
@@ -32,13 +32,14 @@ from minidl.infer.graph import Node, Value
 from minidl.infer.onnx.operator import ArrayFunction
 from minidl.tensor import Tensor
 
-# touches: for each value (value, its first byte, the byte after its last, True if the line writes)
+# touches: a list of (value, its first byte, the byte after its last, True if the line writes it)
 Line = namedtuple("Line", "name stream waits touches")
 
 
 def after(launches, streams, over):
-    """Returns {stream: the number of its last launch that is complete} when all `launches` are
-    complete."""
+    """Returns {stream: n}: if all `launches` are complete, then launch n and all earlier launches
+    on this stream are complete. over: such a dict for each launch, for the time at which the launch
+    begins."""
     known = {}
     for j in launches:
         for s, n in (*over[j].items(), (streams[j], j)):
@@ -47,8 +48,8 @@ def after(launches, streams, over):
 
 
 def ordered(streams, waits):
-    """Returns a list with, for each launch, {stream: its last launch that is complete} at the time
-    this launch begins."""
+    """Returns a list with a dict {stream: n} for each launch: when the launch begins, launch n and
+    all earlier launches on this stream are complete."""
     over, last = [], {}
     for s, before in zip(streams, waits, strict=True):
         over.append(after((*before, *last.get(s, ())), streams, over))
@@ -57,8 +58,9 @@ def ordered(streams, waits):
 
 
 def assign(needs, n_streams):
-    """Chooses streams. Returns (the stream of each launch, a list of launches that each waits for).
-    needs: for each launch, the set of launches that it needs."""
+    """Chooses a stream for each launch. Returns two lists: the stream of each launch, and for each
+    launch a list of the launches that it waits for. needs: for each launch, the set of launches
+    that it needs."""
     streams, waits, over, last = [], [], [], [-1] * n_streams
     for i, before in enumerate(needs):
         s = max(range(n_streams), key=lambda s: (True, last[s]) if last[s] in before else (
@@ -78,8 +80,8 @@ def assign(needs, n_streams):
 
 def races(lines):
     """Returns a list with a sentence for each race. A race is a pair of lines that touch the same
-    bytes, where one writes, and where the order is missing or wrong. If the list is empty, the
-    lines compute the same on every GPU as one after the other."""
+    bytes. At least one of the two lines writes, and their order is not guaranteed or is wrong. If
+    the list is empty, the result is the same as if the lines ran one after the other."""
     over, found, made = ordered([a.stream for a in lines], [a.waits for a in lines]), [], {}
     for i, line in enumerate(lines):
         made.update({v: i for v, _, _, writes in line.touches if writes})
@@ -100,15 +102,17 @@ def races(lines):
 
 @dataclass(frozen=True)
 class Used(memory.Lifetime):
-    """A value's Lifetime, and the numbers of all launches that touch it. The first one writes it.
-    For an input the first number is -1. For a result the last one is the number of launches."""
+    """The Lifetime of a value, with more detail. touched: the numbers of all launches that read or
+    write the value. The first launch writes it. If the value is an input, the first number is -1.
+    If the value is a result, the last number is the number of all launches."""
 
     touched: tuple
 
 
 class Table:
-    """A table of launches: the stream of each, and the launches it waits for. memory: the places of
-    the values. Making a table needs no GPU. Raises ValueError if a line runs only on CPUs."""
+    """A table of launches. streams: the stream of each launch. waits: for each launch, the launches
+    that it waits for. memory: the places of the values. Making a table needs no GPU. Raises
+    ValueError if a line of the graph runs only on CPUs."""
 
     def __init__(self, graph, n_streams):
         for node in graph.verify().nodes:
@@ -121,7 +125,7 @@ class Table:
         for i, launch in enumerate(low.launches):
             roots = [low.layouts[v].root for v in launch.reads if v.array is None]
             written = list(launch.writes)
-            if _has_indices(launch.eager):  # these write one shared note: cuda/index_check.py
+            if _has_indices(launch.eager):  # such launches record bad indices in the same place
                 roots.append("note")
                 written.append("note")
             needs.append({made[v] for v in roots if v in made})
@@ -150,8 +154,8 @@ class Table:
         self.at = dict(zip(touched, self.memory.offsets, strict=True))
 
     def lines(self):
-        """Returns a list of Lines for `races`: the launches, then one Line that reads the
-        results."""
+        """Returns the list of Lines for `races`: one Line for each launch, then one Line that reads
+        the results."""
         def touches(values, writes):
             roots = dict.fromkeys(self.low.layouts[v].root for v in values if v.array is None)
             return [(numbers[v], self.at[v], self.at[v] + v.n_bytes, writes) for v in roots]
@@ -179,8 +183,9 @@ def streamed(graph, n_streams=2):
     """Captures the graph on n_streams streams of a GPU. Returns a function that replays it.
 
     The function takes arrays or Tensors on the GPU, and returns Tensors on the GPU. It holds a copy
-    of the model's weights. Its attribute `table` tells which launch runs on which stream. It raises
-    RuntimeError if the model has changed since the trace, and TypeError for a wrong input."""
+    of the model's weights. The function's attribute `table` shows which launch runs on which
+    stream. A call raises RuntimeError if the model has changed since the trace, and TypeError for a
+    wrong input."""
     cupy, table = backend.import_cupy(), Table(graph, n_streams)
     if found := races(table.lines()):
         raise RuntimeError(f"streamed: {found[0]}")
@@ -229,7 +234,7 @@ def streamed(graph, n_streams=2):
         for stream in streams:
             now.wait_event(stream.record())
 
-    # warm-up runs find other values in the bytes of the inputs: a bad index there is no error
+    # in the warm-up runs the bytes of the inputs have other values: a bad index is no error there
     with unnoted(cupy):
         replay = graphed(run)
 

@@ -5,12 +5,14 @@ second run that shows if the model applies the same ops to other numbers.
 
     graph = infer.trace(model.eval(), x)
 
-A recorder intercepts every op (Mode.intercept) and sees its arrays. An array that an earlier op
-made is the value of that op. A parameter's array is the parameter. Every other array is a constant.
-This is right only if the model applies the same ops to every input of this shape. So the model runs
-a second time, with other numbers. If an op, an attribute or a constant differs, trace raises an
-error that names it. Last, trace runs the graph by eager ops on the second input and compares the
-results with the model's. This finds writes in place, which are not Functions.
+A recorder intercepts every op (Mode.intercept) and sees the arrays that the op reads. If an earlier
+op made the array, it is the result of that op. If the array belongs to a parameter, it is this
+parameter. Every other array is a constant. This is right only if the model applies the same ops to
+every input of this shape. So the model runs a second time, with other numbers. If an op, an
+attribute or a constant differs, trace raises an error that names the difference. Last, trace runs
+the graph by eager ops on the second input, and compares the results with the model's results. The
+results differ if the model writes into an array in place: such a write is not a Function, so the
+graph does not contain it.
 
 Test: tests/infer/test_trace.py
 """
@@ -32,8 +34,8 @@ def trace(model, *inputs, other=None):
     model: any function of Tensors, or a Module in eval mode, on the CPU.
     inputs: Tensors or NumPy arrays.
     other: the inputs of the second run, with the same shapes and dtypes. The default is `inputs`
-           with the elements in another order. Pass `other` if a new order changes nothing, as for
-           an input of zeros.
+           with the elements in another order. Pass `other` if a new order changes nothing, for
+           example if all elements are 0.
 
     Raises ValueError if the two runs differ, if the model is in training mode, or if it draws
     random numbers. Raises TypeError if the model or an input is on a GPU."""
@@ -59,7 +61,8 @@ def trace(model, *inputs, other=None):
 
 
 def recorded(model, arrays, other, are_tensors):
-    """Returns (the Graph of model(*arrays), without guards; the model's results for `other`)."""
+    """Returns two things: the Graph of model(*arrays), without guards, and the model's results for
+    the arrays `other`."""
     first, results, single = _record(model, arrays, are_tensors)
     second, expected, _ = _record(model, other, are_tensors)
     _compare(first, second)
@@ -81,8 +84,8 @@ def _modules(model):
 
 
 def _record(model, arrays, are_tensors):
-    """Returns (the Recorder after a run of the model, the results, True if the model returned one
-    Tensor)."""
+    """Runs the model and records it. Returns (the Recorder, the results, True if the model returned
+    one Tensor and not a tuple)."""
     arrays = [x.copy() for x in arrays]
     recorder = Recorder(model, arrays)
     given = [Tensor(x) if is_one else x for x, is_one in zip(arrays, are_tensors, strict=True)]
@@ -99,10 +102,11 @@ def _record(model, arrays, are_tensors):
 
 
 class Recorder:
-    """Called in place of each forward: runs forward and records a Node."""
+    """Is called in place of the forward of each Function. Runs forward and records a Node."""
 
     def __init__(self, model, arrays):
-        self.nodes, self.known, self.alive = [], {}, []  # alive keeps arrays, so ids stay unique
+        # alive: holds the arrays, so that no new array gets the id of an old array
+        self.nodes, self.known, self.alive = [], {}, []
         self.inputs = [self._know(x, Value(x.shape, x.dtype, name)) for x, name in zip(
             arrays, ["x"] if len(arrays) == 1 else [f"x{i}" for i in range(len(arrays))])]
         for table in ("named_parameters", "named_buffers"):
@@ -116,8 +120,8 @@ class Recorder:
         return value
 
     def value(self, x):
-        """Returns the Value of an input of an op. An array that is not known yet is a constant. A
-        Python number is returned as it is."""
+        """Returns the Value of an input of an op. An array that is not known yet becomes a
+        constant. A Python number is returned unchanged."""
         if isinstance(x, np.generic):
             x = np.asarray(x)
         if not isinstance(x, np.ndarray):
@@ -139,18 +143,19 @@ class Recorder:
 
 
 class Guards:
-    """Remembers the model as it was traced. A plan is valid only while the model stays the same."""
+    """Remembers the model as it was traced. A plan is valid only if the model does not change
+    afterwards."""
 
     def __init__(self, model):
         self.modules = _modules(model)
         tables = [getattr(model, t, list)() for t in ("named_parameters", "named_buffers")]
         self.parameters = [(p, p.version, p.array, name) for name, p in tables[0]]
-        # a write to running statistics counts no version, so their bytes are compared: they are few
+        # a write to running statistics does not change a version, so their few bytes are compared
         buffers = [(backend.array_of(b), name) for name, b in tables[1]]
         self.buffers = [(b, b.tobytes(), name) for b, name in buffers]
 
     def changed(self):
-        """Returns a sentence that names what has changed in the model, or None if nothing has. It
+        """Returns a sentence that names the change, or None if the model has not changed. A call
         takes some tenths of a microsecond for each layer."""
         for name, m in self.modules:
             if m.training:

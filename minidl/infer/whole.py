@@ -1,10 +1,11 @@
-"""Launches of the layers in integers (quantize.py). The kernels are in kernels/cpu/infer_int8.cuh.
+"""Launches of quantized layers (quantize.py). The kernels are in kernels/cpu/infer_int8.cuh.
 
-    linear_int8      1. the range of x, unless it was calibrated  2. x to 8 bits  3. the product
-    conv_int8_nhwc   1. x to 8 bits  2. the patches: for each pixel of the result, a row of the
-                     pixels under the filter (a quarter of the bytes of float patches)  3. the
-                     product of linear_int8
-    linear_weights   the product. Weights become float in a register
+    linear_int8      1. finds the range of x, unless it was calibrated  2. rounds x to 8 bits
+                     3. computes the product
+    conv_int8_nhwc   1. rounds x to 8 bits  2. copies the patches: for each pixel of the result, a
+                     row of the pixels under the filter (a quarter of the bytes of float patches)
+                     3. computes the product as linear_int8 does
+    linear_weights   computes the product. The weights become float in a register
 
 Test: tests/infer/test_quantize.py
 """
@@ -23,7 +24,7 @@ PANEL = 64  # columns, as in kernels/cpu/infer_int8.cuh
 
 
 def panels(q):
-    """Returns q (n, k) int8 as panels (panels, k, 64). The columns after n are zeros."""
+    """Returns q (n, k) int8 as panels: (number of panels, k, 64). The columns after n are zeros."""
     n, k = q.shape
     padded = np.zeros((-(-n // PANEL) * PANEL, k), np.int8)
     padded[:n] = q
@@ -31,16 +32,18 @@ def panels(q):
 
 
 def by_four(q):
-    """Packs q (n, k) for an int8 product. Returns (panels (panels, wide / 4, 64, 4), wide). `wide`
-    is k, rounded up to a multiple of TILE. Zeros fill the end."""
+    """Packs q (n, k) for an int8 product. Returns (an array, wide). The array has the shape (number
+    of panels, wide / 4, 64, 4). `wide` is k, rounded up to a multiple of TILE. The values after k
+    are zeros."""
     wide = -(-q.shape[1] // TILE) * TILE
     p = panels(np.pad(q, ((0, 0), (0, wide - q.shape[1]))))
     return np.ascontiguousarray(p.reshape(len(p), wide // FOUR, FOUR, -1).swapaxes(2, 3)), wide
 
 
 def by_bits(q, bits):
-    """Packs q (n, k) for weights alone. Returns panels (panels, k, 64) for 8 bits. For 4 bits they
-    are (panels, k / 2, 64): a byte holds two values of k, each stored with 8 added."""
+    """Packs the weights q (n, k) of a linear_weights line. With 8 bits the result has the shape
+    (number of panels, k, 64). With 4 bits it has the shape (number of panels, k / 2, 64): 8 is
+    added to each weight, and one byte holds the weights of two neighbouring k."""
     p = panels(q)
     if bits == 8:
         return np.ascontiguousarray(p)
@@ -60,8 +63,11 @@ def _parts(low, node):
 
 
 def _product(low, node, call, first, args, parts):
-    """Adds the launch of a product. call: C++ text that calls the kernel's loop, without its last
-    arguments. first: a C++ expression that turns `sum` into a float."""
+    """Adds the launch of a product.
+
+    call: C++ text that calls the kernel's loop, without the call's last arguments.
+    first: a C++ expression that turns `sum` into a float.
+    parts: the result of _parts."""
     m, n, _, blocks, (text, result, more) = parts
     body = [f"  const int first = blockIdx.x * {ROWS}, last = min(first + {ROWS}, {m});",
             f"  {call}, first, last, blockIdx.y,",
@@ -74,7 +80,8 @@ def _product(low, node, call, first, args, parts):
 
 
 def linear_int8(low, node):
-    """Adds the launches of a linear_int8 line. Returns False if it must run as an eager op."""
+    """Adds the launches of a linear_int8 line. Returns False if the line must run as an eager
+    op."""
     if (parts := _parts(low, node)) is None:
         return False
     x, w = node.inputs[:2]
@@ -99,7 +106,8 @@ def _quantize(low, q, x, range_, m, k, wide):
 
 
 def _product_int8(low, node, q, w, packed, wide, range_, parts):
-    """Adds the launch of q (m, wide) times w (n, k) transposed."""
+    """Adds the launch of q (m, wide) times w (n, k) transposed. packed: w in the form of
+    by_four."""
     n, k = w.shape
     first = "(float)(sum - ((int)scale[1] - SHIFT) * w_sum[col]) * (scale[0] * w_scale[col])"
     args = [("const unsigned char* q", q), ("const signed char* w", packed),
@@ -111,7 +119,8 @@ def _product_int8(low, node, q, w, packed, wide, range_, parts):
 
 
 def conv_int8(low, node):
-    """Adds the launches of a conv_int8_nhwc line. Returns False if it must run as an eager op."""
+    """Adds the launches of a conv_int8_nhwc line. Returns False if the line must run as an eager
+    op."""
     if node.pad or (parts := _parts(low, node)) is None:
         return False
     x, w = node.inputs[:2]
@@ -134,7 +143,8 @@ def conv_int8(low, node):
 
 
 def linear_weights(low, node):
-    """Adds the launch of a linear_weights line. Returns False if it must run as an eager op."""
+    """Adds the launch of a linear_weights line. Returns False if the line must run as an eager
+    op."""
     bits, k = node.attributes["bits"], node.inputs[1].shape[1]
     if bits == 4 and k % GROUP or (parts := _parts(low, node)) is None:
         return False

@@ -4,10 +4,10 @@
     behind    a save that does not wait for the disk
     folder    the files in a folder of snapshots, and their names
     lock      only one writer at a time
-    durable   writes a file: after a crash the old or the new file is whole
+    durable   writes a file: after a crash the old or the new file is complete
     regions   the elements of each tensor that a rank holds
     divided   a model whose tensors are in parts on several ranks
-    rows      arrays that the ranks share row by row: a stream's places, a table's embeddings
+    rows      arrays whose rows are divided among the ranks: a stream's places, embeddings
     residuals the residuals of gradient compression
     fit       does a snapshot fit the model?
     hugging_face  GPT-2 and Llama from their files

@@ -1,24 +1,25 @@
-"""Saves a snapshot during training: copies the state after a step, and writes it during the next.
+"""Saves a snapshot during training: copies the state, and writes the copy during the next steps.
 
     main      step 50 | copy | step 51 | step 52 | step 53 | ...      exposed: the copy, and the
-    thread                   |== sha256, write, fsync, rename ==|     wait for the save before
+    thread                   |== sha256, write, fsync, rename ==|     wait for the previous save
 
     behind = Behind(t)
     behind.save("runs", step, model=model, optimizer=optimizer)     # the arguments of save()
-    behind.wait()                                                   # at the end: it is on the disk
+    behind.wait()                                                   # the snapshot is on the disk
 
-Memory: a copy of the contents of this rank's file (`n_bytes`), until the file is written. For
-tensors that all n ranks hold, this is 1 / n of them: 12 X / n bytes for X float32 weights under
-Adam. For ZeRO's shards it is the whole shard. If the model is divided over ranks, its tensors are
-gathered on their writers during the copy.
+Memory: each rank has a copy of the contents of its file (`n_bytes`), until the file is written. If
+n ranks hold the same tensors, each rank writes 1 / n of their elements: with Adam and X float32
+weights, the copy has 12 X / n bytes. With ZeRO, each rank writes its own shards. If the model is
+divided over ranks, the copy also gathers each tensor on the rank that writes it.
 
-Exposed time: n_bytes at the speed of a memory copy, not at the disk's speed. If writing takes
-longer than the steps between two saves, the second save waits for the first. So there is never more
-than one copy.
+Exposed time: the time to copy n_bytes in memory. The time to write to the disk is not exposed. If
+writing takes longer than the steps between two saves, the second save waits for the first. So there
+is never more than one copy.
 
-A thread of each rank writes the files, in the order of save(). The threads communicate over a
-duplicate of the transport. A crash at any moment leaves the previous snapshot whole. If one rank
-cannot write, the next save(), check() or wait() raises its SnapshotError on all ranks.
+On each rank a thread writes the files, in the order of the calls of save(). The threads communicate
+over a duplicate of the transport. A crash at any moment does not damage the previous snapshot. If a
+rank cannot write, the next save(), check() or wait() raises the SnapshotError of this rank on all
+ranks.
 Source: Mohan et al. 2021, "CheckFreq" (FAST): snapshot, then persist.
 Test: tests/snapshot/test_behind.py   Used by: elastic/restart.py, heal.py
 """
@@ -33,12 +34,13 @@ from minidl.snapshot import snapshot
 
 
 class Behind:
-    """Saves snapshots in a thread. All ranks of t make one and call its methods together.
+    """Saves snapshots in a thread. All ranks of t make a Behind, and call its methods together.
 
-    n_bytes: the bytes that the last save() copied.
-    exposed_s: the seconds of the last save() in which the rank could not train.
-    after: another Behind of this rank. Both then use the same thread, so that their saves are
-           written in the order of the calls."""
+    after: another Behind of this rank. The new Behind then uses the thread of the other one. So all
+           saves are written in the order of the calls.
+
+    The attribute n_bytes is the number of bytes that the last save() copied. The attribute
+    exposed_s is the time in s that the last save() took. The rank could not train in this time."""
 
     def __init__(self, t, after=None):
         self.t, self.job = t, None
@@ -47,8 +49,8 @@ class Behind:
         self.n_bytes, self.exposed_s, self._held = 0, 0.0, []
 
     def save(self, folder, step, *, model, optimizer=None, keep=2, **others):
-        """Does the same as snapshot.save, but returns as soon as the state is copied. It first
-        waits for the save before, and raises the error of that save, if any."""
+        """Does the same as snapshot.save, but returns as soon as the state is copied. First waits
+        for the previous save. If that save failed, raises its error."""
         start = self.t.time()
         self.wait()  # else two copies would be in memory
         t, rank, size, others = snapshot.check(self.t, model, keep, others)
@@ -66,7 +68,7 @@ class Behind:
         self.exposed_s = self.t.time() - start
 
     def check(self):
-        """Raises the error of the last save, if that save has ended with one. Does not wait."""
+        """Raises the error of the last save if that save has failed already. Does not wait."""
         if self.job is not None and self.job.done():
             self.wait()
 
@@ -88,13 +90,13 @@ class Behind:
 
 
 def _copied(piece):
-    """Returns a copy, on the host, of the elements of a tensor that this rank writes, or None if it
-    writes none."""
+    """Returns a copy in host memory of the elements that this rank writes, or None if the rank
+    writes no elements."""
     values = piece.values()
     if piece.first == piece.end:
         return None
     host = backend.to_device(values, "cpu")
-    return host.copy() if isinstance(values, np.ndarray) else host  # else copied from a GPU
+    return host.copy() if isinstance(values, np.ndarray) else host  # from a GPU: a copy already
 
 
 def _write(_, t, folder, step, taken, keep):

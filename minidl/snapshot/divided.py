@@ -2,26 +2,26 @@
 
     pp 2 x tp 2, dp 2 with ZeRO 1          what the files hold
     rank 0: half of columns 0..2 of a     ─┐
-    rank 1: half of columns 3..5 of a     ─┼─► a, whole, in the file of one of the four
-    rank 2: the other half of rank 0's    ─┤   b, whole, in the file of another one
-    rank 3: the other half of rank 1's    ─┘   ...
+    rank 1: half of columns 3..5 of a     ─┼─► a, whole, in the file of one of the four ranks
+    rank 2: other half of columns 0..2    ─┤   b, whole, in the file of another rank
+    rank 3: other half of columns 3..5    ─┘   ...
     rank 4, 5, 6, 7: the next layers          c, ...
 
-Saving. Every rank sends the others a list of its slices, with the names of their tensors. From this
-all ranks make the same plan. One of the ranks that have a part of a tensor writes it. The plan
-chooses the writers so that all ranks write about the same number of bytes. The other ranks send
-their slices to the writer. This happens tensor by tensor, so a rank never has more than one whole
-tensor. The files have the same form as for a model that is not divided. Each kind of model can load
-the other's snapshot.
+Saving. Every rank sends a list of its slices to all other ranks, with the names of their tensors.
+From these lists all ranks make the same plan. The plan chooses a writer for each tensor: one of the
+ranks that have a slice of the tensor. All ranks write about the same number of bytes. The other
+ranks send their slices to the writer. This happens tensor by tensor, so a rank never has more than
+one whole tensor. The files have the same form as for a model that is not divided. So a divided
+model can load the snapshot of an undivided model, and the other way round.
 
 Loading. Each rank reads its tensors one after another, and keeps only its parts.
 
 Random generators belong to ranks, not to slices. Ranks that divide a layer must draw the same
-numbers. On the same grid each rank gets its own state back. On another grid, the i-th group of
-ranks that draw the same numbers gets the state of the old grid's i-th such group. If the old grid
-had fewer groups, it gets a new stream (snapshot.py).
+numbers. On the same grid each rank gets its own state back. On another grid, the ranks that draw
+the same numbers form a group. Group i gets the state of group i on the old grid. If the old grid
+had fewer groups, the further groups get new streams (snapshot.py).
 
-Sent: each slice that the writer of its tensor does not have, once.
+Each slice is sent once, unless the writer of its tensor has the slice already.
 Test: tests/snapshot/test_divided.py   Used by: snapshot.py, fit.py
 """
 
@@ -46,7 +46,8 @@ def is_divided(model):
 
 
 def view(array, part):
-    """Returns the elements of a part, as a view of the whole array. They have the part's order."""
+    """Returns the elements of a part as a view of the whole array, in the order of the part. part:
+    as in regions.Region. If part is None, returns the array."""
     if part is None:
         return array
     dim, bounds, repeats, i = part
@@ -55,13 +56,13 @@ def view(array, part):
 
 
 def span(region):
-    """Returns (first, end), the elements to read for a region. For a part of a tensor they are the
-    whole tensor."""
+    """Returns (first, end), the range of elements that must be read for a region. If the tensor is
+    cut into parts, this is the range of the whole tensor."""
     return (region.first, region.end) if region.part is None else (0, math.prod(region.shape))
 
 
 def own(values, region):
-    """Returns the region's elements, 1-d. values: the elements that span() asked for."""
+    """Returns the region's elements, 1-d. values: the elements in the range that span() returns."""
     if region.part is None:
         return values
     return view(values.reshape(region.shape), region.part).flat[region.first:region.end]
@@ -71,9 +72,9 @@ def own(values, region):
 
 
 def pieces(t, model, optimizer):
-    """Returns (a list of the Pieces that this rank writes or sends, a problem). All ranks have the
-    same order. The problem is a sentence that tells why the model cannot be saved, the same on all
-    ranks, or ""."""
+    """Returns (a list of the Pieces that this rank writes or sends, a problem). The Pieces have the
+    same order on all ranks. The problem is "", or a sentence that tells why the model cannot be
+    saved. All ranks return the same problem."""
     stages = {r.name: _stage(model, r.leaf) for r in regions.buffers(model)}
     stages |= {name: _stage(model, p) for p, name in regions.names(model).items()}
     held, has = {}, []
@@ -107,9 +108,10 @@ def _stage(model, leaf):
 
 
 def _plan(has):
-    """Returns ([(key, shape, writer, sources)] of all tensors, a list of problems). has: for each
-    rank, the list of its slices. sources: [(rank, part, first, end)], slices that form the whole
-    tensor together."""
+    """Returns a list of (key, shape, writer, sources) for all tensors, and a list of problems.
+
+    has: for each rank, the list of its slices.
+    sources: a list of slices (rank, part, first, end). Together they form the whole tensor."""
     about, slices, listed, problems = {}, {}, {}, []
     for rank, entries in enumerate(has):
         for key, part, first, end, what, twice in entries:
@@ -123,8 +125,8 @@ def _plan(has):
     size_of = {key: math.prod(shape) * size for key, (shape, _, size, _) in about.items()}
     holders = {key: sorted({rank for of_part in slices[key].values() for ranks in of_part.values()
                             for rank in ranks}) for key in about}
-    # first tensors that only one rank can write, then the others from large to small: the small
-    # ones at the end make the ranks' bytes equal
+    # first the tensors that only one rank can write, then the others from large to small. The small
+    # tensors at the end make the numbers of bytes of the ranks nearly equal
     order = sorted(about, key=lambda key: (len(holders[key]) > 1, -size_of[key], key))
     for i, key in enumerate(order):
         (shape, *_), first_has_it = about[key], key.startswith("buffer/")
@@ -142,9 +144,10 @@ def _plan(has):
 
 
 def _sources(shape, of_key, turn):
-    """Returns ([(rank, part, first, end)] that form the whole tensor, [ranks that have this slice]
-    for each), or None if slices are missing. If several ranks have the same slice, they take turns
-    from tensor to tensor. turn: the number of the tensor."""
+    """Returns two lists, or None if slices are missing. The first list has the slices
+    (rank, part, first, end) that form the whole tensor. The second list has, for each slice, the
+    list of all ranks that have this slice. If several ranks have a slice, they take turns: for the
+    next tensor, `rank` is the next of these ranks. turn: the number of the tensor."""
     found, holders = [], []
     part = next(iter(of_key))
     parts = [None] if part is None else [(*part[:3], i) for i in range(len(part[1]) - 1)]
@@ -162,8 +165,9 @@ def _sources(shape, of_key, turn):
 
 
 def _piece(t, held, key, shape, writer, sources):
-    """Returns the Piece of this rank for a tensor, or None if it takes no part. The writer receives
-    the slices and writes the whole tensor. The others send their slices in values()."""
+    """Returns the Piece of this rank for a tensor, or None if the rank has no slice to write or
+    send. On the writer, values() receives the slices and returns the whole tensor. On the other
+    ranks, values() sends the rank's slice."""
     if t.rank not in (writer, *(rank for rank, *_ in sources)):
         return None
 
@@ -190,14 +194,15 @@ def _piece(t, held, key, shape, writer, sources):
 
 
 def all_keys(states):
-    """Returns every rank's states of generators. If a rank does not have a generator, it gets the
-    state of the first rank that has it."""
+    """Returns a list of the generators' states, one dict for each rank. If a rank does not have a
+    generator, its dict gets the state of the first rank that has the generator."""
     first = {key: state for of_rank in reversed(states) for key, state in of_rank.items()}
     return [first | of_rank for of_rank in states]
 
 
 def draws(t, model):
-    """Returns the first of the ranks that divide this rank's layers. They draw the same numbers."""
+    """Returns the first of the ranks that divide this rank's layers. All these ranks draw the same
+    random numbers."""
     group = next((p.part.t for p in regions.names(model) if p.part), None)
     mine = 0 if t is None else t.rank
     return mine if group is None else objects.all_gather(group, mine)[0]

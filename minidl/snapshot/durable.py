@@ -1,12 +1,12 @@
-"""Writes a file so that after a crash it is whole, or does not exist.
+"""Writes a file so that after a crash it is complete, or does not exist.
 
 The plain form, with the order of its steps: minidl/plain/elastic.py, `write`. Here: pieces that do
 not fit in memory together, a name that depends on the content, checksums, and an index with its own
-checksum. The two calls of fsync protect against a power failure. Without the first, the name may be
-on the disk without the bytes. Without the second, the name of a later file may be on the disk
-without this one's name.
+checksum. The two calls of fsync protect against a power failure. Without the first call, the name
+may be on the disk, but not the bytes. Without the second call, the name of a later file may be on
+the disk, but not the name of this file.
 
-Source: Pillai et al. 2014, "All File Systems Are Not Created Equal" (OSDI): which writes a
+Source: Pillai et al. 2014, "All File Systems Are Not Created Equal" (OSDI). It shows which writes a
 file system may reorder.
 Test: tests/snapshot/test_snapshot_crashes.py   Used by: snapshot.py
 """
@@ -19,9 +19,12 @@ HOLDS = "a snapshot holds arrays, numbers and text"
 
 
 def write(path, pieces, named=None):
-    """Writes the pieces, each bytes, one after another into the file `path`. When it returns, they
-    and the name are on the disk. named: a function that returns the file's name for a sha256, if
-    the name depends on the content. Returns (the name, the number of bytes, their sha256)."""
+    """Writes the pieces (bytes objects) one after another into the file `path`. When write()
+    returns, the content and the file's name are on the disk. Returns (the name, the number of
+    bytes, the sha256 of the content).
+
+    named: None, or a function that returns the file's name for a sha256. Use it if the name depends
+    on the content."""
     temporary, n_bytes, digest = f"{path}.tmp", 0, hashlib.sha256()
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
@@ -31,7 +34,7 @@ def write(path, pieces, named=None):
             digest.update(rest)
             while rest:
                 rest = rest[os.write(file, rest):]
-            piece = rest = None  # it may be large: free it before the next one is made
+            piece = rest = None  # a piece may be large: free it before the next one is made
         os.fsync(file)
     finally:  # also when the disk is full
         os.close(file)
@@ -56,7 +59,8 @@ def remove(path):
 
 
 def plain(values):
-    """Returns a copy of numbers, text, lists and dicts, in the form that JSON gives them."""
+    """Returns a copy of numbers, text, lists and dicts, in the form in which JSON returns them: for
+    example, a tuple becomes a list."""
     return json.loads(json.dumps(values, default=_number))
 
 
@@ -89,8 +93,8 @@ def sealed(body):
 
 
 def unsealed(data):
-    """Returns the body of `sealed` bytes. Raises ValueError, with a reason, if the bytes have
-    changed since."""
+    """Returns the body of the bytes that sealed() made. If the bytes have changed, raises
+    ValueError with the reason."""
     try:
         seal = json.loads(data)
         digest = hashlib.sha256(json.dumps(seal["body"], sort_keys=True).encode()).hexdigest()
@@ -103,7 +107,7 @@ def unsealed(data):
 
 
 def damage(path, n_bytes, sha256):
-    """Returns a sentence if the file is not the same as when it was written, else ""."""
+    """Returns a sentence if the file is missing or has changed since it was written, else ""."""
     if not path.exists():
         return f"{path} is missing; wanted {n_bytes:,} bytes"
     if path.stat().st_size != n_bytes:
@@ -114,7 +118,7 @@ def damage(path, n_bytes, sha256):
 
 
 def _number(x):
-    """Returns NumPy's number as Python's. Raises TypeError for other values."""
+    """Returns a NumPy number as a Python number. Raises TypeError for other values."""
     if hasattr(x, "item") and not getattr(x, "shape", ()):  # NumPy's numbers
         x = x.item()
         if isinstance(x, (bool, int, float)):

@@ -1,4 +1,4 @@
-"""Checks that a snapshot fits the model, the optimizer and the other objects it is loaded into.
+"""Checks that a snapshot fits the model, the optimizer and the other objects that will load it.
 
 The check runs before anything changes, and it finds all differences, not only the first one. A
 snapshot that fits can then be loaded without an error.
@@ -15,7 +15,7 @@ MOST = 12  # differences that an error lists
 
 def misfits(index, model, optimizer, others, folder, everywhere):
     """Returns a list with a sentence for each difference between the objects and the snapshot. The
-    list is empty if the snapshot fits. everywhere: the keys of `tensors` on all ranks."""
+    list is empty if the snapshot fits. everywhere: the keys of tensors(model) of all ranks."""
     lacking = [key for key in others if key not in index["others"]]
     if optimizer is not None and index["groups"] is None:
         lacking.append("optimizer")
@@ -58,14 +58,15 @@ def misfits(index, model, optimizer, others, folder, everywhere):
 
 
 def listed(found):
-    """Returns the first MOST sentences as a text, and the number of the others."""
+    """Returns a text: the first MOST sentences, and then the number of the other sentences."""
     found = list(dict.fromkeys(found))
     return "\n".join(found[:MOST] + [f"and {len(found) - MOST} more"] * (len(found) > MOST))
 
 
 def tensors(model):
-    """Returns {key: (shape, dtype)} of the parameters and buffers that this rank has, or has parts
-    of. The shape is the whole tensor's. A generator has the value ()."""
+    """Returns {key: (shape, dtype)} of the parameters and buffers on this rank. If the rank has
+    only a part of a tensor, the shape is the shape of the whole tensor. For each generator there is
+    a key with the value ()."""
     here = {f"param/{r.name}": (r.shape, leaf.dtype.name)
             for leaf, rs in regions.by_leaf(model).items() for r in rs}
     here |= {f"buffer/{r.name}": (r.shape, r.leaf.dtype.name) for r in regions.buffers(model)}
@@ -73,8 +74,8 @@ def tensors(model):
 
 
 def _kind(value):
-    """Returns the kind of a value in JSON: a type, or a tuple of types that JSON does not tell
-    apart."""
+    """Returns the kind of a value in JSON: a type, or a tuple of types. Types in a tuple, such as
+    (list, tuple), have the same form in JSON."""
     if hasattr(value, "item"):
         value = value.item()  # NumPy's numbers
     for kinds in (bool, (int, float), str, (list, tuple), dict, type(None)):
@@ -84,9 +85,9 @@ def _kind(value):
 
 
 def _same_kind(here, there, may_be_none=True):
-    """Returns True if two values have the same kind, and their contents, too. A list of numbers may
-    become a list of another length, but only of numbers. None may become any value. may_be_none:
-    True if any value may become None."""
+    """Returns True if two values have the same kind, and the values inside have the same kinds. A
+    list of numbers fits a list of numbers of another length. None as `here` fits every value.
+    may_be_none: if True, None as `there` fits every value, too."""
     a, b = _kind(here), _kind(there)
     if a is type(None) or may_be_none and b is type(None):
         return True
@@ -100,8 +101,7 @@ def _same_kind(here, there, may_be_none=True):
 
 def _other_kinds(here, there, may_be_none=True):
     """Yields a sentence for each value whose kind differs in the two dicts: for example a number
-    here and text there. None may become any value. may_be_none: True if any value may become
-    None."""
+    here and text there. None and may_be_none: as in _same_kind."""
     for name in sorted(here.keys() & there.keys()):
         if not _same_kind(here[name], there[name], may_be_none):
             yield (f"{name} is {str(there[name])[:80]} in the snapshot, but {str(here[name])[:80]} "
@@ -109,7 +109,8 @@ def _other_kinds(here, there, may_be_none=True):
 
 
 def _row_misfits(index, key, it):
-    """Yields a sentence for each array of rows with another name, shape or dtype."""
+    """Yields a sentence for each difference between the arrays of rows here and in the snapshot: in
+    their names, the shapes of a row, and the dtypes."""
     here = dict(rows.arrays_of({key: it}))
     start = rows.key_of(key, "")
     there = {name: about for name, about in index["tensors"].items() if name.startswith(start)}
@@ -123,7 +124,7 @@ def _row_misfits(index, key, it):
 
 
 def _is_writeable(array):
-    return getattr(array.flags, "writeable", True)  # CuPy's are always
+    return getattr(array.flags, "writeable", True)  # a CuPy array is always writeable
 
 
 def _optimizer_misfits(index, by_leaf, optimizer):
@@ -171,8 +172,8 @@ def _wanted(index, model, by_leaf, optimizer):
 
 
 def _other_options(here, there):
-    """Yields a sentence for each option with a wrong kind of value, such as (0.9, "x") for
-    betas."""
+    """Yields a sentence for each option whose value in the snapshot has a wrong kind, for example
+    (0.9, "x") for betas."""
     yield from (f"the optimizer's {text}" for text in _other_kinds(here, there, False))
     for name in here.keys() & there.keys():
         a, b = here[name], there[name]

@@ -45,8 +45,8 @@ def latest(folder):
 
 
 def read_index(folder, step=None):
-    """Returns the index of a step. None means the latest step. Raises ValueError if there is no
-    such snapshot, or if its index is damaged."""
+    """Returns the index of a snapshot. If step is None, this is the latest snapshot. Raises
+    ValueError if there is no such snapshot, or if its index is damaged."""
     there = steps(folder)
     if not there or step not in (None, *there):
         raise ValueError(f"{folder} holds the snapshots {there or '(none)'}, wanted "
@@ -59,8 +59,9 @@ def read_index(folder, step=None):
 
 
 def instead(folder, step):
-    """Returns a sentence that names a whole snapshot to use in place of the damaged one of `step`:
-    the last one before it, else the first one after it."""
+    """Returns a sentence that names an undamaged snapshot, to be used in place of the damaged
+    snapshot of `step`. This is the last undamaged one before `step`, or else the first undamaged
+    one after `step`."""
     others = sorted(steps(folder), key=lambda other: (other > step, abs(other - step)))
     for other in others:
         if other != step and not damage(folder, other):
@@ -70,8 +71,8 @@ def instead(folder, step):
 
 
 def at_step(text):
-    """Returns (folder, step) of the text after --resume. "runs@12" is step 12 of the folder runs.
-    "runs" is its latest step: (folder, None)."""
+    """Returns (folder, step) for the text after --resume. "runs@12" gives ("runs", 12). "runs"
+    gives ("runs", None), which stands for the latest step in the folder."""
     folder, at, step = str(text).rpartition("@")
     if at and step.isdigit() and not Path(text).is_dir():
         return folder, int(step)
@@ -91,8 +92,9 @@ def _index_of(folder, step):
 
 
 def damage(folder, step, rank=0, size=1):
-    """Returns a sentence if a snapshot's index or one of its files is missing or has changed since
-    it was written, else "". It checks the files rank, rank + size, rank + 2 size, and so on."""
+    """Returns a sentence if the index or a file of a snapshot is missing or has changed since it
+    was written, else "". Only the files with the numbers rank, rank + size, rank + 2 size, and so
+    on are checked."""
     try:
         files = _index_of(folder, step)["files"]
     except (ValueError, OSError) as error:
@@ -113,9 +115,9 @@ def set_aside(folder, step):
 
 
 def _as_saved(body):
-    """Returns the index. Raises ValueError if it does not have the form that save() writes. The
-    files that it names must be in its own folder, so a snapshot from a stranger cannot make you
-    read your other files."""
+    """Returns the index. Raises ValueError if the index does not have the form that save() writes.
+    All files that the index names must be in its own folder. So a snapshot from a stranger cannot
+    make load() read other files of yours."""
     if isinstance(body, dict):
         body.setdefault("kept", None)  # older versions saved no compression
     for key, kind in KINDS.items():
@@ -127,7 +129,7 @@ def _as_saved(body):
     for key, parts in WITHIN.items():
         if body[key] is not None and body[key].keys() != parts:
             raise ValueError(f"wanted {sorted(parts)} in {key!r}, got {str(body[key])[:200]}")
-    body.setdefault("draws", list(range(len(body["files"]))))  # each rank draws alone
+    body.setdefault("draws", list(range(len(body["files"]))))  # each rank draws its own numbers
     if not isinstance(body["draws"], list) or len(body["draws"]) != len(body["files"]):
         raise ValueError(f"wanted a number for each rank as draws, got {str(body['draws'])[:200]}")
     for what, is_good in FORMS.items():
@@ -144,8 +146,8 @@ def _as_saved(body):
 
 
 def _check_states(body):
-    """Raises ValueError unless the optimizer's states name all of their arrays. States with the
-    same arrays must also have the same numbers."""
+    """Raises ValueError if an array of the optimizer is missing in the list of arrays of its state.
+    Also raises ValueError if two states have the same arrays, but numbers with other names."""
     numbers = {}
     for name, state in body["state"].items():
         wanted = numbers.setdefault(tuple(state["arrays"]), state["numbers"].keys())
@@ -215,8 +217,8 @@ WITHIN = {"order": {"rebuilt", "names"}, "kept": {"method", "kinds", "n_ranks", 
 
 
 def prune(folder, keep):
-    """Removes all but the last `keep` snapshots, and all files that belong to no snapshot. It
-    removes an index before its files, because a crash must not leave an index without its files."""
+    """Removes all but the last `keep` snapshots, and all files that belong to no snapshot. An index
+    is removed before its files, because a crash must not leave an index without its files."""
     old = steps(folder)[:-keep]
     for step in old:
         durable.remove(index_path(folder, step))

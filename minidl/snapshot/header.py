@@ -6,8 +6,9 @@
     the rest    | a: bytes 0 to 24 | b: bytes 24 to 32 |      every byte belongs to one tensor
 
 A file may come from anybody. So each number is checked before it is used. No name may come twice,
-no tensor may overlap another one, every byte must belong to a tensor, and a tensor's bytes must fit
-its shape and dtype. This reader refuses every file that the safetensors library refuses.
+and no tensor may overlap another tensor. Every byte must belong to a tensor. The number of bytes of
+a tensor must fit its shape and dtype. This reader refuses every file that the safetensors library
+refuses.
 
 Source: github.com/huggingface/safetensors, "Format".
 Test: tests/snapshot/test_header.py   Used by: hugging_face.py, snapshot.py
@@ -24,12 +25,13 @@ CODES = {"bool": "BOOL", "bfloat16": "BF16",  # {a dtype that a snapshot holds: 
          **{f"{kind}int{n}": f"{kind or 'i'}{n}".upper() for kind in ("", "u")
             for n in (8, 16, 32, 64)},
          **{f"float{n}": f"F{n}" for n in (16, 32, 64)}}
-MOST_BYTES = 100_000_000  # of the longest header, as in the library
+MOST_BYTES = 100_000_000  # the most bytes of a header, as in the safetensors library
 MOST = 2**64 - 1  # the largest size: the library counts in 64 bits
 
 
 class Entry(NamedTuple):
-    """A tensor in a file. first: its first byte, counted from the start of the file."""
+    """A tensor in a file. first: the place of its first byte, counted from the start of the
+    file."""
 
     first: int
     dtype: str
@@ -38,7 +40,7 @@ class Entry(NamedTuple):
 
 def read(path):
     """Returns {name: Entry} of all tensors in the file, in the order of their bytes. Raises
-    ValueError, in one sentence, if the file is cut off or its header is wrong."""
+    ValueError with a message of one sentence if the file is cut off or its header is wrong."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -53,8 +55,9 @@ def read(path):
 
 
 def of_bytes(data):
-    """Reads a whole file in memory. Returns ({name: Entry}, the metadata {name: text}). Raises
-    ValueError, in one sentence, if the file is cut off or its header is wrong."""
+    """Reads the header of a file whose bytes are `data`. Returns ({name: Entry}, the metadata
+    {name: text}). Raises ValueError with a message of one sentence if the file is cut off or its
+    header is wrong."""
     try:
         n = int.from_bytes(bytes(data[:8]), "little")
         if len(data) < 8 or n > min(len(data) - 8, MOST_BYTES):
@@ -67,8 +70,8 @@ def of_bytes(data):
 
 
 def _parsed(text):
-    """Returns the header as a dict. Python's JSON reader allows more than the format does, so some
-    checks are added."""
+    """Returns the header as a dict. Python's JSON reader accepts some texts that the format does
+    not allow. So there are more checks here."""
     try:
         told = json.loads(text.decode("utf-8"), object_pairs_hook=_no_key_twice,
                           parse_constant=_no_number, parse_int=_whole)
@@ -98,8 +101,8 @@ def _whole(text):
 
 
 def _entries(told, start, size):
-    """Returns {name: Entry} of the checked tensors. start: the first byte after the header. size:
-    of the file, in bytes."""
+    """Checks the tensors. Returns {name: Entry}. start: the place of the first byte after the
+    header. size: the bytes of the file."""
     metadata = told.pop("__metadata__", None)
     if metadata is not None:
         if not isinstance(metadata, dict):
@@ -128,7 +131,7 @@ def _entries(told, start, size):
 
 
 def _check_form(name, it):
-    """Raises ValueError unless `it` is a dict of a dtype, a shape and two offsets."""
+    """Raises ValueError unless `it` is a dict with a dtype, a shape and two offsets."""
     if not isinstance(it, dict) or it.keys() != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"{name} wants dtype, shape, data_offsets; got {str(it)[:80]}")
     shape, offsets = it["shape"], it["data_offsets"]

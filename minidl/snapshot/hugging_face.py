@@ -6,17 +6,17 @@
     print(tokenizer.decode(ids[0]))
 
     config.json                     the kind of the model, and its sizes
-    model.safetensors               all tensors by their names. A large model has several files,
-    model.safetensors.index.json    and this file tells which tensor is in which file
+    model.safetensors               all tensors by their names. A large model has several files
+    model.safetensors.index.json    only if there are several files: the file of each tensor
 
     h.0.attn.c_attn.weight (C, 3C)  ->  blocks.0.attention.qkv.weight, transposed
     model.layers.0.self_attn.q_proj, k_proj, v_proj  ->  blocks.0.attention.qkv, concatenated
 
-If the config has an option that minidl's model does not compute, loading raises an error. A wrong
-activation would still give plausible logits. A folder may come from anybody. So the sizes in
-config.json are compared with the files before a model of these sizes is made. A file is mapped, so
-only one tensor at a time is in memory. NumPy has no bfloat16: its 16 bits are the upper half of a
-float32.
+If the config has an option that minidl's model does not support, loading raises an error. Without
+this check, a wrong activation would go unnoticed, because the logits would still look plausible. A
+folder may come from anybody. So the sizes in config.json are compared with the files before a model
+of these sizes is made. A file is mapped (np.memmap), so only one tensor at a time is in memory.
+NumPy has no bfloat16. The 16 bits of a bfloat16 are the upper half of a float32.
 
 Source: github.com/huggingface/safetensors, "Format".   Test: tests/snapshot/test_hugging_face.py
 """
@@ -32,7 +32,7 @@ from minidl.snapshot import header
 from minidl.snapshot.snapshot import SnapshotError
 
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-GPT2 = {  # {name there: (minidl's name, True if the file stores the weight transposed)}
+GPT2 = {  # {name in the file: (minidl's name, True if the file stores the weight transposed)}
     "ln_1": ("norm1", False), "ln_2": ("norm2", False), "attn.c_attn": ("attention.qkv", True),
     "attn.c_proj": ("attention.proj", True), "mlp.c_fc": ("feed_forward.up", True),
     "mlp.c_proj": ("feed_forward.down", True)}
@@ -44,8 +44,8 @@ LLAMA = {
 
 def from_hugging_face(folder):
     """Returns an nn.GPT or nn.Llama in eval mode, float32, on the CPU. Raises SnapshotError if the
-    folder has another kind of model, an option that minidl does not support, or not all tensors of
-    the model."""
+    folder has another kind of model, if minidl does not support an option, or if tensors of the
+    model are missing."""
     folder = Path(folder)
     config = _dict_in(folder / "config.json")
     kind = config.get("model_type")
@@ -92,7 +92,8 @@ def whole_numbers(config, *names):
 
 
 def number(config, name, default):
-    """Returns the value of this option as a float. Raises ValueError if it is no finite number."""
+    """Returns the value of this option as a float. Raises ValueError if the value is not a finite
+    number."""
     value = config.get(name, default)
     if type(value) not in (int, float) or not math.isfinite(value):
         raise ValueError(f"config.json: {name} is {str(value)[:40]}; want a finite number")
@@ -109,8 +110,8 @@ def refuse(folder, config, **wanted):
 
 
 def gpt2(folder, config, n_tensors):
-    """Returns (a function that makes the GPT, {minidl's name: ([names there], transposed)}, the
-    number of weights that the files must hold)."""
+    """Returns three things: a function that makes the GPT, a dict {minidl's name: ([names in the
+    files], transposed)}, and the number of weights that the files must hold."""
     sizes = whole_numbers(config, "vocab_size", "n_positions", "n_layer", "n_head", "n_embd")
     vocab, n_positions, n_layers, _, width = sizes
     refuse(folder, config, activation_function=("gelu_new", "gelu_pytorch_tanh"),
@@ -130,8 +131,8 @@ def gpt2(folder, config, n_tensors):
 
 
 def llama(folder, config, n_tensors):
-    """Returns (a function that makes the Llama, {minidl's name: ([names there], False)}, the number
-    of weights that the files must hold)."""
+    """Returns three things: a function that makes the Llama, a dict {minidl's name: ([names in the
+    files], False)}, and the number of weights that the files must hold."""
     vocab, context, n_layers, n_heads, width, hidden = whole_numbers(
         config, "vocab_size", "max_position_embeddings", "num_hidden_layers",
         "num_attention_heads", "hidden_size", "intermediate_size")
@@ -152,7 +153,7 @@ def llama(folder, config, n_tensors):
         names |= {f"{ours}.{b}.weight": [f"{theirs}.{a}.weight"] for a, b in LLAMA.items()}
         names[f"{ours}.attention.qkv.weight"] = [
             f"{theirs}.self_attn.{x}_proj.weight" for x in "qkv"]
-    of_layer = 2 + 2 * (n_heads + n_kv_heads) * head_width + 3 * hidden  # to be multiplied by width
+    of_layer = 2 + 2 * (n_heads + n_kv_heads) * head_width + 3 * hidden  # multiplied by width below
     n_numbers = width * (1 + vocab * (1 if tied else 2) + n_layers * of_layer)
 
     def make():
@@ -162,9 +163,8 @@ def llama(folder, config, n_tensors):
 
 
 class Tensors:
-    """The tensors of a folder's safetensors files: tensors[name] is a float32 array. In a file the
-    first part of a name, such as "model.", may be missing. Files of a model without its head are
-    like this."""
+    """The tensors of a folder's safetensors files: tensors[name] is a float32 array. If the model
+    was saved without its head, the names in the files lack the first part, such as "model."."""
 
     def __init__(self, folder):
         index, self.found = folder / "model.safetensors.index.json", {}
@@ -189,7 +189,7 @@ class Tensors:
         return len(self.found)
 
     def _entry(self, name):
-        """Returns (path, Entry) of a tensor. Raises KeyError if no file has it."""
+        """Returns (path, Entry) of a tensor. Raises KeyError if no file has this tensor."""
         _, _, rest = name.partition(".")
         keys = name, f"transformer.{name}", rest if name.startswith("model.") else name
         key = next((k for k in keys if k in self.found), None)

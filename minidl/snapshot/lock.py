@@ -1,13 +1,14 @@
-"""Allows one writer of a snapshot folder at a time. The error for a second one names the first.
+"""Allows one writer of a snapshot folder at a time. The error of a second writer names the first.
 
     runs/lock     "process 4711 on node3 since 2026-11-22 07:40:01", exists during a save
 
-Without a lock, two runs that save into one folder would remove each other's files: `folder.prune`
-removes every file that belongs to no index, so also a file that the other run is writing.
+Without a lock, two runs that save into one folder would remove each other's files. `folder.prune`
+removes every file that belongs to no index. It would also remove a file that the other run is still
+writing.
 
-The operating system holds the lock (flock) on an open file. A file that only exists locks nothing.
-So if a process is killed, its lock ends at that moment, on every host. The file that it leaves
-blocks no other process.
+The lock (flock) belongs to the open file. If the file exists but no process has locked it, the
+folder is not locked. If a process is killed, the operating system ends its lock at once, on every
+host. The file is left over, but it does not block other processes.
 
 Source: flock(2). Linux passes the lock to the server of an NFS folder, so it works between hosts.
 Test: tests/snapshot/test_lock.py   Used by: snapshot.py
@@ -23,8 +24,8 @@ import warnings
 
 @contextlib.contextmanager
 def only_writer(folder):
-    """`with only_writer(folder) as other:` makes the folder if it is missing, and locks it. other:
-    "" if this process has the lock now, else a sentence that names the other writer."""
+    """`with only_writer(folder) as other:` makes the folder if it is missing, and locks it. `other`
+    is "" if this process has the lock now, else a sentence that names the other writer."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "lock"
     file, other = _open_locked(path)
@@ -37,13 +38,13 @@ def only_writer(folder):
                        f"{time.strftime('%Y-%m-%d %H:%M:%S')}".encode())
         yield ""
     finally:
-        os.unlink(path)  # while the lock holds: later the file may belong to another process
+        os.unlink(path)  # before the lock ends: afterwards another process may own the file
         os.close(file)
 
 
 def _open_locked(path):
-    """Opens and locks the file. Returns (its descriptor, ""), or (None, a sentence that names the
-    process that holds the lock)."""
+    """Opens and locks the file. Returns (the descriptor of the file, ""). If another process holds
+    the lock, returns (None, a sentence that names this process)."""
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -60,7 +61,7 @@ def _open_locked(path):
                           "run could save into the folder. Make sure that none does", stacklevel=5)
         if _is_at(file, path):
             return file, ""
-        os.close(file)  # its last holder removed it after our open and before our lock
+        os.close(file)  # the last holder removed the file after our open and before our lock
 
 
 def _is_at(file, path):

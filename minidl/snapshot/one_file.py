@@ -3,10 +3,10 @@
     minidl.save({"model": net.state_dict(), "epoch": 3}, "checkpoint.pt")
     checkpoint = minidl.load("checkpoint.pt")        tensors on the CPU, in memory of their own
 
-The tensors have their keys as names in the file: "model.0.weight". The dicts, lists, numbers and
-text around them are JSON in the file's metadata. Nothing is pickled, so loading a file never runs
-its writer's code. Use minidl.snapshot.save to resume a run with the same bits, on several ranks and
-after a crash.
+A tensor's name in the file is made of its keys: "model.0.weight". The dicts, lists, numbers and
+text around the tensors are JSON in the file's metadata. Nothing is pickled, so loading a file never
+runs code from the file. Use minidl.snapshot.save to resume a run with the same bits, on several
+ranks and after a crash.
 
 Source: github.com/huggingface/safetensors, "Format".
 Test: tests/snapshot/test_one_file.py
@@ -38,8 +38,8 @@ PLAIN = (bool, int, float, str, type(None))
 
 def save(obj: Any, f: str | PathLike[str] | BinaryIO) -> None:
     """Writes `obj` to a file. obj: a Tensor, a number, text or None, or dicts, lists and tuples of
-    them. f: a path or an open binary file. Raises TypeError for any other value, and names its
-    place in obj."""
+    such values. f: a path or an open binary file. Raises TypeError if obj contains any other value.
+    The message names the place of this value in obj."""
     arrays = {}
     structure = json.dumps(_told(obj, "", arrays))
     pieces = _pieces(arrays, structure)
@@ -52,10 +52,12 @@ def save(obj: Any, f: str | PathLike[str] | BinaryIO) -> None:
 
 def load(f: str | PathLike[str] | BinaryIO, map_location: Device | None = None, *,
          weights_only: bool = True) -> Any:
-    """Returns the object that `save` wrote to f. For a safetensors file of another program, returns
-    {name: Tensor}. map_location: the device of the tensors. The default is the CPU. weights_only
-    has no effect: loading never runs code. Raises ValueError if the file is damaged or has another
-    format, such as a pickle of torch.save."""
+    """Returns the object that `save` wrote to f. If another program wrote the safetensors file,
+    returns {name: Tensor}. Raises ValueError if the file is damaged or has another format, such as
+    a pickle of torch.save.
+
+    map_location: the device of the tensors. The default is the CPU.
+    weights_only: has no effect, because loading never runs code."""
     data = f.read() if hasattr(f, "read") else np.fromfile(os.fspath(f), np.uint8)
     try:
         entries, metadata = header.of_bytes(data)
@@ -71,8 +73,8 @@ def load(f: str | PathLike[str] | BinaryIO, map_location: Device | None = None, 
 
 
 def _told(value, place, arrays):
-    """Returns the JSON form of a value, and adds the value's arrays to `arrays`, {name: array}.
-    place: the keys that lead to the value."""
+    """Returns the JSON form of a value. Adds the arrays in the value to `arrays`, {name: array}.
+    place: the keys that lead to the value, joined by "."."""
     if isinstance(value, Tensor):
         name = place or "tensor"
         while name in arrays or name == "__metadata__":

@@ -1,14 +1,15 @@
-"""Tells which elements of each named tensor this rank's arrays hold, in one form for every stage.
+"""Tells which elements of each tensor are on this rank, in the same form for all ZeRO stages.
 
     DataParallel, 3 ranks    w [0 : 10]          every rank has the whole tensor
     Zero, rank 1 of 3        w [4 : 7]           its shard has elements 4, 5, 6, at some offset
     Zero, rank 1 of 2        w [5 : 10]
 
-A region is a range of a tensor's elements in row-major order. To read a region, a rank looks for
-written regions that overlap it. So any stage on any number of ranks can read the snapshot of any
-other stage, and need not know how the tensors were cut. The optimizer's arrays have the regions of
-its leaves. Buffers and random generators have the names of their modules. If the model itself is
-divided (parallel/model/), a region counts elements of this rank's part of the tensor.
+A region is a range of a tensor's elements in row-major order. To read a region, a rank looks in the
+files for regions that overlap with it. So any stage on any number of ranks can read the snapshot of
+any other stage, and need not know how the tensors were cut. An array of the optimizer has the same
+regions as the leaf to which it belongs. Buffers and random generators are named after their
+modules. If the model itself is divided (parallel/model/), a region counts the elements of this
+rank's part of the tensor.
 Test: tests/snapshot/test_regions.py, test_snapshot.py   Used by: minidl/snapshot/snapshot.py
 """
 
@@ -34,10 +35,10 @@ class Region:
     """Elements [first, end) of the tensor `name`. They begin at `offset` in `leaf`, a tensor that
     an optimizer updates.
 
-    shape    of the whole tensor
+    shape    the shape of the whole tensor
     whole    True if the region is the whole tensor, and every rank holds it
-    part     None, or (dim, bounds, repeats, i): the tensor is cut along dim, see Part in
-             parallel/model/tensor.py. Then first and end count the elements of part i"""
+    part     None, or (dim, bounds, repeats, i): the tensor is cut along dim (see Part in
+             parallel/model/tensor.py). Then first and end count the elements of part i"""
     name: str
     leaf: object
     offset: int
@@ -54,7 +55,7 @@ class Region:
 
     def put(self, array, values):
         """Overwrites the region's elements in an array of the leaf's shape. values: 1-d."""
-        if self.whole:  # this array may be strided; a shard never is
+        if self.whole:  # this array may be strided. A shard is always contiguous
             array[...] = values.reshape(array.shape)
         else:
             self.of(array)[...] = values
@@ -106,17 +107,19 @@ def by_leaf(model):
 
 
 def share(sizes, rank, n):
-    """Returns [(first, end)] for tensors that all n ranks hold: the part of each tensor that `rank`
-    writes. The numbers of elements that two ranks write differ by at most one."""
+    """Divides the writing of tensors that all n ranks hold. Returns a list: for each tensor the
+    range (first, end) of elements that `rank` writes. All ranks write the same number of elements,
+    up to a difference of one. sizes: the number of elements of each tensor."""
     low, high = chunks.bounds(sum(sizes), n)[rank:rank + 2]
     return [part[1:] for part in flat.within([(size,) for size in sizes], low, high)]
 
 
 def fill(out, first, written, read):
-    """Fills the 1-d `out`, elements [first, first + len(out)) of a tensor, from written regions.
-    written    [(first, end, where)], the regions of that tensor in all files
-    read       read(where, begin, end) returns an array, elements [begin, end) of that region
-    Returns how many elements it found. If none is missing, this is len(out)."""
+    """Fills the 1-d array `out` with elements [first, first + len(out)) of a tensor. Returns the
+    number of elements that were found. If no element is missing, this is len(out).
+
+    written    [(first, end, where)], the regions of this tensor in all files
+    read       read(where, begin, end) returns an array, elements [begin, end) of that region"""
     found = np.zeros(len(out), bool)
     for start, end, where in written:
         low, high = max(start, first), min(end, first + len(out))
@@ -162,11 +165,12 @@ def arrays_of(model, optimizer):
 
 
 class Piece(NamedTuple):
-    """Elements [first, end) of a tensor that this rank writes. It writes none if first is end.
+    """Elements [first, end) of a tensor that this rank writes. If first equals end, the rank writes
+    nothing.
 
-    shape: of the whole tensor.
-    values: values() returns the elements, 1-d. It is called when they are written, so that not all
-            Pieces are in memory at the same time."""
+    shape: the shape of the whole tensor.
+    values: values() returns the elements, 1-d. It is called only when the elements are written, so
+            that not all Pieces are in memory at the same time."""
 
     key: str
     shape: tuple
@@ -178,7 +182,8 @@ class Piece(NamedTuple):
 
 def mine(model, optimizer, rank, size):
     """Yields the Pieces of this rank: its shards, its share of the tensors that all ranks hold, and
-    on rank 0 the buffers. If this rank writes nothing of a tensor, its Piece is empty."""
+    on rank 0 the buffers. If this rank writes no element of a tensor, the Piece of the tensor is
+    empty."""
     everything = list(arrays_of(model, optimizer))
     shared = [i for i, (key, _, region) in enumerate(everything)
               if region.whole and not key.startswith("buffer/")]
@@ -193,8 +198,9 @@ def mine(model, optimizer, rank, size):
 
 
 def leaves(optimizer):
-    """Yields (the tensor that the optimizer updates, the model's leaf). Both are the same tensor,
-    unless the optimizer has master weights, or its own copies on the host (offload.py)."""
+    """Yields pairs: (the tensor that the optimizer updates, the model's leaf). The two tensors are
+    different only if the optimizer has master weights or its own copies on the host
+    (offload.py)."""
     for leaf in optimizer.parameters() if optimizer else ():
         yield leaf, optimizer.leaf_of(leaf)
 
@@ -206,8 +212,8 @@ def unknown_leaf(owner):
 
 
 def numbers(model, optimizer):
-    """Returns the optimizer's state, without the elements: {tensor's name: {"arrays": [kinds of
-    arrays], "numbers": {name: number}}}. Adam's step is such a number."""
+    """Returns the optimizer's state without the elements of its arrays: {tensor's name: {"arrays":
+    [kinds of arrays], "numbers": {name: number}}}. Adam's step is one of the numbers."""
     regions, state = by_leaf(model), {}
     for leaf, owner in leaves(optimizer):
         arrays, rest = arrays_and_numbers(optimizer, leaf)
@@ -235,8 +241,8 @@ def buffers(model):
 
 
 def generators(model):
-    """Returns {name: Generator}. "" is the rank's default generator. The others are attributes of
-    modules."""
+    """Returns {name: Generator}. The rank's default generator has the name "". The other generators
+    are attributes of modules."""
     return {"": default_generator()} | {
         f"{name}.{key}": value for outer in modules(model)
         for name, module in unwrapped(outer).named_modules()

@@ -22,8 +22,9 @@ def key_of(kind, rank, name):
 
 
 def arrays(model):
-    """Yields (kind, parameter's name, array, own) for a Compressed model, nothing for others. own:
-    True if each rank has its own array, False if it is equal on all ranks."""
+    """Yields (kind, parameter's name, array, own) if the model is Compressed. Yields nothing for
+    another model. own: True if each rank has its own array, False if the array is equal on all
+    ranks."""
     if not isinstance(model, Compressed):
         return
     names = {p: name for name, p in model.module.named_parameters()}
@@ -71,15 +72,15 @@ def keys(index, model):
 
 
 def _keys(there, kind, name, own, rank, size):
-    """Returns the keys of the arrays of the old ranks rank, rank + size, and so on. If the array is
-    equal on all ranks, there is one key."""
+    """Returns the keys of the arrays of the old ranks `rank`, `rank + size`, and so on. If the
+    array is equal on all ranks, there is one key."""
     return [key_of(kind, r, name) for r in range(rank, there["n_ranks"], size)] if own else \
         [f"kept {kind}/{name}"]
 
 
 def wanted(index, model, rank, size):
-    """Sets this rank's arrays to zero. Returns [(array, key)]: the caller must add the saved array
-    of each key to the array."""
+    """Sets this rank's arrays to zero. Returns [(array, key)]. The caller must add the saved array
+    `key` to `array`. The list may have several keys for the same array."""
     there = index.get("kept")
     if there is None or about(model) is None:
         return []

@@ -1,12 +1,13 @@
-"""Saves arrays that the ranks share row by row: a stream's places, a table's embeddings.
+"""Saves arrays whose rows are divided among the ranks: a stream's places, a table's embeddings.
 
     rank 0   partition 0, 2       runs/step-*.safetensors     rows/source/place   | 0 | 2 | 1 |
     rank 1   partition 1          the rows of rank 0, then the rows of rank 1
 
 An object given to snapshot.save has a state_dict(). It may also have `rows()`, which returns {name:
-array}. The first axis of each array counts this rank's rows. On loading, `load_rows()` gets the
-rows of all ranks that saved, and keeps its own rows. Each row carries a partition or an id, so any
-number of ranks can share them. During the load each rank holds all rows.
+array}. The first axis of each array counts this rank's rows. On loading, the object's `load_rows()`
+gets the rows of all ranks that saved, and keeps the rows of this rank. Each row contains the number
+of a partition or an id. So the rows can be divided among any number of ranks. During the load each
+rank holds all rows.
 Test: tests/snapshot/test_rows.py   Used by: snapshot.py
 """
 
@@ -19,7 +20,8 @@ from minidl.snapshot.regions import Piece, whole
 
 
 def pieces(t, others):
-    """Yields the Pieces of this rank's rows. Ranks exchange their numbers of rows first."""
+    """Yields the Pieces of this rank's rows. First the ranks exchange how many rows each rank
+    has."""
     for key, it in others.items():
         if not hasattr(it, "rows"):
             continue

@@ -1,4 +1,4 @@
-"""Saves and loads snapshots. A run resumes from one with the same bits, on any number of ranks.
+"""Saves and loads snapshots. A resumed run gets the same bits, on any number of ranks.
 
     runs/step-00000012.0-of-2.9f86d081.safetensors    rank 0's file: regions of named tensors
     runs/step-00000012.1-of-2.60303ae2.safetensors    rank 1's file
@@ -7,20 +7,21 @@
     snapshot.save("runs", step, model=model, optimizer=optimizer, scaler=scaler, ...)
     step = snapshot.load("runs", model=model, optimizer=optimizer, scaler=scaler, ...)
 
-A crash at any moment leaves the previous snapshot whole, because each file is on the disk before
-the next one names it (durable.py). First every rank writes its file. Then rank 0 writes the index,
-and the rename of the index makes the snapshot valid. Last, rank 0 removes older snapshots and
-files left over from crashes.
+A crash at any moment does not damage the previous snapshot. The reason is the order: each file is
+on the disk before another file names it (durable.py). First every rank writes its file. Then rank 0
+writes the index, and the rename of the index makes the snapshot valid. Last, rank 0 removes older
+snapshots and files left over from crashes.
 
-The model may be plain, DataParallel, Compressed or a ZeRO stage. Any other of these can load it, on
-another number of ranks: a rank finds its regions in the files by overlap (regions.py), and the sum
-of the compression's residuals stays the same (residuals.py). The model itself may be divided over a
-grid of ranks, and be loaded on another grid or undivided (divided.py). Then `t` must be the
-transport of all ranks.
+The model may be plain, DataParallel, Compressed or a ZeRO stage. Each of these can load a snapshot
+of any other, on another number of ranks: a rank finds its regions in the files by overlap
+(regions.py), and the sum of the compression's residuals does not change (residuals.py). The model
+itself may be divided over a grid of ranks, and be loaded on another grid or undivided (divided.py).
+Then `t` must be the transport of all ranks.
 
 Numbers and buffers are saved from rank 0. Each rank saves its own random generators. Gradients are
-not saved, so save after the optimizer's step. All ranks must see the same folder and call together.
-safetensors and JSON hold only data. Loading them runs no code, unlike unpickling.
+not saved, so save after the optimizer's step. All ranks must see the same folder, and must call
+save() or load() together. safetensors and JSON hold only data. Loading such files runs no code,
+unlike unpickling.
 Test: tests/snapshot/test_snapshot.py, test_snapshot_crashes.py
 """
 
@@ -50,14 +51,14 @@ class SnapshotError(RuntimeError):
 
 
 def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
-    """Writes a snapshot of step `step`. When it returns, the snapshot is on the disk.
+    """Writes a snapshot of step `step`. When save() returns, the snapshot is on the disk.
 
-    t       the transport of all ranks that call. The default is the model's transport. Without one,
-            a single rank saves
-    keep    the number of snapshots that stay in the folder, with this one
+    t       the transport of all ranks that call save(). The default is the model's transport. If
+            the model has no transport, a single rank saves
+    keep    the number of snapshots that are kept in the folder, including the new one
     others  scaler=, scheduler=, sampler=, ...: lists, or objects with state_dict() and
-            load_state_dict(). A state is made of numbers, text, lists and dicts. It is saved from
-            rank 0. Only rows() is saved from each rank (rows.py)
+            load_state_dict(). A state is made of numbers, text, lists and dicts. The states are
+            saved from rank 0. Only rows() is saved from each rank (rows.py)
 
     Raises SnapshotError on all ranks if the state cannot be saved or a disk is full."""
     t, rank, size, others = check(t, model, keep, others)
@@ -68,7 +69,8 @@ def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
 
 
 def check(t, model, keep, others):
-    """Returns (t, rank, size, others) of a save. Raises the errors that a rank finds alone."""
+    """Returns (t, rank, size, others) of a save. Raises the errors that a rank can find without the
+    other ranks."""
     if not hasattr(model, "state_dict"):
         raise TypeError(f"wanted a module as model=; got {type(model).__name__}")
     t, rank, size = _ranks(t, model)
@@ -79,14 +81,15 @@ def check(t, model, keep, others):
 
 
 def writer(folder, rank):
-    """`with writer(folder, rank) as problem:` rank 0 locks the folder. problem: "", or a sentence
-    that names the process that holds the lock."""
+    """`with writer(folder, rank) as problem:` locks the folder on rank 0. `problem` is "", or a
+    sentence that names the process that holds the lock."""
     return only_writer(folder) if rank == 0 else contextlib.nullcontext("")
 
 
 def refusal(folder, step, model, optimizer, others, rank):
     """Returns a sentence that tells why this state cannot be saved as this step of the folder, or
-    "". It refuses all values that load() could not restore, before anything is written."""
+    "". save() calls refusal() before it writes anything. So load() can restore all that a file
+    holds."""
     if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 0:
         return f"wanted a step from 0 on, an integer; got {step!r:.40}"
     for module in regions.modules(model):
@@ -119,8 +122,11 @@ def _options(optimizer):
 
 
 class Taken(NamedTuple):
-    """This rank's part of a snapshot. pieces: [regions.Piece], the contents of its file. part: its
-    entry for the index. body: on rank 0 the rest of the index, else {}."""
+    """This rank's part of a snapshot.
+
+    pieces: a list of regions.Pieces, the contents of the rank's file.
+    part: the rank's entry for the index.
+    body: on rank 0 the rest of the index, else {}."""
 
     pieces: list
     part: dict
@@ -128,9 +134,11 @@ class Taken(NamedTuple):
 
 
 def take(t, rank, size, model, optimizer, others, gather=True):
-    """Returns the Taken of this rank. Nothing is written or copied yet: its arrays are the model's.
+    """Returns the Taken of this rank. Nothing is written or copied yet: its Pieces refer to the
+    arrays of the model.
+
     gather: if True, the tensors of a divided model are gathered, so that the files hold whole
-    tensors. If False, no message is sent."""
+    tensors. If False, this rank takes only its own parts."""
     if gather and divided.is_divided(model):
         pieces, problem = divided.pieces(t, model, optimizer)
         agree(t, problem)
@@ -152,7 +160,8 @@ def take(t, rank, size, model, optimizer, others, gather=True):
 
 
 def index_of(step, parts, body):
-    """Returns the index. parts: of all ranks. body: rank 0's."""
+    """Returns the index. parts: the `part` of each rank's Taken. body: the `body` of rank 0's
+    Taken."""
     orders = [order for part in parts for order in part["order"]]
     index = {**body, "step": step, "tensors": {}, "state": {},
              "order": {"rebuilt": all(rebuilt for rebuilt, _ in orders),
@@ -168,9 +177,9 @@ def index_of(step, parts, body):
 
 
 def write(folder, step, t, taken, keep):
-    """Writes the snapshot that take() collected. When it returns, it is on the disk, and the folder
-    has at most `keep` snapshots. Raises SnapshotError on all ranks if one of them cannot write, for
-    example because its disk is full."""
+    """Writes the snapshot that take() collected. When write() returns, the snapshot is on the disk,
+    and the folder has at most `keep` snapshots. If a rank cannot write, for example because its
+    disk is full, raises SnapshotError on all ranks."""
     t, rank, size = _ranks(t, None)
     pieces, part, problem = taken.pieces, taken.part, ""
     try:
@@ -200,10 +209,10 @@ def _unwritten(step, folder, error):
 
 
 def load(folder, t=None, *, model, optimizer=None, step=None, **others):
-    """Loads a snapshot into the given objects, in place. Returns its step.
+    """Loads a snapshot into the given objects, in place. Returns the step of the snapshot.
 
     t       as in save
-    step    the step of the snapshot. The default is the latest
+    step    the step of the snapshot. The default is the latest step in the folder
     others  as in save. An object that is not given is not loaded
 
     Raises SnapshotError on all ranks, before anything has changed, if the snapshot is missing or
@@ -218,7 +227,7 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
         everywhere = set().union(*_all_gather(t, everywhere))
     found = fit.misfits(index, model, optimizer, others, folder, everywhere)
     problem = fit.listed(chain(*_all_gather(t, found)) if split else found)
-    for file in index["files"][rank::size]:  # each is read once, by one of the ranks
+    for file in index["files"][rank::size]:  # each file is checked by one of the ranks
         path = folder / file["name"]
         damage = durable.damage(path, file["bytes"], file["sha256"]) or fit.file_misfit(
             path, file, index)
@@ -238,14 +247,15 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
 
 
 def _try_others(t, index, others, problem):
-    """Loads the states of the other objects. An object may refuse its state: a sampler of other
-    data does. If any rank has a problem, all ranks restore the old states and raise the error."""
+    """Loads the states of the other objects. An object may refuse its state, for example a sampler
+    for other data. If any rank has a problem, all ranks restore the old states and raise the
+    error."""
     before = {}
     try:
         for key, it in others.items() if not problem else ():
             before[key] = copy.deepcopy(it.state_dict())
             it.load_state_dict(copy.deepcopy(index["others"][key]))
-    except Exception as error:  # of any kind, because the model must not change
+    except Exception as error:  # every kind of error, because the model must not change
         problem = f"{key}: {type(error).__name__}: {error}"
     try:
         agree(t, problem)
@@ -256,9 +266,9 @@ def _try_others(t, index, others, problem):
 
 
 def put(index, fill, t, rank, size, model, optimizer, others):
-    """Sets the given objects to the state in the index. fill(targets) must fill the arrays of
-    targets, [(key, array, Region)]. It takes the elements from files, or from other ranks' memory
-    (elastic/heal.py)."""
+    """Sets the given objects to the state in the index. fill: a function of targets, a list of
+    (key, array, Region). It must fill the arrays. It takes the elements from files, or from the
+    memory of other ranks (elastic/heal.py)."""
     by_leaf = regions.by_leaf(model)
     targets = [(f"param/{r.name}", leaf.array, r) for leaf, rs in by_leaf.items() for r in rs]
     targets += [(f"buffer/{r.name}", r.leaf.array, r) for r in regions.buffers(model)]
@@ -307,8 +317,8 @@ def put(index, fill, t, rank, size, model, optimizer, others):
 
 
 def fill(index, targets, source):
-    """Fills the arrays of `targets` from the files of the index. source(name, key) returns the
-    elements of that key in that file. The result can be sliced."""
+    """Fills the arrays of `targets` from the files of the index. source(name, key) returns an
+    object. Its slices are the elements of the tensor `key` in the file `name`."""
     written = fit.written(index)
 
     def read(where, begin, end):
@@ -344,8 +354,9 @@ def _file_of(pieces):
 
 
 def _set_generators(model, saved, rank):
-    """Restores each rank's own state. New ranks get new streams. If all saved ranks had the same
-    seed and stream, new ranks get this state, too."""
+    """Restores the states of this rank's generators. A rank that was not saved gets a new stream.
+    But if several ranks were saved, all with the same seed and stream, it gets the state of the
+    first saved rank."""
     for key, generator in regions.generators(model).items():
         states = [tuple(mine[key]) for mine in saved]
         if rank < len(saved):
@@ -359,7 +370,8 @@ def _set_generators(model, saved, rank):
 
 
 def _safetensors():
-    """Returns the library. It is imported on first use, because only snapshots need it."""
+    """Returns the safetensors library. It is imported on first use, because only snapshots need
+    it."""
     with backend.optional("snapshots are safetensors files", "snapshot"):
         import safetensors.numpy
     return safetensors
@@ -392,7 +404,8 @@ class _List:
 
 
 def _ranks(t, model):
-    """Returns (t, rank, size). t None stands for the model's transport, or for one rank alone."""
+    """Returns (t, rank, size). If t is None, uses the model's transport. If the model has no
+    transport, returns (None, 0, 1)."""
     if t is None and model is not None and divided.is_divided(model):
         raise ValueError("a model that is divided over ranks is saved and loaded by all of them: "
                          "give their transport, save(folder, step, t, ...), load(folder, t, ...)")
@@ -406,8 +419,8 @@ def _all_gather(t, value):
 
 
 def agree(t, problem):
-    """Raises SnapshotError on all ranks if any rank has a problem. It names the first such rank.
-    problem: a sentence, or ""."""
+    """Raises SnapshotError on all ranks if any rank has a problem. The message names the first such
+    rank. problem: a sentence, or ""."""
     _raise_first(_all_gather(t, problem))
 
 
@@ -418,7 +431,7 @@ def _raise_first(problems):
 
 
 def _index(folder, t, step):
-    """Returns the index on all ranks. Rank 0 reads it and sends it to the others."""
+    """Returns the index on all ranks. Rank 0 reads the index and sends it to the other ranks."""
     index, problem = None, ""
     if t is None or t.rank == 0:
         try:

@@ -5,7 +5,7 @@
     arrange.py     shapes, parts, indices     layers.py      products, windows, norms, attention
     recurrent.py   LSTM, GRU, RNN             quantized.py   products and sums of integers
     resize.py      images of other sizes      control.py     If, Loop
-    tables.py      all operators by name      operator.py    code that they share
+    tables.py      all operators by name      operator.py    code that these files share
 
     print(infer.onnx.table())        all operators, with their inputs and attributes
 

@@ -101,8 +101,8 @@ def SpaceToDepth(x, *, blocksize, mode="DCR"):
 
 
 def Gather(x, index: Raw, *, axis=0):
-    """Uses x[..., i] for one constant index, and F.embedding for a computed index of rows. Other
-    indices use NumPy's take."""
+    """A single constant index becomes x[..., i]. A computed index of the rows of a matrix becomes
+    F.embedding. For all other indices, NumPy's take is used."""
     axis %= x.ndim
     if isinstance(index, np.ndarray) and index.ndim == 0:
         return x[(*[slice(None)] * axis, index.item())]
@@ -130,8 +130,9 @@ def GatherND(x, index, *, batch_dims=0):
 
 
 def _places(shape, index, batch_dims=0):
-    """Returns an index tuple for x. It selects x[index[..., :]] in each sample of the first
-    batch_dims dimensions. shape: of x."""
+    """Returns a tuple `at`: x[at] is the result of GatherND. Each index[..., :] is a place in x.
+    The first batch_dims dimensions of x and of index count the samples. An index selects only from
+    its own sample. shape: the shape of x."""
     batch = np.ix_(*map(np.arange, index.shape[:batch_dims])) if batch_dims else ()
     batch = [b.reshape(*b.shape[:batch_dims], *[1] * (index.ndim - 1 - batch_dims)) for b in batch]
     return (*batch, *np.moveaxis(index, -1, 0))
@@ -141,7 +142,8 @@ REDUCE = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "m
 
 
 def _written(x, at, updates, reduction):
-    """Returns a copy of x with the updates written to, or combined with, its elements `at`."""
+    """Returns a copy of x. With reduction "none" the updates replace the elements `at`. Otherwise
+    each update is added to its element, or combined in another way (REDUCE)."""
     y = x.copy()
     if reduction == "none":
         y[at] = updates

@@ -47,7 +47,7 @@ FORMULAS = {
     "ThresholdedRelu": lambda x, *, alpha=1.0: m.where(x > alpha, x, 0.0),
     "Softmax": lambda x, *, axis=None, _opset=13: _rows(F.softmax, x, axis, _opset),
     "LogSoftmax": lambda x, *, axis=None, _opset=13: _rows(F.log_softmax, x, axis, _opset)}
-ON_ARRAYS = {name: from_arrays(f, name) for name, f in {  # minidl has no op for it
+ON_ARRAYS = {name: from_arrays(f, name) for name, f in {  # operators without an op in minidl
     "Asinh": lambda x: np.arcsinh(x),
     "Atanh": lambda x: np.arctanh(x),
     "BitShift": lambda x, y, *, direction: (
@@ -67,8 +67,8 @@ def Dropout(x, ratio=None, training_mode: Known = None, *, seed=0, _n=1):
 
 
 def Pow(x, y: Raw):
-    """Computes x ** y in the dtype of x. If y is one constant number it stays a number, because a
-    kernel then computes x ** 2 as x * x."""
+    """Computes x ** y in the dtype of x. If y is a single constant number, it becomes a Python
+    number. So a kernel can compute x ** 2 as x * x."""
     if isinstance(y, np.ndarray) and y.size == 1 and y.ndim <= x.ndim and x.dtype.kind == "f":
         return x ** y.item()
     return _pow(x, y) if x.dtype != y.dtype else m.pow(x, y)
@@ -92,13 +92,13 @@ def BitCast(x, *, to):
 
 
 def cast(x, dtype):
-    """Returns x in this dtype. If it has the dtype already, returns x itself."""
+    """Returns x in this dtype. If x has the dtype already, returns x itself."""
     return x if x.dtype == dtype else ON_ARRAYS["Cast"](x, to=number_of(dtype))
 
 
 def _rows(f, x, axis, opset):
-    """Applies f, a softmax, along an axis. Before version 13 of the operators it goes over all
-    dimensions from this axis on."""
+    """Applies f, a softmax function, along an axis. Before version 13 of ONNX's operators, a
+    softmax goes over all dimensions from this axis on."""
     if opset >= 13:
         return f(x, -1 if axis is None else axis)
     axis = (1 if axis is None else axis) % max(x.ndim, 1)

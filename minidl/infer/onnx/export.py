@@ -5,8 +5,8 @@
     %1 = linear(x, 0.weight, 0.bias)          Gemm(x, 0.weight, 0.bias, transB=1)
     %2 = std(%1, dim=1)                       ONNX has no std: several operators compute it
 
-Parameters keep their names. If ONNX has no operators for an op, the error names this op. Version 20
-of the operators is used, because it is the last that most runtimes read.
+Parameters keep their names. If ONNX has no operators for an op, the error names this op. The file
+uses version 20 of the operators, the last version that most runtimes can read.
 Test: tests/infer/onnx/test_export.py, test_every_writer.py
 """
 
@@ -21,9 +21,9 @@ VERSION = 20
 
 
 def export_onnx(graph, path=None):
-    """Writes a traced graph to the file `path`. With path None it writes no file. Returns onnx's
-    ModelProto. Raises Refused, with the op's name, if an op cannot be written, and for a graph that
-    infer.optimise has changed."""
+    """Writes a traced graph to the file `path`. If path is None, no file is written. Returns the
+    model as onnx's ModelProto. Raises Refused with the op's name if an op cannot be written. Also
+    raises Refused if infer.optimise has changed the graph."""
     with optional("ONNX files", "onnx"):
         import onnx
     writer = Writer(onnx)
@@ -40,7 +40,7 @@ def export_onnx(graph, path=None):
     onnx.checker.check_model(model)
     try:
         onnx.shape_inference.infer_shapes(model, check_type=True)
-    except onnx.shape_inference.InferenceError as error:  # an operator has no such dtype
+    except onnx.shape_inference.InferenceError as error:  # an operator does not take this dtype
         raise Refused(f"export_onnx: ONNX has no operator for these dtypes: {error}") from error
     if path is not None:
         onnx.save(model, path)
@@ -58,7 +58,8 @@ class Writer:
         return self.onnx.helper.make_tensor_value_info(name, number_of(v.dtype), v.shape)
 
     def name(self, v):
-        """Returns the name of a Value in the file. The first call for a constant writes it."""
+        """Returns the name of a Value in the file. The first call for a constant also writes the
+        constant."""
         if v not in self.names:
             is_input = v.array is None
             self.names[v] = self._fresh(v.name) if is_input else self.constant(v.array, v.name)
@@ -77,9 +78,11 @@ class Writer:
         return name
 
     def add(self, operator, inputs, outputs=None, **attributes):
-        """Writes one operator. inputs: names, None, or arrays (written as constants). outputs: the
-        name of the one result, or a number of results. Returns the name of the result, or a list of
-        names if a number was given."""
+        """Writes one operator. Returns the name of its result. If `outputs` is a number, returns a
+        list with the names of this many results.
+
+        inputs: a list. Each is a name, None, or an array, which is written as a constant.
+        outputs: the name of the result, or None for a new name, or the number of results."""
         inputs = [x if isinstance(x, str) else "" if x is None else self.constant(x)
                   for x in inputs]
         while inputs and not inputs[-1]:
@@ -117,6 +120,6 @@ class Writer:
             self.names[v] = name
 
     def cast(self, x, dtype, of=None):
-        """Writes a cast of x to this dtype. Returns its name. of: the dtype of x, or None if it is
-        not known. If it is the same dtype, returns x."""
+        """Writes a cast of x to this dtype. Returns the name of the result. of: the present dtype
+        of x, or None if it is not known. If no cast is needed, returns x."""
         return x if of is not None and of == dtype else self.add("Cast", [x], to=number_of(dtype))

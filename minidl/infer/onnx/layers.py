@@ -46,8 +46,8 @@ def Gemm(a, b: Raw, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):
 
 
 def _window(x, kernel, auto_pad, pads, strides, dilations):
-    """Returns (kernel, stride, ((before, after), ...), dilation) for two dimensions. A sequence
-    (N, C, L) gets a height of 1."""
+    """Returns (kernel, stride, padding, dilation) of a window in two dimensions. padding:
+    ((before, after), (before, after)). If x is a sequence (N, C, L), the window's height is 1."""
     n = x.ndim - 2
     if n not in (1, 2):
         raise Refused(f"a window of {n} dimensions is not supported; want 1 or 2")
@@ -70,7 +70,7 @@ def _image(x):
 
 
 def _like(y, x):
-    """Returns y without its height of 1, if x was a sequence."""
+    """If x was a sequence (N, C, L), returns y (N, C, 1, L) as (N, C, L). Else returns y."""
     return y.squeeze(2) if x.ndim == 3 else y
 
 
@@ -112,7 +112,8 @@ def MaxPool(x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=None, 
 
 @from_arrays
 def _offset(at, *, shape, by_column):
-    """Returns indices in the whole array (N, C, H, W) for indices `at` in one channel (H, W)."""
+    """Returns indices in the whole array (N, C, H, W) for indices `at` in one channel (H, W). If
+    by_column is True, the returned indices count the pixels of a channel column by column."""
     n, c, h, w = shape
     at = at % w * h + at // w if by_column else at
     return at + (np.arange(n * c) * h * w).reshape(n, c, 1, 1)
@@ -193,7 +194,8 @@ def RMSNormalization(x, scale, *, axis=-1, epsilon=1e-5, stash_type=1):
 
 
 def LRN(x, *, size, alpha=1e-4, beta=0.75, bias=1.0):
-    """Divides x by a power of a sum. The sum is over the squares of the `size` channels around."""
+    """Divides each element by a power of a sum of squares. The sum is over the `size` channels
+    around the element's channel."""
     n, c = x.shape[:2]
     if not 1 <= size <= 1024:  # each channel of the window is a line of the graph
         raise Refused(f"a window of {size} channels is not supported; want 1 to 1,024")
@@ -228,8 +230,9 @@ def RotaryEmbedding(x, cos, sin, at=None, *, interleaved=0, num_heads=None,
 def Attention(q, k, v, mask=None, past_k=None, past_v=None, n_keys: Known = None, *, is_causal=0,
               kv_num_heads=None, left_window_size=-1, q_num_heads=None, qk_matmul_output_mode=0,
               right_window_size=-1, scale=None, softcap=0.0, softmax_precision=None, _n=1):
-    """softmax(scale q k^T + mask) v. The dtype of the softmax is softmax_precision. Several heads
-    of q may share one head of k and v. If a query may see no key, its result is 0."""
+    """softmax(scale q k^T + mask) v. The softmax is computed in the dtype softmax_precision.
+    Several heads of q may share one head of k and v. If a query may see no key, its result is
+    0."""
     if flat := q.ndim == 3:
         q, k, v = (x.reshape(*x.shape[:2], n, -1).permute(0, 2, 1, 3) for x, n in (
             (q, q_num_heads), (k, kv_num_heads), (v, kv_num_heads)))

@@ -3,14 +3,14 @@
     graph = infer.import_onnx("m.onnx", {"batch": 1, "mask": np.ones((1, 8)), "ids": (1, 8)})
                     a dimension without a size ^        ^ a constant            ^ an input's shape
 
-In a Graph shapes are numbers. A file often computes them: Shape, Gather, Concat, Reshape. So values
-that depend on no input are computed while the file is read. The result of Shape counts as such a
-value. An operator that needs the numbers of an operand (a shape, an axis) refuses an operand that
-depends on an input.
+In a Graph all shapes are fixed. A file often computes shapes by operators: Shape, Gather, Concat,
+Reshape. So values that do not depend on an input are computed while the file is read. The result of
+Shape counts as such a value. Some operators need the numbers of an operand, for example a shape or
+an axis. They refuse this operand if it depends on an input.
 
-A file may come from anybody. So there are bounds on the number of operators, with loops unrolled,
-and on the bytes of a result. The bytes are checked before the result is computed (sizes.py). Every
-error in a file raises Refused.
+A file may come from anybody. So the number of operators is limited, with loops unrolled. The bytes
+of a result are limited, too, and are checked before the result is computed (sizes.py). Every error
+in a file raises Refused.
 Source: onnx.ai/onnx/operators.   Test: tests/infer/onnx/test_load.py
 """
 
@@ -43,8 +43,8 @@ def import_onnx(path, known=None, table=None, most_bytes=MOST_BYTES):
     table: {operator: function}. The default is the table of minidl.infer.onnx.
     most_bytes: the most bytes that one result may have.
 
-    Raises Refused, which is a NotImplementedError and a ValueError. It names the part that minidl
-    does not support, or the error in the file."""
+    Raises Refused, which is a NotImplementedError and a ValueError. The message names the part that
+    minidl does not support, or the error in the file."""
     with optional("ONNX files", "onnx"):
         import onnx
 
@@ -64,7 +64,7 @@ def _imported(onnx, path, known, table, most_bytes):
         first, tensors = model.examples(0.5, 0), [True] * len(model.free)
         try:
             graph, _ = recorded(model, first, model.examples(1.5, 1), tensors)
-        except IndexError:  # with one row, 1 is no valid index
+        except IndexError:  # 1 is not a valid index if a table has only one row
             graph, _ = recorded(model, first, model.examples(1.5, 0), tensors)
     for value, name in zip(graph.inputs, model.free, strict=True):
         value.name = name
@@ -72,7 +72,8 @@ def _imported(onnx, path, known, table, most_bytes):
 
 
 class Model:
-    """A file as a function of Tensors. Its arguments are the inputs whose values are not known."""
+    """Makes a function of Tensors from a file. The arguments of the function are the inputs whose
+    values are not known."""
 
     def __init__(self, onnx, proto, known, table, most_bytes):
         self.onnx, self.graph, self.table, self.most_bytes = onnx, proto.graph, table, most_bytes
@@ -121,8 +122,8 @@ class Model:
         return tuple(shape), dtype_of(tensor.elem_type)
 
     def examples(self, number, whole):
-        """Returns example inputs for a recording. Floats are `number`, integers are `whole`. Two
-        recordings use different numbers."""
+        """Returns example inputs for a recording. All floats are `number`, and all integers are
+        `whole`. The two recordings get different numbers."""
         for name in self.free:
             shape, dtype = self.shapes[name]
             self.check_size(f"import_onnx: input {name}", math.prod(shape) * dtype.itemsize)
@@ -139,7 +140,8 @@ class Model:
         return np.asarray(self.onnx.numpy_helper.to_array(tensor)).copy()
 
     def named_buffers(self):
-        """Returns [(name, array)] of the file's constants: they keep their names in the graph."""
+        """Returns [(name, array)] of the file's constants, except single numbers. These constants
+        keep their names in the graph."""
         return [(name, a) for name, a in self.constants.items() if a.ndim]
 
     def __call__(self, *inputs):
@@ -153,8 +155,8 @@ class Model:
         return results[0] if len(results) == 1 else results
 
     def run(self, graph, scope):
-        """Runs a graph, or a function of the file. Returns a list of its results. scope: {name:
-        value}. It adds all values that it computes to `scope`."""
+        """Runs a graph, or a function of the file. Returns a list of its results. scope: a dict
+        {name: value} of the values so far. All computed values are added to `scope`."""
         self._count(1)  # so that a loop with an empty body counts, too
         given = scope.maps[0] if isinstance(scope, ChainMap) else scope  # without the outer names
         scope.update({t.name: self.array(t) for t in getattr(graph, "initializer", ())
@@ -238,7 +240,8 @@ class Model:
         return [_as(p, x) for p, x in zip(kinds, values)], given
 
     def _own(self, node, scope):
-        """Returns the arguments that load.py adds to a file's attributes (operator.py)."""
+        """Returns the arguments that are not attributes in the file: _opset, _n and _run (see
+        operator.py)."""
         def run(graph, *values):
             inner = ChainMap({}, scope)
             inner.update(zip([v.name for v in graph.input], values, strict=True))
@@ -281,8 +284,8 @@ def _is_known(x):
 
 
 def _as(parameter, x):
-    """Returns a value in the form that the operator's parameter wants: an array, a Tensor, or
-    unchanged."""
+    """Returns the value x in the form that the operator's parameter wants: as an array, as a
+    Tensor, or unchanged."""
     if parameter.annotation is Known:
         if not _is_known(x):
             raise Refused(f"{parameter.name} depends on the graph's inputs; a graph has fixed "

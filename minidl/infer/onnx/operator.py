@@ -2,15 +2,15 @@
 
     def Gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):      inputs, then attributes
 
-    shape: Known      its numbers are needed while the graph is made: an array, never a Tensor
-    xs: Raw           a Tensor, an array or a list of them, unchanged
+    shape: Known      an array, never a Tensor: its numbers are needed while the graph is made
+    xs: Raw           a Tensor, an array, or a list of Tensors and arrays, unchanged
     *, _opset         the version of ONNX's operators in the file
     *, _n             the number of results that the file asks for
     *, _run           a function that runs a graph inside of this graph (If, Loop)
 
 An operator made of minidl's own ops is optimised and compiled like any traced model. If minidl has
-no op for it, it is a function of arrays with the decorator @from_arrays. It is one line of the
-graph, and runs as an eager op.
+no ops for an operator, the operator is a function of arrays with the decorator @from_arrays. Then
+it is one line of the graph, and runs as an eager op.
 Test: tests/infer/onnx/
 """
 
@@ -37,7 +37,8 @@ class Raw:
 
 
 class Refused(NotImplementedError, ValueError):
-    """Names a part of a file that minidl does not support, or an error in the file."""
+    """Raised if minidl does not support a part of a file, or if the file has an error. The message
+    names this part or error."""
 
 
 class ArrayFunction(Function):
@@ -45,13 +46,15 @@ class ArrayFunction(Function):
     differentiable = arithmetic = False
 
     def forward(self, *arrays, name, function, **attributes):
-        # ops that `function` calls are not recorded: it is one line. x / 0 gives no warning
+        # one line of the graph, so the ops that `function` calls are not recorded. No warnings for
+        # x / 0
         with np.errstate(all="ignore"), running(grad=False, intercept=None):
             return function(*arrays, **attributes)
 
 
 def from_arrays(function, name=None):
-    """A decorator. It makes an operator from a function of arrays: one line of the graph."""
+    """A decorator. It makes an operator from a function of arrays. The operator is one line of the
+    graph."""
     name = name or function.__name__
 
     @functools.wraps(function)
@@ -61,8 +64,8 @@ def from_arrays(function, name=None):
 
 
 def operators(module):
-    """Returns {name: function} of the operators in a module. module: its globals(). Operators are
-    the functions of the module whose names begin with a capital letter."""
+    """Returns {name: function} of the operators in a module. module: the module's globals().
+    Operators are the functions of the module whose names begin with a capital letter."""
     return {name: f for name, f in module.items() if name[0].isupper() and inspect.isfunction(f)
             and f.__module__ == module["__name__"]}
 

@@ -11,8 +11,9 @@ from minidl.infer.onnx.operator import Refused, dtype_of, from_arrays, operators
 
 
 def _along(v, x, axis):
-    """Returns scales or zero points v in a shape that broadcasts to x. v has one number, or one for
-    each index along the axis, or one for each block along the axis. None counts as 0."""
+    """Returns the scales or zero points v in a shape that broadcasts to x. v has a single number,
+    or one number for each index along the axis, or one number for each block along the axis. None
+    counts as 0."""
     if v is None or v.size == 1 and v.ndim <= 1:
         return 0 if v is None else v.reshape(())
     if v.ndim == x.ndim:  # a number for each block
@@ -21,7 +22,8 @@ def _along(v, x, axis):
 
 
 def _saturated(x, dtype):
-    """Returns x in an integer dtype. Numbers outside its range become its least or largest."""
+    """Returns x in an integer dtype. Numbers outside the range of the dtype become its least or
+    largest number."""
     limits = np.iinfo(dtype)
     return np.clip(x, limits.min, limits.max).astype(dtype)
 
@@ -54,13 +56,14 @@ def DynamicQuantizeLinear(x):
 
 
 def _of_rows(v):
-    """Returns a vector with one number for each row as a column. Others are returned unchanged."""
+    """If v is a vector, it has one number for each row. Returns such a vector as a column (n, 1).
+    Returns other values unchanged."""
     return v[:, None] if v is not None and v.ndim == 1 and v.size > 1 else v
 
 
 def _wide(x, zero, by_row):
-    """Returns x - zero in int32. A vector of zero points has one for each row if by_row is True,
-    else one for each column."""
+    """Returns x - zero in int32. If `zero` is a vector, it has one zero point for each row (by_row
+    is True) or for each column (by_row is False)."""
     zero = _of_rows(zero) if by_row else zero
     return x.astype(np.int32) - (0 if zero is None else zero.astype(np.int32))
 
@@ -72,15 +75,16 @@ def MatMulInteger(a, b, a_zero=None, b_zero=None):
 
 @from_arrays
 def QLinearMatMul(a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero):
-    """Multiplies a by b. Scales and zero points are single numbers or vectors. A vector of a or y
-    has one number for each row. A vector of b has one for each column."""
+    """Multiplies a by b. Scales and zero points are single numbers or vectors. For a and y, a
+    vector has one number for each row. For b, a vector has one number for each column."""
     total = _wide(a, a_zero, True) @ _wide(b, b_zero, False)
     factor = _of_rows(a_scale) * b_scale / _of_rows(y_scale)
     return _requantized(total, np.asarray(factor), _of_rows(y_zero))
 
 
 def _requantized(total, factor, zero):
-    """Returns int32 sums as 8-bit numbers: times `factor`, rounded, plus the zero point."""
+    """Turns int32 sums into 8-bit numbers: multiplies by `factor`, rounds, and adds the zero
+    point."""
     return _saturated(np.rint(total * factor.astype(np.float32)).astype(np.float64) + zero,
                       zero.dtype)
 
@@ -103,8 +107,8 @@ def QLinearConv(x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b=None,
 
 
 def _conv(x, w, x_zero, w_zero, auto_pad, dilations, group, pads, strides):
-    """Returns the int32 sums of a convolution. It computes them in float64, whose 53 bits hold them
-    exactly."""
+    """Returns the int32 sums of a convolution. They are computed in float64, which is exact for
+    integers of up to 53 bits."""
     from minidl.infer.onnx.layers import Conv
     from minidl.tensor import Tensor
 

@@ -1,7 +1,7 @@
 """ONNX's recurrent layers. Their gates and axes have another order than minidl's.
 
     LSTM   gates i o f c, in minidl i f g o      GRU   gates z r h, in minidl r z n
-    x (T, N, in); w (directions, gates H, in); y (T, directions, N, H)
+    x (T, N, n_in)     w (directions, gates H, n_in)     y (T, directions, N, H)
 
 Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 """
@@ -11,8 +11,10 @@ from minidl.nn import functional as F
 
 
 def _recurrent(x, w, r, b, lengths, h, direction, layout, hidden_size, order, run):
-    """Calls run(x W^T, states, r, b) for each direction. order[j]: the number of ONNX's gate that
-    is minidl's gate j. layout: 1 if the batch is the first axis. Returns (y, *last states)."""
+    """Calls run(x W^T, states, r, b) for each direction. Returns (y, *last states).
+
+    order: minidl's gate j is ONNX's gate order[j].
+    layout: 1 if the batch is the first axis."""
     if lengths is not None and (lengths != x.shape[0]).any():
         raise Refused("sequences of different lengths are not supported")
     if layout:
@@ -37,7 +39,7 @@ def _recurrent(x, w, r, b, lengths, h, direction, layout, hidden_size, order, ru
 
 
 def _start(h, x, w, hidden_size, layout):
-    """Returns the initial state h, or zeros if it is None."""
+    """Returns the initial state h, or zeros if h is None."""
     if h is not None:
         return h
     n = x.shape[0 if layout else 1]
@@ -45,7 +47,8 @@ def _start(h, x, w, hidden_size, layout):
 
 
 def _plain(given, wanted, clip, forget=0):
-    """Raises Refused unless a layer has the usual activations, no clip and no input_forget."""
+    """Raises Refused if a layer has other activations than `wanted`, or has clip or
+    input_forget."""
     if clip or forget or given and [g.lower() for g in given] != wanted * (
             len(given) // len(wanted)):
         raise Refused(f"got activations {given}, or clip or input_forget; want the default "
@@ -71,8 +74,9 @@ def GRU(x, w, r, b=None, lengths: Known = None, h=None, *, hidden_size, activati
 
 
 def _reset_before(x, h, w, b):
-    """Runs a GRU whose reset gate multiplies the state before the state's product. (In minidl's own
-    GRU it comes after the product.) x: (T, N, 3 H). Returns (y (T, N, H), the last state)."""
+    """Runs a GRU that first multiplies the state by the reset gate, and then by the weights. (In
+    minidl's own GRU the weights come first.) x: (T, N, 3 H). Returns (y (T, N, H), the last
+    state)."""
     n, ys = h.shape[-1], []
     if x.shape[0] > 1000:  # each step is several lines of the graph
         raise Refused(f"linear_before_reset=0 over {x.shape[0]} steps; want at most 1,000")

@@ -11,7 +11,8 @@ from minidl.nn import functional as F
 
 
 def _reduction(of):
-    """Returns the operator Reduce... for a function of (x, dims, keepdim)."""
+    """Returns an operator such as ReduceSum. of: a function of (x, dims, keepdim), such as
+    m.sum."""
     def operator(x, axes: Known = None, *, keepdims=1, noop_with_empty_axes=0):
         if axes is None or not axes.size:
             if noop_with_empty_axes:
@@ -23,8 +24,9 @@ def _reduction(of):
 
 @from_arrays
 def _extreme(x, *, axis, keepdims, least):
-    """Returns the minimum or maximum. For an empty x it is the identity of the operation, such as
-    -inf for a maximum."""
+    """Returns the minimum along the axis if `least` is True, else the maximum. If there are no
+    elements, the maximum is -inf and the minimum is inf. For integers these are the ends of the
+    dtype's range."""
     if x.dtype == bool:
         ends = True, False
     else:

@@ -1,11 +1,12 @@
-"""ONNX's Resize: multiplies by a matrix of weights (out, in) along each axis.
+"""ONNX's Resize: multiplies by a matrix of weights (n_out, n_in) along each axis.
 
-    row i      the weights of the pixels around the position x(i): a triangle (linear), Keys' cubic
-               curve, or only the nearest pixel. With antialias the triangle or curve is wider: as
-               wide as the step between two rows
-    x(i)       half_pixel  (i + 1/2) / scale - 1/2       align_corners  i (in - 1) / (out - 1)
-               asymmetric  i / scale                     tf_crop_and_resize  align_corners in a part
-                                                         of the image
+    row i      computes pixel i of the result from the input's pixels around the position x(i). The
+               weights lie on a triangle (linear) or on Keys' cubic curve. Or only the nearest pixel
+               has a weight. If an image shrinks, antialias makes the triangle or curve wider, by
+               the factor 1 / scale
+    x(i)       half_pixel  (i + 1/2) / scale - 1/2     align_corners  i (n_in - 1) / (n_out - 1)
+               asymmetric  i / scale                   tf_crop_and_resize  align_corners in a part
+                                                       of the image
 
 Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 """
@@ -55,7 +56,8 @@ def Resize(x, roi: Known = None, scales: Known = None, sizes: Known = None, *, a
 
 def _positions(n, m, scale, how, part):
     """Returns the positions of the result's m pixels, in the coordinates of the input's n pixels.
-    how: the coordinate_transformation_mode. part: (first, last) of a cropped part, from 0 to 1."""
+    how: the coordinate_transformation_mode. part: (first, last), the ends of the part of the input
+    that is used, as fractions from 0 to 1."""
     i, wide = np.arange(m), scale * n
     if how == "align_corners":
         return i * (n - 1) / (wide - 1) if wide != 1 else i * 0.0
@@ -75,9 +77,14 @@ def _positions(n, m, scale, how, part):
 
 
 def _weights(at, n, narrow, mode, a, normalise, beyond):
-    """Returns the matrix of weights (out, in). at: the positions of the result's pixels. narrow: 1,
-    or the scale if antialias makes the curve wider. a: the coefficient of the cubic curve. beyond:
-    True gives the weights of pixels outside to the last pixel inside, False drops them."""
+    """Returns the matrix of weights (n_out, n_in).
+
+    at: the positions of the result's pixels.
+    narrow: 1, or the scale if antialias makes the curve wider.
+    a: the coefficient of the cubic curve.
+    normalise: if True, each row is divided by its sum.
+    beyond: if True, the last pixel inside the image gets the weights of the pixels outside. If
+    False, these weights are 0."""
     radius = math.ceil((1 if mode == "linear" else 2) / narrow)
     places = np.floor(at).astype(int)[:, None] + np.arange(-radius, radius + 1)
     t = np.abs(places - at[:, None]) * narrow

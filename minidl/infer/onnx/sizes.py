@@ -2,9 +2,10 @@
 
     Expand(x, [1000000, 1000000])      most("Expand", ...) -> 10^12      Refused by load.py
 
-Each function takes the operator's arguments, and returns an upper bound for the number of elements
-of its largest result. For an operator without a function, the bound comes from its inputs: their
-broadcast shape, as in x + y, or the sum of their sizes.
+Each function takes the arguments of an operator, and returns an upper bound for the number of
+elements of the operator's largest result. For an operator without a function, the bound is computed
+from the inputs. It is the larger of two numbers: the size of the broadcast shape, as in x + y, and
+the sum of the inputs' sizes.
 Test: tests/infer/onnx/test_hostile.py   Used by: load.py
 """
 
@@ -30,7 +31,8 @@ def most(name, inputs, options):
     return max(together, sum(map(math.prod, shapes)))
 
 
-# operators that do not broadcast their inputs, such as scales of channels, indices, weights
+# These operators do not broadcast their inputs, such as scales of channels, indices or weights. The
+# bound is the size of the largest input.
 REDUCING = {"GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter", "TopK",
             "BatchNormalization", "InstanceNormalization", "GroupNormalization", "CumSum",
             "CumProd", "NonZero", "Trilu", "Slice", "Reshape", "Squeeze", "Unsqueeze", "Split"}
@@ -52,8 +54,9 @@ def _gather(x, index, *, axis=0):
 
 
 def _einsum(*xs, equation):
-    """Returns the size of the result or of the largest operand. If the equation has no "->", the
-    result may have all labels. With an Ellipsis, returns the product of all operands' sizes."""
+    """Returns the size of the result or of the largest operand, whichever is larger. If the
+    equation has no "->", the result may have all labels. If the equation has "...", returns the
+    product of the sizes of all operands."""
     left = equation.replace(" ", "").partition("->")[0].split(",")
     if "." in equation:
         return math.prod(math.prod(x.shape) for x in xs)
@@ -88,8 +91,8 @@ def _resize(x, roi=None, scales=None, sizes=None, *, axes=None, **options):
 
 
 def _window(x, kernel_shape, pads=None, dilations=None, n_channels=None):
-    """Returns the size of the padded image or of the result, the larger one. Strides are at least
-    1, so the result is no larger than with a stride of 1."""
+    """Returns the size of the padded image or of the result, whichever is larger. All strides count
+    as 1: with a larger stride the result is smaller."""
     n = x.ndim - 2
     pads = pads or [0] * 2 * n
     if any(p < 0 for p in pads):

@@ -45,7 +45,8 @@ def _by(value, node):
 
 
 def _alike(w, xs, node):
-    """Returns the inputs, cast to the result's dtype. An input that is None stays None."""
+    """Returns the inputs, cast to the result's dtype. If an input is None, the returned value is
+    None, too."""
     return [None if v is None else w.cast(x, node.output.dtype, v.dtype) if hasattr(v, "dtype")
             else _by(v, node) for x, v in zip(xs, node.inputs)]
 
@@ -116,8 +117,8 @@ def softplus(w, xs, o, node):
 
 
 def _rows(operator):
-    """Returns the writer of Softmax or LogSoftmax. ONNX does not have them for a tensor without
-    dimensions, so a single number is first reshaped to (1,)."""
+    """Returns the writer of Softmax or LogSoftmax. In ONNX these operators do not take a tensor
+    without dimensions, so a single number is first reshaped to (1,)."""
     def write(w, xs, o, node):
         x = w.cast(xs[0], node.output.dtype, node.inputs[0].dtype)
         if node.output.shape:
@@ -172,8 +173,8 @@ def pad(w, xs, o, node):
 
 
 def getitem(w, xs, o, node):
-    """Writes x[index] in the steps of minidl's op (ops/index.py): first numbers, slices and None,
-    then arrays."""
+    """Writes x[index] in the same steps as minidl's op (ops/index.py): first numbers, slices and
+    None, then arrays."""
     x, like = xs[0], np.broadcast_to(np.float32(0), node.inputs[0].shape)
     for step in steps(like, o["index"]):
         write = _gathered if any(hasattr(i, "dtype") for i in step) else _sliced
@@ -183,7 +184,8 @@ def getitem(w, xs, o, node):
 
 
 def _sliced(w, x, index, shape):
-    """Writes x[index] for an index of numbers, slices, None and an Ellipsis. shape: of x."""
+    """Writes x[index] for an index of numbers, slices, None and an Ellipsis. shape: the shape of
+    x."""
     n_given = sum(i is not None and i is not Ellipsis for i in index)
     at = index.index(...) if ... in index else len(index)
     rest = [slice(None)] * (len(shape) - n_given)
@@ -202,8 +204,8 @@ def _sliced(w, x, index, shape):
 
 
 def _gathered(w, x, index, shape):
-    """Writes x[index] for an index of arrays and slice(None). The dimensions that arrays index are
-    merged into one, so one Gather is enough. shape: of x."""
+    """Writes x[index] for an index of arrays and slice(None). The dimensions that are indexed by
+    arrays are merged into one dimension, so one Gather is enough. shape: the shape of x."""
     if any(getattr(i, "dtype", None) == bool for i in index):
         (mask,) = (i for i in index if hasattr(i, "dtype"))
         d = next(d for d, i in enumerate(index) if hasattr(i, "dtype"))
@@ -232,7 +234,7 @@ def take_places(w, xs, o, node):
 
 
 def sort(w, xs, o, node):
-    """Writes sort and topk as TopK, which takes the first elements of an order."""
+    """Writes sort and topk as TopK. TopK returns the k largest or smallest elements, in order."""
     x = node.inputs[0]
     if o.get("start") or o.get("squeeze") or not x.shape:
         raise Refused(f"export_onnx: {node.op} of a single number, with squeeze, or not from the "
@@ -297,7 +299,7 @@ def adaptive_avg_pool2d(w, xs, o, node):
 
 
 def _along(w, x, matrices):
-    """Multiplies x (N, C, ...) by matrices[d] (out, in) along dimension 2 + d, for each d."""
+    """Multiplies x (N, C, ...) by matrices[d] (n_out, n_in) along dimension 2 + d, for each d."""
     n = 2 + len(matrices)
     for d, a in enumerate(matrices):
         order = [i for i in range(n) if i != 2 + d] + [2 + d]
@@ -307,7 +309,8 @@ def _along(w, x, matrices):
 
 
 def _affine(xs, shape, node):
-    """Returns [scale, shift]. If one is missing, it is ones or zeros of `shape`."""
+    """Returns [scale, shift]. A missing scale is an array of ones, and a missing shift is an array
+    of zeros, of this shape."""
     return [np.full(shape, i, node.output.dtype) if v is None else v
             for v, i in zip((*xs, None)[1:3], (1, 0))]
 
@@ -332,7 +335,8 @@ def layer_norm(w, xs, o, node):
 
 
 def group_norm(w, xs, o, node):
-    """Writes an InstanceNormalization where each group is one channel, then scale and shift."""
+    """Writes an InstanceNormalization in which each group is one channel, then multiplies by the
+    scale and adds the shift."""
     n, c = node.output.shape[:2]
     size = math.prod(node.output.shape[1:]) // o["n_groups"]
     rows = w.add("Reshape", [xs[0], np.array([n, o["n_groups"], size])], allowzero=1)
@@ -345,7 +349,8 @@ def group_norm(w, xs, o, node):
 
 
 def rotary(w, xs, o, node):
-    """Rotates the halves of x (nn.llama). Version 20 has no operator for it."""
+    """Rotates the halves of x (nn.llama). Version 20 of ONNX's operators has no operator for
+    this."""
     x, cos, sin = xs
     a, b = w.add("Split", [x], 2, axis=-1, num_outputs=2)
     products = [w.add("Mul", pair) for pair in ((a, cos), (b, sin), (b, cos), (a, sin))]
@@ -385,9 +390,8 @@ def _attend(w, q, k, v, mask, node, n_dims, n_queries, n_keys, width):
 
 
 def _recurrent(w, operator, xs, node, n_gates, order, **attributes):
-    """Writes a recurrent layer. In minidl another op has already multiplied x by its weights. So
-    ONNX's input weights are the unit matrix. order[j]: the number of minidl's gate that is ONNX's
-    gate j."""
+    """Writes a recurrent layer. In minidl another op has already multiplied x by the input weights.
+    So ONNX's input weights are the unit matrix. order: ONNX's gate j is minidl's gate order[j]."""
     x, *states, weight, bias = xs
     n = node.inputs[1].shape[-1]
     rows = np.concatenate([np.arange(i * n, i * n + n) for i in order])

@@ -1,17 +1,17 @@
-"""Passes: each rewrites the graph in place, and returns how often it did.
+"""Passes: each pass changes the graph in place, and returns the number of its changes.
 
     graph    x*1, reshapes of reshapes, transposes there and back       algebra.py
              lines whose inputs are all constants                       constant.py
-             the same line twice, lines that nobody reads               common.py
+             the same line twice, lines whose result is not read        common.py
              batch norm, into the convolution before it                 batch_norm.py
              relu and other steps, into the product before them         epilogue.py
              convolutions with the channels last                        layout.py
              pooling, into the convolution before it                    pooling.py
              the remaining elementwise lines, in chains                 chain.py
 
-The order matters. A folded batch norm leaves its relu next to the convolution. An epilogue leaves
-nothing between two convolutions, so the layout need not change between them. After every pass,
-`verify` accepts the graph, and the graph computes the same values.
+The order matters. When a batch norm is folded, the relu after it follows the convolution directly.
+After epilogue, no line is left between two convolutions, so the layout need not change between
+them. After every pass, `verify` accepts the graph, and the graph computes the same values.
 Test: tests/infer/test_lower.py
 """
 
@@ -29,7 +29,8 @@ PASSES = (algebra, constant, common, batch_norm, algebra, epilogue, layout, pool
 
 
 def optimise(graph):
-    """Runs the passes over the graph, in place. Returns {pass: how often it rewrote}."""
+    """Runs the passes on the graph, in place. Returns {name of a pass: the number of its
+    changes}."""
     counts = {}
     for run in PASSES:
         n = run(graph)

@@ -2,11 +2,11 @@
 
     %1 = mul(%0, 1.0)                        x * 1, x / 1, x + 0, x - 0, x ** 1 become %0
     %2 = permute(%1, (0, 2, 1))              two permutes become one, or none
-    %3 = reshape(%2, ...) of a reshape       one reshape of the first input to the last shape
+    %3 = reshape(reshape(x, ...), ...)       becomes one reshape, from x to the last shape
     %4 = neg(neg(x))                         becomes x
 
-x * 0 stays: the product is NaN where x is NaN or infinite. x + 0 would turn -0.0 into 0.0. The
-pass removes it all the same, because the two are equal.
+x * 0 is not replaced by 0, because the product is NaN where x is NaN or infinite. x + 0 is replaced
+by x, although -0.0 + 0 is 0.0: the two zeros are equal.
 Test: tests/infer/passes/test_algebra.py
 """
 
@@ -21,7 +21,7 @@ NEUTRAL = {"mul": 1, "div": 1, "add": 0, "sub": 0, "pow": 1}
 
 
 def algebra(graph):
-    """Replaces lines by simpler ones. Returns how many."""
+    """Replaces lines by simpler lines. Returns how many."""
     producers, n = graph.producers(), 0
     for node in graph.nodes:
         if node.steps or not node.inputs:
@@ -36,7 +36,7 @@ def algebra(graph):
         elif before is not None and not before.steps and joined(node, before):
             n += 1
     if n:
-        dead(graph)  # now, because other passes count the lines that read a value
+        dead(graph)  # other passes count the lines that read a value, so unread lines must go first
     return n
 
 
@@ -57,8 +57,8 @@ def unchanged(node):
 
 
 def is_number(x, wanted):
-    """Returns True if an operand is this number, or a constant array with only this number. False
-    for a parameter: its value may change later."""
+    """Returns True if an operand is this number, or a constant array with only this number. For a
+    parameter returns False, because its value may change later."""
     if isinstance(x, Value):
         return x.array is not None and not x.name and x.array.size > 0 and bool(
             np.all(x.array == wanted))
@@ -66,7 +66,7 @@ def is_number(x, wanted):
 
 
 def undone(node, before):
-    """Returns the input of the first line if the second line undoes the first, or None."""
+    """Returns the input of `before` if `node` undoes what `before` does, else None."""
     source = before.inputs[0] if before.inputs else None
     if node.op == before.op == "neg":
         return source
@@ -79,8 +79,8 @@ def undone(node, before):
 
 
 def joined(node, before):
-    """Lets the line read the input of the line before it, and do the work of both. Returns True if
-    that was possible: for two reshapes or two permutes."""
+    """Joins two reshapes or two permutes: `node` then reads the input of `before`, and does the
+    work of the two lines. Returns True if this was possible."""
     if node.kind is before.kind is Reshape:
         node.inputs, node.attributes["shape"] = before.inputs[:], node.output.shape
         node.attributes["name"], node.op = "reshape", "reshape"

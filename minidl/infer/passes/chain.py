@@ -7,10 +7,11 @@ one kernel for each chain.
     %2 = sigmoid(%1)              %3 = chain(x, %0, b) then v0 = mul(x, %0)
     %3 = add(%2, b)                                    then sigmoid(.) then add(., b)
 
-The code generator of @minidl.fuse writes the kernel. A line joins the chain of its reader if no
-other line reads it and if it has the chain's shape. With another shape the chain would compute the
-same element several times, and that would cost more than the bytes it saves. A chain reads a
-broadcast operand through strides of 0.   Test: tests/infer/passes/test_chain.py
+The code generator of @minidl.fuse writes the kernel. A line joins the chain that reads its result.
+Two conditions must be true: no other line reads this result, and the result has the chain's shape.
+With another shape, the chain would compute the same element several times. This would cost more
+than the saved bytes. A chain reads a broadcast operand through strides of 0.
+Test: tests/infer/passes/test_chain.py
 """
 
 from minidl.infer import code
@@ -18,12 +19,12 @@ from minidl.infer.graph import Step, Value
 
 
 def chain(graph):
-    """Joins lines into chains. Returns how many lines were joined to another one."""
+    """Joins lines into chains. Returns how many lines were joined to another line."""
     n = 0
     for node in list(graph.nodes):
         if is_link(node):
             as_chain(node)
-    for node in reversed(list(graph.nodes)):  # from the last line back: a chain grows upwards
+    for node in reversed(list(graph.nodes)):  # from the last line to the first: chains grow upwards
         while node in graph.nodes and node.kind is None and (before := link(graph, node)):
             join(node, before)
             graph.nodes.remove(before)
@@ -49,7 +50,7 @@ def as_chain(node):
 
 
 def link(graph, node):
-    """Returns a chain of the same shape that only `node` reads, or None."""
+    """Returns a chain of the same shape whose result only `node` reads, or None."""
     users, producers = graph.users(), graph.producers()
     for v in node.values:
         before = producers.get(v)

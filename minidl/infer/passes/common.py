@@ -5,7 +5,8 @@
     %3 = mul(%1, %2)       becomes mul(%1, %1)
 
 Two lines are the same if they have the same operation, operands and attributes. Two constants of up
-to 4 KiB are the same if they have the same bytes. Larger ones must be the same array.
+to 4 KiB are the same if they have the same bytes. Two larger constants are the same only if they
+are the same array.
 Test: tests/infer/passes/test_common.py
 """
 
@@ -15,7 +16,7 @@ from minidl.infer.graph import Value
 
 
 def common(graph):
-    """Removes lines that repeat an earlier one. Returns how many."""
+    """Removes lines that repeat an earlier line. Returns how many."""
     seen, kept, n = {}, [], 0
     for node in graph.nodes:
         key = (node.op, node.kind, node.n_own, node.pad, tuple(map(_key, node.inputs)),
@@ -45,7 +46,7 @@ def _key(x):
 
 
 def dead(graph):
-    """Removes lines whose results nobody reads. Returns how many."""
+    """Removes lines whose results are not read. Returns how many."""
     read, kept = {*graph.outputs}, []
     for node in reversed(graph.nodes):
         if any(v in read for v in node.outputs):

@@ -1,10 +1,11 @@
-"""Evaluates, once, the lines that read only constants and parameters.
+"""Computes the lines that read only constants and parameters. A plan then has their results.
 
     %1 = embedding(constant int64[256], position.weight)      constant float32[256, 256]
 
-A plan is valid only while the parameters stay the same (Guards, in trace.py), so they count as
-constants. A line stays if its result has more than `largest` times the bytes of its operands (and
-more than 4 KiB): a broadcast is such a line. Random numbers never come here: trace refuses them.
+A plan is valid only if the parameters do not change (Guards, in trace.py). So parameters count as
+constants. A line is not computed here if its result is large: more than 4 KiB, and more than
+`largest` times the bytes of its operands. A broadcast is such a line. The graph has no lines that
+draw random numbers, because trace refuses them.
 Test: tests/infer/passes/test_constant.py
 """
 
@@ -12,7 +13,7 @@ from minidl.infer.graph import Value
 
 
 def constant(graph, largest=4):
-    """Evaluates lines of constants and removes them. Returns how many."""
+    """Computes lines of constants, and replaces each line by its result. Returns how many."""
     kept, n = [], 0
     for node in graph.nodes:
         known = all(v.array is not None for v in node.values)
@@ -22,7 +23,7 @@ def constant(graph, largest=4):
             continue
         made = node.evaluate([x.array if isinstance(x, Value) else x for x in node.inputs])
         for value, array in zip(node.outputs, made, strict=True):
-            array = array.copy()  # a view of a parameter would change with it
+            array = array.copy()  # a view of a parameter would change with the parameter
             graph.replace(value, Value(array.shape, array.dtype, None, array))
         n += 1
     graph.nodes = kept

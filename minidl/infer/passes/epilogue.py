@@ -4,9 +4,10 @@
     %1 = gelu(%0)                      %2 = linear(x, w, b) then gelu(.) then add(., %9)
     %2 = add(%1, %9)
 
-The product must have one reader. The other operand of that reader must be a number, an array of the
-result's shape, or a vector along the last dimension (for an image, along the channels). A step may
-read a residual that a later line computes. So the product moves down to the line of its last step.
+Exactly one line must read the product's result. Each other operand of this line must be a number,
+an array of the result's shape, or a vector along the last dimension (for an image, along the
+channels). A step may read a residual that a later line computes. So the product moves down to the
+line of its last step.
 Test: tests/infer/passes/test_epilogue.py
 """
 
@@ -27,20 +28,21 @@ def epilogue(graph):
 
 
 def only_user(graph, node):
-    """Returns the line that reads the node's result, or None unless one line reads it, once."""
+    """Returns the only line that reads the node's result. Returns None if several lines read it, if
+    one line reads it twice, or if it is a result of the graph."""
     found = graph.users().get(node.output, [])
     return found[0] if len(found) == 1 and node.output not in graph.outputs else None
 
 
 def absorb(graph, node, user):
-    """Makes `user` a step of `node` if that is possible. Returns True if it was."""
+    """Makes `user` a step of `node` if this is possible. Returns True if it was possible."""
     y = user.output
     if user.steps or user.kind is None or y.dtype != node.output.dtype or (
             y.shape != node.output.shape) or not code.is_elementwise(
             user.op, user.attributes, user.inputs, y.dtype):
         return False
     others = [x for x in user.inputs if isinstance(x, Value) and x is not node.output]
-    if node.op in IMAGES:  # a vector is along the channels
+    if node.op in IMAGES:  # a vector must be along the channels
         good = all(channel_vector(v, y.shape) is not None for v in others)
     else:
         good = all(v.dtype == y.dtype and code.operand(0, v, y.shape) for v in others)
@@ -54,7 +56,7 @@ def absorb(graph, node, user):
         else:
             operands.append(("v", place) if x is node.output else x)
     node.steps += Step(user.op, user.kind, tuple(operands), user.attributes),
-    # the product takes the place of its last step: all operands of that step exist there
+    # the product takes the place of its last step, where all operands of this step are computed
     graph.nodes.remove(node)
     graph.nodes[graph.nodes.index(user)] = node
     node.outputs = [y]

@@ -7,9 +7,10 @@
                                          %4 = to_nchw(%3)
 
 With the channels last, the pixels under a row of the filter lie next to each other in memory. So a
-convolution multiplies the image in place (cpu/infer.cuh), without a copy of the patches. It reads
-its border of zeros like other pixels. The line before it writes this border. If that line has
-readers that want different borders, a copy gets the border. The pass leaves convolutions with
+convolution multiplies the image in place (cpu/infer.cuh), without a copy of the patches. A
+convolution reads the zeros of its border from memory, as it reads other pixels. The line that
+writes the image also writes this border. If several lines read the image and want different
+borders, the border is added to a copy of the image. The pass does not change convolutions with
 groups or dilation, and poolings that return indices.
 Source: Georganas et al. 2018 (arXiv 1808.05567).   Test: tests/infer/passes/test_layout.py
 """
@@ -62,7 +63,7 @@ def _by(kind, x, *others, **options):
 
 def layout(graph):
     """Puts the channels last in every line that allows it. Returns how many lines."""
-    lasts, nodes, wanted, n = {}, [], [], 0  # lasts: {image (N, C, H, W): as (N, H, W, C)}
+    lasts, nodes, wanted, n = {}, [], [], 0  # lasts: {Value (N, C, H, W): its Value (N, H, W, C)}
 
     def last(x):
         if x not in lasts:
@@ -90,7 +91,7 @@ def layout(graph):
 
 
 IMAGES = ("conv2d", "conv_int8", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")
-WEIGHTS = {"conv2d": 3, "conv_int8": 4}  # inputs from 1 to here are weights: they keep their order
+WEIGHTS = {"conv2d": 3, "conv_int8": 4}  # inputs 1, 2, ... below this number do not change
 
 
 def _moved(shape):
@@ -109,8 +110,8 @@ def operand(x, shape, last):
 
 
 def rewritten(node, lasts):
-    """Returns (the line with the channels last, the border it wants around its input), or
-    (None, None) if the line stays as it is."""
+    """Returns (the line with the channels last, the border that it wants around its input). Returns
+    (None, None) if the line must not change."""
     found, o = None, node.attributes
     if node.output.dtype != np.float32 or not node.output.n_bytes:
         return None, None
@@ -138,7 +139,8 @@ def _conv(node, lasts, o):
 
 
 def _conv_int8(node, lasts, o):
-    """Wants no border from the line before: it adds its own border, of zero points."""
+    """Wants no border from the line before, because the convolution adds a border of zero points
+    itself."""
     return "conv_int8_nhwc", conv_int8_nhwc, node.inputs[:4], o, NONE
 
 
@@ -149,7 +151,7 @@ def _max_pool(node, lasts, o):
 
 
 def _avg_pool(node, lasts, o):
-    """Also takes adaptive_avg_pool2d to one pixel: the mean of the whole image."""
+    """Also takes adaptive_avg_pool2d if its result is one pixel, the mean of the whole image."""
     x = node.inputs[0]
     if x not in lasts:
         return None
@@ -163,8 +165,8 @@ def _avg_pool(node, lasts, o):
 
 
 def _back(graph, lasts):
-    """Adds a to_nchw line for each image that is now written with the channels last, but that some
-    line still reads with the channels first."""
+    """Adds to_nchw lines: one for each image that is now written with the channels last, but is
+    still read with the channels first."""
     made = {v for node in graph.nodes for v in node.outputs} | {*graph.inputs}
     read = {v for node in graph.nodes for v in node.values} | {*graph.outputs}
     for x, moved in lasts.items():
@@ -174,8 +176,8 @@ def _back(graph, lasts):
 
 
 def _pad(graph, wanted):
-    """Adds the borders. The line that writes an image also writes its border, if all readers want
-    the same one. Otherwise a copy gets the border."""
+    """Adds the borders. If all readers of an image want the same border, the line that writes the
+    image also writes the border. Otherwise the border is added to a copy of the image."""
     users, producers = graph.users(), graph.producers()
     for v in dict.fromkeys(v for _, v, pad in wanted if pad != NONE):
         readers = [(node, pad) for node, w, pad in wanted if w is v]

@@ -5,9 +5,9 @@
                                                                        then max_pool_nhwc(.)
 
 The convolution computes the four pixels of a window one after the other. (A tile of Winograd's
-algorithm is such a window.) So it writes a quarter of the image, once. Without this pass, it writes
-the whole image, and the pooling reads it again. The pooling is the last step, and the only one that
-does not work on single elements.   Test: tests/infer/passes/test_pooling.py
+algorithm is such a window.) It writes only their maximum, so it writes a quarter of the bytes.
+Without this pass, it writes the whole image, and the pooling reads the image again. The pooling is
+the last step. All other steps work on single elements.   Test: tests/infer/passes/test_pooling.py
 """
 
 from minidl.infer.graph import Step
