@@ -24,7 +24,7 @@ FILE = "grad_norm.cu"
 
 def square_sum(arrays):
     """Returns the sum of all squares: (1,) float64, on the arrays' device. The host does not wait.
-    fp16 is squared in fp32."""
+    float16 numbers are squared in float32."""
     total = backend.xp_of(arrays, "norm").zeros(1)
     for dtype, group in backend.by_dtype(arrays).items():
         xp = backend.xp_of(group, "norm")
@@ -52,8 +52,8 @@ def square_sums(arrays):
 
 
 def chunk_sums(partial, sizes):
-    """Adds the chunks' rows of `partial`, (n_chunks, width), array by array. Returns the sums:
-    (n_arrays, width) float64. sizes: the element counts of the arrays."""
+    """Returns, for each array, the sum of the rows of its chunks: (n_arrays, width) float64.
+    partial: (n_chunks, width), a row for each chunk. sizes: the element counts of the arrays."""
     xp, n = backend.xp_of([partial]), len(sizes)
     width = partial.shape[1]
     sums = xp.empty((n, width))
@@ -68,16 +68,16 @@ def chunk_sums(partial, sizes):
 
 @functools.lru_cache(maxsize=64)
 def first_chunks(sizes):
-    """Returns the number of each array's first chunk: (n_arrays + 1,) int64. Array i has the chunks
-    first[i] to first[i + 1] - 1."""
+    """Returns `first`, (n_arrays + 1,) int64: first[i] is the number of array i's first chunk.
+    Array i has the chunks first[i] to first[i + 1] - 1."""
     firsts = np.concatenate([[0], np.cumsum([-(-n // CHUNK) for n in sizes])]).astype(np.int64)
     firsts.flags.writeable = False
     return firsts
 
 
 def plain_square_sum(arrays):
-    """Returns the same as square_sum, without a kernel: by a dot product of each array. Its order
-    of additions differs, so rounding may differ."""
+    """Returns the same as square_sum, without a kernel: it takes the dot product of each array with
+    itself. The order of additions differs from the kernel's, so the rounding may differ too."""
     total = backend.xp_of(arrays, "norm").zeros(1)
     for a in arrays:
         flat = a.astype(backend.accumulate_dtype(a.dtype), copy=False).reshape(-1)
