@@ -31,7 +31,8 @@ __all__ = ["Profile", "profile"]
 
 
 class _Callable(ModuleType):
-    """Makes the module `minidl.profile` callable: a call calls its function `profile`."""
+    """Makes the module `minidl.profile` callable: minidl.profile(...) calls the function
+    `profile`."""
 
     Profile, profile = Profile, staticmethod(profile)  # an editor looks for these names here
 
