@@ -10,8 +10,9 @@ addresses each time. So copy each batch into the same tensors (`x.copy_(batch)`)
 and do not read it. Keep the learning rate fixed. Use no dropout, because the host counts its random
 draws. AdamW's step count and the loss scale may change, because they are on the device.
 
-The graph has a memory pool of its own. No other code gets memory from it, so its tensors keep their
-addresses. Each replay writes its results into the tensors that `step` returned at the capture.
+The graph has a memory pool of its own. No other code gets memory from this pool, so the graph's
+tensors keep their addresses. Each replay writes its results into the tensors that `step` returned
+at the capture.
 Source: CUDA C++ Programming Guide, "CUDA Graphs"; torch.cuda.make_graphed_callables.
 Test: tests/cuda/test_cuda_graph.py
 """

@@ -65,7 +65,7 @@ def synchronize(device=None):
 
 def memory_allocated(device=None):
     """Returns how many bytes of a GPU's memory are in use by arrays now. CuPy's pool also holds
-    free memory for later arrays, which does not count."""
+    free memory for later arrays. That memory does not count."""
     with _device(device):
         return backend.import_cupy().get_default_memory_pool().used_bytes()
 

@@ -11,7 +11,7 @@ arrays:
 
     y = pick(by_kernel, by_numpy, x)(x)
 
-`with minidl.use_fused(False):` turns all kernels off, to compare the two.
+`with minidl.use_fused(False):` turns all kernels off, to compare kernel and reference.
 Test: tests/cuda/test_dispatch.py
 """
 
@@ -69,9 +69,9 @@ def kernel(file, name, dtype=np.float32, **defines):
 def can_launch(file, name, dtype, **defines):
     """Returns True if this kernel is compiled for the CPU, or can be compiled.
 
-    Call this function in code that changes arrays before it launches the kernel. Other code need
-    not call it. If there is no disk space to compile a kernel, mode.or_numpy runs the other code
-    again, with NumPy."""
+    Call this function in code that changes arrays before it launches the kernel. Other code does
+    not need it: if there is no disk space to compile a kernel, mode.or_numpy runs that code again,
+    with NumPy."""
     try:
         kernel(file, name, dtype, **defines).on_cpu
     except NoRoom as error:

@@ -1,4 +1,4 @@
-"""Makes one kernel of a chain of elementwise ops, without writing CUDA.
+"""Makes one kernel from a chain of elementwise ops, without writing CUDA.
 
     @minidl.fuse
     def gate(x, y, b):                     reads x, y, b once and writes one result:
@@ -61,7 +61,7 @@ OPS = {
 
 
 class Symbol:
-    """A value in the kernel, with its C name. Each operation on it is added to `lines`."""
+    """A value in the kernel, with its C name. Each operation on a Symbol is added to `lines`."""
 
     __array_ufunc__ = None  # so array + symbol calls the symbol's __radd__, which refuses arrays
 

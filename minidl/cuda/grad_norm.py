@@ -1,7 +1,7 @@
 """Computes the norm of many arrays, as if they were one vector, in one launch.
 
-    |g| = sqrt(sum of g^2 over all arrays)        minidl/optim/clip.py bounds it
-    sum of g^2 of each array by itself            minidl/optim/lars.py divides by it
+    |g| = sqrt(sum of g^2 over all arrays)        for minidl/optim/clip.py
+    sum of g^2 of each array by itself            for minidl/optim/lars.py
 
 Kernels: kernels/grad_norm.cu; on a CPU kernels/cpu/grad_norm.cu
 Test: tests/cuda/test_grad_norm.py
@@ -39,7 +39,7 @@ def square_sum(arrays):
 
 def square_sums(arrays):
     """Returns the sum of squares of each array: (n_arrays,) float64, on the arrays' device. Uses
-    the kernel. The host does not wait. All arrays have one dtype."""
+    the kernel. The host does not wait. All arrays must have the same dtype."""
     xp = backend.xp_of(arrays, "norm")
     arrays = [contiguous(xp, a) for a in arrays]
     if not arrays:
@@ -87,10 +87,12 @@ def plain_square_sum(arrays):
 
 @or_numpy
 def square_sum_of(arrays):
-    """Returns the sum of all squares: (1,) float64. Uses the kernel if it may run here."""
+    """Returns the sum of all squares: (1,) float64. Uses the kernel if kernels may run on these
+    arrays."""
     return (square_sum if dispatch.usable(*arrays) else plain_square_sum)(arrays)
 
 
 def two_norm(arrays):
-    """Returns the 2-norm of all elements together, a float. On a GPU the host waits for it."""
+    """Returns the 2-norm of all elements together, a float. On a GPU the host waits for the
+    result."""
     return math.sqrt(float(square_sum_of(arrays)[0]))

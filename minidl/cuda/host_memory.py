@@ -176,7 +176,7 @@ def _copy_stream(library, number):
 
 
 class Copy:
-    """A copy that may not have ended. It holds both arrays."""
+    """A copy that may not have ended. It keeps both arrays."""
 
     def __init__(self, x, host, event):
         self.x, self.host, self.event = x, host, event

@@ -24,7 +24,7 @@ from minidl.cuda import dispatch
 from minidl.cuda.host_memory import pinned, queue_copy
 from minidl.mode import current
 
-BLOCK = 256  # threads: enough warps to hide memory latency, and each may use 255 registers
+BLOCK = 256  # threads: this many hide memory latency, and a thread may use 255 registers
 LARGEST = 2**30  # elements of one launch: half of what an int can count, and a multiple of BLOCK
 CHUNK = 8192  # elements: 32 KiB of float32, so a second read finds them in the cache
 

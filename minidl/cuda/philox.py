@@ -1,4 +1,4 @@
-"""Makes the random bits of a Generator on a GPU, equal to NumPy's bit for bit.
+"""Makes the random bits of a Generator on a GPU: the same bits that NumPy makes on the host.
 
     bits((seed, stream, counter), n) -> n draws of 32 bits, a CuPy array
 

@@ -120,8 +120,8 @@ class Kernel:
         self._cpu = self._gpu = self._ready = None
 
     def _first(self, grid, block, args, shared_mem, order, threads):
-        """Launches the kernel on the CPU for the first time. A kernel in the flat form is tried
-        before (selfcheck.py)."""
+        """Launches the kernel on the CPU for the first time. A kernel in the flat form is first
+        tried on copies of the arrays (selfcheck.py)."""
         launch = self.on_cpu
         if launch.form == "flat" and not launch.tried:
             from minidl.cuda.host import selfcheck

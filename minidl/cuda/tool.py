@@ -45,7 +45,7 @@ def check(path, defines=None, tr=str):
     """Compiles the file for the CPU and, if NVRTC is installed, for GPUs. Prints its kernels.
     Returns 0, or 1 if the file does not compile. Raises KernelError if the file has no kernel.
 
-    defines: macros, a dict or (name, value) pairs. tr: translates printed lines."""
+    defines: macros, a dict or (name, value) pairs. tr: a function that translates printed lines."""
     path, defines = find(path), dict(defines or {})
     source = Source(path, inline_includes(path), defines)
     if not source.kernels:
@@ -147,7 +147,7 @@ def run(path, arguments=(), profile=False, gpu="A100", tr=str):
     arguments: the file's command line arguments.
     profile:   if True, also profiles the first launch of each kernel: prints counts for each line
                (checks/profile.py), and how many blocks fit on an SM of the GPU named `gpu`.
-    tr:        translates printed lines.
+    tr:        a function that translates printed lines.
     Raises KernelError if there is no such file, or if `gpu` is not known."""
     if not Path(path).is_file():
         raise KernelError(f"there is no file {path} in {os.getcwd()}")

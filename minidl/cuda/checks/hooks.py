@@ -36,7 +36,7 @@ def _fields(c_type, names):
     return [(name, c_type) for name in names.split()]
 
 
-# These have the same layout as in session.h and session.cpp.
+# These structs have the same layout as in session.h and session.cpp.
 class Finding(ctypes.Structure):
     _fields_ = [
         *_fields(INT, "kind fatal warning region size how other_how atomics"),

@@ -2,8 +2,8 @@
 
     0x4a2  --addr2line-->  atomics.h:41, called from reduce.cu:14   -> reduce.cu:14
 
-It calls addr2line of binutils, LLVM's tools, or Apple's atos. If none of these tools is installed,
-the findings have no line, and a note in the report tells the reason.
+This file calls addr2line of binutils, LLVM's tools, or Apple's atos. If none of these tools is
+installed, the findings have no line, and a note in the report tells the reason.
 Test: tests/cuda/checks/test_lines.py, test_check_planted.py
 """
 

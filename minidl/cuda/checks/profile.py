@@ -42,7 +42,7 @@ class Line:
     """The accesses of one line to one array, or the branches of one line.
 
     requests: the number of requests (instructions of warps).
-    lanes:    the sum over all requests of the threads that take part.
+    lanes:    the number of threads that take part, added up over all requests.
     units:    the number of sectors, of wavefronts, or of branches that diverged.
     best:     the fewest units that could move these bytes.
     worst:    the most units of one request."""

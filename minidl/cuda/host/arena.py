@@ -2,8 +2,8 @@
 
     | guard | a a a a | guard | b b b b | guard | ...       a[4] is in a guard: an error
 
-Arguments that overlap in memory (out is x, or two views of one array) are one region. They overlap
-in the copy too.
+Arguments that overlap in memory (out is x, or two views of one array) are one region. In the copy
+they overlap in the same way.
 Test: tests/cuda/checks/test_check.py
 """
 
@@ -38,8 +38,8 @@ class Arena:
         offset = GUARD
         for r in self.regions:
             # On a GPU an allocation starts at a multiple of 256 bytes, but a view such as x[1:]
-            # does not. The copy of a view starts as many bytes after a multiple of 256 as the view
-            # would on a GPU.
+            # does not. The copy has the same distance from a multiple of 256 as the view would have
+            # on a GPU.
             r.offset = offset + r.parts[0].misalignment
             offset = r.offset + r.n_bytes + max(GUARD, r.n_bytes)
             offset = -(-offset // PAGE) * PAGE

@@ -252,8 +252,8 @@ _DYNAMIC = re.compile(
 
 
 def _uses_dynamic_shared(source, name):
-    """Returns True if the kernel needs shared_mem=. A type that is reached only because it has an
-    operator does not count. It counts if other reached code uses its name."""
+    """Returns True if the kernel needs shared_mem=. Every type with an operator counts as reached
+    (reach.py). So such a type counts here only if other reached code uses its name."""
     reached = source.reach(name)
     for d in reached:
         if not _DYNAMIC.search(source.blank[d.begin : d.end]):
