@@ -1,7 +1,7 @@
 """Converts the times of all ranks to rank 0's clock. Clocks of two computers differ, and drift.
 
-    rank 0   a |--- ping ---.              .--> | b       (a + b) / 2 here is `theirs` there. The
-    rank r                  '-> theirs ----'              error is at most (b - a) / 2
+    rank 0   a |--- ping ---.              .--> | b       time (a + b) / 2 of rank 0 is time
+    rank r                  '-> theirs ----'              `theirs` of rank r, +- (b - a) / 2
 
 Only the shortest of many rounds counts, because a busy machine makes rounds longer. A round gives a
 pair of times, one by each clock. The pair from before the run and the pair from after it give a

@@ -1,4 +1,4 @@
-"""Records the times of work on a GPU by its own clock, without making a step wait for the GPU.
+"""Records the times of work on a GPU by the GPU's clock, without making a step wait for the GPU.
 
     host     |launch|launch|launch|  ...              a launch returns at once
     stream       e kernel e|e kernel e|e kernel e     e: an event: the GPU records the time when it
@@ -117,7 +117,7 @@ class Device:
 
     def _read(self, marks):
         """Sets the time of each mark, in seconds since self.base. In each lane the times do not
-        decrease. Returns how many readings of events a time depends on at most."""
+        decrease. Returns a number of readings of events: no time depends on more readings."""
         base, base_s, latest, n_read = self.base, 0.0, {}, 2
         for mark in marks:
             ms = self.cuda.get_elapsed_time(base, mark[0])

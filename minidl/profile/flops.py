@@ -56,7 +56,7 @@ def _attention(n, length, n_keys, e, ev, causal, phase):
 
 
 def n_bytes(phase, detail):
-    """Returns the bytes of the arrays that the operator reads and writes."""
+    """Returns the total size, in bytes, of the arrays that the operator reads and writes."""
     shapes, out, needs, _ = detail
     sizes = [prod(x[0]) * x[1].itemsize if x is not None else 0 for x in shapes]
     made = prod(out) * max((x[1].itemsize for x in shapes if x is not None), default=4)
@@ -66,7 +66,7 @@ def n_bytes(phase, detail):
 
 
 def dtype_of(detail):
-    """Returns 'float64' if an input is float64. Else returns the name of the first input's floating
-    dtype. Returns None if no input is floating."""
+    """Returns 'float64' if an input is float64. Else returns the name of the first floating dtype
+    among the inputs. Returns None if no input is floating."""
     names = [x[1].name for x in detail[0] if x is not None and x[1].kind in "fV"]
     return "float64" if "float64" in names else next(iter(names), None)

@@ -2,8 +2,8 @@
 
 It wraps forward and backward of every Function, and the methods in TAPS, at the end of this file.
 Collectives are not wrapped: comm/collective.py reads `timeline.recording` once in each call. A
-wrapper reads `timeline.recording`, too. If it is None, this task is not profiled, and the wrapper
-only calls the function.
+wrapper reads `timeline.recording`, too. If the value is None, this task is not profiled, and the
+wrapper only calls the function.
 
 Test: tests/profile/test_record.py   Used by: record.py
 """

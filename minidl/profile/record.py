@@ -57,7 +57,7 @@ class Record:
     # {name of a GPU's lane: (error of the lane's times, [the time of each span's launch by the
     # host])}
     devices: dict = field(default_factory=dict)
-    error_s: float = 0.0  # the error of this rank's times, converted to rank 0's clock
+    error_s: float = 0.0  # the error of this rank's times after conversion to rank 0's clock
     drift: float = 0.0  # the drift of its clock against rank 0's, in seconds per second
 
 

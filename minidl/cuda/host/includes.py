@@ -1,4 +1,4 @@
-"""Finds a .cu file and reads it. Writes the included files, and for NVRTC macros, into its text.
+"""Finds a .cu file and reads it. Writes included files into its text, and macros for NVRTC.
 
 Test: tests/cuda/host/test_source.py
 """
@@ -128,8 +128,8 @@ def _date(file):
 
 
 def _files_of(path):
-    """Returns the names of the file and of all files that it includes. The names of missing files
-    are there, too."""
+    """Returns the names of the file and of all files that it includes. An included file that does
+    not exist is listed, too."""
     found, todo = {}, [Path(path)]
     while todo:
         file = todo.pop()

@@ -82,7 +82,8 @@ def shared_first(text):
 
 
 def match_bracket(text, at):
-    """Returns the offset of the bracket that closes the bracket at `at`. -1 if there is none."""
+    """Returns the offset of the bracket that closes the bracket at `at`. Returns -1 if there is
+    none."""
     close = {"(": ")", "{": "}", "[": "]"}[text[at]]
     depth = 0
     for m in re.compile("[" + re.escape(text[at] + close) + "]").finditer(text, at):
