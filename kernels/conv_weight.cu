@@ -21,8 +21,8 @@
 //
 // conv_weight_sum adds the shares of v3 and v5 in their order, so each run gives the same bits.
 // Atomics would add in any order. The number of shares depends only on the shape.
-// There is no v4: 16 bytes of x would be pixels of one tap, and most taps are not aligned (see
-// conv_v4). v5 loads 16 bytes of gy at once if R Q is a multiple of 8.
+// There is no v4: 16 bytes of x would be pixels for one tap, and for most taps their address is not
+// a multiple of 16 (see conv_v4). v5 loads 16 bytes of gy at once if R Q is a multiple of 8.
 //
 // To be expected on a GPU, by arithmetic (not measured): these are the products of conv.cu with
 // other names, so they reach nearly the same shares of the peak of lanes or tensor cores. v1 below

@@ -11,7 +11,8 @@
 //                            additions changes from run to run, and so do the last bits
 //   embedding_grad_owners    the first t of each row owns the row. A block per owner searches the
 //                            indices after t for the same row, 256 at a time, and adds. The order
-//                            is always the same. Nothing is sorted, so the host waits for nothing
+//                            is always the same. Nothing is sorted, so the host does not have to
+//                            wait
 //   embedding_grad_packs     the same with 16 bytes an access
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu),

@@ -1,7 +1,7 @@
 // int8 quantisation, symmetric: q = round(x / scale), scale = max |x| / 127. There is one scale per
 // row (channel), or one for all rows. A building block: no layer of minidl.nn calls it.
-// minidl/comm/codec.py has the formula in NumPy, with a scale for every 1,024 elements: comm must
-// not import kernels.
+// minidl/comm/codec.py has the same formula in NumPy, with a scale for every 1,024 elements,
+// because comm must not import kernels.
 //
 //   absmax*      top (rows) = max |x| of each row                     x (rows, cols) of T
 //                reads 4 bytes an element in float

@@ -135,8 +135,8 @@ def sums_in(char):
 
 @functools.cache
 def load():
-    """Returns the cuBLAS library that CuPy has loaded. Returns None if there is none, as with CuPy
-    for AMD GPUs."""
+    """Returns the cuBLAS library that CuPy has loaded. Returns None if this library is not found,
+    for example on another platform."""
     cuda = backend.import_cupy().cuda
     try:
         cuda.device.get_cublas_handle()  # CuPy loads the library here

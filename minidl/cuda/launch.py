@@ -109,9 +109,9 @@ def pointers(xp, arrays, dtype, what, written=False):
     """Returns the addresses of `arrays`, uint64 (n,). Keep the arrays in a variable until the
     launch has ended.
 
-    A launch cannot check arrays of which it gets only the addresses, so this function checks them.
-    Raises TypeError or ValueError if one of `arrays` is not a contiguous array of `dtype`, or if it
-    is read-only and `written` is True.
+    A launch that gets only addresses cannot check the arrays, so this function checks them. Raises
+    TypeError or ValueError if one of `arrays` is not a contiguous array of `dtype`, or if it is
+    read-only and `written` is True.
     written: True if the kernel writes to the arrays. what: the first words of the error
     messages."""
     for i, a in enumerate(arrays):

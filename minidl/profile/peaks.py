@@ -54,7 +54,7 @@ def file_of(device="cpu"):
 
 def stored(device="cpu"):
     """Returns the peaks that store() wrote on this machine, a dict. Returns None if there are none.
-    Warns if the file cannot be right."""
+    Warns if the file is damaged or its figures cannot be right."""
     def are_good(found):
         return all(is_number(found[key], 1, MOST_PER_S)
                    for key in ("threads", "float32", "float64", "bandwidth"))
