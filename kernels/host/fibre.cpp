@@ -63,7 +63,7 @@ struct Engine {
   unsigned waiting[kMaxThreads / 32], returned_lanes[kMaxThreads / 32];
   int order[kMaxThreads], n, cursor, arrived, n_returned, votes;
   int n_gone;  // threads of warps whose 32 lanes have all returned
-  int in_tile[32];  // how many wait in it. Tile k of n threads has number 1024 / n + k, as in a tree
+  int in_tile[32];  // how many wait. Tile k of n threads has number 1024 / n + k, as in a tree
   bool failed;
   int n_guarded;  // how many stacks have their guard page
   long long spins;

@@ -61,7 +61,7 @@ def usable(*arrays):
 
 @functools.lru_cache(maxsize=None)
 def kernel(file, name, dtype=np.float32, **defines):
-    """Returns the kernel `name` of kernels/<file>. `dtype` chooses its element type T."""
+    """Returns the kernel `name` of kernels/<file>. dtype: the kernel's element type T."""
     return run.kernel(file, name, defines={"T": C_TYPES[np.dtype(dtype)], **defines})
 
 
