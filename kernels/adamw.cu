@@ -13,9 +13,10 @@
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // a thread of _many reads 4 packs before it waits (7 in half), which is 64 bytes or more. So 256
-// threads have an SM's 15 KB in flight, and a warp requests 512 bytes at once: 90%. Meanwhile the
-// square root and the division cost nothing. In arrays much shorter than a chunk some threads have
-// no work. An array that does not begin at a multiple of 16 bytes is read element by element: 60%.
+// threads have an SM's 15 KB in flight, and a warp requests 512 bytes at once: 90%. The square root
+// and the division take no extra time, because the thread waits for memory anyway. In arrays much
+// shorter than a chunk some threads have no work. An array that does not begin at a multiple of 16
+// bytes is read element by element: 60%.
 //
 // Rungs: adamw_naive updates one array per launch, one weight per thread. adamw_blocks updates many
 // arrays in one launch, one chunk per block. adamw_many does the same with 16 bytes an access. On a
@@ -36,9 +37,9 @@ extern "C" __global__ void adamw_naive(W* w, const T* g, W* m, W* v, int n, W st
 //
 // rates: (arrays, 2), step and inv_root of each array, because arrays may have had different
 // numbers of steps. skip: one int, or null. If it is not 0, the gradients overflowed and the kernel
-// does nothing, so the host need not wait for the GPU to find out. factor: one number, or null. The
-// gradients are multiplied by unscale and by factor. The GPU itself computes factor (loss scale,
-// clipping).
+// does nothing, so the host does not have to wait for the GPU to find this out. factor: one number,
+// or null. The gradients are multiplied by unscale and by factor. The GPU itself computes factor
+// (loss scale, clipping).
 //
 // One block per chunk. Neighbouring threads take neighbouring weights.
 extern "C" __global__ void adamw_blocks(W* const* ws, const T* const* gs, W* const* ms,

@@ -7,7 +7,7 @@
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // a thread has three reads in flight: 90% in float. In half that is 12 KB an SM, where an H100
-// needs 15 KB: 75%. _packs has three reads of 16 bytes in flight: 90 to 95% in both.
+// needs 15 KB: 75%. _packs has three reads of 16 bytes in flight: 90 to 95% in float and in half.
 //
 // Wrapper: minidl/ops/add3.py   Test: tests/ops/test_add3_kernel.py, tests/cuda/
 //                                 Tutorial: tutorials/02_add3.py

@@ -43,7 +43,7 @@ extern "C" __global__ void attention_naive(
   for (int j = 0; j < end; ++j) {
     const float p = expf(pair.score(scale * dot(q, k + j * k_row), i, j) - top);
     total += p;
-    const float kept = p * pair.kept(i, j);  // after the softmax: total has all p
+    const float kept = p * pair.kept(i, j);  // dropout comes after the softmax: total sums all p
     for (int e = 0; e < E; ++e) sum[e] += kept * to_float(v[j * v_row + e]);
   }
   o += ((batch * n_queries + i) * gridDim.y + head) * E;
@@ -97,9 +97,9 @@ extern "C" __global__ void attention_shared(
   lse[(batch * gridDim.y + head) * n_queries + i] = log_sum(top, total);
 }
 
-// v3: a warp takes 4 rows and 32 keys. A lane makes the scores of one key, and shuffles find
-// maximum and sum. For o = P v each lane sums E / 32 columns. A thread holds 4 E / 32 sums instead
-// of E, so more warps fit on the GPU and hide the latency of memory.
+// v3: a warp takes 4 rows and 32 keys. A lane makes the scores of one key, and shuffles find the
+// maximum and the sum of a row. For o = P v each lane sums E / 32 columns. A thread holds 4 E / 32
+// sums instead of E, so more warps fit on the GPU and hide the latency of memory.
 extern "C" __global__ void attention_warp(
     T* o, float* lse, const T* q, const T* k, const T* v, SHAPE) {
   __shared__ float qt[OWN * PITCH];

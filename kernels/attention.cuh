@@ -6,13 +6,14 @@
 //   grid (blocks of queries or keys, H, B). -DE= sets the width of a head, so that the compiler
 //   knows the length of loops over it
 //
-//   mask      (B, H, L, S), any strides. A broadcast dimension has stride 0: so a mask of keys
-//             costs S bytes and no copy. -DMASK=bool: true where a query may look. -DMASK=float or
-//             __half: added to the scores. If a query sees no key, its lse is 0 and its o is 0.
+//   mask      (B, H, L, S), any strides. A broadcast dimension has stride 0, so a mask of keys
+//             takes S bytes and is not copied. -DMASK=bool: true where a query may look.
+//             -DMASK=float or __half: added to the scores. If a query sees no key, its lse is 0 and
+//             its o is 0.
 //   dropout   -DDROPOUT=1. Probability (b, h, i, j) is kept if draw ((b H + h) L + i) S + j of the
-//             generator (seed, stream) at `counter` is >= threshold = ceil(p 2^32). Then it is
-//             multiplied by keep_scale = 1 / (1 - p). Backward draws the same numbers again, so
-//             nothing is stored. A stored mask would need L S bytes a head.
+//             generator (seed, stream) at `counter` is >= threshold = ceil(p 2^32). A probability
+//             that is kept is multiplied by keep_scale = 1 / (1 - p). Backward draws the same
+//             numbers again, so nothing is stored. A stored mask would need L S bytes a head.
 //
 // Test: tests/ops/test_attention_kernel.py, test_attention_mask.py
 #pragma once
@@ -70,8 +71,8 @@ struct Pairs {
   __device__ __forceinline__ unsigned long long draw(int i, int j) const {
     return (unsigned long long)(first + (long long)i * n_keys + j);
   }
-  // Returns the factor of a probability: 0 or keep_scale. It runs the cipher for eight draws and
-  // uses one.
+  // Returns the factor of a probability: 0 or keep_scale. This runs the cipher for eight draws and
+  // uses only one.
   __device__ __forceinline__ float kept(int i, int j) const {
     if (!DROPOUT) return 1;
     return random_bits(seed, stream, counter, draw(i, j)) >= threshold ? keep_scale : 0.0f;
@@ -103,12 +104,12 @@ __device__ __forceinline__ float inverse(float total) { return 1 / (total == 0 ?
 
 // ---- dropout of a tile: one bit per pair, in shared memory; a run of the cipher gives eight ----
 
-// Bytes for the bits of a row of n keys. A run of the cipher gives eight draws. The first run may
-// begin before the tile.
+// The number of bytes for the bits of a row of n keys. A run of the cipher gives eight draws, and
+// the first run may begin before the tile.
 #define DRAWN(n) ((n) / 8 + 1)
 
-// The block's threads draw for n_rows queries from i0 on and N keys from j0 on. The caller must put
-// a barrier after it.
+// The block's threads draw for n_rows queries from i0 on and for N keys from j0 on. The caller must
+// put a barrier after this call.
 template <int N> __device__ __forceinline__ void draw_tile(unsigned char* bits, const Pairs& pair,
                                                            int i0, int n_rows, int j0) {
   for (int at = threadIdx.x; DROPOUT && at < n_rows * DRAWN(N); at += blockDim.x)

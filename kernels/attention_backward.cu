@@ -6,7 +6,8 @@
 //   causal: query i sees keys 0 to i     shapes, strides and grid: attention.cuh
 //
 // Each rung has a kernel for gq, which sums over keys, and a kernel for gk and gv, which sums over
-// queries. The numbers: elements of the other side that each row of the gradient reads from memory.
+// queries. The numbers below count elements of "the other side": keys and values for gq, queries
+// for gk and gv. This many are read from memory for each row of the gradient.
 //   _grad_q_naive,  _grad_kv_naive    3 S E, 4 L E: a thread per row
 //   _grad_q_shared, _grad_kv_shared   2 S E / 64, 2 L E / 64: 64 rows share tiles of the other side
 //   _grad_q_warp,   _grad_kv_warp     2 S E / 16, 3 L E / 16: a warp per 4 rows
@@ -84,7 +85,7 @@ extern "C" __global__ void attention_grad_kv_naive(
   }
 }
 
-#define TILE_BACK (TILE_KEYS / 2)  // rows of a tile; two tiles of ROWS need room, too
+#define TILE_BACK (TILE_KEYS / 2)  // rows of a tile: half, because two tiles of ROWS need room, too
 
 // v2, gq: the block loads tiles of k and v once for all its query rows, as attention_shared does.
 extern "C" __global__ void attention_grad_q_shared(

@@ -12,16 +12,16 @@
 //   warp 3  [           ]          A row's maximum is over 16 numbers in each of 4 lanes.
 //
 // Reads: in forward q once, and k and v once for 64 queries, 2 S E / 64 elements a row as in
-// _shared. Rounded to half: P, and in backward P (gP - D), with an error of 2^-11 each. Sums,
-// softmax and lse are in float.
+// _shared. P is rounded to half, and so is P (gP - D) in backward, each with an error of 2^-11.
+// Sums, softmax and lse are in float.
 //
 // To be expected on a GPU, by arithmetic (not measured): forward at E = 64. A warp's tile of keys
-// takes 64 products of 2048 multiply-adds: 512 cycles of a quarter of an A100's SM. The softmax of
-// its 16 x 64 scores takes 32 of each lane: e^x at 4 a cycle takes 256 cycles, and the rest takes
-// another 256. The 32 ldmatrix of 512 bytes take 512 cycles at 32 bytes a cycle. Two to three
-// blocks share an SM and overlap these: 40 to 50% of the tensor cores' peak. _warp, without tensor
-// cores, reaches 3% of it. Backward has 7 products in two kernels where forward has 2, because it
-// makes P and gP twice. It does not wait for a softmax: 40%.
+// takes 64 products of 2048 multiply-adds: 512 cycles of a quarter of an A100's SM. In the softmax
+// of the 16 x 64 scores each lane has 32 of them: e^x at 4 a cycle takes 256 cycles, and the rest
+// takes another 256. The 32 ldmatrix of 512 bytes take 512 cycles at 32 bytes a cycle. Two to three
+// blocks share an SM, so these times overlap: 40 to 50% of the tensor cores' peak. _warp, without
+// tensor cores, reaches 3% of this peak. Backward has 7 products in two kernels where forward has
+// 2, because it makes P and gP twice. But it has no softmax to wait for: 40%.
 //
 // Source: Dao, "FlashAttention-2" (2023), for P in registers and rows split over warps.
 // Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py,

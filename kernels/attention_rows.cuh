@@ -19,12 +19,12 @@ template <int N> __device__ __forceinline__ void load_rows(float* tile, const T*
 }
 
 #define ROWS (E > 64 ? 32 : 64)       // rows of a block of v2, and its threads
-#define TILE_KEYS (E > 64 ? 16 : 32)  // small enough that all tiles fit in 48 KiB up to E = 128
+#define TILE_KEYS (E > 64 ? 16 : 32)  // up to E = 128 all tiles fit in 48 KiB
 
 // ---- v3: a warp takes a few rows ----
 
 #define WARPS 4                  // warps of a block in the warp rungs
-#define EACH 4                   // rows of a warp; a number read from a shared tile serves all
+#define EACH 4                   // rows of a warp: a number read from a tile is used for all
 #define OWN (WARPS * EACH)       // rows of a block
 #define COLUMNS ((E + 31) / 32)  // how many of a row's E columns one lane sums
 

@@ -21,11 +21,11 @@
 //   On a CPU: cpu/batch_norm.cu
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// eval: 50% in float and 25% in half, as add3's naive kernel. v2: half of that if the GPU has at
-// most as many SMs as there are channels, because a block waits for one read after another. With 64
-// channels, 68 of an H100's 132 SMs have no work. If places is not a multiple of 8, a warp's
-// request touches one more cache line in every plane. v1: 32 lanes read 32 planes, 32 cache lines
-// for 128 bytes: below 5%.
+// eval: 50% in float and 25% in half, as add3's naive kernel. v2: half of that if there is at least
+// one channel for each SM, because a block waits for one read after another. With 64 channels, 68
+// of an H100's 132 SMs have no work. If places is not a multiple of 8, a warp's request touches one
+// more cache line in every plane. v1: 32 lanes read 32 planes, 32 cache lines for 128 bytes: below
+// 5%.
 //
 // Source: Ioffe & Szegedy 2015; Welford 1962 and Chan, Golub, LeVeque 1983 (variance).
 // Wrapper: minidl/ops/batch_norm.py   Test: tests/ops/test_batch_norm_kernel.py
@@ -65,7 +65,8 @@ extern "C" __global__ void batch_norm_v1(T* y, ACC* mean, ACC* var, ACC* rstd, c
 
 // v2: a block per channel, in whole warps. Neighbouring threads read neighbouring elements. One
 // loop makes mean and variance: each thread follows Welford, and the threads' results are joined as
-// in Chan, Golub and LeVeque. layer_norm.cu's v2 explains why, and has the barriers.
+// in Chan, Golub and LeVeque. The comment at v2 of layer_norm.cu explains the reason and the
+// barriers.
 extern "C" __global__ void batch_norm_v2(T* y, ACC* mean, ACC* var, ACC* rstd, const T* x,
                                          const ACC* w, const ACC* b, int samples, int channels,
                                          int places, ACC eps) {

@@ -25,8 +25,9 @@ template <> __device__ __forceinline__ double from_float<double>(float x) { retu
 template <typename To> __device__ __forceinline__ To from_float(double x) { return To(x); }
 
 // Returns a b + c with one rounding. For a b + c d, a compiler may fuse either product with the
-// sum. It may choose differently in each copy of a loop. mul_add fixes the choice, so the bits do
-// not depend on the compiler. A processor without a fused instruction always rounds twice.
+// sum, and it may choose another one in each copy of a loop. With mul_add the choice is fixed, so
+// the bits do not depend on the compiler. A processor without a fused instruction always rounds
+// twice.
 __device__ __forceinline__ float mul_add(float a, float b, float c) {
 #if !defined(MINIDL_HOST)
   return fmaf(a, b, c);
@@ -79,9 +80,9 @@ template <typename V> __device__ __forceinline__ void store_pack(V* p, const Pac
       if (i < n) p[i] = pack.at[i];
 }
 
-// Like load_pack, but gives numbers to compute with: elements j to j + N - 1 of a row with n
-// elements, zero for an index outside the row. N is 1, or fills whole packs. whole: true if row + j
-// is aligned to 16 bytes.
+// Like load_pack, but the results are numbers to compute with: elements j to j + N - 1 of a row
+// with n elements. For an index outside the row the result is zero. N is 1, or fills whole packs.
+// whole: true if row + j is aligned to 16 bytes.
 template <int N, typename A, typename V>
 __device__ __forceinline__ void take(A* out, const V* row, int j, int n, bool whole) {
   if (N > 1 && whole && j >= 0 && j + N <= n) {
@@ -113,13 +114,13 @@ __device__ __forceinline__ void put(V* row, const A* x, int j, int n, bool whole
 }
 
 // A team (a warp or a block) shares the elements of a row. Its threads take N neighbours each, in
-// turn. Returns the column of a thread's k-th element.
+// turn. Returns the column of element number k of a thread.
 template <int N> __device__ __forceinline__ int column(int thread, int team, int k) {
   return N * thread + team * (k / N * N) + k % N;
 }
 
-// Returns how many elements p lies behind the last multiple of 16 bytes. Packs that begin this many
-// elements before the row are aligned. Returns 0 if N is 1.
+// Returns the number of elements from the last multiple of 16 bytes to p. Packs that begin this
+// many elements before the row are aligned. Returns 0 if N is 1.
 template <int N, typename V> __device__ __forceinline__ int behind(const V* p) {
   return N > 1 ? (int)((unsigned long long)p % 16 / sizeof(V)) : 0;
 }
@@ -135,8 +136,8 @@ __device__ __forceinline__ double exp_below_zero(double x) { return exp(x); }
 
 // ---- sums ----
 
-// Returns the sum over the 32 lanes, in every lane. It is a butterfly: after step s each lane holds
-// the sum of 2^s lanes.
+// Returns the sum over the 32 lanes, in every lane. The pattern is a butterfly: after step s each
+// lane holds the sum of 2^s lanes.
 template <typename V> __device__ __forceinline__ V warp_sum(V v) {
   for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
   return v;
@@ -152,7 +153,7 @@ template <typename V> __device__ __forceinline__ V warp_max(V v) {
 
 // Returns the sum over the threads of a block, in every thread. The block is one-dimensional and
 // has whole warps. scratch: 33 values in shared memory. The next block_sum or block_max may use
-// scratch at once, because it writes the 33rd value after a barrier. Before any other use of
+// scratch at once, because the 33rd value is written after a barrier. Before any other use of
 // scratch, call __syncthreads().
 //
 //     warps   [0..31] [32..63] ...     each warp sums its own lanes

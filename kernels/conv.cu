@@ -39,8 +39,8 @@
 //   _winograd   80%, counted in the multiplications of the plain formula: 2.25 times 35%. In a
 //               step, 256 multiply-adds need 128 loads from shared memory and the transforms
 //   _depthwise  60 to 80% of a copy's bandwidth for 3 x 3 in float: 18 loads a pixel from caches
-//               and shared memory take less time than 8 bytes from memory. Half of these shares in
-//               half
+//               and shared memory take less time than 8 bytes from memory. With halves: half of
+//               these shares
 //
 // Source: Chetlur et al. 2014 (implicit product); Lavin & Gray 2016, arXiv 1509.09308 (Winograd);
 // Volkov & Demmel 2008 (registers).
@@ -88,8 +88,8 @@ extern "C" __global__ void conv_v2(T* y, const T* x, const T* w, const T* bias, 
   write(s, y, bias, group, m, p, sum);
 }
 
-// Loads four elements of a step's tile of columns, the share of one thread of v3 and v4. They
-// belong to one pixel, the same in every step, and to taps that follow each other.
+// Loads four elements of a step's tile of columns: one thread's share in v3 and v4. The four
+// elements belong to neighbouring taps of one pixel. A thread has the same pixel in every step.
 #define SIDE 64
 #define STEP 16
 #define EACH 4  // SIDE / 16
@@ -346,9 +346,10 @@ extern "C" __global__ void __launch_bounds__(256) conv_winograd(
     }
 }
 
-// One channel in and one out for each group: in a tile the other rows would be empty. A block makes
-// one channel of one image, or a part of it, and keeps the taps in shared memory. Patches come from
-// the cache, because neighbouring threads have read them. grid (N G, parts), block: 1-D, any size.
+// Each group has one channel in and one out, so in a tile the other rows would be empty. A block
+// makes one channel of one image, or a part of this channel, and keeps the taps in shared memory.
+// Most patches come from the cache, because neighbouring threads have read the same pixels.
+// grid (N G, parts), block: 1-D, any size.
 extern "C" __global__ void conv_depthwise(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   extern __shared__ __align__(16) unsigned char memory[];
   ACC* taps = (ACC*)memory;  // U V numbers

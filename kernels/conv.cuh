@@ -12,8 +12,8 @@
 //              pixels of gx that use the same taps. t = stride, s = 1. minidl/ops/conv_geometry.py
 //   by weight  gw[m, c, u, v] = sum over n, r, q of gy[n, m, r, q] x[n, c, sy r + ..., sx q + ...]
 //
-// Number the taps k = (c, u, v) and the pixels p = (n, r, q). Then each of the three is a product
-// of matrices:
+// Number the taps k = (c, u, v) and the pixels p = (n, r, q). Then forward, the gradient by input
+// and the gradient by weight are products of matrices:
 //
 //                      P = N R Q pixels ->
 //                    +---------------------+      columns[k][p] = x[n, c, sy r + fy + ey u, ...],
@@ -45,8 +45,9 @@ struct Shape {
 #define SHAPE_OF_ALL \
   {N, G, C, M, H, W, U, V, R, Q, fy, sy, ey, fx, sx, ex, HY, WY, oy, ty, ox, tx}
 
-// Where pixel p reads: the first channel of its group in its image, and the row and column that tap
-// (c, 0, 0) reads. For a p after the last pixel, the row is below the image, so all taps read 0.
+// The place where pixel p reads: the first channel of its group in its image, and the row and
+// column that tap (c, 0, 0) reads. If p is after the last pixel, the row is below the image, so all
+// taps read 0.
 template <typename E> struct Patch {
   const E* image;
   int h, w;
@@ -81,7 +82,8 @@ __device__ __forceinline__ E read(const Shape& s, const Patch<E>& patch, const T
   return inside ? patch.image[(tap.c * s.H + h) * s.W + w] : E(0.0f);
 }
 
-// Returns an element of gy, (N, G M, R, Q), as a matrix of M rows and P pixels. Zero outside of it.
+// Returns an element of gy, (N, G M, R, Q), as a matrix of M rows and P pixels. Outside of the
+// matrix, returns zero.
 template <typename E>
 __device__ __forceinline__ E read_gradient(const Shape& s, const E* gy, int group, int m, int p) {
   const int size = s.R * s.Q, n = p / size;

@@ -21,15 +21,15 @@
 //
 // conv_weight_sum adds the shares of v3 and v5 in their order, so each run gives the same bits.
 // Atomics would add in any order. The number of shares depends only on the shape.
-// There is no v4: 16 bytes of x would be pixels of one tap, and most taps are not aligned (see
-// conv_v4). v5 loads 16 bytes of gy at once if R Q is a multiple of 8.
+// There is no v4: 16 bytes of x would be pixels for one tap, and for most taps their address is not
+// a multiple of 16 (see conv_v4). v5 loads 16 bytes of gy at once if R Q is a multiple of 8.
 //
 // To be expected on a GPU, by arithmetic (not measured): these are the products of conv.cu with
 // other names, so they reach nearly the same shares of the peak of lanes or tensor cores. v1 below
 // 5%, because a small gw has few threads. v2 10%. v3 40%. v5 40%. A partial result costs 8 bytes
-// for at least 1024 operations: less than a tenth of the time. _depthwise reads gy and x U V times,
-// all but once from the L2 cache, which is 3 times as fast as memory: 30% of a copy's bandwidth for
-// 3 x 3, counted in bytes read once.
+// for at least 1024 operations: less than a tenth of the time. _depthwise reads gy and x U V times.
+// Only the first read is from memory, the others are from the L2 cache, which is 3 times as fast:
+// 30% of a copy's bandwidth for 3 x 3, if each byte counts once.
 //
 // Source: as in conv.cu.
 // Launch: minidl/ops/conv_kernel.py   Test: tests/ops/test_conv_kernel.py
@@ -192,8 +192,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_v5(
       }
 }
 
-// One channel in and one out for each group: U V weights, each a sum over all images. A block per
-// weight. Its threads take the pixels in turn. grid G U V, block: whole warps.
+// Each group has one channel in and one out: U V weights, and each is a sum over all images. A
+// block per weight. Its threads take the pixels in turn. grid G U V, block: whole warps.
 extern "C" __global__ void conv_weight_depthwise(T* gw, const T* gy, const T* x, SHAPE) {
   __shared__ ACC scratch[33];
   const Shape s = SHAPE_OF_ALL;

@@ -50,7 +50,7 @@ extern "C" __global__ void cross_entropy_v1(ACC* loss, ACC* lse, const T* x,
 
 // v2: a block per row, for many classes. Neighbouring threads read neighbouring elements, and one
 // loop makes maximum and sum (see softmax.cu, v2). block_max and block_sum join the threads' maxima
-// and sums. They have the barriers (common.cuh).
+// and sums. The barriers are in these two functions (common.cuh).
 extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x,
                                             const long long* target, int rows, int cols,
                                             long long ignore_index, ACC smoothing) {
@@ -130,8 +130,8 @@ __device__ __forceinline__ void loss_of_row(ACC* loss, ACC* lse, const T* x,
   }
 }
 
-// v3: a warp per row, for few classes. It has no barriers, and no idle threads where a row is
-// shorter than a block.
+// v3: a warp per row, for few classes. It has no barriers. If a row is shorter than a block, no
+// threads are idle.
 extern "C" __global__ void cross_entropy_v3(ACC* loss, ACC* lse, const T* x,
                                             const long long* target, int rows, int cols,
                                             long long ignore_index, ACC smoothing) {

@@ -11,8 +11,9 @@
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured): ten rounds of
 // the cipher are about 250 instructions for eight elements. An H100's SM runs 128 instructions a
-// cycle, so four elements. Memory gives it 15 bytes a cycle: two elements in float, four in half.
-// So 90% in float and 80% in half. _naive needs eight times the instructions: 15 to 25%.
+// cycle, enough for four elements. In a cycle memory brings the SM 15 bytes: two elements in float,
+// four in half. So 90% in float and 80% in half. _naive needs eight times the instructions: 15 to
+// 25%.
 //
 // Rungs: in _naive a thread makes one element: it runs the cipher for eight draws and uses one. In
 // dropout a thread makes eight elements. On a CPU: cpu/dropout.cu

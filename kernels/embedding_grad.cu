@@ -5,13 +5,14 @@
 //   reads gy and the indices once, writes the rows that occur: 8 bytes an element of gy in float,
 //   and also the zeroing of the table
 //
-// Several t may have the same row, so their sums must not be lost. Three ways (a CPU has another:
-// cpu/embedding_grad.cu):
+// Several t may have the same row, and no addition to this row may be lost. Three ways (a CPU has
+// another: cpu/embedding_grad.cu):
 //   embedding_grad_atomic    a thread per element of gy, with atomicAdd. Simple, but the order of
 //                            additions changes from run to run, and so do the last bits
-//   embedding_grad_owners    the first t of each row owns it. A block per owner searches the
+//   embedding_grad_owners    the first t of each row owns the row. A block per owner searches the
 //                            indices after t for the same row, 256 at a time, and adds. The order
-//                            is always the same. Nothing is sorted, so the host waits for nothing
+//                            is always the same. Nothing is sorted, so the host does not have to
+//                            wait
 //   embedding_grad_packs     the same with 16 bytes an access
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu),
@@ -20,7 +21,7 @@
 // requests of 512 bytes: 60 to 70% of the time in which gy moves. The search adds n / 256 steps for
 // each distinct row, and about 1000 blocks search at a time.
 // Measured on an H100 (8192 x 768 float, 2000 distinct rows): _atomic takes 20 us, _owners 159 us,
-// _packs 77 us. When each thread searched alone, they took 2850 and 1100 us.
+// _packs 77 us. When each thread searched alone, _owners and _packs took 2850 and 1100 us.
 // Wrapper: minidl/ops/embedding.py   Test: tests/ops/test_embedding_kernel.py
 #include "common.cuh"
 
@@ -37,7 +38,7 @@ extern "C" __global__ void embedding_grad_atomic(ACC* out, const T* gy, const lo
       atomicAdd(&out[index[t] * width + col], (ACC)to_float(gy[(long long)t * width + col]));
 }
 
-// first: for each row of the table, the first t that reads it, or n if none does.
+// first: for each row of the table, the first t that reads this row, or n if no t reads it.
 extern "C" __global__ void embedding_grad_first(int* first, const long long* index, int n) {
   int t = blockIdx.x * blockDim.x + threadIdx.x;
   if (t < n)  // guard
@@ -46,7 +47,7 @@ extern "C" __global__ void embedding_grad_first(int* first, const long long* ind
 
 // A thread adds N columns. A block searches the indices together: each thread compares one of them
 // with the owner's row, and a ballot makes 32 answers one word. Then all threads add the rows that
-// were found, in the order of t. out must be zeros. first comes from embedding_grad_first.
+// were found, in the order of t. out must be zeros. `first` comes from embedding_grad_first.
 template <int N>
 __device__ __forceinline__ void add_owned(ACC* out, const T* gy, const long long* index,
                                           const int* first, int col, int n, int width) {

@@ -9,8 +9,8 @@
 //   gelu           out, x                                    8
 //   gelu_backward  gx, gy, x                                12
 //
-// A chain of array operations makes about twenty passes, 8 or 12 bytes an element each. On a CPU
-// the naive kernel is the fast one: a loop over vectors.
+// A chain of array operations makes about twenty passes over memory, with 8 or 12 bytes an element
+// in each. On a CPU the naive kernel is the fast one: it becomes a loop over vectors.
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured): an H100 moves
 // 3.3 TB/s, and a read takes 600 ns. So each of its 132 SMs must have 15 KB in flight (requested,
@@ -60,7 +60,7 @@ extern "C" __global__ void gelu(T* out, const T* x, int n) {
     out[i] = from_float<T>(gelu_of(to_float(x[i])));
 }
 
-// Forward saves x only. Backward computes the slope again: that is cheaper than reading it from
+// Forward saves only x. Backward computes the slope again, which is faster than to read it from
 // memory.
 extern "C" __global__ void gelu_backward(T* gx, const T* gy, const T* x, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;

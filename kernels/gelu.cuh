@@ -17,8 +17,8 @@ __device__ __forceinline__ void normal(float x, float& p, float& slope) {
   p = x < 0.0f ? q : 1.0f - q;
   slope = e * 0.3989422804014327f;
 }
-// P = 1 / (1 + e^-2u) and P' = 2 P (1 - P) u'. The exponent is made negative: then P (1 - P) needs no
-// difference of numbers near 1, which would lose digits where P' is small.
+// P = 1 / (1 + e^-2u) and P' = 2 P (1 - P) u'. The exponent is made negative. Then P (1 - P) needs
+// no difference of numbers near 1. Such a difference would lose digits where P' is small.
 __device__ __forceinline__ void logistic(float x, float& p, float& slope) {
   float u2 = x * (1.5957691216057308f + 0.0713548162726f * x * x);  // 2u
   float e = exp_below_zero(-fabsf(u2)), larger = 1.0f / (1.0f + e);

@@ -1,6 +1,6 @@
-// Replaces invalid indices by a valid one, and notes the first of them. The host cannot look at a
-// GPU's indices without waiting for the GPU. An index beyond the table would read memory that
-// belongs to other data.
+// Replaces each invalid index by a valid one, and records the first invalid index. The host cannot
+// look at a GPU's indices without waiting for the GPU. An index beyond the table would read memory
+// that belongs to other data.
 //
 //   out = index if low <= index < high or index == ignored, else out = instead
 //   If note[0] is 0: note[0] = site, a number that names the op, and note[1] = the invalid index

@@ -4,8 +4,9 @@
 //   r = first m / (sqrt(root^2 v + inside) + outside) + decay w        first = 1 / (1 - b1^t)
 //   w = w - step r                 step = lr |w| / |r|                  root = 1 / sqrt(1 - b2^t)
 //
-// The step needs |r| of the whole tensor, so there are two passes. The second computes r again from
-// m, v and w. To store r would move the same number of bytes, and hold 4 more bytes a parameter.
+// The step needs |r| of the whole tensor, so there are two passes. The second pass computes r again
+// from m, v and w. To store r would move the same number of bytes, and would take 4 more bytes of
+// memory for each parameter.
 //
 //   lamb_moments   reads w g m v, writes m v: 24 bytes a parameter. It writes the sums of w^2 and
 //                  r^2 of each chunk. grad_norm.cu's chunk_sums adds them up for each tensor

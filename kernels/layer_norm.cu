@@ -17,10 +17,10 @@
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // in v3 a lane reads KEEP elements before it waits. At 768 columns that is 24 elements, 96 bytes in
 // float. An SM has 768 threads (80 registers each), so 72 KB in flight: 85 to 90%. In half a
-// request has 64 bytes, so it needs twice as many requests for a byte: 75 to 80%. v4 makes a
-// quarter of v3's requests, in half an eighth: 85 to 90% in both. v5 waits at its barriers: 80%. v2
-// reads twice, the second time from the L2 cache: 60%. param_grads reads 4 or 2 bytes a thread and
-// row: 60%, in half 35%. _packs reads 16 bytes: 85%.
+// request has only 64 bytes, so twice the requests are needed for the same bytes: 75 to 80%. v4
+// makes a quarter of v3's requests, in half an eighth: 85 to 90% in both. v5 waits at its barriers:
+// 80%. v2 reads twice, the second time from the L2 cache: 60%. param_grads reads 4 or 2 bytes a
+// thread and row: 60%, in half 35%. _packs reads 16 bytes: 85%.
 //
 // Source: Ba, Kiros, Hinton 2016; Zhang & Sennrich 2019 (RMS norm); Welford 1962 and Chan, Golub,
 // LeVeque 1983 (variance).
@@ -40,8 +40,8 @@
 
 // gw and gb are sums over all rows, and one thread never sees all rows. So the rows are cut into
 // n_parts contiguous parts, and the sums of the parts are added eight at a time. The parts depend
-// only on the number of rows, not on the number of threads. So the order of additions, and every
-// bit, is always the same. With atomics the order would change from run to run.
+// only on the number of rows, not on the number of threads. So the order of additions is always the
+// same, and so is every bit of the result. With atomics the order would change from run to run.
 // parts: (n_parts, SUMS, cols), the sums for gw, then the sums for gb
 const int SUMS = CENTERED ? 2 : 1;
 
@@ -79,9 +79,10 @@ extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x,
 // results are joined as in Chan, Golub and LeVeque.
 //
 // block_sum joins them. Each call has two barriers, __syncthreads() (common.cuh). The first stands
-// before warp 0 reads the numbers that the other warps have written to scratch. Without it, warp 0
-// would add numbers that are not there yet. The second stands before all threads read the result.
-// Without it, some threads would use an old result, and the row would get two different means.
+// before warp 0 reads the numbers that the other warps have written to scratch. Without this
+// barrier, warp 0 would add numbers that are not written yet. The second barrier stands before all
+// threads read the result. Without it, some threads would use an old result, and the row would get
+// two different means.
 extern "C" __global__ void layer_norm_v2(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
                                          const T* b, int rows, int cols, ACC eps) {
   __shared__ ACC scratch[33];

@@ -19,9 +19,9 @@
 // floats for 16 multiply-adds: about 50%. v4: an SM of an A100 has four quarters. A quarter does
 // 256 multiply-adds of halves a cycle, so a warp's step, 16 products of 2048, takes 128 cycles. The
 // 6 ldmatrix of the step read 512 bytes each. A quarter gets 32 bytes a cycle from shared memory,
-// so they take 96 cycles. So 50 to 60% of the tensor cores' peak. More needs copies that bypass the
-// registers (cp.async) and larger fragments. On an H100 it needs wgmma: without it, mma reaches 60%
-// of the peak.
+// so they take 96 cycles. So 50 to 60% of the tensor cores' peak. A larger share needs copies that
+// bypass the registers (cp.async) and larger fragments. On an H100 it needs the instruction wgmma,
+// because mma reaches only 60% of the peak there.
 //
 // Source: tiles for caches, Lam, Rothberg, Wolf 1991; tiles in registers on GPUs, Volkov & Demmel
 // 2008.

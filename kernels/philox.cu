@@ -4,7 +4,7 @@
 //   writes 4 bytes a draw, reads nothing: the cipher is in common.cuh
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// the cipher takes 40 wide products for 32 bytes, so arithmetic is the limit, not memory: 20 to
+// the cipher takes 40 wide products for 32 bytes, so the limit is arithmetic and not memory: 20 to
 // 30%.
 //
 // Each thread makes the eight draws of one run of the cipher: n8 = ceil(n / 8) threads.

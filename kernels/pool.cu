@@ -1,7 +1,7 @@
 // Pooling: makes one number from each window of an image, the largest or the mean.
 //
 //   max_pool            y = the largest x of the window. winner = its place in the window,
-//                       i * kw + j. The first of equal ones wins, and a nan wins over all
+//                       i * kw + j. The first of equal numbers wins. A nan always wins
 //   max_pool_backward   gx = the sum of gy over the windows that this x has won
 //   avg_pool            y = (sum of x over the window) / divisor of the window
 //   avg_pool_backward   gx = the sum of gy / divisor over the windows that contain this x
@@ -24,8 +24,8 @@
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // for windows without overlap 50% in float and 25% in half, as every kernel that reads one element
-// at a time. Windows that overlap read some elements again, from L1: 4 bytes a lane use half of its
-// width. The six integer divisions of a thread take about as long as its reads.
+// at a time. Windows that overlap read some elements again, from L1: with 4 bytes a lane, half of
+// L1's width is used. The six integer divisions of a thread take about as long as its reads.
 //
 // Wrapper: minidl/ops/pool.py   Test: tests/ops/test_pool_kernel.py
 #include "common.cuh"

@@ -1,7 +1,7 @@
 // int8 quantisation, symmetric: q = round(x / scale), scale = max |x| / 127. There is one scale per
 // row (channel), or one for all rows. A building block: no layer of minidl.nn calls it.
-// minidl/comm/codec.py has the formula in NumPy, with a scale for every 1,024 elements: comm must
-// not import kernels.
+// minidl/comm/codec.py has the same formula in NumPy, with a scale for every 1,024 elements,
+// because comm must not import kernels.
 //
 //   absmax*      top (rows) = max |x| of each row                     x (rows, cols) of T
 //                reads 4 bytes an element in float
@@ -16,8 +16,8 @@
 // _warps reads 4 bytes a lane, so 8 KB are in flight an SM, where an H100 needs 15: absmax 50 to
 // 60%. quantize stores one byte a lane, 32 bytes a request, and dequantize reads one byte a lane:
 // 40%. _packs reads 64 bytes a lane, in half 32: 85% if the row length is a multiple of 512. At 768
-// one lane in four is idle: 75%. If the row length is not a multiple of 16, _packs takes element by
-// element: then _warps is better.
+// one lane in four is idle: 75%. If the row length is not a multiple of 16, _packs reads element by
+// element, and _warps is better.
 // Source: Jacob et al. 2018 (arXiv 1712.05877).   Wrapper: minidl/ops/extra/quantize.py
 // Test: tests/ops/extra/test_quantize.py
 #include "quantize.cuh"

@@ -3,7 +3,8 @@
 #include "common.cuh"
 
 // Returns the bits of |x| as an int. For floats that are not negative, the bits have the same order
-// as the numbers, and NaN is above infinity. So the maximum keeps a NaN.
+// as the numbers, and a NaN's bits are above infinity's. So the maximum of numbers with a NaN is
+// NaN.
 __device__ __forceinline__ int magnitude(float x) { return __float_as_int(fabsf(x)); }
 
 __device__ __forceinline__ signed char to_int8(float x, float scale) {

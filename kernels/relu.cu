@@ -8,7 +8,7 @@
 //
 // There is almost no arithmetic, so a pass takes as long as a copy. NumPy's maximum takes four
 // times as long as a copy, because it tests each pair of numbers for nan. On a CPU the naive kernel
-// is the fast one: a loop over vectors.
+// is the fast one: it becomes a loop over vectors.
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // with one element a thread, 50% in float and 25% in half. _packs, 16 bytes a thread: 90%.

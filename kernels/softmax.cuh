@@ -9,7 +9,8 @@
 #define LOG 0
 #endif
 
-// Returns the result from d = x - m and from `last` of the row: last is 1 / sum, or log(sum).
+// last_of() makes a number for each row: 1 / sum, or log(sum). The result of an element is computed
+// from d = x - m and from this number.
 __device__ __forceinline__ ACC last_of(ACC sum) { return LOG ? log(sum) : 1 / sum; }
 __device__ __forceinline__ T result(ACC d, ACC last) {
   return from_float<T>(LOG ? d - last : exp_below_zero(d) * last);

@@ -1,5 +1,6 @@
 // A GPU's tensor cores. A warp multiplies 16 x 16 by 16 x 8 halves in one instruction: 2048
-// multiply-adds. In an ordinary instruction its 32 lanes do 32. Sums are in float.
+// multiply-adds. In an ordinary instruction the 32 lanes of a warp do 32 multiply-adds. Sums are in
+// float.
 //
 //   mma(c, a, b)     c += a b     c 16 x 8 float, a 16 x 16 half, b 16 x 8 half
 //
@@ -11,14 +12,14 @@
 //        a[2] row g,     columns 2t+8, 2t+9      c[0], c[1] row g,     columns 2t, 2t+1
 //        a[3] row g + 8, columns 2t+8, 2t+9      c[2], c[3] row g + 8, columns 2t, 2t+1
 //
-// So c, rounded to half, already has the layout of a in the next product: two c's of 8 columns side
-// by side are one a.
+// So c, rounded to half, already has the layout of a in the next product: two matrices c of 8
+// columns, side by side, are one a.
 //
 //   load_a(a, m, pitch)              a from 16 rows of 16 in shared memory
 //   load_b(b, m, pitch)              two b's, 16 x 8 each, from 16 rows of 16
 //   load_b_transposed(b, m, pitch)   two b's from 16 rows of 16: the rows are the b's columns
-//   Each is one instruction, ldmatrix. It loads 4 squares of 8 x 8. Lane l gives the address of row
-//   l % 8 of square l / 8. The address must be a multiple of 16 bytes.
+//   Each of these three is one instruction, ldmatrix. It loads 4 squares of 8 x 8. Lane l gives the
+//   address of row l % 8 of square l / 8. The address must be a multiple of 16 bytes.
 //
 // On a CPU the lanes exchange their fragments by shuffles and compute what the table shows
 // (host/tensor_core.h). The results are the same, except for the order of sums: NVIDIA does not

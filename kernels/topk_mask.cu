@@ -12,9 +12,9 @@
 //                 reads 4, writes 4
 //
 //   x   n elements of T, chunks of `length` elements
-// Rungs: first, a thread per chunk that appends one element after another. Then _warps, a warp per
-// chunk: a ballot tells each lane how many lanes before it keep an element. So 32 elements find
-// their places at once and stay in order.
+// Rungs: the first has a thread per chunk, which appends one element after another. _warps has a
+// warp per chunk: a ballot tells each lane how many lanes before it keep an element. So 32 elements
+// find their places at once, and their order does not change.
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // _warps waits for a ballot every 32 elements. It has 8 KB in flight an SM, where an H100 needs 15:
 // 50%.

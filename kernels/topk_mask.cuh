@@ -2,8 +2,8 @@
 #pragma once
 #include "common.cuh"
 
-// Returns 1 if |x| >= threshold, or if x is nan: a sum would give the nan to all ranks, so it must
-// be sent.
+// Returns 1 if |x| >= threshold, or if x is nan. A nan must be sent, because an all-reduce of all
+// elements would give the nan to all ranks, too.
 static __device__ int is_large(T x, float threshold) {
   return !(fabsf(to_float(x)) < threshold);
 }

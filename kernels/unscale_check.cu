@@ -3,7 +3,7 @@
 //
 //   g *= inverse (1 / loss scale);   bad[chunk] = number of elements that are then inf or nan
 //
-//   factor   one number from the GPU, or null: g is multiplied by inverse and by factor
+//   factor   one number in the GPU's memory, or null: g is multiplied by inverse and by factor
 //   gs   many arrays of T, through tables (minidl/cuda/launch.py)
 //   unscale_check   reads 1, writes 1: 8 bytes an element in float
 //                   (as array operations: 12, and a mask)

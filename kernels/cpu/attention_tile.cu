@@ -13,7 +13,7 @@
 //   queries  [ tile ][ tile ][ tile ]    `product` keeps a few rows of the result in 16 registers.
 //            (online softmax)            For each k it adds one number of A (broadcast) times one
 //                                        row of B (loaded). With 16 lanes and two multiply-adds a
-//                                        cycle that is 90% of a core's peak.
+//                                        cycle, this reaches 90% of a core's peak.
 //
 // The ladders for a GPU are ../attention.cu and ../attention_backward.cu. This file does not run on
 // a GPU: a GPU thread has neither these registers nor an L1 of its own. -DE= sets the head's width,
@@ -38,7 +38,7 @@ __forceinline__ Vec all(float x) { return x - Vec{}; }
 __forceinline__ Vec larger(Vec a, Vec b) { return a < b ? b : a; }
 
 // Returns e^x for x <= 0, as expf in host/float_math.h. Below -87.7 the exponent field of 2^n is 0,
-// and so is the result: a masked score, -inf, gives exactly 0.
+// so the result is 0. A masked score, -inf, gives exactly 0.
 __forceinline__ Vec exp_nonpositive(Vec x) {
   x = x < -88.0f ? all(-88.0f) : x;  // NaN stays NaN
   // adding 1.5 * 2^23 rounds to an integer
@@ -99,7 +99,7 @@ __noinline__ void product(float* c, const float* keep, const float* a, const flo
 
 // Copies 64 rows of E elements into a tile, multiplied by `factor`. Rows past n_rows and columns
 // past E become 0. The rows of one head lie far apart, and the processor does not prefetch the next
-// one. So this function requests the rows of the next tile.
+// one. So this function asks the cache for the rows of the next tile.
 __noinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, float factor) {
   for (int i = 0; i < 64; ++i) {
     for (int e = 0; e < E; e += 64 / (int)sizeof(T))
@@ -111,8 +111,8 @@ __noinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, 
 }
 
 // The same, transposed: tile[e][i]. It transposes a contiguous copy of the rows. In a projection
-// (B, S, 3, H, E) the rows lie so far apart that they all use a few places of L1, and reading one
-// column would evict the column before.
+// (B, S, 3, H, E) the rows lie so far apart that all of them share a few places of L1, so a read of
+// one column would evict the column before.
 __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_rows,
                                   float factor) {
   alignas(64) float rows[64 * WIDTH];
@@ -125,7 +125,7 @@ __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_
 // and the sum of each query so far. shrink = exp(old top - new top): the caller must multiply the
 // earlier sums by it.
 __forceinline__ void online_softmax(float* s, float* top, float* total, float* shrink) {
-  constexpr int N = QUERIES / LANES < 8 ? QUERIES / LANES : 8;  // independent, so waits overlap
+  constexpr int N = QUERIES / LANES < 8 ? QUERIES / LANES : 8;  // independent: their waits overlap
   for (int i = 0; i < QUERIES; i += N * LANES) {
     Vec m[N], l[N];
     UNROLL for (int n = 0; n < N; ++n) m[n] = load(top + i + n * LANES);
@@ -149,8 +149,8 @@ __forceinline__ void online_softmax(float* s, float* top, float* total, float* s
 }
 
 // Returns the factors (0 or keep_scale) for the probabilities of query i and KEYS keys, from key j0
-// on. One call of Philox draws eight numbers. So the first call may begin at a key before j0. The
-// numbers are written to `drawn`.
+// on. One call of Philox makes eight draws. So the first call may begin at a key before j0. The
+// factors are written to `drawn`.
 __forceinline__ const float* kept_row(float* drawn, const Pairs& pair, int i, int j0) {
   const unsigned long long start = pair.draw(i, j0);
   for (int b = 0; b < DRAWN(KEYS); ++b) {
@@ -226,11 +226,11 @@ extern "C" __global__ void attention_tile(
 //
 //   gv = P^T go     gk = scale gS^T q     gq = scale gS k     five products, forward has two
 //
-// grid (parts, H, B), block 1. A thread takes every parts-th group of key tiles. It alone sums
-// their gk and gv, in a fixed order, so there are no atomics and every run gives the same bits. gq
-// needs a sum over the groups: each thread adds up its own part, (parts, B, L, H, E) float. There
-// are at most ceil(S / (64 GROUP)) parts. For long texts the number of parts is fixed, because gq
-// would otherwise take L S numbers.
+// grid (parts, H, B), block 1. A thread takes every parts-th group of key tiles. No other thread
+// sums their gk and gv, and the order is fixed, so there are no atomics and every run gives the
+// same bits. gq needs a sum over the groups: each thread adds up its own part, (parts, B, L, H, E)
+// float. There are at most ceil(S / (64 GROUP)) parts. The number of parts has a fixed
+// maximum, because gq would otherwise take L S numbers for long texts.
 // -DGRAD_ROWS=3: gk and gv are thirds of one array (B, S, 3, H, E), the gradient of a projection.
 #ifndef GRAD_ROWS
 #define GRAD_ROWS 1
@@ -260,7 +260,7 @@ extern "C" __global__ void attention_tile_backward(
 
   for (int first = blockIdx.x * ROWS; first < n_keys; first += gridDim.x * ROWS) {
     const int n_rows = min(ROWS, n_keys - first);
-    const bool is_first = first == blockIdx.x * ROWS;  // else gq holds the earlier groups
+    const bool is_first = first == blockIdx.x * ROWS;  // if not, gq has sums of earlier groups
     for (int j0 = 0; j0 < n_rows; j0 += KEYS) {
       const T *kj = k + (first + j0) * k_row, *vj = v + (first + j0) * v_row;
       load_tile(kt + j0 * WIDTH, kj, k_row, n_rows - j0, scale);

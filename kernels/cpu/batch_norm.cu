@@ -1,6 +1,7 @@
 // Batch norm on a CPU: v1 of ../batch_norm.cu in vectors, and in the order of memory. A loop over
 // one channel would jump from sample to sample. Here each pass goes through the batch from one end
-// to the other, so the core's prefetcher can follow it. It keeps a few numbers of each channel.
+// to the other, so the core's prefetcher can follow it. Each pass keeps only a few numbers for each
+// channel.
 //
 //              channels
 //     samples  |plane|plane|plane|...|     sums     for each plane: its mean and the sum of squares
@@ -11,8 +12,8 @@
 //
 // A channel's variance has two parts: how far numbers are from the mean of their plane, and how far
 // the means of the planes are from the channel's mean. Both are sums of squares, and are added. So
-// the variance is as exact as with two passes over memory. The second loop over a plane reads it
-// from the cache.
+// the variance is as exact as with two passes over memory. The second loop over a plane reads the
+// plane from the cache.
 //
 // A plane with few places does not fill a vector. Then a thread takes a row of neighbouring planes,
 // in several samples. It adds the numbers of each column, in one lane per column. At the end it
@@ -36,7 +37,7 @@
 #endif
 
 const int LANES_MAX = 512;  // the same number as in the wrapper
-const int PIECE = 4096;      // how many numbers are added before the sum goes into a double
+const int PIECE = 4096;      // how many numbers are added before their sum is added to a double
 
 // ---- sums of planes ----
 
@@ -170,7 +171,8 @@ extern "C" __global__ void batch_norm_backward_rows(ACC* parts, const T* gy, con
 
 const int CHANNELS = 64;  // of one thread; grid ceil(channels / CHANNELS), block 1
 
-// size: how many numbers a part has. The last part has the rest of n, the numbers of a channel.
+// size: the number of elements of a part. n: the number of elements of a channel. The last part has
+// the rest of n.
 extern "C" __global__ void batch_norm_join(ACC* mean, ACC* var, ACC* rstd, const ACC* parts,
                                            int n_parts, int channels, int size, int n, ACC eps) {
   const int first = blockIdx.x * CHANNELS, width = min(CHANNELS, channels - first);

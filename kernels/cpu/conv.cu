@@ -1,6 +1,6 @@
-// Convolution on a CPU as an implicit product. Of the matrix of columns (im2col) only one panel
-// exists at a time, on a thread's stack. kernels/conv.cu is the lesson. conv_winograd.cu saves
-// products for 3 x 3 filters with stride 1.
+// Convolution on a CPU as an implicit product. The matrix of columns (im2col) is not stored: a
+// thread has only one panel of it at a time, on its stack. kernels/conv.cu is the lesson.
+// conv_winograd.cu saves products for 3 x 3 filters with stride 1.
 //
 //   y[m, p] = sum over k = (c, u, v) of w[m, k] columns[k, p] + bias[m]     p: a pixel of an image
 //
@@ -23,11 +23,11 @@
 //   y[out_step r + out_first] = sum over u of w[u] x[step r + first + tap_step u]
 struct Geometry {
   int n_images, in_channels, out_channels;  // of all groups together
-  int h, w, oh, ow;                         // size of x; how many r, along rows and columns
+  int h, w, oh, ow;                         // size of x; number of rows and columns r
   int kh, kw, step_h, step_w, first_h, first_w, tap_h, tap_w;
   int yh, yw, out_step_h, out_step_w, out_first_h, out_first_w;  // yh, yw: size of y
 
-  // Returns the Geometry of n columns of the result, from `column` on.
+  // Returns the Geometry for n columns of the result, from `column` on.
   __forceinline__ Geometry part(int column, int n) const {
     Geometry g = *this;
     g.ow = n, g.first_w += step_w * column, g.out_first_w += out_step_w * column;
@@ -44,12 +44,12 @@ struct Geometry {
 
 constexpr int PANEL = 64;        // neighbouring pixels in the product: a multiple of LANES
 constexpr int PAST = 2 * LANES;  // numbers after a line that vectors may touch
-constexpr int WIDE = 512;        // pixels of a row: wider rows are cut, as the stack is limited
+constexpr int WIDE = 512;        // pixels of a row. Wider rows are cut: the stack is limited
 
 // The lines of an image that some pixels need, with zeros around. A line has `pitch` numbers. If
 // step_w is 2, the even columns come first, then the odd ones. If step_h is 2, the even lines come
-// first. So the numbers that a tap reads for the pixels of a row are neighbours. Those for the next
-// row begin `pitch` numbers later.
+// first. So the numbers that a tap reads for the pixels of a row are neighbours. The numbers for
+// the next row of pixels begin `pitch` numbers later.
 struct Lines {
   int above, left;  // line and column of the image where this copy begins
   int n_lines, n_columns, column_phase, pitch, line_phase, n_floats;
@@ -290,7 +290,7 @@ extern "C" __global__ void conv_weight(float* gw, const float* x, const float* g
 // -- pixel by pixel: for groups with so few channels that a product would leave most of a tile
 // empty
 
-constexpr int VECS = 4;  // at a time: sums that do not wait for each other
+constexpr int VECS = 4;  // sums at a time. They do not wait for each other
 
 // As conv_product. A block makes some rows and columns of one channel of an image. In the lines,
 // the rows follow each other, so they are computed as one long row. The numbers between two rows
@@ -329,7 +329,7 @@ extern "C" __global__ void conv_few(float* y, const float* x, const float* weigh
   for (int r = 0; r < rows; ++r) write(y, g, top + r, 0, g.ow, results + r * lines.pitch);
 }
 
-constexpr int TAPS = 3;  // taps of a row of the kernel, at a time: they share the gradient
+constexpr int TAPS = 3;  // taps of a kernel row at a time: they use the same gradient
 
 // gw (out_channels, n_in kh kw). grid (out_channels, n_in), block 1.
 extern "C" __global__ void conv_few_weight(float* gw, const float* x, const float* gy, int groups,

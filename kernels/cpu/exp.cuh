@@ -1,4 +1,4 @@
-// e^x for x <= 0 on a CPU. A result below 1.7e-38 counts as 0. The function need not handle
+// e^x for x <= 0 on a CPU. A result below 1.7e-38 counts as 0. The function does not handle
 // subnormal numbers or infinity, so it takes half of expf's time. x = n log 2 + r, e^x = 2^(n - 1)
 // * 2 e^r. To round x / log 2 to the integer n, it adds 1.5 * 2^23: then the lowest bits hold n. It
 // also adds 126: then these bits are the exponent field of 2^(n - 1). For n = -126 the field is 0,

@@ -1,5 +1,6 @@
 // Parts of the kernels that are generated for a plan (minidl/infer/lower.py writes the rest):
-// products whose sizes the compiler knows. `then` takes their results while these are in L1.
+// products whose sizes the compiler knows. The function `then` gets the results while they are in
+// L1.
 //
 //   linear    out (M, N) = then(a (M, K) w^T)               w packed in panels of 32 columns
 //   conv      out (N, OH, OW, O) = then(sum over the filter's rows of products of KW C numbers)
@@ -11,18 +12,18 @@
 //                                                    a convolution is KH products on the image.
 //   It needs no copy of patches (im2col), only a border of zeros, which the layer before writes.
 //
-// A tile of ROWS x VECS registers is summed over all k. ROWS is the number that divides M best, and
-// the largest of equally good ones: 64 rows are 4 tiles of 13 and one of 12, two registers wide.
-// Each tile reads the weights from L2: 11 tiles of 6 rows, four registers wide, took 9 % longer.
-// While a panel is used, the next one is brought from L3 to L2 (`later`). This saves 7 % of the
-// time if all weights together are larger than L2.
+// A tile of ROWS x VECS registers is summed over all k. ROWS is chosen so that it divides M best.
+// Among equally good numbers it is the largest: 64 rows are 4 tiles of 13 and one of 12, two
+// registers wide. Each tile reads the weights from L2: 11 tiles of 6 rows, four registers wide,
+// took 9 % longer. While a panel is used, the next one is brought from L3 to L2 (`later`). This
+// saves 7 % of the time if all weights together are larger than L2.
 //
 // A core begins one or two multiply-adds a cycle, and each takes four cycles. So a tile of less
 // than eight registers has several partial sums (WAYS), each over its own part of k. A product with
 // one row takes as long as reading w. It reads whole rows of a panel, from all these parts in
-// parallel. Each part is a separate stream for the processor, which prefetches each. With 12 MB
-// partly in the caches, two streams took 0.7 of the time of one (Zen 3). Our own prefetches took
-// longer (Zen 3, Zen 4).
+// parallel. Each part is a separate stream of addresses, and the processor prefetches each stream.
+// With 12 MB partly in the caches, two streams took 0.7 of the time of one (Zen 3). Our own
+// prefetches took longer (Zen 3, Zen 4).
 //
 // Source: Goto & van de Geijn 2008; Georganas et al. 2018 (arXiv 1808.05567), convolution in place.
 // Runs only on CPUs.   Test: tests/infer/test_lower.py
@@ -32,13 +33,13 @@
 
 #define UNROLL_ROWS PRAGMA(GCC unroll 32)
 
-constexpr int PANEL = 32;  // columns of a panel of packed weights; in the last a multiple of 16
+constexpr int PANEL = 32;  // columns of a panel of packed weights. The last has a multiple of 16
 constexpr int ROWS_AHEAD = 8;  // rows of a panel between a request to the cache and the use
 
 // vecs_of chooses how many registers a row of a tile has; it divides the registers of `width`
 // columns. rows_of chooses how many of the m rows a tile has. cost_of is in half cycles: for each k
-// a tile costs one per multiply-add, and at least one per load. One register is kept for the number
-// of A.
+// a tile costs one per multiply-add, and at least one per load. One register is reserved for the
+// number of A.
 constexpr int most_rows(int vecs) { return (REGISTERS - 1 - vecs) / vecs; }
 constexpr int rows_of(int m, int vecs) {
   const int tiles = (m + most_rows(vecs) - 1) / most_rows(vecs);
@@ -88,7 +89,7 @@ __noinline__ void tile_product(float* tile, const float* a, const float* b,
     if (N_K < 16) {
       UNROLL for (int k = 0; k < N_K; ++k) {
         add(sum[0], k);
-        READ_AGAIN();  // otherwise a's numbers stay for the next k and fill the registers
+        READ_AGAIN();  // else a's numbers would stay for the next k and fill the registers
       }
     } else {
       constexpr int PART = N_K / WAYS;
@@ -225,7 +226,7 @@ __forceinline__ void remember(float* keys, float* values, const float* k, const 
 }
 
 // out (VECS LANES columns of a row of E) = the sum of the rows of `values`, weighted by s, / total.
-// It has eight sums, so that no multiply-add waits for the one before.
+// There are eight sums, so that no multiply-add waits for the result of the one before.
 template <int VECS, int E>
 __forceinline__ void weigh(float* out, const float* s, const float* values, int n_keys,
                            float total) {

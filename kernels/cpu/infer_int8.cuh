@@ -33,7 +33,7 @@
 
 #if defined(__AMX_INT8__) && defined(__linux__)
 #define AMX
-constexpr int FEW = 3;  // rows. With so few, reading w takes longer than the products
+constexpr int FEW = 3;  // rows. With this few rows, reading w takes longer than the products
 #endif
 
 typedef int Sum __attribute__((vector_size(64), aligned(4), may_alias));
@@ -58,7 +58,7 @@ __forceinline__ void range_of(float* scale, const float* x, long long n) {
 // divides by s, because a product with 1 / s would round differently.
 template <int K, int WIDE>
 __forceinline__ void quantize_row(unsigned char* q, const float* x, float s, float zero) {
-  const float by = s > 0 ? s : 1.0f;  // ternaries, not fminf: they become vector instructions
+  const float by = s > 0 ? s : 1.0f;  // ?: and not fminf, because ?: becomes vector instructions
   SIMD for (int k = 0; k < K; ++k) {
     const float r = rintf(x[k] / by) + zero, low = r > 0.0f ? r : 0.0f;
     q[k] = (unsigned char)(int)(low < 255.0f ? low : 255.0f);
@@ -105,8 +105,8 @@ __forceinline__ Sum dot4(Sum sum, int x, const signed char* w) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
 // ROWS rows of x (WIDE apart) times a panel. It calls then(sum of (x - SHIFT) w, row, column of the
 // panel). AVX2 multiplies 32 pairs of u8 and s8 and adds every two in 16 bits. 16 bits end at
-// 32,767, which is less than 2 x 255 x 127. So it multiplies a = x - 128, as |a| times w with the
-// sign of a: 2 x 128 x 127 fits.
+// 32,767, which is less than 2 x 255 x 127. So it uses a = x - 128 in place of x, and multiplies
+// abs(a) by w with the sign of a: 2 x 128 x 127 fits.
 constexpr int SHIFT = 128;
 typedef int Sum8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef short Pairs __attribute__((vector_size(32)));
@@ -176,8 +176,8 @@ __forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int
 // There are eight tile registers of 16 rows of 64 bytes. TDPBUSD: c (16, 16) of int += a (16, 64)
 // of u8 times b. b holds 64 values of k of 16 columns, with a row for every 4 k. The panels have
 // this layout, rows 256 bytes apart. A tile may have fewer rows: the configuration sets it. Linux
-// saves these registers only for a process that asked for it. Without this, their first use ends
-// the process.
+// saves these registers only for a process that has asked for this. Else their first use ends the
+// process.
 #define TILE_ZERO(t) __asm volatile("tilezero %%tmm" #t ::);
 #define TILE_LOAD(t, from, apart) \
   __asm volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(from), "r"((long)(apart)) : "memory")
@@ -228,8 +228,8 @@ __forceinline__ void tiles_2x2(int* out, const unsigned char* x, const signed ch
   TILE_STORE(out + 16 * 64 + 16, 256, 3);
 }
 
-// out (16, 64) = up to 16 rows of x times the panel. A product must wait 52 cycles for the product
-// before into the same sum. So this also has four sums at a time.
+// out (16, 64) = up to 16 rows of x times the panel. A product must wait 52 cycles for an earlier
+// product into the same sum. So this, too, has four sums at a time.
 template <int WIDE>
 __forceinline__ void tiles_1x4(int* out, const unsigned char* x, const signed char* w) {
   TILE_ZERO(0) TILE_ZERO(1) TILE_ZERO(2) TILE_ZERO(3)

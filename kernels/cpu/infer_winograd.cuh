@@ -21,8 +21,8 @@
 #pragma once
 #include "infer.cuh"
 
-// Both work on four vectors that lie `apart`. spread: image to factors. gather: sums to two
-// results.
+// spread and gather work on four vectors that lie `apart` numbers from each other. spread turns
+// pixels into factors. gather turns sums into two results.
 __forceinline__ void spread(Vec* d, int apart) {
   const Vec a = d[0] - d[2 * apart], b = d[apart] + d[2 * apart];
   const Vec c = d[2 * apart] - d[apart], e = d[apart] - d[3 * apart];
@@ -37,7 +37,7 @@ __forceinline__ void gather(Vec* m, int apart) {
 template <int M, int OH, int OW, int H, int W, int C>
 __forceinline__ void winograd_tiles(float* d, const float* x, int group) {
   constexpr int ACROSS = (OW + 1) / 2, TILES = (OH + 1) / 2 * ACROSS;
-  for (int t = 0; t < M; ++t) {  // past the last tile: that tile again. Past the image: its edge
+  for (int t = 0; t < M; ++t) {  // after the last tile, repeat it. Past the image, repeat its edge
     const int tile = min(group * M + t, TILES - 1), h = tile / ACROSS * 2,
               across = tile % ACROSS * 2;
     for (int c = 0; c < C; c += LANES) {

@@ -13,23 +13,22 @@
 //   of
 //   ROWS rows
 //
-// First, B is copied into the order in which that loop reads it. A = gy^T is copied, too, because
-// its next k may be a page away. An A whose k are neighbours is read in place. Both are cut into
-// slabs of DEPTH values of k. A thread computes a block of C. Its rows of A in a slab (384 KiB at
-// most) stay in L2 for all panels of B. A panel of B stays in L2 for all groups of A.
+// First, B is copied into the order in which the product reads it. A = gy^T is copied, too, because
+// its next k may be a page away. If the k of a row of A are neighbours, A is read in place. A and B
+// are cut into slabs of DEPTH values of k. A thread computes a block of C. Its rows of A in a slab
+// (384 KiB at most) stay in L2 for all panels of B. A panel of B stays in L2 for all groups of A.
 //
-// The copies also read and write 2 depth n_cols floats for B and 2 n_rows depth for A. C is read
+// The copies move 2 depth n_cols more floats for B, and 2 n_rows depth more floats for A. C is read
 // and written once per slab. The order of the additions depends only on the shape, so any number of
-// threads gives the same bits.
-// This code does not run on a GPU. There cuBLAS does the product, and kernels/matmul.cu is the
-// lesson.
+// threads gives the same bits. This code does not run on a GPU. There cuBLAS does the product, and
+// kernels/matmul.cu is the lesson.
 //
 // Source: Goto & van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
 // Wrapper: minidl/ops/linear.py   Test: tests/ops/test_linear_kernel.py
 #include "vector.cuh"
 
-// ROWS is small and COLS is wide: rows of A that are read in place and lie a multiple of 4 KiB
-// apart use one set of L1, which holds 8 lines.
+// ROWS is small and COLS is wide. The reason: if rows of A are read in place and lie a multiple of
+// 4 KiB apart, they use one set of L1, which holds only 8 lines.
 constexpr int ROWS = 6;
 constexpr int VECS = REGISTERS == 32 ? 4 : 2;  // 24 of 32 registers hold the result, or 12 of 16
 constexpr int COLS = VECS * LANES;             // a panel of B
@@ -78,9 +77,9 @@ extern "C" __global__ void linear_pack_rows(float* packed, float* sums, const fl
     if (row_stride == 1 && rows == STRIP) {
       float sum[STRIP] = {};
       for (int k = 0; k < n; ++k, from += k_stride, to += ROWS) {
-        // the next strip into L2: L1 may have no room for CHUNK lines that lie a page apart
+        // fetches the next strip into L2. L1 may have no room for CHUNK lines that lie a page apart
         for (int r = 0; r < STRIP; r += 16) __builtin_prefetch(from + STRIP + r, 0, 2);
-        float x[STRIP];  // in registers, because a store to `to` may change `from`
+        float x[STRIP];  // kept in registers, because a store to `to` may change `from`
         SIMD for (int r = 0; r < STRIP; ++r) sum[r] += x[r] = from[r];
         UNROLL for (int r = 0; r < STRIP; r += ROWS)
           UNROLL for (int m = 0; m < ROWS; ++m) to[r * slab_depth + m] = x[r + m];
@@ -106,7 +105,7 @@ __noinline__ void product(float* c, int c_row, const float* a, long long row_str
                           long long k_stride, const float* b, int n_k, const float* bias, bool add,
                           int n_rows, int n_cols) {
   Vec sum[ROWS][VECS];
-  const float* row[ROWS];  // past the last row: the last row again, its result is not stored
+  const float* row[ROWS];  // after the last row, repeat it: this result is not stored
   UNROLL for (int m = 0; m < ROWS; ++m) {
     row[m] = a + min(m, n_rows - 1) * row_stride;
     UNROLL for (int n = 0; n < VECS; ++n) {

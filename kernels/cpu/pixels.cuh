@@ -16,7 +16,7 @@ __forceinline__ void move(float* to, const float* from) {
 __forceinline__ void copy(float* to, const float* from, int n) {
   if (n >= LANES) {
     for (int i = 0; i + LANES <= n; i += LANES) move(to + i, from + i);
-    move(to + n - LANES, from + n - LANES);  // the rest: it overlaps numbers already copied
+    move(to + n - LANES, from + n - LANES);  // the rest: it overlaps copied numbers
   } else if (n >= 4) {
     typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
     for (int i = 0; i < n; i += 4) {

@@ -6,8 +6,8 @@
 //     2        ^   ^   ^          a strip, one lane of a vector for each window.
 //
 // For each element (i, j), the numbers of all windows of a strip are copied into lanes. An element
-// outside of x becomes -inf or 0. Then they are compared or added in full vectors, even if a row is
-// short.
+// outside of x becomes -inf or 0. Then the numbers are compared or added in full vectors, even if a
+// row is short.
 //
 // Backward: the thread of a plane adds each gy to the x that won. No other thread adds to this
 // plane.
@@ -23,7 +23,7 @@
 #define INDEX unsigned char
 #endif
 
-const int STRIP = 256;  // windows: small enough that a thread's numbers stay in L1
+const int STRIP = 256;  // windows of a strip: small enough that a thread's numbers stay in L1
 
 // Returns the first place of 0, 1, ... with place * step >= p.
 __forceinline__ int first_from(int p, int step) { return p > 0 ? (p + step - 1) / step : 0; }
@@ -112,7 +112,7 @@ extern "C" __global__ void max_pool_backward(T* gx, const T* gy, const INDEX* wi
     const INDEX* wp = winner + (long long)plane * oh * ow;
     // windows that share no x and do not begin in padding: one store each, no addition
     const bool apart = sh > (kh - 1) * dh && sw > (kw - 1) * dw && !top && !left;
-    int rows[256], columns[256], offset[256];  // of an element of the window, to avoid a division
+    int rows[256], columns[256], offset[256];  // of each window element, to avoid divisions
     const bool table = sizeof(INDEX) == 1;
     for (int i = 0; table && i < kh; ++i)
       for (int j = 0; j < kw; ++j) {

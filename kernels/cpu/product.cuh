@@ -5,8 +5,8 @@
 //                             B (n_k x n_cols) and C (n_rows x n_cols): rows b_row and c_row apart.
 //                             n_cols must be a multiple of LANES
 //
-// A tile has 6 rows. The last one has the rows that are left. It is 4 vectors wide (2 on processors
-// with 16 registers), or less at the last columns. So 24 of 32 registers hold sums.
+// A tile has 6 rows. The last tile has the rows that are left. A tile is 4 vectors wide (2 on
+// processors with 16 registers), or less at the last columns. So 24 of 32 registers hold sums.
 // Test: tests/ops/test_conv_cpu.py
 #pragma once
 #include "vector.cuh"

@@ -9,8 +9,8 @@
 #include "loops.cuh"
 #include "softmax.cuh"
 
-// Between the second and the third loop, y holds the exponentials: to compute them again would cost
-// more than to read them from the cache. In half y is too inexact to hold them, so they are
+// Between the second and the third loop, y holds the exponentials: to compute them again would take
+// longer than to read them from the cache. If y is in half, it is too inexact for them, so they are
 // computed twice.
 extern "C" __global__ void softmax(T* y, const T* x, int rows, int cols) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;

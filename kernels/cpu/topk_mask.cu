@@ -1,10 +1,10 @@
 // Finds the large elements of a vector on a CPU: a thread per chunk. Formula, parameters and the
 // rungs for a GPU: ../topk_mask.cu
 //
-//   compact        tests 64 elements at a time, in vectors. Only if one of them is large does a
-//                  loop go through them one by one
+//   compact        tests 64 elements at a time, in vectors. If one of them is large, a loop goes
+//                  through them one by one
 //   compact_few    counts and compacts in one pass, for few large elements. Each chunk has `slots`
-//                  places of its own. counts[chunk] may be larger: then the chunk needed more
+//                  places of its own. If counts[chunk] is larger than slots, the chunk needed more
 //                  places
 // Wrapper: minidl/parallel/data/topk_mask.py   Test: tests/parallel/data/test_topk_mask.py
 #include "loops.cuh"
@@ -20,8 +20,8 @@ extern "C" __global__ void count_above(int* counts, const T* x, float threshold,
   }
 }
 
-// Returns not 0 if one of the elements base, ..., last - 1 is large. Returns 1 without a test if
-// they are fewer than 64.
+// Returns a number that is not 0 if one of the elements base, ..., last - 1 is large. If there are
+// fewer than 64 elements, returns 1 without a test.
 static __device__ int any_above(const T* x, float threshold, int base, int last) {
   if (last - base < 64) return 1;
   int found = 0;

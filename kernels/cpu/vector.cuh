@@ -22,8 +22,9 @@ constexpr int REGISTERS = 32;
 constexpr int REGISTERS = 16;
 #endif
 
-// Forces x into a register. Without it, g++ reads a number from memory again for each of up to four
-// uses. A core that loads 64 bytes a cycle has no free cycles for these reads.
+// Forces x into a register. Without this, g++ would read a number that is used up to four times
+// from memory again for each use. A core that loads 64 bytes a cycle has no free cycles for these
+// reads.
 #if defined(__x86_64__)
 #define IN_REGISTER(x) __asm("" : "+v"(x))
 #elif defined(__aarch64__)
@@ -32,7 +33,8 @@ constexpr int REGISTERS = 16;
 #define IN_REGISTER(x)
 #endif
 
-// The opposite: a number that was loaded before is loaded again at its next use.
+// READ_AGAIN has the opposite effect: a number that was loaded before is loaded again at its next
+// use.
 #define READ_AGAIN() __asm("" : : : "memory")
 
 __forceinline__ Vec load(const float* p) { return *(const Vec*)p; }

@@ -1,12 +1,12 @@
-// A launch whose arguments are NumPy arrays as Python objects. It checks them and takes their
-// addresses.
+// Starts a launch whose arguments are NumPy arrays, given as Python objects. This code checks the
+// arrays and takes their addresses.
 //
 //     Python   packs id(array)       0.1 us an array. To ask it for its dtype, flags and address
 //     C        finds &elements       would take 0.5 us. For a layer norm of six small arrays that
 //                                    is more than all its arithmetic
 //
 // If an array does not match the kernel's parameter exactly, minidl_start runs nothing and returns
-// -1. Then Python refuses it, or passes it in another way (arguments.py).
+// -1. Then Python refuses the array, or passes it in another way (arguments.py).
 // Compiled with the runtime (minidl/cuda/host/cpu.py).  Test: tests/cuda/host/test_arguments.py
 #include <string.h>
 
@@ -41,7 +41,7 @@ struct Kernel {
   Wanted wanted[];
 };
 
-// Returns the time of a clock that takes 10 ns to read. kTicks is about 10 to 30 ms of it.
+// Returns the time of a clock that can be read in 10 ns. kTicks is about 10 to 30 ms of this clock.
 static unsigned long long ticks() {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();
@@ -57,8 +57,9 @@ static const unsigned long long kTicks = 1 << 25;
 static const unsigned long long kTicks = 1 << 19;  // at 24 MHz; a faster clock makes it shorter
 #endif
 
-// Returns what the launcher returns: 0, or 1 with a sentence in minidl_error(). Returns -1 if it
-// did not run, also when it is time for Python to look at the kernel's files again.
+// Returns what the launcher returns: 0, or 1 with a sentence in minidl_error(). Returns -1 if the
+// launcher was not called. One reason is that it is time for Python to look at the kernel's files
+// again.
 MINIDL_EXPORT int minidl_start(const unsigned char* packed, Kernel* kernel) {
   const unsigned long long now = ticks();
   if (now - kernel->look_at < 1ull << 63) {

@@ -1,6 +1,6 @@
 // Atomic operations. Blocks may run on several CPU threads, so these are real atomics, with relaxed
-// order as in CUDA. All return the value before. Spin loops work, because a repeated atomic now and
-// then lets other CUDA threads run. So does an atomic that changes nothing, atomicAdd(p, 0):
+// order as in CUDA. All return the old value. Spin loops work, because repeated atomics let other
+// CUDA threads run now and then. This is also true for atomicAdd(p, 0), which changes nothing:
 // kernels use it to read a value that other threads change.
 #pragma once
 
@@ -86,7 +86,8 @@ MINIDL_INLINE unsigned atomicDec(unsigned* p, unsigned limit) {
   return minidl_atomic(p, [=](unsigned old) { return old == 0 || old > limit ? limit : old - 1; });
 }
 
-// For the threads of a block, or of all GPUs and the CPU: the same here.
+// Atomics for the threads of one block, and for all GPUs and the CPU. Here they are the same as the
+// others.
 #define atomicAdd_block atomicAdd
 #define atomicSub_block atomicSub
 #define atomicExch_block atomicExch

@@ -1,12 +1,12 @@
-// The check form's runtime. Every load and store of a kernel calls it through sanitizer.cpp, and it
-// knows the running CUDA thread. For each access:
+// The check form's runtime. Every load and store of a kernel calls this code through sanitizer.cpp.
+// It knows which CUDA thread is running. For each access:
 //
 //     1. in which array is it? In none: out of bounds
 //     2. count its bytes: the ledger
 //     3. compare with the shadow (shadow.h): who accessed this element before, and is that ordered?
 //
 // A finding is a list of numbers. minidl/cuda/checks/sentences.py turns it into a sentence.
-// session.cpp has the launch around it.   Test: tests/cuda/checks/test_check.py
+// session.cpp has the launch itself.   Test: tests/cuda/checks/test_check.py
 #include <dlfcn.h>
 #include <stdio.h>
 
@@ -33,7 +33,8 @@ u64 program_page;             // the last page that was found to belong to the k
 u64 shared_low, shared_high;  // where the declared __shared__ variables lie
 int last_region;
 u64 shared_bytes;
-// ptxas allows 48 KiB of static __shared__ variables; all shared memory: the limit of 9.0
+// ptxas allows 48 KiB of static __shared__ variables. The limit of all shared memory is the one of
+// compute capability 9.0
 const u64 kMaxStaticBytes = 48 << 10, kMaxSharedBytes = 227 << 10;
 
 unsigned place(void* return_address) {
@@ -49,7 +50,8 @@ int me() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadI
 
 // ---- findings that are decided later ----
 
-// Two writes may write the same value. The next access decides: the second value is in memory then.
+// Two writes may write the same value. This is decided at the next access, when the second value is
+// in memory.
 struct Pending {
   bool waiting;
   unsigned char before[16];
@@ -57,9 +59,10 @@ struct Pending {
   Finding finding;
 } pending;
 
-// `int old = *p`, a plain read next to atomics, is how a loop around atomicCAS begins. It is
-// correct, because the exchange would notice another value. So these races are reported at the end.
-// A place is left out if some thread went on from it to such an exchange of the same word.
+// `int old = *p`, a plain read next to atomics, is how a loop around atomicCAS begins. Such a read
+// is correct, because the exchange would notice another value. So these races are reported only at
+// the end. A place is left out if a thread has gone on from this place to such an exchange of the
+// same word.
 const int kMaxHeld = 64;
 Finding held[kMaxHeld];
 unsigned exchanged[kMaxHeld];  // the places that are left out
@@ -111,7 +114,7 @@ void race(int r, const Access& before, How now, How then, u64 address, unsigned 
   f.who = clocks.first + me(), f.other_who = before.who;
   f.offset = address - region.begin;
   f.count = 1;
-  // an atomic may have been meant to announce the first access, but without a fence
+  // perhaps an atomic was meant to announce the first access, but there was no fence
   f.atomics = !here && order.did_atomics[(before.who - 1) / clocks.n]
               && order.did_atomics[(clocks.first - 1) / clocks.n];
   if (now == WRITE && then == WRITE && size <= 16) {
@@ -143,7 +146,8 @@ void absolve(Region& region, u64 address, unsigned size) {
   }
 }
 
-// Returns true if this store's thread went on to an atomic, and the running block has done one.
+// Returns true if this store's thread has done an atomic after the store, and the running block has
+// done an atomic, too.
 bool tells(const Access& a) {
   return (a.clock & ~kAtomic) <= order.atomic_at[a.who - 1]
          && order.did_atomics[(clocks.first - 1) / clocks.n];
@@ -357,7 +361,7 @@ void check_begin_order(int number) {
   minidl_observe(&observer);
 }
 
-// Also finds elements of `uninitialised` arrays that no thread wrote.
+// This also finds elements of `uninitialised` arrays that no thread has written.
 void check_end_order(bool complete) {
   settle(), settle_held();
   active = false;
@@ -393,7 +397,8 @@ void minidl_access(u64 address, unsigned size, How how, void* return_address) {
     u64 own = places.stacks_begin + me() * places.stack_bytes;
     if (address - own < places.stack_guard) stop_at(STACK_FULL, address, size, how, where);
     if (address - own >= places.stack_bytes) stop_at(OTHER_STACK, address, size, how, where);
-    // below the running function's frame: it belonged to a function that has returned
+    // the address is below the running function's frame: it belonged to a function that has
+    // returned
     if (address < (u64)__builtin_frame_address(0)) stop_at(STALE, address, size, how, where);
     return minidl_local_access(address, size, how, where);
   }
@@ -523,7 +528,7 @@ MINIDL_EXPORT void minidl_check_dynamic(const char* name, int element) {
       outcome->variables[i] = Variable{name, element, -1, 0, 1};
 }
 
-// ldmatrix will read this row: it must be 16 bytes of shared memory, aligned.
+// ldmatrix will read this row. It must be 16 bytes of shared memory, and begin at a multiple of 16.
 MINIDL_EXPORT void minidl_check_matrix_row(const void* row) {
   if (!active) return;
   const u64 address = (u64)row;

@@ -15,8 +15,8 @@ template <class V> MINIDL_INLINE void minidl_shared(const char* name, V& v) {
 extern "C" void minidl_check_matrix_row(const void* row);
 
 // A local array or number between two guards: see locals.cpp. A value of a class counts as written,
-// because its constructor may have written it. inner: it is declared in inner braces of a function,
-// so it ends before the function does.
+// because its constructor may have written it. inner: true if the variable is declared in inner
+// braces of a function, so that it ends before the function.
 extern "C" void minidl_local_begins(const char* name, void* p, unsigned long long bytes,
                                     int element, int has_values);
 extern "C" void minidl_local_ends(void* p, int inner);

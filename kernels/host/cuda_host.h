@@ -2,12 +2,12 @@
 // include.
 //
 // The loader (minidl/cuda/host/cpu.py) puts this header before a kernel's text. It includes no
-// system header: to parse them would take longer than to parse the kernel, and NVRTC has none
-// either.
+// system headers: to parse them would take longer than to parse the kernel, and NVRTC has no system
+// headers either.
 //
 // Every kernel gets four extra parameters before its own: (threadIdx, blockIdx, blockDim, gridDim).
-// They hide the global variables with the same names, which device functions use. Parameters can
-// stay in registers.
+// These parameters hide the global variables with the same names, which device functions use.
+// Parameters are faster, because they can stay in registers.
 #pragma once
 
 #define MINIDL_HOST 1

@@ -39,7 +39,7 @@ struct Fibre {
   void* stack_pointer;
   State state;
   uint3 thread;
-  int line;  // where it waits, or returned
+  int line;  // the line where it waits or has returned
   const char* file;
   int value;  // the count of its last barrier
   bool by_return;  // it ended at a `return`, not at the kernel's last line
@@ -50,8 +50,8 @@ struct Fibre {
   void* result;
 };
 
-// Bytes before or behind a __shared__ variable or dynamic shared memory (name: null). A kernel must
-// not change them.
+// Bytes before or after a __shared__ variable or dynamic shared memory (then name is null). A
+// kernel must not change these bytes.
 struct Guard {
   const char *bytes, *name, *side;
 };
@@ -212,7 +212,8 @@ void odd_shuffle(const Fibre& g, int lane, int warp) {
   observer->odd_shuffle(text, g.result, g.n_bytes);
 }
 
-// If every lane that `f` waits for is in the same call, hands out the results and releases them.
+// If every lane that `f` waits for is in the same call, gives these lanes their results and lets
+// them run.
 bool complete_warp_call(Fibre& f) {
   Engine* e = engine;
   int warp = index_of(f) / 32;
@@ -330,8 +331,8 @@ bool make_engine(void* at = nullptr) {
   return true;
 }
 
-// Makes the guard pages of the first n stacks. Each takes a microsecond, so only stacks in use get
-// one.
+// Makes the guard pages of the first n stacks. A guard page takes a microsecond, so only stacks in
+// use get one.
 void guard_stacks(int n) {
   for (; engine->n_guarded < n; ++engine->n_guarded)
     mprotect(engine->stacks + engine->n_guarded * kStackBytes, kGuardBytes, PROT_NONE);
@@ -445,7 +446,8 @@ void run_blocks(const void* context, long long begin, long long end) {
   engine->launch = nullptr;
 }
 
-// Barriers and warp calls need fibres. In the flat form (form="flat") there are none: an error.
+// Barriers and warp calls need fibres. The flat form (form="flat") has no fibres, so there such a
+// call is an error.
 void need_fibre(const char* file, int line) {
   if (engine && engine->launch) return;
   char text[600];
@@ -466,7 +468,8 @@ MINIDL_EXPORT int minidl_run_fibres(const MinidlLaunch* launch, MinidlThread run
     fill_order(block_order, (int)n_blocks, launch->order);
   }
   Job job = {launch, run, block_order, &failed};
-  // Another order is for finding races. It runs on one CPU thread, so that it repeats.
+  // An order that is not ascending is for finding races. It runs on one CPU thread, so that it can
+  // be repeated.
   bool good =
       minidl_parallel(MinidlWork{run_blocks, &job}, n_blocks, launch->order ? 1 : launch->threads);
   free(block_order);

@@ -1,9 +1,9 @@
 // float functions without branches and without calls, so that the compiler can vectorise a loop
-// over them (libm's functions are calls, and a call prevents it). Each reduces its argument to a
-// small interval. There a polynomial is exact to the last digit. The polynomials were fitted by
-// weighted least squares to float64 values (Lawson's iteration). The error is at most 1.5 units in
-// the last place, compared with float64. Infinities, NaN and subnormal numbers are correct. Test:
-// tests/cuda/host/test_float_math.py
+// over them (libm's functions are calls, and a call prevents this). Each function reduces its
+// argument to a small interval. In this interval a polynomial is exact to the last digit. The
+// polynomials were fitted by weighted least squares to float64 values (Lawson's iteration). The
+// error is at most 1.5 units in the last place, compared with float64. Infinities, NaN and
+// subnormal numbers are correct. Test: tests/cuda/host/test_float_math.py
 #pragma once
 
 #define MINIDL_MEMBER inline __attribute__((always_inline))
@@ -95,8 +95,8 @@ MINIDL_INLINE float logf(float x) {
   return x < __builtin_inff() ? result : x;  // infinity and NaN are their own logarithms
 }
 
-// Small x: an odd polynomial. Otherwise 1 - 2 / (e^2x + 1): next to the 1, rounding errors of the
-// fraction are small.
+// Small x: an odd polynomial. Otherwise 1 - 2 / (e^2x + 1): the rounding errors of the fraction are
+// small compared with the 1.
 MINIDL_INLINE float tanhf(float x) {
   float a = __builtin_fabsf(x), s = x * x;
   float p = -0.005648307502269745f;

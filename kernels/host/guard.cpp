@@ -6,8 +6,8 @@
 //
 //     watchdog: a separate thread. Ten times a second it looks for a launch that has made no
 //     progress in 20 seconds of processor time, or that still runs two seconds after Ctrl-C. It
-//     sends SIGURG to the launch's thread (by default it is ignored). The handler jumps back as
-//     above.
+//     sends SIGURG to the launch's thread (by default a process ignores SIGURG). The handler jumps
+//     back as above.
 //
 // A stopped launch may have written only a part of its arrays. If a signal does not come from a
 // kernel, the earlier handler gets it.   Test: tests/cuda/host/test_guard.py
@@ -138,7 +138,7 @@ void take(int signal, void (*handler)(int, siginfo_t*, void*), struct sigaction&
   struct sigaction old;
   sigaction(signal, nullptr, &old);
   if (old.sa_flags & SA_SIGINFO && old.sa_sigaction == handler) return;  // already ours
-  // without a handler of Python's, Ctrl-C ends the process, or must do nothing
+  // if Python has no handler, Ctrl-C must end the process or do nothing
   if (signal == SIGINT && (old.sa_handler == SIG_DFL || old.sa_handler == SIG_IGN)) return;
   before = old;
   if (signal == SIGINT) now.sa_flags |= old.sa_flags & SA_RESTART;
@@ -210,7 +210,7 @@ void* watch(void*) {
   }
 }
 
-// A thread ends. Frees its slot and its signal stack for the next thread.
+// Called when a thread ends. Frees the thread's slot and signal stack for the next thread.
 void release(void* slot) {
   Slot* s = (Slot*)slot;
   if (s->signal_stack) {
@@ -225,7 +225,7 @@ void release(void* slot) {
 }
 
 // If the main thread's stack has no limit (`ulimit -s unlimited`), an endless recursion would take
-// all memory. So a page without access is put kStackBytes below.
+// all memory. So this function puts a page without access kStackBytes below.
 void bound_stack() {
 #ifdef MAP_FIXED_NOREPLACE
   rlimit limit;

@@ -10,7 +10,7 @@ void minidl_progress();  // a block, or a part of the units, has ended
 // Ends the launch that runs on this CPU thread. Called from inside the kernel.
 [[noreturn]] void minidl_end_launch(const char* sentence);
 // In fibre.cpp. minidl_in_fibres returns true if fibres run on this CPU thread: then threadIdx is
-// the running thread's. minidl_abandon_fibres drops them.
+// the running thread's. minidl_abandon_fibres drops all fibres.
 bool minidl_in_fibres();
 void minidl_abandon_fibres();
 

@@ -18,8 +18,8 @@ MINIDL_INLINE float minidl_half_to_float(unsigned short h) {
 
 MINIDL_INLINE unsigned short minidl_float_to_half(float f) {
   unsigned bits = minidl_bits(f), sign = bits & 0x80000000u, magnitude = bits ^ sign;
-  // Round to nearest even: add just under half a unit of the last bit that stays, and one more if
-  // that bit is 1.
+  // Round to nearest even: add just under half a unit of the last bit that is kept, and one more if
+  // this bit is 1.
   unsigned normal = (magnitude - ((127u - 15u) << 23) + 0xfffu + (magnitude >> 13 & 1)) >> 13;
   // Subnormal: adding 0.5 moves the last bit to 2^-24. The processor rounds.
   unsigned subnormal = minidl_bits(minidl_float(magnitude) + 0.5f) - 0x3f000000u;

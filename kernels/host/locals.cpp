@@ -5,8 +5,9 @@
 //
 //     | guard | sum[0] sum[1] sum[2] sum[3] | guard |     sum[4] through any pointer hits a guard
 //
-// An array may be declared in inner braces: { float four[4]; p = four; } p[0]. It is remembered
-// after the braces until its function returns. Its memory is not used again (-fstack-reuse=none).
+// An array may be declared in inner braces: { float four[4]; p = four; } p[0]. After the braces
+// such an array is remembered until its function returns. Until then its memory is not used again
+// (-fstack-reuse=none).
 //
 // Test: tests/cuda/checks/test_check_child.py
 #include "locals.h"
@@ -23,7 +24,7 @@ struct Local {
   u64 begin, bytes;
   const char* name;
   int element;
-  unsigned char* written;  // null: it gets its values at its declaration
+  unsigned char* written;  // null if the variable gets its values at its declaration
   int elements() const { return bytes == element ? 0 : bytes / element; }  // 0: not an array
 };
 

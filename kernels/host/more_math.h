@@ -168,7 +168,7 @@ MINIDL_INLINE unsigned __fns(unsigned mask, unsigned base, int offset) {
 }
 
 // Conversions. _rn rounds to nearest even, _rz toward zero, _rd down, _ru up. A number that does
-// not fit becomes the nearest that does. NaN becomes 0.
+// not fit becomes the nearest number that fits. NaN becomes 0.
 template <class I, class F> MINIDL_INLINE I minidl_to_integer(F x) {
   const bool is_signed = (I)-1 < (I)0;
   const int bits = 8 * sizeof(I) - is_signed;
@@ -210,7 +210,7 @@ MINIDL_INLINE int __double2loint(double x) { return (int)__double_as_longlong(x)
 MINIDL_INLINE double __hiloint2double(int hi, int lo) {
   return __longlong_as_double((long long)((unsigned long long)(unsigned)hi << 32 | (unsigned)lo));
 }
-// halves are rounded away from zero
+// these round halves away from zero
 MINIDL_INLINE long lroundf(float x) { return (long)__builtin_roundf(x); }
 MINIDL_INLINE long lround(double x) { return (long)__builtin_round(x); }
 MINIDL_INLINE long lrint(double x) { return (long)__builtin_rint(x); }

@@ -5,9 +5,9 @@
 //
 // Everything that t did before its fence comes before everything that u does after its atomic on
 // the same word. The fence also covers what other threads of t's block did before their last common
-// barrier. If every thread does a fence, then a barrier follows and one of them does an atomic,
-// that publishes for all. A volatile access of a flag counts as an atomic. The reader needs no
-// fence here.
+// barrier. Suppose that every thread of a block does a fence, then a barrier follows, and then one
+// thread does an atomic. This atomic publishes for all of them. A volatile access of a flag counts
+// as an atomic. The reader needs no fence here.
 // Source: PTX ISA, "Memory consistency model", release and acquire patterns.
 #pragma once
 #include <stdlib.h>
@@ -19,7 +19,7 @@ const int kMaxWords = 1 << 14;  // words by which fences and atomics order threa
 const int kMaxAcquired = 64;    // by one thread
 
 struct Publication {
-  unsigned who, own, cover;  // own accesses up to clock `own`; accesses of its block up to `cover`
+  unsigned who, own, cover;  // the last clock of its own accesses, of its block's accesses
   int kind;                  // of the fence, as in minidl_fence. 4: published[] counts, too
 };
 
@@ -130,7 +130,7 @@ struct Order {
     return at;
   }
 
-  // Called when thread t has done an atomic at `address`. first: `who` of its block's thread 0.
+  // Called when thread t has done an atomic at `address`. first: `who` of thread 0 of its block.
   void atomic(u64 address, int t, unsigned first, bool writes, bool shared) {
     if (!shared) did_atomics[(first - 1) / block_threads] = 1;
     int w = find(address, false);

@@ -1,5 +1,5 @@
-// The body of a loop over units [begin, end), with its context. And the function that runs it on
-// several CPU threads.
+// The body of a loop over units [begin, end), with its context, and the function that runs this
+// loop on several CPU threads.
 #pragma once
 
 struct MinidlWork {

@@ -7,8 +7,8 @@
 //     global   sectors of 32 bytes that the request touches: 4 for 32 neighbouring floats, 32 for
 //              floats that are 32 bytes or more apart
 //     shared   wavefronts. In one wavefront each of the 32 banks delivers one word of 4 bytes. So a
-//              request needs one for each different word in its busiest bank. Accesses of 8 bytes
-//              are served by half warps, of 16 bytes by quarter warps.
+//              request needs a wavefront for each different word in its busiest bank. Accesses of 8
+//              bytes are served by half warps, of 16 bytes by quarter warps.
 //     branch   diverged: threads of one request went to different places
 //
 // The threads of a block run one after the other. So a warp's requests stay open until another warp
@@ -44,7 +44,7 @@ struct Site {
 
 Profile* profile;
 int warp_now = -1, epoch;
-unsigned compared[1024];  // by thread: the place of a comparison that no jump has followed yet
+unsigned compared[1024];  // for each thread: its last comparison, if no jump has followed
 
 int distinct(u64* values, int n) {
   int kept = 0;

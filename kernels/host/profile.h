@@ -1,5 +1,5 @@
-// What check.cpp and profile.cpp share. The profile shows which memory requests a GPU would make of
-// the accesses. minidl/cuda/checks/profile.py has the same layouts: change both.
+// What check.cpp and profile.cpp share. The profile shows which memory requests a GPU would make
+// for the accesses of a kernel. minidl/cuda/checks/profile.py has the same layouts: change both.
 #pragma once
 #include "watch.h"
 

@@ -5,14 +5,14 @@
 //            timed   | rest               rest would take less time than to wake a thread, it runs
 //                                         here, too. If not, a small pool shares it, in chunks.
 //
-// A thread without work first looks for work in a loop (spinning), then it sleeps. It spins as long
-// as Python takes between two launches of a training step. A sleeping thread would have to be woken
-// for each launch, and would begin 10 to 50 us later. Inside a plan a thread is kept awake for at
-// most a millisecond. If the ranks of this machine want more threads than it has processors, a
-// thread sleeps at once.
+// A thread without work first looks for work in a loop (spinning), then it sleeps. The time of
+// spinning is the time that Python needs between two launches of a training step. A sleeping thread
+// would have to be woken for each launch, and would begin 10 to 50 us later. Inside a plan a thread
+// is kept awake for at most a millisecond. If the ranks of this machine want more threads than it
+// has processors, a thread sleeps at once.
 //
-// The thread that waits for the last chunks spins as long as a wake-up takes. Then it never waits
-// longer than twice the better choice (Karlin et al. 1990).
+// The thread that waits for the last chunks spins for the time of a wake-up, and then sleeps. So it
+// loses at most twice the time of the better choice (Karlin et al. 1990).
 //
 // It uses POSIX threads and no C++ library, because a compiler from a wheel (zig) has only these
 // ready for use.
@@ -71,8 +71,8 @@ static int own_processors() {
   return (int)(n / (ranks > 1 ? ranks : 1));
 }
 
-// Spins until the word is 0 (until_zero), or is not 0, for at most `seconds`. Returns true if it
-// is.
+// Spins for at most `seconds`, until the word is 0 (if until_zero) or is not 0. Returns true if the
+// word has this value.
 static bool spin(const int* word, bool until_zero, double seconds) {
   for (double end = now() + seconds; now() < end;)
     for (int i = 0; i < 16; ++i) {
@@ -230,8 +230,9 @@ static bool run_here(const MinidlWork& work, long long begin, long long end) {
   return true;
 }
 
-// Returns where the time of a kernel's unit in its last launch is stored; 0 means no launch yet.
-// Two kernels may share an entry. Then a launch may be shared without need, or may not be shared.
+// Returns the place where the time of one unit in a kernel's last launch is stored. The value 0
+// means no launch yet. Two kernels may have the same entry. Then a launch may be shared among
+// threads without need, or may not be shared although it should.
 static double* seconds_of_unit(const void* kernel) {
   static double seconds[1024];
   return &seconds[(unsigned long long)kernel / 16 % 1024];

@@ -48,7 +48,7 @@ void minidl_fail_assert(const char* condition, const char* file, int line);
 void minidl_fail(const char* sentence, const char* file, int line);
 
 // What the check form (check.cpp) needs: it is told when threads meet, it can end a launch, and it
-// learns where stacks and memory lie.
+// can ask where stacks and memory are.
 struct MinidlObserver {
   void (*block_begins)();
   void (*barrier)();
@@ -68,7 +68,7 @@ MinidlMemory minidl_memory();
 }
 
 // For device functions. Kernels have them as parameters.
-// initial-exec: they are found without a call.
+// initial-exec: these variables are found without a call.
 #define MINIDL_THREAD_LOCAL \
   __attribute__((visibility("default"), tls_model("initial-exec"))) __thread
 extern MINIDL_THREAD_LOCAL uint3 threadIdx, blockIdx;
@@ -76,9 +76,9 @@ extern MINIDL_THREAD_LOCAL dim3 blockDim, gridDim;
 
 // In a plain launch, MINIDL_GUARD_BYTES of a pattern (32 doubles) follow each __shared__ variable,
 // and the same pattern comes before it, because compilers lay variables out in either direction.
-// The engine compares them at the end of every block. minidl/cuda/host/shared.py declares them and
-// inserts MINIDL_GUARD after the variable. The first thread of a launch that passes it tells the
-// engine.
+// At the end of every block the engine compares these bytes with the pattern.
+// minidl/cuda/host/shared.py declares the bytes and inserts MINIDL_GUARD after the variable. The
+// first thread of a launch that comes to MINIDL_GUARD tells the engine.
 enum { MINIDL_GUARD_BYTES = 256 };
 struct MinidlBefore {
   unsigned launch;  // the last launch that passed

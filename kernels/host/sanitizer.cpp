@@ -1,6 +1,6 @@
-// The functions that a kernel calls if it is compiled with the compiler's sanitizers: at each load,
-// store and atomic, and where a check of the compiler fails. The kernel is not linked with the
-// compiler's libraries. It finds these functions, which pass everything to check.cpp.
+// A kernel that is compiled with the compiler's sanitizers calls functions: at each load, store and
+// atomic, and where a check of the compiler fails. The kernel is not linked with the compiler's
+// libraries. It finds the functions in this file, which pass everything to check.cpp.
 //
 //     kernel.cu --g++ -fsanitize=thread,bounds,alignment,...--> calls __tsan_read4(p),
 //                                              __tsan_write4(p), __ubsan_handle_out_of_bounds(...)
@@ -22,8 +22,8 @@ HOOK __tsan_vptr_update(void**, void*) {}
 HOOK __tsan_read_range(void* p, unsigned long n) { minidl_access((u64)p, n, READ, HERE); }
 HOOK __tsan_write_range(void* p, unsigned long n) { minidl_access((u64)p, n, WRITE, HERE); }
 // clang does not check alignment when a struct is copied, such as a float4. But it calls these
-// functions for addresses that it assumes to be aligned (to 8 bytes at most), and the unaligned
-// ones for the rest.
+// functions for addresses that it assumes to be aligned (to 8 bytes at most), and other functions,
+// with "unaligned" in their names, for the other addresses.
 #ifdef __clang__
 #define ALIGNED(p, n) \
   if ((u64)p % (n < 8 ? n : 8)) minidl_misaligned((u64)p, n, "'value of " #n " bytes'", HERE)
@@ -88,7 +88,7 @@ HOOK_OF(void*) __tsan_memset(void* to, int value,
     minidl_compare_exchange((u64)p, sizeof(T), HERE); \
     return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
   }                                                                                        \
-  /* clang calls only this one. It returns the value before. */                            \
+  /* clang calls only this one. It returns the old value. */                               \
   HOOK_OF(T) __tsan_atomic##n##_compare_exchange_val(volatile T* p, T c, T v, int, int) {  \
     minidl_compare_exchange((u64)p, sizeof(T), HERE); \
     __atomic_compare_exchange_n(p, &c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \

@@ -47,7 +47,8 @@ struct CheckLaunch {
   int n_given, n_variables, n_orders, unused;
 };
 
-// Addresses that nothing else uses: every machine has 47 bits of them. They are reused in a ring.
+// Addresses that nothing else uses: every machine has 47 bits of addresses. They are reused in a
+// ring.
 const u64 kArenas = 0x200000000000, kStacks = 0x300000000000, kStackStep = 1ull << 31;
 const int kRing = 64;
 u64 next_arena = kArenas;
@@ -90,7 +91,7 @@ void on_tick(int, siginfo_t*, void* context) {
 }
 
 // Collects the calls that have not returned, innermost first: words of the stack that point into
-// the kernel's code. Some may be old words that no call uses.
+// the kernel's code. Some of these words may be old, and belong to no call.
 void calls_on_stack(u64 stack, Finding& f) {
   u64 own = places.stacks_begin + (running_thread() - clocks.first) * places.stack_bytes;
   u64 at = stack > own + places.stack_guard ? stack : own + places.stack_guard;
@@ -259,7 +260,8 @@ MINIDL_EXPORT int minidl_check_start(const CheckLaunch* launch) {
   return pid;
 }
 
-// Returns memory of zeros that the child shares, or null. fresh: for arrays, at an unused address.
+// Returns memory, filled with zeros, that the child shares, or null. fresh: at an unused address,
+// for arrays.
 MINIDL_EXPORT void* minidl_check_map(u64 bytes, int fresh) {
   const u64 page = 1 << 16;
   void* hint = fresh ? (void*)next_arena : nullptr;

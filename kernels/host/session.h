@@ -69,7 +69,7 @@ void check_block_begins();
 void check_begin_order(int number);  // 0: the first
 void check_end_order(bool complete);
 extern unsigned last_place;  // the place of the last access
-extern bool waits_for_flag;  // true if it was a flag in global memory: another block may set it
+extern bool waits_for_flag;  // true if that was a flag in global memory: another block may set it
 extern unsigned blocks_begun;  // in this order
 unsigned running_thread();   // its number in the grid, + 1
 bool is_retired(u64 address);

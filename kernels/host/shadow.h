@@ -1,6 +1,6 @@
 // Shadow memory: for every element of the arrays and of shared memory, it stores which thread
-// accessed it last, and when. So one can tell whether two accesses are ordered, which means that
-// they come in this order on a GPU, too.
+// accessed it last, and when. So one can tell whether two accesses are ordered. If they are, they
+// come in this order on a GPU, too.
 //
 //     thread t     w s[3] ---- barrier ---- r s[4]
 //                  Each thread has a clock. Every barrier and every __syncwarp moves it on.
@@ -43,7 +43,8 @@ struct Region {
 
   void allocate() { cells = (Cell*)calloc(bytes / granule + 1, sizeof(Cell)); }
 
-  // For an access smaller than an element (bytes of a float): from now on a cell is one byte.
+  // Called for an access smaller than an element (bytes of a float). From now on a cell is one
+  // byte.
   void refine() {
     Cell* fine = (Cell*)calloc(bytes + 1, sizeof(Cell));
     for (u64 i = 0; i < bytes; ++i) fine[i] = cells[i / granule];
@@ -86,7 +87,8 @@ struct Clocks {
     for (int t = begin; t < end; ++t) clock[t] = at + 1;
   }
 
-  // Each lane learns what any of these lanes knew, and the present clock of all of them.
+  // Each of these lanes gets to know everything that one of them knew, and the present clock of
+  // each.
   void warp_barrier(int warp, unsigned lanes) {
     unsigned joined[32] = {};
     int begin = warp * 32;
@@ -113,7 +115,7 @@ struct Clocks {
     unsigned t = a.who - first;
     if (a.who == 0 || t == (unsigned)me) return true;
     unsigned when = a.clock & ~kAtomic;
-    if (t >= (unsigned)n)  // another block: it has other shared memory
+    if (t >= (unsigned)n)  // t is in another block, which has other shared memory
       return shared || order.ordered(a.who, when, me, false);
     return when <= at_barrier || (t / 32 == (unsigned)me / 32 && when <= met[me][t % 32])
            || in_tile(t, when, me) || order.ordered(a.who, when, me, true);

@@ -1,6 +1,6 @@
 // Tensor cores on a CPU, lane by lane. Each lane asks other lanes for the fragments that its
-// elements need. tensor_core.cuh has their layout. If a lane is missing, the fibre engine reports
-// it, as in any shuffle.
+// elements need. tensor_core.cuh shows the layout of the fragments. If a lane is missing, the fibre
+// engine reports it, as in any shuffle.
 // Test: tests/cuda/host/test_tensor_core.py
 #pragma once
 

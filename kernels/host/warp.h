@@ -1,6 +1,6 @@
-// Barriers and warp calls. Each passes its request to the fibre engine (fibre.cpp), which answers
-// when all threads have called it. Default arguments pass the caller's file and line, for the
-// message that shows where each thread waits.
+// Barriers and warp calls. Each function passes its request to the fibre engine (fibre.cpp), which
+// answers when all threads have called the function. Default arguments pass the caller's file and
+// line, for the message that shows where each thread waits.
 #pragma once
 
 MINIDL_INLINE void __syncthreads(MINIDL_HERE) { minidl_syncthreads(MINIDL_BARRIER, 0, file, line); }
@@ -61,7 +61,7 @@ MINIDL_INLINE int __all_sync(unsigned mask, int predicate, MINIDL_HERE) {
   return __ballot_sync(mask, !predicate, file, line) == 0;
 }
 // CUDA allows any set of lanes that run together. Here each lane runs alone. A kernel that relies
-// on more than that will fail on some GPU, too.
+// on several lanes in this set will fail on some GPU, too.
 MINIDL_INLINE unsigned __activemask() { return 1u << minidl_lane(); }
 
 // Reductions over the mask (compute capability 8.0): shuffles from each member, one after the
@@ -97,7 +97,8 @@ template <class T> MINIDL_INLINE unsigned __match_any_sync(unsigned mask, T v, M
     if (minidl_shuffle(mask, v, __builtin_ctz(m), file, line) == v) same |= m & -m;
   return same;
 }
-// Returns the mask if all its lanes have the same value, else 0. *all: 1 if they have.
+// Returns the mask if all its lanes have the same value, else 0. *all becomes 1 or 0 in the same
+// way.
 template <class T>
 MINIDL_INLINE unsigned __match_all_sync(unsigned mask, T v, int* all, MINIDL_HERE) {
   unsigned same = __match_any_sync(mask, v, file, line);

@@ -1,5 +1,6 @@
 // What sanitizer.cpp calls in check.cpp to report what the running CUDA thread does.
-// return_address: of the call that the compiler has inserted. It gives the place in the code.
+// return_address: the address after the call that the compiler has inserted. It tells the place in
+// the code.
 #pragma once
 
 typedef unsigned long long u64;
@@ -9,7 +10,7 @@ enum How { READ = 0, WRITE = 1, ATOMIC = 2, ATOMIC_READ = 3 };
 
 void minidl_called(bool begins);  // a function begins or ends
 void minidl_access(u64 address, unsigned size, How how, void* return_address);
-// An exchange that happens only if the value is the expected one.
+// Reports an exchange that happens only if the old value is the expected one.
 void minidl_compare_exchange(u64 address, unsigned size, void* return_address);
 void minidl_volatile(u64 address, unsigned size, How how, void* return_address);
 void minidl_fence(int kind);  // 1: __threadfence(), 2: __threadfence_block()

@@ -3,7 +3,7 @@
 #pragma once
 
 // Selects four of the eight bytes of (y, x), counted from x's lowest, by the selectors in s. If bit
-// 3 of a selector is set, it gives the byte's sign.
+// 3 of a selector is set, it selects the byte's sign.
 MINIDL_INLINE unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
   unsigned long long both = (unsigned long long)y << 32 | x;
   unsigned result = 0;
@@ -70,7 +70,7 @@ MINIDL_INLINE void* minidl_memmove(void* to, const void* from, size_t n) {
 inline void* operator new(size_t, void* memory) noexcept { return memory; }
 inline void* operator new[](size_t, void* memory) noexcept { return memory; }
 
-// Returns some clock that only goes up.
+// Returns the time of a clock that only goes up.
 MINIDL_INLINE long long clock64() {
 #if defined(__x86_64__)
   return (long long)__builtin_ia32_rdtsc();

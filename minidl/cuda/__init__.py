@@ -1,10 +1,11 @@
 """Runs .cu files on arrays: on a GPU through CuPy, on the CPU through a C++ compiler.
 
-    run.py    minidl.kernel(file, name)(grid, block, args): it chooses the device
+    run.py    minidl.kernel(file, name)(grid, block, args): the arrays decide the device
     gpu.py    launches a kernel through CuPy
     host/     launches a kernel on the CPU: reads the file, makes C++ of it, compiles and runs it
     checks/   does the same and checks every access: finds races and accesses outside an array
-    nvrtc.py  compiles with NVIDIA's own compiler, without a GPU. nvrtc_process.py is its process
+    nvrtc.py  compiles with NVIDIA's own compiler, without a GPU, in a process of its own
+              (nvrtc_process.py)
     tool.py   the command `minidl kernel`. minidl/text.py lays out its tables
     device.py         finds and chooses GPUs: the functions of torch.cuda
     host_memory.py    pinned memory, and copies on a stream of their own
@@ -17,7 +18,7 @@
     philox.py         random bits made on a GPU, equal to NumPy's
     fuse.py           a chain of elementwise ops as one kernel, without writing CUDA
     cuda_graph.py     a training step as one launch
-    cublas.py         Matrix products on a GPU: cuBLAS, NVIDIA's BLAS, called directly
+    cublas.py         matrix products on a GPU by NVIDIA's BLAS, called directly
 
 kernels/host/ holds CUDA's own functions and variables for the CPU.
 """

@@ -1,17 +1,19 @@
 """Matrix products on a GPU: cuBLAS, NVIDIA's BLAS, called directly.
 
 CuPy's own matmul cannot be part of a CUDA graph. CuPy refuses every call of cuBLAS during a
-capture, although cuBLAS allows it (CuPy 14.2: NotImplementedError in setStream). So then
-`matmul` calls the library that CuPy has loaded, with CuPy's handle. Outside of a capture, minidl
-uses CuPy's matmul: on an H100's machine a call took 25 us, and a call of this one 32 us.
+capture, although cuBLAS allows such calls (CuPy 14.2: NotImplementedError in setStream). So during
+a capture, `matmul` calls the library that CuPy has loaded, with CuPy's handle. Outside of a
+capture, minidl uses CuPy's matmul, which is faster: on an H100's machine a call of CuPy's took 25
+us, and a call of this file's took 32 us.
 
-cuBLAS expects matrices by columns, and our arrays are stored by rows. The same memory, read by
-columns, is the transposed matrix. So cuBLAS gets the factors in the other order:
+cuBLAS expects matrices that are stored column by column, and our arrays are stored row by row. The
+same memory, read column by column, is the transposed matrix. So cuBLAS gets the two factors in the
+other order:
 
     c = a @ b    ->    c^T = b^T @ a^T
 
-A matrix may be a view: one of its last two strides must be 1 element. The other one is what cuBLAS
-calls the leading dimension. A view with other strides is copied first.
+A matrix may be a view, but one of its last two strides must be 1 element. cuBLAS calls the other
+one of these two strides the leading dimension. A view with other strides is copied first.
 
 Source: cuBLAS documentation, cublasGemmEx, cublasGemmStridedBatchedEx, "CUDA Graphs Support".
 Test: tests/cuda/test_cublas.py
@@ -34,16 +36,16 @@ COMPUTE_32F, COMPUTE_64F, COMPUTE_32F_FAST_TF32 = 68, 70, 77
 DEFAULT_ALGORITHM = -1
 LARGEST = 2**31 - 1  # sizes are 32-bit integers
 
-# How cuBLAS reads a matrix: whether it is transposed, the leading dimension, and the elements from
-# one matrix of a batch to the next.
+# How cuBLAS reads a matrix: whether it is transposed, its leading dimension, and the step: the
+# number of elements from one matrix of a batch to the next.
 Layout = namedtuple("Layout", "array transposed leading step")
 
 
 def matmul(a, b):
-    """Returns a @ b. a (..., n, k), b (..., k, m): CuPy arrays of two or more dimensions.
+    """Returns a @ b. a (..., n, k) and b (..., k, m) are CuPy arrays of two or more dimensions.
 
-    float16 is summed in float32. What cuBLAS does not take in one call (another dtype, batches that
-    must be broadcast, an empty array) is CuPy's matmul."""
+    float16 products are summed in float32. If cuBLAS cannot compute the result in one call (another
+    dtype, batches that must be broadcast, an empty array), this calls CuPy's matmul."""
     library = backend.library_of(a)
     cublas = load()
     batch = common_batch(a.shape[:-2], b.shape[:-2])
@@ -58,8 +60,8 @@ def matmul(a, b):
 
 
 def product(cublas, handle, a, b, c, compute):
-    """c = a @ b by one call. a, b: Layout. c: contiguous, with the shape of the result. compute:
-    the type in which cuBLAS sums (`sums_in`)."""
+    """Computes c = a @ b with one call of cuBLAS. a, b: Layouts. c: a contiguous array with the
+    shape of the result. compute: the type in which cuBLAS sums (`sums_in`)."""
     kind, (one, zero) = TYPES[c.dtype.char], factors(c.dtype.char)
     n_rows, n_cols, depth = c.shape[-2], c.shape[-1], a.array.shape[-1]
     n_matrices = math.prod(c.shape[:-2])
@@ -82,8 +84,9 @@ def product(cublas, handle, a, b, c, compute):
 
 
 def common_batch(of_a, of_b):
-    """Returns the leading dimensions of a @ b, or None if they must be broadcast. One of them may
-    be (): the same matrix for the whole batch."""
+    """Returns the batch dimensions of a @ b, or None if the batches must be broadcast. of_a, of_b:
+    the batch dimensions of a and b. One of them may be (): then the same matrix is used for the
+    whole batch."""
     if of_a == of_b or not of_b:
         return of_a
     return None if of_a else of_b
@@ -101,11 +104,11 @@ def view_layout(x):
     """Returns the Layout of x, or None if it must be copied first."""
     *steps, row, col = (stride // x.itemsize for stride in x.strides)
     *batch, n_rows, n_cols = x.shape
-    for i in range(len(batch) - 1):  # the leading dimensions must be one
+    for i in range(len(batch) - 1):  # the batch dimensions must act as one
         if batch[i] > 1 and steps[i] != steps[i + 1] * batch[i + 1]:
             return None
     step = steps[-1] if steps else 0
-    # A dimension of size 1 is never stepped through: any stride is right for it.
+    # The stride of a dimension of size 1 is never used, so any stride is right.
     if (col == 1 or n_cols == 1) and (row >= n_cols or n_rows == 1):
         return Layout(x, 0, max(row, n_cols) if n_rows > 1 else n_cols, step)
     if (row == 1 or n_rows == 1) and (col >= n_rows or n_cols == 1):
@@ -115,14 +118,14 @@ def view_layout(x):
 
 @functools.cache
 def factors(char):
-    """Returns pointers to 1 and 0 in the type in which products of this dtype are summed."""
+    """Returns pointers to 1 and 0, in the type in which products of this dtype are summed."""
     c_type = ctypes.c_double if char == "d" else ctypes.c_float
     return ctypes.byref(c_type(1)), ctypes.byref(c_type(0))
 
 
 def sums_in(char):
     """Returns the type in which cuBLAS multiplies and sums this dtype: a COMPUTE constant.
-    float32 is TF32 after set_float32_matmul_precision("high"), or with CUPY_TF32=1."""
+    For float32 this is TF32 after set_float32_matmul_precision("high"), or with CUPY_TF32=1."""
     if char == "f":
         modes = device.cublas_modes()
         if modes.get_compute_type(np.float32) == modes.COMPUTE_TYPE_TF32:
@@ -132,7 +135,8 @@ def sums_in(char):
 
 @functools.cache
 def load():
-    """Returns the cuBLAS that CuPy has loaded, or None if there is none (another platform)."""
+    """Returns the cuBLAS library that CuPy has loaded. Returns None if this library is not found,
+    for example on another platform."""
     cuda = backend.import_cupy().cuda
     try:
         cuda.device.get_cublas_handle()  # CuPy loads the library here

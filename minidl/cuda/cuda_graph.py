@@ -3,15 +3,16 @@
     step = minidl.graphed(step)      runs it a few times, then captures its launches in a graph
     loss = step()                    repeats some hundred launches, at the cost of one
 
-A step of a small model launches hundreds of kernels. Each runs for a few microseconds, and Python
-takes longer to launch it. A step can be captured only if the host takes no part in it. It must wait
-for nothing, upload nothing, and pass the same numbers and the same addresses each time. So copy the
-batch into tensors that stay (`x.copy_(batch)`), return the loss and do not read it, keep the
-learning rate fixed, and use no dropout, because the host counts its draws. AdamW's step count and
-the loss scale are on the device, so they may change.
+A step of a small model launches hundreds of kernels. A kernel runs for a few microseconds, and
+Python needs longer to launch it. A step can be captured only if the host does no other work in it
+than launches. The host must not wait or upload data, and it must pass the same numbers and the same
+addresses each time. So copy each batch into the same tensors (`x.copy_(batch)`). Return the loss
+and do not read it. Keep the learning rate fixed. Use no dropout, because the host counts its random
+draws. AdamW's step count and the loss scale may change, because they are on the device.
 
-The graph has a memory pool of its own. No other code gets memory from it, so its tensors keep their
-addresses. Each replay writes its results into the tensors that `step` returned at the capture.
+The graph has a memory pool of its own. No other code gets memory from this pool, so the graph's
+tensors keep their addresses. Each replay writes its results into the tensors that `step` returned
+at the capture.
 Source: CUDA C++ Programming Guide, "CUDA Graphs"; torch.cuda.make_graphed_callables.
 Test: tests/cuda/test_cuda_graph.py
 """
@@ -30,12 +31,13 @@ if TYPE_CHECKING:
 
 
 def graphed(step: Callable[[], Result], warm_up: int = 3) -> Callable[[], Result]:
-    """Returns a function that replays the GPU work of `step()`. It returns the same tensors each
-    time, those from the capture, with new values.
+    """Returns a function that replays the GPU work of `step()`. This function always returns the
+    tensors that `step` returned at the capture, with new values.
 
-    warm_up: how many times `step` runs before the capture, to fill the pool and to compile kernels.
-             These are real steps: they train.
-    RuntimeError if the step draws random numbers, because each replay would draw the same ones."""
+    warm_up: how many times `step` runs before the capture, to fill the memory pool and to compile
+             kernels. These are real steps: they change the parameters.
+    Raises RuntimeError if the step draws random numbers, because each replay would draw the same
+    ones."""
     cupy = backend.import_cupy()
     stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
     outside = cupy.cuda.get_current_stream()
@@ -63,6 +65,6 @@ def graphed(step: Callable[[], Result], warm_up: int = 3) -> Callable[[], Result
         now.wait_event(stream.record())
         return result
 
-    # replay needs this memory. Each table of addresses keeps the pool that it is from.
+    # keep these: replay uses their memory. Each table of addresses keeps its own pool alive.
     replay.graph, replay.pool, replay.tables = graph, pool, tables
     return replay

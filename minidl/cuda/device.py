@@ -4,9 +4,10 @@
     minidl.cuda.set_device(local_rank)     from now on "cuda" means this GPU, in this thread
     minidl.cuda.synchronize()              waits until the GPU has done all its work
 
-A kernel runs on the current device, and its arrays must be there. So each rank chooses its device
-before it makes tensors. An op starts work on the GPU and does not wait for it. So measure a time
-only after `synchronize`: else it is only the time to start the work.
+A kernel runs on the current device, and its arrays must be on this device. So each rank chooses its
+device before it makes tensors. An op starts work on the GPU and does not wait until the work is
+done. So call `synchronize` before you read the clock. Else you measure only the time to start the
+work.
 Test: tests/cuda/test_device.py
 """
 
@@ -24,7 +25,8 @@ def is_available():
 
 
 def device_count():
-    """Returns how many GPUs CuPy finds. 0 if CuPy is not installed or there is no driver."""
+    """Returns how many GPUs CuPy finds. This is 0 if CuPy is not installed or there is no
+    driver."""
     try:
         cupy = backend.import_cupy()
     except ImportError:
@@ -41,9 +43,10 @@ def current_device():
 
 
 def set_device(device):
-    """Makes a GPU the current one of this thread: "cuda" then means it, and kernels run there.
+    """Makes a GPU the current GPU of this thread. Then "cuda" means this GPU, and kernels run on
+    it.
     device: a number, or a name such as 'cuda:1'. Each rank of a machine passes its local rank, so
-    each has its own GPU. ValueError if there is no such GPU."""
+    each rank has its own GPU. Raises ValueError if there is no such GPU."""
     n = device_count()
     if device not in (*range(n), *(f"cuda:{i}" for i in range(n))):
         raise ValueError(f"set_device: there is no GPU {device!r}; CuPy finds {n}, numbered from "
@@ -53,26 +56,29 @@ def set_device(device):
 
 def synchronize(device=None):
     """Waits until a GPU has done all its work. device: a number, a name such as 'cuda:1', or None
-    for the current GPU. IndexError if an op met an index out of range there (index_check.py)."""
+    for the current GPU. Raises IndexError if an op on this GPU got an index out of range
+    (index_check.py)."""
     device = _device(device)
     with waiting_for_device(backend.import_cupy(), device.id):
         device.synchronize()
 
 
 def memory_allocated(device=None):
-    """Returns how many bytes of a GPU arrays use now. CuPy's pool keeps more, for later arrays."""
+    """Returns how many bytes of a GPU's memory are in use by arrays now. CuPy's pool also holds
+    free memory for later arrays. That memory does not count."""
     with _device(device):
         return backend.import_cupy().get_default_memory_pool().used_bytes()
 
 
 def memory_reserved(device=None):
-    """Returns how many bytes CuPy's pool has taken from the driver, used by arrays or free."""
+    """Returns how many bytes CuPy's pool has taken from the driver: memory in use by arrays, and
+    free memory."""
     with _device(device):
         return backend.import_cupy().get_default_memory_pool().total_bytes()
 
 
 def _device(device):
-    """Returns CuPy's Device for a number, for a name such as 'cuda:1', or for None, the current
+    """Returns CuPy's Device for a number or a name such as 'cuda:1'. For None, returns the current
     device."""
     if device is None:
         device = "cuda"
@@ -88,14 +94,14 @@ def set_float32_matmul_precision(precision):
     """Chooses how float32 matrices are multiplied, for the whole process. The name is PyTorch's.
 
     'highest': in float32.
-    'high':    on a GPU, on its tensor cores in TF32. TF32 rounds the factors to 10 bits of fraction
-               (float32 has 23) and adds in float32. This is up to 8 times as fast. It needs compute
-               capability 8.0. A CPU always multiplies in float32.
+    'high':    on a GPU, by its tensor cores in TF32. TF32 rounds the factors to 10 bits of fraction
+               (float32 has 23) and adds in float32. This is up to 8 times as fast as float32. It
+               needs compute capability 8.0. A CPU always multiplies in float32.
 
-    A process starts with products in float32 and with Winograd's form of 3 x 3 convolutions. This
-    form is in float32 too, but it adds pixels before it multiplies, so it rounds differently
-    (ops/conv_cpu.py). A call with 'highest' turns Winograd's form off, a call with 'high' turns it
-    on."""
+    This function also switches Winograd's form of 3 x 3 convolutions: 'highest' turns it off, and
+    'high' turns it on. Winograd's form computes in float32, but it adds pixels before it
+    multiplies, so it rounds differently (ops/conv_cpu.py). When a process starts, products are in
+    float32, and Winograd's form is on."""
     global _winograd
     if precision not in ("highest", "high"):
         raise ValueError(f"set_float32_matmul_precision: want 'highest' or 'high', got "
@@ -121,8 +127,8 @@ def winograd_is_on():
 
 
 def cublas_modes():
-    """Returns CuPy's module that sets the mode of cuBLAS. This module is not public. CuPy's public
-    way is the environment variable CUPY_TF32, but CuPy reads that only once."""
+    """Returns the module of CuPy that sets the mode of cuBLAS. This module is not public. CuPy's
+    public way is the environment variable CUPY_TF32, but CuPy reads this variable only once."""
     backend.import_cupy()
     try:
         return importlib.import_module("cupy._core._routines_linalg")

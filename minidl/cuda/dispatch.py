@@ -11,7 +11,7 @@ arrays:
 
     y = pick(by_kernel, by_numpy, x)(x)
 
-`with minidl.use_fused(False):` turns all kernels off, to compare the two.
+`with minidl.use_fused(False):` turns all kernels off, to compare kernel and reference.
 Test: tests/cuda/test_dispatch.py
 """
 
@@ -36,9 +36,9 @@ SUM_DTYPES = {dtype: backend.accumulate_dtype(dtype) for dtype in C_TYPES}
 def pick(kernel, reference, *arrays):
     """Returns `kernel` if it may run on these arrays, else `reference`.
 
-    It may run if kernels are turned on and all floating arrays have one dtype, float32 or float16.
-    There must be at least one. NumPy arrays also need a C++ compiler. Arrays of integers, numbers
-    and None are ignored."""
+    The kernel may run if kernels are turned on, at least one array is floating, and all floating
+    arrays have the same dtype, float32 or float16. For NumPy arrays there must also be a C++
+    compiler. Arrays of integers, numbers and None are ignored."""
     common, on_host = None, False
     for a in arrays if current().kernels else ():
         if isinstance(a, ndarray):
@@ -61,7 +61,7 @@ def usable(*arrays):
 
 @functools.lru_cache(maxsize=None)
 def kernel(file, name, dtype=np.float32, **defines):
-    """Returns the kernel `name` of kernels/<file>. `dtype` chooses its element type T."""
+    """Returns the kernel `name` of kernels/<file>. dtype: the kernel's element type T."""
     return run.kernel(file, name, defines={"T": C_TYPES[np.dtype(dtype)], **defines})
 
 
@@ -69,8 +69,9 @@ def kernel(file, name, dtype=np.float32, **defines):
 def can_launch(file, name, dtype, **defines):
     """Returns True if this kernel is compiled for the CPU, or can be compiled.
 
-    For code that changes arrays before it launches the kernel. Other code need not ask: if there is
-    no space to compile a kernel, mode.or_numpy calls that code again, with NumPy."""
+    Call this function in code that changes arrays before it launches the kernel. Other code does
+    not need it: if there is no disk space to compile a kernel, mode.or_numpy runs that code again,
+    with NumPy."""
     try:
         kernel(file, name, dtype, **defines).on_cpu
     except NoRoom as error:
@@ -101,15 +102,16 @@ def generated(text):
 
 
 def on_cpu(file):
-    """Returns the name of a kernel file's form for the CPU: "a.cu" gives "cpu/a.cu"."""
+    """Returns the name of the file with the CPU version of a kernel file: "a.cu" gives
+    "cpu/a.cu"."""
     folder, _, name = file.rpartition("/")
     return f"{folder}/cpu/{name}" if folder else f"cpu/{name}"
 
 
 @functools.lru_cache(maxsize=None)
 def cpu_compiler():
-    """Returns True if this machine can compile kernels for the CPU and has a folder to keep them.
-    If not, warns once."""
+    """Returns True if this machine can compile kernels for the CPU and has a folder to keep the
+    compiled kernels. If not, warns once."""
     from minidl.cuda import KernelError
     from minidl.cuda.host import compiler, cpu
 

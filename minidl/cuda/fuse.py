@@ -1,4 +1,4 @@
-"""Makes one kernel of a chain of elementwise ops, without writing CUDA.
+"""Makes one kernel from a chain of elementwise ops, without writing CUDA.
 
     @minidl.fuse
     def gate(x, y, b):                     reads x, y, b once and writes one result:
@@ -7,9 +7,10 @@
     print(gate.source)                     the generated .cu, forward and backward
 
 minidl calls the function once, with symbols in place of Tensors. Each operation on a symbol becomes
-one line of the forward kernel. The backward kernel has these lines too. Then it goes through them
-in reverse order, and each becomes a line with its local derivative. So only the inputs are saved.
-backward.py builds the same tape when a program runs. Here it is built when the kernel is written.
+one line of the forward kernel. The backward kernel first has the same lines. Then, in reverse
+order, it has a line with the local derivative of each of them. So only the inputs are saved. This
+list of lines is a tape, as in backward.py. But backward.py writes its tape while a program runs,
+and fuse writes it once, when it makes the kernel.
 
 If kernels cannot run (minidl/cuda/dispatch.py), the function itself runs on Tensors, op by op.
 Test: tests/cuda/test_fuse.py
@@ -51,7 +52,7 @@ OPS = {
     "tanh": ("tanhf({0})", ("{g} * (1.0f - {y} * {y})",)),
     "sigmoid": ("1.0f / (1.0f + expf(-{0}))", ("{g} * {y} * (1.0f - {y})",)),
     "relu": ("{0} > 0.0f ? {0} : 0.0f", ("{0} > 0.0f ? {g} : 0.0f",)),
-    # a tie sends half to each side, as in minidl.maximum
+    # if both are equal, each gets half of the gradient, as in minidl.maximum
     "maximum": ("fmaxf({0}, {1})", ("{g} * (0.5f * (float)(({0} > {1}) + ({0} >= {1})))",
                                     "{g} * (0.5f * (float)(({1} > {0}) + ({1} >= {0})))")),
     "minimum": ("fminf({0}, {1})", ("{g} * (0.5f * (float)(({0} < {1}) + ({0} <= {1})))",
@@ -60,9 +61,9 @@ OPS = {
 
 
 class Symbol:
-    """A value in the kernel, with its C name. Each operation on it is added to `lines`."""
+    """A value in the kernel, with its C name. Each operation on a Symbol is added to `lines`."""
 
-    __array_ufunc__ = None  # array + symbol then calls the symbol's __radd__, which refuses arrays
+    __array_ufunc__ = None  # so array + symbol calls the symbol's __radd__, which refuses arrays
 
     def __init__(self, name, lines):
         self.name, self.lines = name, lines  # lines: [(C name of the result, op, C operands)]
@@ -115,8 +116,9 @@ def _c_name(x):
 
 
 def generate(fn, names):
-    """Returns the .cu text of `fn`: the kernels `forward` and `backward` over n elements. `names`
-    are the names of its arguments. TypeError if fn does not return a value made of them."""
+    """Returns the .cu text of `fn`: the kernels `forward` and `backward` over n elements. names:
+    the names of the arguments of `fn`. Raises TypeError if the result of `fn` is not computed from
+    its arguments."""
     lines = []
     result = fn(*(Symbol(f"in_{n}", lines) for n in names))
     if not isinstance(result, Symbol):
@@ -152,7 +154,7 @@ def _kernel(name, parameters, body):
 
 
 class FusedChain(Function):
-    """One generated kernel. Saves its inputs."""
+    """The Function that runs the two generated kernels. It saves its inputs."""
 
     def forward(self, *inputs, file, name):
         xp, self.file, self.name = self.xp, file, name
@@ -171,11 +173,12 @@ class FusedChain(Function):
 
 
 def fuse(fn: Callable[..., Any]) -> Fused:
-    """A decorator that makes one forward and one backward kernel of `fn`.
+    """A decorator that makes one forward kernel and one backward kernel from `fn`.
 
-    `fn` takes Tensors or arrays of one float dtype, which are broadcast together, and returns one
-    result. Numbers in its body are constants. The decorated function returns a Tensor. Its
-    attribute `source` is the CUDA text. TypeError if an operation has no C form here."""
+    `fn` takes Tensors or arrays, all of the same float dtype, and returns one result. The inputs
+    are broadcast together. Numbers in the body of `fn` become constants of the kernel. The
+    decorated function returns a Tensor. Its attribute `source` is the CUDA text. Raises TypeError
+    if an operation cannot be written in C."""
     names = list(inspect.signature(fn).parameters)
     source = functools.lru_cache(maxsize=None)(lambda: generate(fn, names))
 

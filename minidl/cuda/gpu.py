@@ -1,11 +1,13 @@
 """Runs a .cu file on a GPU. CuPy's RawModule compiles it, with its includes written into the text.
 
-Unlike CuPy, this file compares the arguments with the signature in the .cu file. A float64 array
-for a `float*` is an error. A Python number gets the parameter's type (CuPy would pass 64 bits).
+Unlike CuPy, this file compares the arguments with the signature in the .cu file. If the parameter
+is a `float*` and the argument is a float64 array, that is an error. A Python number is converted to
+the parameter's type (CuPy would pass 64 bits).
 
 A training step launches hundreds of kernels, so a launch does little work. The order of the
-arguments is computed when the kernel is made. Numbers are converted when they are first passed. Of
-an array a launch looks only at the type, the dtype and contiguity.
+arguments is computed once, when the GpuKernel is made. A number is converted when it is first
+passed. A launch checks only three things of an array: its type, its dtype, and whether it is
+contiguous.
 Test: tests/cuda/test_gpu.py   Measured: benchmarks/bench_launch.py
 """
 
@@ -21,7 +23,7 @@ from minidl.cuda.host.includes import Edited, files, for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
 from minidl.cuda.run import only_one
 
-MAX_KNOWN = 256  # sets of numbers to remember. Bounded, because a step counter adds one each step
+MAX_KNOWN = 256  # sets of numbers to remember. A step counter adds a new set in each step
 
 
 class GpuKernel:
@@ -36,8 +38,8 @@ class GpuKernel:
         name = name or only_one([f.name for f in source.kernels], path)
         parameters = source.parameters(name)
         self.signature = arguments.Signature(name, parameters)
-        # As a name expression: then NVRTC tells the compiled name. It differs from `name` for
-        # a template and for a kernel without extern "C".
+        # `name` is passed as a name expression, so that NVRTC returns the compiled name. The
+        # compiled name differs from `name` for a template and for a kernel without extern "C".
         module = _module(for_nvrtc(path, defines), ("-std=c++17", *options), (name,))
         self._launch, self._known = module.get_function(name), {}
         pointers = [i for i, p in enumerate(parameters) if p.kind == "pointer"]
@@ -78,8 +80,8 @@ class GpuKernel:
         self._launch(grid, block, self._arranged(args + ready), shared_mem=shared_mem)
 
     def _convert(self, numbers):
-        """Returns the numbers in the types of their parameters, and remembers them. Equal numbers
-        are passed as the same value: -0.0 may arrive as 0.0."""
+        """Returns the numbers, converted to the types of their parameters, and remembers the
+        result. Numbers that compare equal share one result, so -0.0 may arrive as 0.0."""
         ready = []
         for i, number in zip(self._scalars, numbers, strict=True):
             p = self.signature.parameters[i]
@@ -91,14 +93,15 @@ class GpuKernel:
 
 
 def _getter(places):
-    """Returns a function of a tuple. It returns the elements at these places, as a tuple."""
+    """Returns a function that takes a tuple and returns its elements at these places, as a
+    tuple."""
     if len(places) > 1:
         return itemgetter(*places)
     return lambda items: tuple(items[i] for i in places)
 
 
 def _check(signature, i, a):
-    """Raises TypeError or ValueError if parameter i must not point to a."""
+    """Raises TypeError or ValueError if array `a` cannot be passed for parameter i."""
     p = signature.parameters[i]
     where = f"kernel {signature}: argument {p.name!r}"
     if isinstance(a, np.ndarray):

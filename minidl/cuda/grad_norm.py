@@ -1,7 +1,7 @@
 """Computes the norm of many arrays, as if they were one vector, in one launch.
 
-    |g| = sqrt(sum of g^2 over all arrays)        minidl/optim/clip.py bounds it
-    sum of g^2 of each array by itself            minidl/optim/lars.py divides by it
+    |g| = sqrt(sum of g^2 over all arrays)        for minidl/optim/clip.py
+    sum of g^2 of each array by itself            for minidl/optim/lars.py
 
 Kernels: kernels/grad_norm.cu; on a CPU kernels/cpu/grad_norm.cu
 Test: tests/cuda/test_grad_norm.py
@@ -24,7 +24,7 @@ FILE = "grad_norm.cu"
 
 def square_sum(arrays):
     """Returns the sum of all squares: (1,) float64, on the arrays' device. The host does not wait.
-    fp16 is squared in fp32."""
+    float16 numbers are squared in float32."""
     total = backend.xp_of(arrays, "norm").zeros(1)
     for dtype, group in backend.by_dtype(arrays).items():
         xp = backend.xp_of(group, "norm")
@@ -39,7 +39,7 @@ def square_sum(arrays):
 
 def square_sums(arrays):
     """Returns the sum of squares of each array: (n_arrays,) float64, on the arrays' device. Uses
-    the kernel. The host does not wait. All arrays have one dtype."""
+    the kernel. The host does not wait. All arrays must have the same dtype."""
     xp = backend.xp_of(arrays, "norm")
     arrays = [contiguous(xp, a) for a in arrays]
     if not arrays:
@@ -52,8 +52,8 @@ def square_sums(arrays):
 
 
 def chunk_sums(partial, sizes):
-    """Adds the chunks' rows of `partial`, (n_chunks, width), array by array. Returns the sums:
-    (n_arrays, width) float64. sizes: the element counts of the arrays."""
+    """Returns, for each array, the sum of the rows of its chunks: (n_arrays, width) float64.
+    partial: (n_chunks, width), a row for each chunk. sizes: the element counts of the arrays."""
     xp, n = backend.xp_of([partial]), len(sizes)
     width = partial.shape[1]
     sums = xp.empty((n, width))
@@ -68,16 +68,16 @@ def chunk_sums(partial, sizes):
 
 @functools.lru_cache(maxsize=64)
 def first_chunks(sizes):
-    """Returns the number of each array's first chunk: (n_arrays + 1,) int64. Array i has the chunks
-    first[i] to first[i + 1] - 1."""
+    """Returns `first`, (n_arrays + 1,) int64: first[i] is the number of array i's first chunk.
+    Array i has the chunks first[i] to first[i + 1] - 1."""
     firsts = np.concatenate([[0], np.cumsum([-(-n // CHUNK) for n in sizes])]).astype(np.int64)
     firsts.flags.writeable = False
     return firsts
 
 
 def plain_square_sum(arrays):
-    """Returns the same as square_sum, without a kernel: by a dot product of each array. Its order
-    of additions differs, so rounding may differ."""
+    """Returns the same as square_sum, without a kernel: it takes the dot product of each array with
+    itself. The order of additions differs from the kernel's, so the rounding may differ too."""
     total = backend.xp_of(arrays, "norm").zeros(1)
     for a in arrays:
         flat = a.astype(backend.accumulate_dtype(a.dtype), copy=False).reshape(-1)
@@ -87,10 +87,12 @@ def plain_square_sum(arrays):
 
 @or_numpy
 def square_sum_of(arrays):
-    """Returns the sum of all squares: (1,) float64. Uses the kernel if it may run here."""
+    """Returns the sum of all squares: (1,) float64. Uses the kernel if kernels may run on these
+    arrays."""
     return (square_sum if dispatch.usable(*arrays) else plain_square_sum)(arrays)
 
 
 def two_norm(arrays):
-    """Returns the 2-norm of all elements together, a float. On a GPU the host waits for it."""
+    """Returns the 2-norm of all elements together, a float. On a GPU the host waits for the
+    result."""
     return math.sqrt(float(square_sum_of(arrays)[0]))

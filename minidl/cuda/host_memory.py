@@ -5,16 +5,17 @@
 
 A GPU can copy while it computes. For this, the host's memory must be pinned (the system may not
 move it), and the copy must be on a stream of its own. That stream must wait until the source has
-been computed, and until old contents of the target have been read. Who waits for the copy?
+been computed. It must also wait until the old values in the target have been read. Who waits for
+the copy?
 
     to_host, to_device   the thread that calls them, and not the device     parallel/zero/offload.py
     CopyStream           the compute stream, later, and no thread           memory/offload.py
     SideStream           the compute stream, for the work of another thread parallel/data/bucket.py
 
 CuPy's pool gives freed memory to a new array at once. This is safe only on the stream that
-allocated the memory. So an array that two streams use is allocated by the thread that computes. It
-is held until its stream has waited for the other stream (`join`), or until the other stream's event
-has happened.
+allocated the memory. So if two streams use an array, the thread that computes allocates it. This
+array must not be freed until its own stream has waited for the other stream (`join`), or until the
+other stream's event has happened.
 
 Source: CUDA C++ Programming Guide, "Asynchronous Concurrent Execution".
 Test: tests/cuda/test_host_memory.py (late copies without a GPU)
@@ -31,8 +32,9 @@ from minidl.backend import library_of
 
 
 def pinned(xp, n_elems, dtype):
-    """Returns an uninitialised 1-d NumPy array (n_elems,). If xp is CuPy, its memory is pinned: the
-    system does not move it, so the GPU copies from and to it while it computes."""
+    """Returns an uninitialised 1-d NumPy array (n_elems,). If xp is CuPy, the array is in pinned
+    memory: the system does not move it. So the GPU can copy from and to this array while it
+    computes."""
     if xp is np:
         return np.empty(n_elems, dtype)
     memory = xp.cuda.alloc_pinned_memory(max(1, n_elems) * np.dtype(dtype).itemsize)
@@ -40,8 +42,8 @@ def pinned(xp, n_elems, dtype):
 
 
 def queue_copy(source, into, stream):
-    """Queues the copy into = source on the stream. One array is in pinned memory, the other on a
-    GPU. Both are contiguous. The caller must keep both until the copy has ended."""
+    """Queues the copy into = source on the stream. One array must be in pinned memory and the other
+    on a GPU. Both must be contiguous. The caller must keep both arrays until the copy has ended."""
     if isinstance(into, np.ndarray):
         source.data.copy_to_host_async(ctypes.c_void_p(into.ctypes.data), into.nbytes, stream)
     else:
@@ -49,8 +51,8 @@ def queue_copy(source, into, stream):
 
 
 def computed(x):
-    """Returns an event that a copy of x must wait for: the end of the work that is now on x's
-    current stream. None for a NumPy array."""
+    """Returns the event that a copy of x must wait for: the end of the work that is now queued on
+    the current stream of x's device. Returns None for a NumPy array."""
     if isinstance(x, np.ndarray):
         return None
     with x.device:
@@ -58,25 +60,26 @@ def computed(x):
 
 
 def join(x, event):
-    """Makes x's current stream wait for the event. The host does not wait. If the event is None,
-    does nothing."""
+    """Makes the current stream of x's device wait for the event. The host does not wait. If the
+    event is None, does nothing."""
     if event is not None:
         with x.device:
             library_of(x).cuda.get_current_stream().wait_event(event)
 
 
 class SideStream:
-    """A stream for the work of another thread on a GPU, in parallel to the compute stream.
+    """A GPU stream for the work of another thread. It runs in parallel to the compute stream.
 
-    Without it the thread uses the null stream, which all threads share. There its work would wait
-    for all computation, and all computation would wait for it."""
+    Without a SideStream, the thread would use the null stream, which all threads share. Then its
+    work and the computation would wait for each other."""
 
     def __init__(self):
-        self.streams = {}  # {number of a device: stream}
+        self.streams = {}  # {device number: stream}
 
     def run(self, event, x, fn, *args):
-        """Calls fn(*args). Its work on x's device starts after `event`. Returns the event of its
-        end, for `join`. The host does not wait. For NumPy arrays both events are None."""
+        """Calls fn(*args). The GPU work of fn on x's device starts after `event`. Returns an event
+        that happens when this work has ended, for `join`. The host does not wait. For NumPy arrays
+        both events are None."""
         if event is None:
             fn(*args)
             return None
@@ -95,8 +98,9 @@ class SideStream:
 
 
 def to_host(x, out, event, add=False):
-    """Writes x, on a device, into `out`, in the host's memory. With `add`, adds x to `out`. x is
-    contiguous. The copy starts after `event`. Returns when it has ended."""
+    """Copies x, an array on a device, into `out`, an array in the host's memory. With `add`, adds x
+    to `out` instead. x must be contiguous. The copy starts after `event`. The function returns when
+    the copy has ended."""
     if not isinstance(x, np.ndarray):
         library = library_of(x)
         host = pinned(library, x.size, x.dtype).reshape(x.shape) if add else out
@@ -112,8 +116,9 @@ def to_host(x, out, event, add=False):
 
 
 def to_device(x, out, event):
-    """Writes x, in the host's memory, into `out`, on a device. The copy starts after `event`.
-    Returns when it has ended. ValueError if `out` is not contiguous."""
+    """Copies x, an array in the host's memory, into `out`, an array on a device. The copy starts
+    after `event`. The function returns when the copy has ended. Raises ValueError if `out` is not
+    contiguous."""
     if isinstance(out, np.ndarray):
         out[...] = x
         return
@@ -127,8 +132,8 @@ def to_device(x, out, event):
 
 
 def _queue(stream, event, source, into):
-    """Queues `into = source` on the stream, after the event. Both are contiguous, and one is a
-    NumPy array."""
+    """Queues the copy `into = source` on the stream, after the event. Both arrays must be
+    contiguous, and one of them must be a NumPy array."""
     stream.wait_event(event)
     queue_copy(source, into, stream)
 
@@ -143,8 +148,9 @@ class CopyStream:
         weakref.finalize(self, _finish, self.stream, self.under_way)
 
     def copy(self, source, into):
-        """Queues into = source after the work that is now on the compute stream. One array is on
-        the GPU, the other is a NumPy array in pinned memory. Returns the Copy."""
+        """Queues the copy into = source. It starts after the work that is now queued on the compute
+        stream. One array must be on the GPU, and the other must be a NumPy array in pinned memory.
+        Returns the Copy."""
         down = isinstance(into, np.ndarray)
         if down:
             source = library_of(source).ascontiguousarray(source)
@@ -170,14 +176,14 @@ def _copy_stream(library, number):
 
 
 class Copy:
-    """A copy that may not have ended. It holds both arrays."""
+    """A copy that may not have ended. It keeps both arrays."""
 
     def __init__(self, x, host, event):
         self.x, self.host, self.event = x, host, event
 
     def result(self):
-        """Makes the compute stream wait for the copy. Then the device's array may be used or
-        released. The host's array is held until the copy has ended."""
+        """Makes the compute stream wait for the copy. After this call, the device's array may be
+        used or released. The host's array is kept until the copy has ended."""
         with self.x.device:
             library_of(self.x).cuda.get_current_stream().wait_event(self.event)
         self.x = None

@@ -1,14 +1,15 @@
 """Checks indices on a GPU without waiting for it.
 
-    launch       out = the indices, as int64. An index out of range becomes 0 and leaves a note
+    launch       out = the indices, as int64. An index out of range becomes 0 and is recorded
     later        the next call that waits for the device (item, cpu, tolist, print, synchronize)
-                 reads the note. If there is one, it raises an IndexError with the op and the index
+                 reads this record. If there is a bad index, it raises IndexError with the op and
+                 the index
 
 Without a check, a kernel that reads w[index] would read memory of another array, and CuPy's own
-take would silently wrap around. A test of index.max() in every op would wait for all work before
-it. Then the GPU would have no work waiting, in every step. The note costs no wait of its own:
-before the host waits for a number, it queues the note's copy into pinned memory on the same stream.
-On the CPU the ops check the indices at once.
+take would silently wrap around. To test index.max() in every op, the host would wait for all
+earlier work. Then the GPU's queue would be empty several times in every step. The record needs no
+extra wait: before the host waits for a number, it queues a copy of the record into pinned memory on
+the same stream. On the CPU the ops check the indices at once.
 
 Kernel: kernels/index_check.cu   Test: tests/cuda/test_index_check.py
 """
@@ -26,15 +27,15 @@ BLOCK = 256  # threads
 C_TYPES = {"int64": "long long", "int32": "int", "int16": "short", "int8": "signed char",
            "uint64": "unsigned long long", "uint32": "unsigned int", "uint16": "unsigned short",
            "uint8": "unsigned char"}
-NOBODY = -(2**63)  # passed as the ignored index if no index is to be ignored
+NOBODY = -(2**63)  # passed as the ignored index if there is none
 
 
 # ---- 1 reference ----
 
 
 def reference(index, n, ignored=None, instead=0):
-    """Returns (safe indices as int64, the first bad index or None). `instead` replaces each bad
-    index. An index is good from 0 to n - 1, or if it equals `ignored`."""
+    """Returns (safe indices as int64, the first bad index or None). An index is good if it is from
+    0 to n - 1, or if it equals `ignored`. Each bad index is replaced by `instead`."""
     good = (0 <= index) & (index < n)
     good |= False if ignored is None else index == ignored
     bad = index[~good]
@@ -45,11 +46,11 @@ def reference(index, n, ignored=None, instead=0):
 
 
 def checked(op, index, n, ignored=None, low=0):
-    """Returns the indices of a CuPy array as int64, contiguous and safe to use.
+    """Returns the indices in a CuPy array as an int64 array, contiguous and safe to use.
 
-    An index is good in [low, n), or if it equals `ignored`. A bad index leaves a note, and
-    `ignored` replaces it, or 0 if ignored is None. op: the name for the message. IndexError at once
-    if there are indices but n is 0."""
+    An index is good if it is in [low, n) or equals `ignored`. A bad index is replaced by `ignored`
+    (by 0 if that is None), and recorded for a later error. If n is 0 and there are indices, raises
+    IndexError at once. op: the op's name for the error message."""
     if n <= 0 and index.size:  # no index is good, not even 0
         raise IndexError(f"{op}: {index.size} indices into a dimension of {n}")
     xp = backend.xp_of([index])
@@ -70,8 +71,8 @@ def _kernel(ctype):
 
 
 class Notes:
-    """The note of one device, (site, index), and the text of each site. A site is the number of a
-    text, from 1. Site 0: no index was bad."""
+    """The record of a bad index on one device: (site, index). The site is the number of an error
+    text in `texts`, counted from 1. If the site is 0, no index was bad."""
 
     def __init__(self, xp):
         self.xp, self.texts = xp, {}
@@ -83,12 +84,12 @@ class Notes:
         return self.texts.setdefault(text, len(self.texts) + 1)
 
     def fetch(self):
-        """Queues the note's copy to the host, after all work so far. It is there when the host has
-        waited for the current stream."""
+        """Queues a copy of the record to the host, after all work so far. The copy has ended when
+        the host has waited for the current stream."""
         queue_copy(self.device, self.host, self.xp.cuda.get_current_stream())
 
     def complain(self):
-        """Raises IndexError if there is a note, and deletes the note."""
+        """Raises IndexError if a bad index is recorded, and clears the record."""
         site, index = self.host.tolist()
         if site:
             self.device.fill(0)
@@ -104,8 +105,9 @@ def _notes(xp, device):
 
 @contextmanager
 def unnoted(xp):
-    """A `with` block in which a bad index on the current device leaves no note. For runs on memory
-    that has no values yet. Notes from before stay. Do not wait for the device in the block."""
+    """A `with` block in which a bad index on the current device is not recorded. It is for runs on
+    memory that has no values yet. A bad index that was recorded before the block is still reported.
+    Do not wait for the device in the block."""
     notes = _notes(xp, xp.cuda.Device().id)
     before = notes.device.copy()
     try:
@@ -116,8 +118,8 @@ def unnoted(xp):
 
 @contextmanager
 def waiting(array):
-    """A `with` block for code that waits for `array`, a NumPy or CuPy array. At its end it raises
-    IndexError if the device met a bad index."""
+    """A `with` block for code that waits for `array`, a NumPy or CuPy array. At the end of the
+    block, raises IndexError if an op on the array's device got a bad index."""
     if isinstance(array, np.ndarray):
         yield
     else:
@@ -127,8 +129,8 @@ def waiting(array):
 
 @contextmanager
 def waiting_for_device(xp, device):
-    """A `with` block for code that waits for the device of this number. At its end it raises
-    IndexError if the device met a bad index."""
+    """A `with` block for code that waits for the device with this number. At the end of the block,
+    raises IndexError if an op on this device got a bad index."""
     notes = _notes(xp, device)
     with xp.cuda.Device(device):
         notes.fetch()

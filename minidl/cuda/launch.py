@@ -5,10 +5,10 @@
     pointers   [&a, &b, &c]
 
 One launch for each array would cost some microseconds each. Small arrays would also leave most of a
-GPU idle. Instead, one launch gets the table of addresses and the list of chunks. On the CPU a
-thread works on a chunk, on a GPU a block does. A chunk may be from any array. Tables stay on the
-GPU and are used again: weights do not move, and gradients are mostly at the same addresses as
-before.
+GPU idle. Instead, one launch gets the table of addresses and the list of chunks. On the CPU each
+thread works on one chunk. On a GPU each block does. A chunk may be from any array. Tables are kept
+on the GPU and used again, because weights do not move, and gradients are mostly at the same
+addresses as before.
 
 Test: tests/cuda/test_launch.py   Rows that are summed or normalised: rows.py
 """
@@ -24,9 +24,9 @@ from minidl.cuda import dispatch
 from minidl.cuda.host_memory import pinned, queue_copy
 from minidl.mode import current
 
-BLOCK = 256  # threads. Enough warps to hide a GPU's memory latency, and 255 registers a thread fit
-LARGEST = 2**30  # elements of one launch. An int counts twice as far. A multiple of BLOCK
-CHUNK = 8192  # elements: 32 KiB of float32. A second read finds them in the cache
+BLOCK = 256  # threads: this many hide memory latency, and a thread may use 255 registers
+LARGEST = 2**30  # elements of one launch: half of what an int can count, and a multiple of BLOCK
+CHUNK = 8192  # elements: 32 KiB of float32, so a second read finds them in the cache
 
 
 def contiguous(xp, x):
@@ -36,11 +36,12 @@ def contiguous(xp, x):
 
 
 def scratch(array, kind="workspace", of=None):
-    """Adds an array that an op made for its own use to the running memory ledger, if there is one.
-    Returns the array. Call it before the op makes its next array.
+    """Records in the memory ledger an array that an op made for its own use. Without a running
+    ledger, records nothing. Returns the array. Call scratch() before the op makes its next array.
 
     kind: "workspace", or "temporary" for the array that becomes the op's result.
-    of: the array that it was made from. If both use the same memory, nothing is added."""
+    of:   the array from which `array` was made. If `array` uses the memory of `of`, nothing is
+          recorded."""
     if (ledger := current().ledger) is not None:
         owner = buffer_of(array)
         if owner.flags.owndata and (of is None or owner is not buffer_of(of)):
@@ -51,8 +52,9 @@ def scratch(array, kind="workspace", of=None):
 def elementwise(file, name, dtype, n, args, **defines):
     """Launches one thread for each of n elements. If n is 0, launches nothing.
 
-    Kernels count in int. So more than LARGEST elements are launched in pieces: each array of n
-    elements in `args` is cut, and the number n in `args` becomes the size of the piece."""
+    Kernels count elements with an int. So if n is more than LARGEST, the work is cut into several
+    launches. For each of them, an array of n elements in `args` is replaced by a piece, and the
+    number n in `args` is replaced by the size of the piece."""
     if n > LARGEST:
         for at in range(0, n, LARGEST):
             m = min(LARGEST, n - at)
@@ -65,9 +67,9 @@ def elementwise(file, name, dtype, n, args, **defines):
 
 
 def in_packs(file, name, dtype, arrays, **defines):
-    """Launches one thread for each pack of 16 bytes, on a GPU. All arrays have one size and dtype.
-    The kernel's last two parameters are the number of elements and the number of packs. More than
-    LARGEST elements are launched in pieces."""
+    """Launches one thread for each pack of 16 bytes, on a GPU. All arrays must have the same size
+    and dtype. The kernel's last two parameters are the number of elements and the number of packs.
+    More than LARGEST elements are cut into several launches."""
     n, size = arrays[0].size, 16 // dtype.itemsize
     for at in range(0, n, LARGEST):
         m, whole = min(LARGEST, n - at), n <= LARGEST
@@ -78,8 +80,8 @@ def in_packs(file, name, dtype, arrays, **defines):
 
 
 def over_chunks(file, name, dtype, xp, sizes, args, **defines):
-    """Launches one kernel over many arrays. On the CPU: the kernel `name`_chunks, a thread for each
-    chunk. On a GPU: the kernel `name`_many, a block for each chunk.
+    """Launches one kernel over many arrays. On the CPU this is the kernel `name`_chunks, with a
+    thread for each chunk. On a GPU this is the kernel `name`_many, with a block for each chunk.
 
     sizes: the element counts of the arrays. The kernel's last two parameters are the chunk list and
     its length."""
@@ -95,8 +97,8 @@ def over_chunks(file, name, dtype, xp, sizes, args, **defines):
 
 @functools.lru_cache(maxsize=64)
 def chunk_list(sizes):
-    """Returns the chunks of arrays with these sizes: (n_chunks, 3) int64. A row is (number of the
-    array, begin, end)."""
+    """Returns the chunks of arrays with these sizes: (n_chunks, 3) int64. Each row is (array
+    number, begin, end)."""
     rows = [(i, at, min(at + CHUNK, n)) for i, n in enumerate(sizes) for at in range(0, n, CHUNK)]
     chunks = np.array(rows, np.int64).reshape(-1, 3)
     chunks.flags.writeable = False  # all callers get the same array
@@ -107,9 +109,11 @@ def pointers(xp, arrays, dtype, what, written=False):
     """Returns the addresses of `arrays`, uint64 (n,). Keep the arrays in a variable until the
     launch has ended.
 
-    A launch cannot check arrays that it gets as addresses, so this function checks them. TypeError
-    or ValueError if one is not a contiguous array of `dtype`, or is read-only but `written`.
-    written: True if the kernel writes to them. what: begins the messages."""
+    A launch that gets only addresses cannot check the arrays, so this function checks them. Raises
+    TypeError or ValueError if one of `arrays` is not a contiguous array of `dtype`, or if it is
+    read-only and `written` is True.
+    written: True if the kernel writes to the arrays. what: the first words of the error
+    messages."""
     for i, a in enumerate(arrays):
         if not isinstance(a, xp.ndarray):  # a NumPy scalar has no address to pass
             raise TypeError(f"{what} {i}: want an array, of any number of dimensions; got "
@@ -127,9 +131,9 @@ def pointers(xp, arrays, dtype, what, written=False):
 
 
 def on_device(xp, table):
-    """Returns a copy of a small host array on the current device. Equal tables share one copy, so
-    do not write to it. The host does not wait: the stream that needs the table first copies it from
-    pinned memory, and other streams wait for this copy."""
+    """Returns a copy, on the current device, of a small host array. Equal tables share one copy, so
+    do not write to it. The host does not wait. The first stream that needs the table copies it from
+    pinned memory, and the other streams wait for this copy."""
     if xp is np:
         return table
     if getattr(_graph, "pool", None):
@@ -141,10 +145,10 @@ def on_device(xp, table):
     return there
 
 
-@functools.lru_cache(maxsize=128)  # enough for a step's tables, which the next step mostly repeats
+@functools.lru_cache(maxsize=128)  # enough for the tables of one step, for use in the next
 def _uploaded(xp, device, data, dtype, shape):
-    """Returns (the device's array, the pinned array, the event at the end of the copy, the pointer
-    of the stream that copies). The pinned array must be kept until the copy has ended."""
+    """Returns (the array on the device, the pinned array, the event at the end of the copy, the
+    pointer of the copy's stream). The pinned array must be kept until the copy has ended."""
     host, stream = pinned(xp, len(data), np.uint8), xp.cuda.get_current_stream()
     host[...] = np.frombuffer(data, np.uint8)
     table = xp.empty(shape, dtype)
@@ -158,12 +162,12 @@ _graph = threading.local()  # of this thread's capture: its pool, and the tables
 
 @contextlib.contextmanager
 def tables_of_a_graph(pool):
-    """`with tables_of_a_graph(pool) as tables:` around the capture of a CUDA graph. Each table of
-    `on_device` is a new one from this pool, filled at once, and in the list `tables`. Hold the list
-    and the pool as long as the graph is replayed.
+    """Use `with tables_of_a_graph(pool) as tables:` around the capture of a CUDA graph. In this
+    block, each table that `on_device` returns is a new array from this pool. It is filled at once,
+    and it is appended to the list `tables`. Keep the list and the pool while the graph is in use.
 
-    A table may not come from the graph's own pool: a replay would overwrite it, if its memory was
-    an intermediate result's before."""
+    A table must not be in the graph's own pool. There its memory may have held an intermediate
+    result before, and each replay would write this result over the table."""
     _graph.pool, _graph.tables = pool, []
     try:
         yield _graph.tables
@@ -172,8 +176,8 @@ def tables_of_a_graph(pool):
 
 
 def _upload_for_graph(xp, table):
-    """Returns the table on the device. CuPy allows no copy from the host on a stream that is
-    captured, so another stream does it, and the host waits for it."""
+    """Returns a copy of the table on the device. CuPy allows no copy from the host on a stream that
+    is being captured. So another stream copies, and the host waits for it."""
     host = pinned(xp, table.nbytes, np.uint8)
     host[...] = np.frombuffer(table.tobytes(), np.uint8)
     stream = xp.cuda.Stream(non_blocking=True)
@@ -187,8 +191,8 @@ def _upload_for_graph(xp, table):
 
 
 def same_sizes(op, *lists):
-    """Returns the element counts of the arrays of a list. All lists must have the same counts,
-    array by array, else ValueError."""
+    """Returns the element counts of the arrays of one list. Raises ValueError if array i does not
+    have the same count in all lists."""
     sizes = [a.size for a in lists[0]]
     for other in lists[1:]:
         if [a.size for a in other] != sizes:

@@ -1,13 +1,13 @@
 """Compiles a .cu file with NVIDIA's own compiler, without a GPU: errors, registers, spills.
 
-NVRTC is the compiler that CuPy uses. Install it by `pip install 'minidl[nvrtc]'` (60 MB). It needs
-no driver.
+NVRTC is the compiler that CuPy uses. `pip install 'minidl[nvrtc]'` installs it (60 MB). NVRTC needs
+no GPU driver.
 
     minidl.cuda.nvrtc.check("add3.cu")   ->   kernel   arch   registers  shared  stack  spills
                                               add3     sm_80         12       0      0       0
 
-The CPU's compiler accepts some texts that NVRTC rejects, and NVRTC accepts some that the CPU's
-compiler rejects. So try a kernel with both.
+The CPU's compiler accepts some texts that NVRTC rejects, and NVRTC accepts some texts that the
+CPU's compiler rejects. So try a kernel with both compilers.
 Source: NVRTC's documentation; ptxas' log with --ptxas-options=-v.   Test: tests/cuda/test_nvrtc.py
 """
 
@@ -32,17 +32,17 @@ from minidl.text import Columns
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")  # A100, H100, B200
 NO_NVRTC = "NVRTC is not installed: pip install 'minidl[nvrtc]' (60 MB, needs no GPU)"
 
-# The resources of one kernel: registers for a thread, bytes of shared memory for a block, bytes of
-# stack and of spills for a thread.
+# The resources of one kernel. For each thread: registers, bytes of stack, bytes of spills. For each
+# block: bytes of shared memory.
 Usage = namedtuple("Usage", "kernel arch registers shared stack spills")
 
 
 def check(path, defines=None, architectures=ARCHITECTURES, instances=()):
-    """Compiles a .cu file for each architecture. Returns a list of Usage. KernelError, with NVRTC's
-    messages, if it does not compile.
+    """Compiles a .cu file for each architecture. Returns a list of Usage. Raises KernelError, with
+    NVRTC's messages, if the file does not compile.
 
-    instances: template instances, such as 'scale<float, 4>'. A template without one is only
-    parsed."""
+    instances: template instances, such as 'scale<float, 4>'. If a template has no instance here,
+    NVRTC only parses it."""
     path = find(path)
     text = for_nvrtc(path, defines or {})
     names = [f.name for f in Source(path, inline_includes(path)).kernels]
@@ -58,13 +58,15 @@ USAGES = Columns(("kernel", "<32"), ("arch", "<6"), ("registers", ">9"), ("share
 
 
 def table(usages, tr=str):
-    """Returns the usages as lines of text. Marks spills, because they cause slow memory traffic."""
+    """Returns the usages as lines of text. Spills get a mark, because they cause slow memory
+    traffic."""
     lines = [USAGES.row(*u) + tr("  <- spills") * (u.spills > 0) for u in usages]
     return "\n".join([USAGES.head(tr), *lines])
 
 
 def available():
-    """Returns None if NVRTC is installed, else a sentence that tells how to install it."""
+    """Returns None if NVRTC is installed. Else returns a sentence that tells how to install
+    NVRTC."""
     try:
         _library()
     except KernelError as error:
@@ -73,8 +75,9 @@ def available():
 
 
 def compile_log(path, text, options, arch, instances=()):
-    """Returns NVRTC's log of compiling `text`, the text of the file at `path`. The log holds ptxas'
-    figures. Logs are kept in the folder of the compiled kernels: an equal text is compiled once."""
+    """Compiles `text`, the text of the file at `path`. Returns NVRTC's log, which has the figures
+    of ptxas. Logs are kept in the folder of the compiled kernels, so the same text is compiled only
+    once."""
     _, include = _library()
     flags = ["--std=c++17", "-default-device", f"--gpu-architecture={arch}", "--ptxas-options=-v"]
     flags += [f"-I{include}", f"-I{include}/cccl", *options]
@@ -94,13 +97,13 @@ def _key(text, flags, instances):
     library, include = _library()
     files = [library, include / "cuda_fp16.h"]
     stats = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-    text = text.replace(f"{KERNELS.parent}{os.sep}", "")  # a copy of the checkout finds its logs
+    text = text.replace(f"{KERNELS.parent}{os.sep}", "")  # a copy of the checkout finds the logs
     return hashlib.sha256(repr((text, flags, list(instances), stats)).encode()).hexdigest()[:32]
 
 
 def _compiled(path, text, flags, arch, instances):
-    """Compiles in a process of its own (nvrtc_process.py). Returns NVRTC's log. KernelError, with
-    the log, if that fails."""
+    """Compiles `text` in a process of its own (nvrtc_process.py). Returns NVRTC's log. Raises
+    KernelError, with the log, if the text does not compile."""
     library, _ = _library()
     asked = dict(library=str(library), text=text, name=path.name, flags=flags,
                  instances=list(instances))
@@ -118,8 +121,8 @@ def _compiled(path, text, flags, arch, instances):
 
 @functools.cache
 def _library():
-    """Returns (the path of NVRTC's library, the folder of CUDA's headers), from the wheels that
-    minidl[nvrtc] installs. KernelError if they are missing."""
+    """Returns (the path of NVRTC's library, the folder of CUDA's headers). Both are in the wheels
+    that minidl[nvrtc] installs. Raises KernelError if the wheels are missing."""
     spec = importlib.util.find_spec("nvidia")
     for root in map(Path, spec.submodule_search_locations if spec else ()):
         libraries = [f for f in sorted(root.glob("*/lib/libnvrtc.so.*"))
@@ -136,8 +139,8 @@ def _usages(log, arch, names):
     usages = []
     for entry in re.split(r"Compiling entry function '", log)[1:]:
         mangled = entry.split("'")[0]
-        # an extern "C" name, 'add3', is not mangled. A mangled name, _Z5scaleIfLi4EEvPT_, holds
-        # the length of the plain name and then the plain name
+        # the name of an extern "C" function is not mangled: 'add3'. A mangled name has the length
+        # of the plain name and then the plain name: _Z5scaleIfLi4EEvPT_
         plain = [n for n in names if n == mangled or f"{len(n)}{n}" in mangled]
         is_mangled = plain and mangled not in names
         kernel = f"{max(plain, key=len)} [{mangled}]" if is_mangled else mangled

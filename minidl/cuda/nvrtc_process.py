@@ -5,8 +5,9 @@ nvrtc.py starts it as `python -I nvrtc_process.py`.
     stdin    {"library": path, "text": ..., "name": ..., "flags": [...], "instances": [...]}
     stdout   {"status": NVRTC's status, "log": NVRTC's log}
 
-NVRTC changes the process that it runs in. Some texts make it remove the limit of the stack. Then an
-endless recursion takes all memory before it is stopped. If NVRTC crashes, only this process ends.
+NVRTC can harm the process that it runs in. For some texts it removes the limit of the stack's size.
+An endless recursion would then use all memory of the machine before it is stopped. And if NVRTC
+crashes, only this process ends.
 
 Source: NVRTC's documentation.   Test: tests/cuda/test_nvrtc.py
 """
@@ -17,8 +18,8 @@ import sys
 
 
 def compiled(library, text, name, flags, instances):
-    """Returns (status, log). instances: names such as 'scale<float, 4>', template instances that
-    are compiled too."""
+    """Returns (status, log). instances: the names of template instances to compile too, such as
+    'scale<float, 4>'."""
     nvrtc = ctypes.CDLL(library)
     string, pointer = ctypes.c_char_p, ctypes.c_void_p
     nvrtc.nvrtcGetErrorString.restype = string

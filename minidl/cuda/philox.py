@@ -1,10 +1,10 @@
-"""Makes the random bits of a Generator on a GPU, equal to NumPy's bit for bit.
+"""Makes the random bits of a Generator on a GPU: the same bits that NumPy makes on the host.
 
     bits((seed, stream, counter), n) -> n draws of 32 bits, a CuPy array
 
-A draw is a function of (seed, stream, counter). So each thread runs the cipher for its own eight
-draws, and the host uploads no bits. On the host, the draws of GPT-2's 12 layers would take 14 s a
-step.
+A draw is a function of (seed, stream, counter). So each thread of the GPU computes its own eight
+draws, and the host uploads no bits. If the host made the draws for GPT-2's 12 layers, each step
+would take 14 s longer.
 
 Kernel: kernels/philox.cu   Test: tests/cuda/test_philox.py
 """
@@ -17,8 +17,8 @@ from minidl.cuda.launch import BLOCK
 
 
 def bits(state, n, xp=None):
-    """Returns n draws of a generator in `state`, (seed, stream, counter): (n,) uint32, an array of
-    the library xp. Without xp: a CuPy array on the current device."""
+    """Returns n draws of a generator: (n,) uint32, an array of the library xp. If xp is None,
+    returns a CuPy array on the current device. state: (seed, stream, counter)."""
     xp = xp or backend.import_cupy()
     out, n8 = xp.empty(n, np.uint32), -(-n // random.DRAWS_PER_BLOCK)
     if n:
@@ -28,6 +28,6 @@ def bits(state, n, xp=None):
 
 
 def draw_on(xp):
-    """Returns the function that draws bits for arrays of the library xp. A Generator gets it as its
-    argument `draw`."""
+    """Returns the function that draws bits for arrays of the library xp. It is passed to a
+    Generator as the argument `draw`."""
     return random.host_bits if xp is np else bits

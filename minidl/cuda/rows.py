@@ -1,6 +1,7 @@
 """Launches kernels that work on rows: chooses the version for the device and the row length.
 
-A file has several versions of a kernel, its rungs. The later ones are faster and harder to read.
+A file has several versions of a kernel. They are called rungs, as of a ladder: the later ones are
+faster and harder to read.
 
     cpu  a thread per row, in vectors     for a CPU: cpu/FILE.cu
     v1   a thread per row                 never chosen. The first one to read
@@ -23,8 +24,8 @@ from minidl import backend
 from minidl.cuda import dispatch
 from minidl.cuda.launch import BLOCK, LARGEST
 
-MAX_KEPT = 1024  # elements of a row: 32 registers in each of 32 lanes. More registers would spill
-MAX_ROWS = 2**31 // 32  # of a launch on a GPU: an int counts its threads, and a row may have 32
+MAX_KEPT = 1024  # elements of a row: 32 registers in each of 32 lanes. With more, registers spill
+MAX_ROWS = 2**31 // 32  # rows of a launch on a GPU: an int counts threads, and a row may have 32
 
 
 def backend_of(x):
@@ -32,7 +33,7 @@ def backend_of(x):
 
 
 def as_rows(x):
-    """Returns x, (..., n), as a contiguous (rows, n). Copies it only if needed."""
+    """Returns x, (..., n), as a contiguous array (rows, n). Copies x only if needed."""
     if x.ndim == 2 and x.flags.c_contiguous:
         return x
     rows = math.prod(x.shape[:-1])
@@ -40,7 +41,7 @@ def as_rows(x):
 
 
 def blocks(n, size):
-    """Returns how many blocks of `size` cover n."""
+    """Returns how many blocks of `size` elements are needed for n elements."""
     return -(-n // size)
 
 
@@ -55,7 +56,7 @@ def best_rung(xp, cols, dtype):
 
 
 def check_size(name, rows, cols):
-    """Raises ValueError if a launch on a GPU would need numbers beyond an int."""
+    """Raises ValueError if a launch on a GPU would need numbers that do not fit in an int."""
     if rows > MAX_ROWS or cols > LARGEST:
         raise ValueError(f"{name}: {rows} rows of {cols} on a GPU, where a launch has at most "
                          f"{MAX_ROWS} rows of {LARGEST}; cut the array, along its first dimension "
@@ -63,8 +64,8 @@ def check_size(name, rows, cols):
 
 
 def kernel(file, name, dtype, form="auto", order="ascending", **defines):
-    """Returns dispatch.kernel(...), with the macro ACC, the type of the sums. form, order: how the
-    CPU runs it, as in `cuda.kernel`."""
+    """Returns dispatch.kernel(...) with one more macro: ACC, the type of the sums. form, order: how
+    the CPU runs the kernel, as in `cuda.kernel`."""
     defines = {"ACC": dispatch.SUM_TYPES[dtype], **defines}
     if form == "auto" and order == "ascending":
         return dispatch.kernel(file, name, dtype, **defines)
@@ -75,9 +76,10 @@ def kernel(file, name, dtype, form="auto", order="ascending", **defines):
 
 
 def kept(xp, rung, cols, dtype):
-    """Returns the macro KEEP for rungs 3 to 5, else {}. KEEP is how many elements of the row each
-    thread keeps in registers. It is a power of two, so a GPU compiles few variants. It is as small
-    as the row permits, so no register is wasted."""
+    """Returns {"KEEP": a number} for rungs 3 to 5, else {}. KEEP is a macro: the number of elements
+    of the row that each thread keeps in registers. It is a power of two, so that few variants are
+    compiled. It is the smallest one that is enough for the row, so that few registers are
+    wasted."""
     if xp is np or rung in ("cpu", 1, 2):
         return {}
     team = BLOCK if rung == 5 else 32
@@ -87,7 +89,7 @@ def kept(xp, rung, cols, dtype):
 
 @functools.lru_cache(maxsize=None)
 def _rung(file, name, dtype, cols, rung, form):
-    """Returns (kernel, how many rows one of its blocks works on). cols: 0 on the CPU."""
+    """Returns (kernel, how many rows one block of this kernel works on). cols: 0 on the CPU."""
     xp = None if cols else np
     rung = rung or best_rung(xp, cols, dtype)
     if rung == "cpu":
@@ -99,12 +101,13 @@ def _rung(file, name, dtype, cols, rung, form):
 
 
 def launch(file, name, x, args, rung=None, macros=(), form=None):
-    """Launches a kernel on the rows of x, (rows, cols), with a thread, a warp or a block for each.
+    """Launches a kernel on the rows of x, (rows, cols), with a thread, a warp or a block for each
+    row.
 
-    rung:   1 to 5 or "cpu". None: best_rung() chooses.
+    rung:   1 to 5 or "cpu". If None, best_rung() chooses.
     macros: (name, value) pairs.
     form:   {"form": ..., "order": ...}, as in `cuda.kernel`.
-    ValueError if x is too large for one launch on a GPU."""
+    Raises ValueError if x is too large for one launch on a GPU."""
     rows, cols = x.shape
     width = 0
     if type(x) is not ndarray:

@@ -33,20 +33,22 @@ def kernel(path: str | PathLike[str], name: str | None = None, *,
            form: str = "auto", order: str = "ascending") -> Kernel:
     """Returns the kernel `name` of a .cu file, a Kernel to launch on NumPy or CuPy arrays.
 
-    path:    a file of the project's kernels/ folder, or any .cu file.
-    name:    may be left out if the file has one kernel. For a template: 'scale<float, 4>'.
-    defines: macros, {"T": "float"}.
-    options: macros as options of a compiler, ("-DT=float",). NVRTC gets all other options.
-    form:    on the CPU: 'auto', 'flat' (a loop over the threads), 'fibre' (threads that can wait
-             for each other) or 'check' (KernelError with a report if an access is wrong:
-             checker.py).
+    path:    a file in the project's kernels/ folder, or any .cu file.
+    name:    the kernel's name. It may be left out if the file has only one kernel. For a template,
+             give an instance: 'scale<float, 4>'.
+    defines: macros, such as {"T": "float"}.
+    options: the compiler's options. "-DT=float" defines a macro. All other options are passed to
+             NVRTC only.
+    form:    how the CPU runs the kernel: 'auto', 'flat' (a loop over the threads), 'fibre' (threads
+             that can wait for each other) or 'check' (checks each access, and raises KernelError
+             with a report if one is wrong: checker.py).
     order:   the order in which the CPU runs threads and blocks: 'ascending', 'descending', or an
-             int > 1, the seed of a random order. All but 'ascending' use the fibre form.
+             int > 1, the seed of a random order. All orders except 'ascending' need the fibre form.
              A correct kernel gives the same bits in any order.
 
-    Compiles nothing before the first launch. If the file or an included file changes, a later
-    launch compiles it again. (A launch within 20 ms of another may still run the old text.)
-    KernelError if there is no such file."""
+    The kernel is compiled at its first launch. If the file or an included file changes, a later
+    launch compiles the kernel again. (A launch within 20 ms after another launch may still run the
+    old text.) Raises KernelError if there is no such file."""
     defines = dict(defines or {})
     rest = []
     for option in options:
@@ -59,8 +61,8 @@ def kernel(path: str | PathLike[str], name: str | None = None, *,
 
 
 def is_watched():
-    """Returns True under `minidl kernel run`, where every access of a launch is checked. A launch
-    takes some hundred times as long there."""
+    """Returns True under `minidl kernel run`, where every access of a launch is checked. There a
+    launch takes some hundred times as long as usual."""
     return inspect.unwrap(Kernel.__call__) is not _launch
 
 
@@ -84,17 +86,17 @@ class Kernel:
         self._cpu = self._gpu = self._ready = None
 
     def __call__(self, grid, block, args, *, shared_mem=0):
-        """Launches grid x block threads. A GPU uses CuPy's current stream, and the host does not
-        wait.
+        """Launches the kernel with grid x block threads. On a GPU the launch is on CuPy's current
+        stream, and the host does not wait.
 
         grid, block: an int or a tuple of up to three ints.
         args:        arrays and numbers, in the order of the kernel's parameters.
         shared_mem:  bytes of dynamic shared memory.
-        KernelError if the kernel does not compile or cannot run. TypeError or ValueError if an
-        argument does not fit."""
+        Raises KernelError if the kernel does not compile or cannot run. Raises TypeError or
+        ValueError if an argument does not fit."""
         on_gpu = self._gpu
         try:
-            if on_gpu and args and type(args[0]) is on_gpu.array_type:  # it is mostly the result
+            if on_gpu and args and type(args[0]) is on_gpu.array_type:  # mostly it is the result
                 return on_gpu(grid, block, args, shared_mem)
             if "cupy" in modules and backend.xp_of(args, f"kernel {self.name}") is not np:
                 return self.on_gpu(grid, block, args, shared_mem)
@@ -118,7 +120,8 @@ class Kernel:
         self._cpu = self._gpu = self._ready = None
 
     def _first(self, grid, block, args, shared_mem, order, threads):
-        """Launches the kernel on the CPU before it was tried. selfcheck.py says how it is tried."""
+        """Launches the kernel on the CPU for the first time. A kernel in the flat form is first
+        tried on copies of the arrays (selfcheck.py)."""
         launch = self.on_cpu
         if launch.form == "flat" and not launch.tried:
             from minidl.cuda.host import selfcheck
@@ -132,8 +135,9 @@ class Kernel:
 
     def _shuffling(self, grid, block, args, shared_mem, order, threads):
         """Launches a kernel with warp shuffles on the CPU. If a lane reads from a lane that takes
-        no part in the shuffle, the check form runs the kernel again. It finds out whether the
-        result depends on that value. If so, raises KernelError. If not, the result is right."""
+        no part in the shuffle, the value is undefined. Then the kernel runs again in the check
+        form, which finds out whether the result depends on this value. If it does, raises
+        KernelError. If not, the result is right."""
         before = [(a, a.copy()) for a in args if isinstance(a, np.ndarray) and a.flags.writeable]
         try:
             self._cpu(grid, block, args, shared_mem, order, threads)
@@ -148,9 +152,10 @@ class Kernel:
 
     @property
     def on_cpu(self):
-        """Returns the CpuKernel. Compiles it first if needed."""
+        """The CpuKernel. It is compiled on first use."""
         if self._cpu is None:
-            # most kernels with a fibre form have no flat form: then 'auto' is the fibre form
+            # most kernels for which the fibre form is wanted have no flat form. For them 'auto'
+            # means the fibre form, and no second library is compiled
             form = "auto" if self.form == "fibre" else self.form
             self._cpu = self._load(form)
             if self.form == "fibre" and self._cpu.form == "flat":
@@ -164,7 +169,7 @@ class Kernel:
 
     @property
     def on_gpu(self):
-        """Returns the GpuKernel for CuPy's current device. Compiles it first if needed."""
+        """The GpuKernel for CuPy's current device. It is compiled on first use."""
         if self._gpu is None:
             from minidl.cuda import gpu
 
@@ -172,9 +177,9 @@ class Kernel:
         return self._gpu
 
     def get_global(self, name):
-        """Returns a __device__ or __constant__ variable of the file, for the CPU: a NumPy array in
-        the variable's own memory, to read and to write. The name is from CuPy's RawModule.
-        KernelError if the kernel uses no such variable."""
+        """Returns a __device__ or __constant__ variable of the file: a NumPy array in the
+        variable's own memory, to read and to write. Only for kernels on the CPU. CuPy's RawModule
+        has a method of the same name. Raises KernelError if the kernel uses no such variable."""
         from minidl.cuda.host import variables
 
         found = _library_of(self).variables
@@ -188,8 +193,8 @@ class Kernel:
 
 
 def _library_of(kernel):
-    """Returns the compiled library whose variables a launch of the Kernel uses. With form='check'
-    and under `minidl kernel run` it is the library that checks accesses."""
+    """Returns the compiled library that holds the variables for a launch of this Kernel. With
+    form='check' and under `minidl kernel run`, this is the library that checks accesses."""
     if kernel.form == "check" or is_watched():
         from minidl.cuda.checks import checker
 
@@ -216,13 +221,14 @@ _launch = Kernel.__call__
 
 
 def _stamp(path):
-    """Returns a stamp that changes when `path` or an included file changes. So an edited kernel is
-    compiled again in the same Python process."""
+    """Returns a value that changes when the file or an included file changes. So an edited kernel
+    is compiled again in the same Python process."""
     return files(path).stamp()
 
 
 def only_one(names, path):
-    """Returns the only name of `names`, the kernels of a file. KernelError if there are more."""
+    """Returns the only name in `names`, the names of a file's kernels. Raises KernelError if there
+    is not exactly one."""
     if len(names) != 1:
         raise KernelError(f"{path} has several kernels; name one: {', '.join(names)}")
     return names[0]
@@ -240,8 +246,8 @@ def _choose(kernels, name, path):
 
 
 def check(kernel, grid, block, args, **options):
-    """Launches a kernel in the check form. Returns a Report of its races, its accesses outside an
-    array, and its traffic. The options are those of checker.check."""
+    """Launches a kernel in the check form. Returns a Report of its races, its accesses outside of
+    an array, and its memory traffic. options: as in checker.check."""
     from minidl.cuda.checks import checker
 
     return checker.check(kernel, grid, block, args, **options)
@@ -265,8 +271,8 @@ def n_threads():
 
 
 def set_threads(n):
-    """Sets how many CPU threads a large launch may use in this process. Returns the number before.
-    ValueError if n is below 1."""
+    """Sets how many CPU threads a large launch may use in this process. Returns the old number.
+    Raises ValueError if n is below 1."""
     global _n_threads
     if n < 1:
         raise ValueError(f"set_threads needs at least 1, got {n}")

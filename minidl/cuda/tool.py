@@ -35,16 +35,17 @@ SILENCE_S = 5  # after this many seconds without a printed line, `run` prints ho
 
 
 def _short(path):
-    """Returns the path relative to the current folder. If the file is elsewhere: the whole path."""
+    """Returns the path relative to the current folder. If the file is not in this folder, returns
+    the absolute path."""
     path, here = Path(path).resolve(), Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def check(path, defines=None, tr=str):
     """Compiles the file for the CPU and, if NVRTC is installed, for GPUs. Prints its kernels.
-    Returns 0, or 1 if it does not compile. KernelError if the file has no kernel.
+    Returns 0, or 1 if the file does not compile. Raises KernelError if the file has no kernel.
 
-    defines: macros, a dict or (name, value) pairs. tr: translates printed lines."""
+    defines: macros, a dict or (name, value) pairs. tr: a function that translates printed lines."""
     path, defines = find(path), dict(defines or {})
     source = Source(path, inline_includes(path), defines)
     if not source.kernels:
@@ -60,8 +61,8 @@ def check(path, defines=None, tr=str):
 
 
 def _prints(table, *args, tr):
-    """Prints the text that table(*args, tr) returns, or the text of its KernelError. Returns True
-    if there was no error."""
+    """Prints the text that table(*args, tr) returns. If table raises KernelError, prints the
+    error's text instead. Returns True if there was no error."""
     try:
         print(table(*args, tr))
     except KernelError as error:
@@ -115,8 +116,8 @@ def _launch(path, kernel):
 
 
 def _caller(depth):
-    """Returns the place of the call as 'script.py:12'. Starts `depth` functions up and goes on to
-    the first function outside of minidl."""
+    """Returns the place of a call as 'script.py:12'. Starts at the caller `depth` levels up, and
+    goes further up to the first function outside of minidl."""
     frame = sys._getframe(depth)
     while frame.f_back and "/minidl/" in frame.f_code.co_filename.replace(os.sep, "/"):
         frame = frame.f_back
@@ -124,8 +125,8 @@ def _caller(depth):
 
 
 def _registers(kernel, name, gpu):
-    """Returns how many registers a thread uses, from NVRTC. None if NVRTC is not installed or does
-    not compile the file."""
+    """Returns how many registers a thread uses, as NVRTC reports. Returns None if NVRTC is not
+    installed or does not compile the file."""
     if nvrtc.available():
         return None
     instances = (kernel.name,) if kernel.name and "<" in kernel.name else ()
@@ -139,14 +140,15 @@ def _registers(kernel, name, gpu):
 
 
 def run(path, arguments=(), profile=False, gpu="A100", tr=str):
-    """Runs a Python file, with its launches on NumPy arrays in the check form. Prints each finding
-    once, then the traffic. Returns the exit status: 1 if a kernel had an error, else the file's.
+    """Runs a Python file. Its launches on NumPy arrays run in the check form. Prints each finding
+    once, and then the memory traffic. Returns the exit status: 1 if a kernel had an error, else the
+    exit status of the file.
 
     arguments: the file's command line arguments.
-    profile:   if True, also prints counts for each line, from each kernel's first launch
-               (checks/profile.py), and how many blocks fit on the GPU named `gpu`.
-    tr:        translates printed lines.
-    KernelError if there is no such file, or `gpu` is not known."""
+    profile:   if True, also profiles the first launch of each kernel: prints counts for each line
+               (checks/profile.py), and how many blocks fit on an SM of the GPU named `gpu`.
+    tr:        a function that translates printed lines.
+    Raises KernelError if there is no such file, or if `gpu` is not known."""
     if not Path(path).is_file():
         raise KernelError(f"there is no file {path} in {os.getcwd()}")
     if Path(path).suffix in (".cu", ".cuh"):

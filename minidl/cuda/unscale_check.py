@@ -2,9 +2,9 @@
 
     g *= 1 / loss_scale        bad = how many elements are inf or nan
 
-There are two ways to use it. `unscale_check` writes the unscaled gradients: 8 bytes an element.
-`count_bad` only reads: 4 bytes an element. Then the optimizer's own pass unscales (`unscale` and
-`skip` of adam.py).
+There are two functions. `unscale_check` writes the unscaled gradients: it moves 8 bytes for each
+element. `count_bad` only reads: it moves 4 bytes for each element. After `count_bad`, the optimizer
+unscales the gradients in its own pass (`unscale` and `skip` of adam.py).
 
 Source: Micikevicius et al. 2018 (arXiv 1710.03740).
 Kernels: kernels/unscale_check.cu; on a CPU kernels/cpu/unscale_check.cu
@@ -36,14 +36,14 @@ def run(name, arrays, *factors):
 
 def unscale_check(grads, inverse, factor=None):
     """Multiplies grads by `inverse`, in place. Returns how many elements are now inf or nan: (1,)
-    int32, on their device.
+    int32, on the device of grads.
 
-    factor: None, or an array of one number that grads are also multiplied by. Its dtype is the
-    dtype of sums: float32 for float16."""
+    factor: None, or an array of one number. grads are multiplied by this number, too. Its dtype is
+    the dtype in which grads are summed: float32 for float16."""
     return run("unscale_check", list(grads), inverse, factor)
 
 
 def count_bad(grads):
-    """Returns how many elements are inf or nan: (1,) int32, on their device. It is the optimizers'
-    `skip`: 0 means that the step is done."""
+    """Returns how many elements are inf or nan: (1,) int32, on the device of grads. An optimizer
+    gets this number as `skip`: if it is 0, the optimizer does its step, else it does not."""
     return run("count_bad", list(grads))

@@ -15,8 +15,8 @@
     record    the profile: lanes, spans, messages     instrument  wraps functions, to time them
     device    times of work on a GPU, by its clock    clocks   brings the ranks' clocks together
     flops     operations and bytes of an operator     peaks    measures the best of this machine
-    summary   computes the figures of a step          report   makes their text
-    advice    makes three sentences of them           trace    a file for Perfetto, and its rules
+    summary   computes the figures of a step          report   writes the figures as text
+    advice    makes three sentences of the figures    trace    a file for Perfetto, and its rules
     page      an HTML page                            picture  a PNG
 
 Test: tests/profile/   Tutorial: tutorials/19_profile.py
@@ -31,7 +31,8 @@ __all__ = ["Profile", "profile"]
 
 
 class _Callable(ModuleType):
-    """Makes the module `minidl.profile` callable: a call calls its function `profile`."""
+    """Makes the module `minidl.profile` callable: minidl.profile(...) calls the function
+    `profile`."""
 
     Profile, profile = Profile, staticmethod(profile)  # an editor looks for these names here
 

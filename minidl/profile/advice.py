@@ -1,8 +1,8 @@
-"""Makes three sentences of the figures: what takes most of the time, and what to do.
+"""Makes three sentences from the figures: what takes most of the time, and what to do.
 
-Each cause has its share of a step and a sentence. The three largest shares give the three
-sentences. If there are fewer causes, sentences on the largest operator, on Python's share and on
-the roofline follow.
+Each cause of lost time has a sentence and a share of the step. The causes with the three largest
+shares give the three sentences. If there are fewer than three causes, sentences about the largest
+operator, Python's share and the roofline follow.
 
 Test: tests/profile/test_advice.py, each sentence with a planted cause   Figures: summary.py
 """
@@ -55,8 +55,8 @@ def _of_rows(summary, step_s):
 
 
 def _whom(summary, share):
-    """Returns the rest of the sentence "The ranks wait for ...": for which rank, and the reason if
-    the figures show it."""
+    """Returns the rest of the sentence "The ranks wait for ...". It names the rank that the others
+    wait for, if it is mostly the same rank, and the reason, if the figures show a reason."""
     late = sum((Counter(r["late_s"]) for r in summary["ranks"]), Counter())
     who, most = late.most_common(1)[0]
     if most > 0.8 * late.total():

@@ -1,11 +1,12 @@
 """Converts the times of all ranks to rank 0's clock. Clocks of two computers differ, and drift.
 
-    rank 0   a |--- ping ---.              .--> | b       (a + b) / 2 here is `theirs` there. The
-    rank r                  '-> theirs ----'              error is at most (b - a) / 2
+    rank 0   a |--- ping ---.              .--> | b       time (a + b) / 2 of rank 0 is time
+    rank r                  '-> theirs ----'              `theirs` of rank r, +- (b - a) / 2
 
-Only the shortest of many rounds counts, because a busy machine makes rounds longer. One such pair
-of times before the run and one after it give a straight line: an offset and a drift. Between the
-two pairs the error is at most the larger of their errors, if each clock runs at a constant speed.
+Only the shortest of many rounds counts, because a busy machine makes rounds longer. A round gives a
+pair of times, one by each clock. The pair from before the run and the pair from after it give a
+straight line: an offset and a drift. If each clock runs at a constant speed, the error during the
+run is at most the larger error of the two pairs.
 
 Source: Cristian, "Probabilistic clock synchronization" (1989).
 Test: tests/profile/test_clocks.py   Used by: record.py
@@ -18,13 +19,13 @@ import numpy as np
 
 from minidl.comm import tree
 
-ROUNDS, ENOUGH_S = 400, 5e-6  # the most rounds; an error in seconds that is small enough to stop
-SECONDS = 0.03  # the longest time for each rank, if messages are slow
+ROUNDS, ENOUGH_S = 400, 5e-6  # the most rounds. If the error is below ENOUGH_S, stop
+SECONDS = 0.03  # the longest time to measure each rank, if messages are slow
 
 
 class Pair(NamedTuple):
-    """One moment by two clocks, in seconds. mine: by rank 0's clock. theirs: by another rank's
-    clock. error_s: the largest error."""
+    """The times of one moment by two clocks, in seconds. mine: the time by rank 0's clock. theirs:
+    the time by another rank's clock. error_s: the largest possible error."""
 
     mine: float
     theirs: float
@@ -32,8 +33,8 @@ class Pair(NamedTuple):
 
 
 def measure(t, clock, rounds=ROUNDS):
-    """Returns a list of a Pair for each rank, on rank 0. Returns None on other ranks. All ranks
-    must call it."""
+    """On rank 0, returns a list with a Pair for each rank. On other ranks, returns None. All ranks
+    must call this function."""
     tree.barrier(t)
     word, pairs = np.zeros(1), [Pair(0.0, 0.0, 0.0)]
     for peer in range(1, t.size):
@@ -66,10 +67,10 @@ def measure(t, clock, rounds=ROUNDS):
 
 
 def line(first, last):
-    """Returns (here, drift, error in seconds) for two Pairs of a rank. here(theirs) converts a time
-    of that rank's clock to rank 0's clock."""
+    """Returns (here, drift, error in seconds) from two Pairs of a rank. here is a function:
+    here(theirs) converts a time by that rank's clock to rank 0's clock."""
     span = last.theirs - first.theirs
-    pace = (last.mine - first.mine) / span if span else 1.0  # rank 0 itself: both are 0
+    pace = (last.mine - first.mine) / span if span else 1.0  # for rank 0 itself, both are 0
 
     def here(theirs):
         return first.mine + (theirs - first.theirs) * pace
@@ -78,8 +79,8 @@ def line(first, last):
 
 
 def aligned(record, first, last):
-    """Returns a copy of a Record with all times by rank 0's clock. first, last: the Pairs of its
-    rank before and after the run."""
+    """Returns a copy of a Record, with all times converted to rank 0's clock. first, last: the
+    Pairs of the Record's rank from before and after the run."""
     here, drift, error_s = line(first, last)
     return replace(
         record, begin=here(record.begin), end=here(record.end), steps=[*map(here, record.steps)],

@@ -1,22 +1,23 @@
-"""Records the times of work on a GPU by its own clock, without making a step wait for the GPU.
+"""Records the times of work on a GPU by the GPU's clock, without making a step wait for the GPU.
 
     host     |launch|launch|launch|  ...              a launch returns at once
     stream       e kernel e|e kernel e|e kernel e     e: an event: the GPU records the time when it
                                                          comes to this place of the stream
 
-An event before and an event after each operator and each kernel of minidl go onto the current
-stream. This costs the host some microseconds. The events are read when the profile has ended. If
-the GPU has no work and waits for the host, the first event has the time of the launch.
+The profile puts an event on the current stream before each operator and each kernel of minidl, and
+another event after it. This costs the host some microseconds. The events are read when the profile
+has ended. If the GPU is waiting for work, the first event gets the time of the launch.
 
 The GPU's times are converted to the host's clock in the same way as times of another computer
-(clocks.py). At the start and at the end the host records an event and waits for it. So the event is
-between two times of the host's clock. The shortest of ROUNDS counts. The error is half of this
-round, plus RESOLUTION_S for each event that is read.
+(clocks.py). At the start and at the end of the profile, the host records an event and waits for it.
+So the event is between two times of the host's clock. This is done ROUNDS times, and only the
+shortest round counts. The error is half of this round's time, plus RESOLUTION_S for each event that
+is read.
 
-A lane holds the work of one task on one stream: "cuda:0 stream 0" is the null stream, and other
-streams get numbers in the order of their first use: "cuda:0 stream 1, communication". If a step is
-the first to use a GPU, the host waits for this GPU once. While a graph is captured
-(cuda/cuda_graph.py), no events are recorded.
+A lane holds the work of one task on one stream. "cuda:0 stream 0" is the null stream. The other
+streams get numbers in the order of their first use, for example "cuda:0 stream 1, communication".
+When a GPU is first used inside of the profile, the host waits for this GPU once. While a graph is
+captured (cuda/cuda_graph.py), no events are recorded.
 
 Source: CUDA Runtime API, "Event Management".   Used by: record.py, instrument.py
 Test: tests/profile/test_device.py
@@ -28,18 +29,19 @@ from minidl.profile.clocks import Pair, line
 
 ROUNDS = 30
 RESOLUTION_S = 0.5e-6  # of cudaEventElapsedTime
-FAR_MS = 4096.0  # beyond it cudaEventElapsedTime's result, a float32, is coarser than RESOLUTION_S
+FAR_MS = 4096.0  # above this, the float32 of cudaEventElapsedTime is coarser than RESOLUTION_S
 
 
 class Devices:
-    """The GPUs that the profiled code has used. clock: a function that returns the host's
+    """The GPUs that the profiled code has used. clock: a function that returns the host's time in
     seconds."""
 
     def __init__(self, clock):
         self.clock, self.met = clock, {}
 
     def here(self):
-        """Returns the current Device. None if there is no GPU, or CuPy was not imported yet."""
+        """Returns the Device for the current GPU. Returns None if there is no GPU, or if CuPy is
+        not imported yet."""
         cupy = sys.modules.get("cupy")
         if cupy is None or not (self.met or cupy.cuda.is_available()):
             return None
@@ -57,17 +59,17 @@ class Devices:
 
 
 class Device:
-    """One GPU. marks: its events, [[event, lane, seconds]]. spans: its work, with the two marks
-    around it."""
+    """One GPU. marks: its events, [[event, lane, seconds]]. spans: its work. Each span has the two
+    marks before and after the work."""
 
     def __init__(self, cuda, number, clock):
         self.cuda, self.number, self.clock = cuda, number, clock
         self.base, self.first = self._look()
         self.marks, self.spans = [], []
-        self.streams = {0: (0, None)}  # {address: (number, the stream, to keep it)}
+        self.streams = {0: (0, None)}  # {address: (number, the stream, to keep it alive)}
 
     def _look(self):
-        """Returns (an event, a Pair with its time by the host's clock)."""
+        """Returns (an event, a Pair with the event's time by the host's clock)."""
         found = []
         for _ in range(ROUNDS):
             event, here = self.cuda.Event(), self.clock()
@@ -78,8 +80,8 @@ class Device:
         return min(found, key=lambda look: look[1].error_s)
 
     def watch(self, lane):
-        """Starts a span for the work that this task launches from now on. Returns the function
-        done(kind, name, module, detail) that ends the span."""
+        """Starts a span for the GPU work that this task launches from now on. Returns a function:
+        done(kind, name, module, detail) ends the span."""
         stream, launched = self.cuda.get_current_stream(), self.clock()
         if stream.is_capturing():
             return lambda *span: None
@@ -101,7 +103,7 @@ class Device:
         return mark
 
     def read(self, record):
-        """Waits for the GPU, and adds its lanes to the Record, with times of the host's clock."""
+        """Waits for the GPU. Adds its lanes to the Record, with times by the host's clock."""
         self.cuda.Device(self.number).synchronize()
         event, last = self._look()
         n_read = self._read([*self.marks, end := [event, None, 0.0]])
@@ -114,8 +116,8 @@ class Device:
                 (kind, name, here(begin[2]), here(done[2]), module, detail))
 
     def _read(self, marks):
-        """Sets the time of each mark: seconds since self.base. In a lane times do not decrease.
-        Returns the largest number of event readings that one time depends on."""
+        """Sets the time of each mark, in seconds since self.base. In each lane the times do not
+        decrease. Returns a number of readings of events: no time depends on more readings."""
         base, base_s, latest, n_read = self.base, 0.0, {}, 2
         for mark in marks:
             ms = self.cuda.get_elapsed_time(base, mark[0])

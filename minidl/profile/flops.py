@@ -5,11 +5,11 @@ The plain form, for one product, explains the roofline: minidl/plain/profile.py.
     a product (m, k) @ (k, n)      2 m n k operations          forward
     each gradient of a factor      2 m n k operations          backward
     attention                      2 products forward, 5 backward (it computes the scores again).
-                                   causal: only pairs of a query and a key that it may see
+                                   causal: only pairs of a query and a key that this query may see
     all others                     0 operations: memory limits them
 
-Bytes: each input and each output counts once, as if a cache held all other arrays. An operator
-needs at least max(operations / peak, bytes / bandwidth) seconds.
+Bytes: each input and each output counts once, as if the cache held all intermediate arrays. An
+operator needs at least max(operations / peak, bytes / bandwidth) seconds.
 
 Source: Williams, Waterman & Patterson, "Roofline" (2009); Dao et al. 2022, appendix B.
 Test: tests/profile/test_flops.py   Used by: summary.py   peak and bandwidth: peaks.py
@@ -21,7 +21,8 @@ from math import prod
 def operations(name, phase, detail):
     """Returns the exact number of floating-point operations of one run.
 
-    name: of the operator. phase: "forward" or "backward". detail: the tuple from instrument.py."""
+    name: the operator's name. phase: "forward" or "backward". detail: the tuple from
+    instrument.py."""
     shapes, out, needs, causal = detail
     inputs = [x[0] for x in shapes if x is not None]
     if name == "self_attention":
@@ -37,7 +38,7 @@ def operations(name, phase, detail):
         one = 2 * prod(out) * prod(inputs[1][1:])
     elif name == "conv_transpose2d":
         one = 2 * prod(inputs[0]) * prod(inputs[1][1:])
-    elif name in ("rnn", "lstm", "gru"):  # a step's product of the states (N, H) and w (k H, H)
+    elif name in ("rnn", "lstm", "gru"):  # each step multiplies the states (N, H) by w (k H, H)
         w = [shape for shape in inputs if len(shape) == 2][-1]
         one = 2 * prod(inputs[0][:2]) * prod(w)
         return one if phase == "forward" else 2 * one
@@ -47,14 +48,15 @@ def operations(name, phase, detail):
 
 
 def _attention(n, length, n_keys, e, ev, causal, phase):
-    """Returns the operations for n matrices of scores. causal: query i sees the keys 0 to i."""
+    """Returns the number of operations for n matrices of scores. causal: if True, query i sees only
+    the keys 0 to i."""
     seen = min(length, n_keys)
     pairs = seen * (seen + 1) // 2 + (length - seen) * n_keys if causal else length * n_keys
     return 2 * n * pairs * (e + ev if phase == "forward" else 3 * e + 2 * ev)
 
 
 def n_bytes(phase, detail):
-    """Returns the bytes of the arrays that the operator reads and writes."""
+    """Returns the total size, in bytes, of the arrays that the operator reads and writes."""
     shapes, out, needs, _ = detail
     sizes = [prod(x[0]) * x[1].itemsize if x is not None else 0 for x in shapes]
     made = prod(out) * max((x[1].itemsize for x in shapes if x is not None), default=4)
@@ -64,7 +66,7 @@ def n_bytes(phase, detail):
 
 
 def dtype_of(detail):
-    """Returns 'float64' if an input is float64, else the name of the first floating dtype, or
-    None."""
+    """Returns 'float64' if an input is float64. Else returns the name of the first floating dtype
+    among the inputs. Returns None if no input is floating."""
     names = [x[1].name for x in detail[0] if x is not None and x[1].kind in "fV"]
     return "float64" if "float64" in names else next(iter(names), None)

@@ -1,8 +1,9 @@
 """Wraps functions while a profile runs, to time them. Without a profile nothing is wrapped.
 
 It wraps forward and backward of every Function, and the methods in TAPS, at the end of this file.
-Collectives are not wrapped: `comm/collective.py` reads `timeline.recording` once a call. A wrapper
-reads it too. If it is None, this task is not profiled, and the wrapper only calls the function.
+Collectives are not wrapped: comm/collective.py reads `timeline.recording` once in each call. A
+wrapper reads `timeline.recording`, too. If the value is None, this task is not profiled, and the
+wrapper only calls the function.
 
 Test: tests/profile/test_record.py   Used by: record.py
 """
@@ -22,13 +23,13 @@ from minidl.function import Function
 from minidl.timeline import recording
 
 _lock = threading.Lock()
-_users, _undo = [], []  # the profiles that run; functions that remove the wrappers
+_users, _undo = [], []  # the profiles that run, and the functions that remove the wrappers
 
 
 @contextmanager
 def applied():
-    """A `with` block in which functions are wrapped. Several may run at once, as each simulated
-    rank has one. The end of the last one removes the wrappers."""
+    """A `with` block in which functions are wrapped. Several such blocks may run at once, because
+    each simulated rank has one. The wrappers are removed at the end of the last block."""
     me = object()
     with _lock:
         if not _users:
@@ -75,8 +76,8 @@ def _wrap(owner, name, tap):
 
 
 def _tap(body):
-    """Returns a decorator for a method. In a profiled task, the decorated method calls body(lane,
-    method, *args)."""
+    """Returns a decorator for a method. In a profiled task, a call of the decorated method calls
+    body(lane, method, *args) instead."""
     def tap(method):
         def run(*args, **options):
             lane = recording.get()
@@ -101,8 +102,8 @@ def _wrap_function(cls):
     for phase in ("forward", "backward"):
         method = getattr(cls, phase)
         if hasattr(method, "__wrapped__") or method is getattr(Function, phase):
-            continue  # inherited from a class that is wrapped
-        if phase not in vars(cls):  # inherited from a class that is not a Function
+            continue  # it is inherited from a class that is wrapped
+        if phase not in vars(cls):  # it is inherited from a class that is not a Function
             setattr(cls, phase, method)
             _undo.append(functools.partial(delattr, cls, phase))
         _wrap(cls, phase, functools.partial(_operator, phase))
@@ -140,7 +141,7 @@ def _operator(phase, method):
 NOTHING_KNOWN = "", ([], (), (), False)  # for an operator whose forward ran before the profile
 
 
-# The next two do not use `_tap`, to be faster: a step calls them a hundred times.
+# The next two wrappers do not use `_tap`, to be faster: a step calls them a hundred times.
 
 
 def _module(method):
@@ -190,8 +191,8 @@ def _kernel(method):
 
 
 def _bytes_of(args):
-    """Returns the bytes of all arrays in args. None if one is a table of addresses, because the
-    size of the arrays behind it is not known."""
+    """Returns how many bytes all arrays in args have. Returns None if one of them is a table of
+    addresses, because the sizes of the arrays at these addresses are not known."""
     n_bytes = 0
     for a in args:
         if type(a) not in NUMBERS and a.ndim:
@@ -213,7 +214,7 @@ def _batches(lane, method, *args, **options):
 
 
 def timed_input(batches):
-    """Yields the same batches. Each wait for a batch is a span."""
+    """Yields the batches unchanged. Each wait for a batch is recorded as a span."""
     end = object()
     while True:
         lane = recording.get()
@@ -239,8 +240,8 @@ def _step(lane, method, optimizer, *args, **options):
 
 
 def _message_tap(body):
-    """The same as `_tap`, for a transport's method. A message inside of another one does not count
-    again."""
+    """The same as `_tap`, for methods of transports. If one message is sent inside of another, only
+    the outer one counts."""
     def counted(lane, method, *args, **options):
         if lane.muted:
             return method(*args, **options)
@@ -256,7 +257,8 @@ def _message_tap(body):
 def _begin(lane, t, way, peer, n_bytes, tag):
     """Counts a message that begins. Returns a function to call when the message leaves or arrives.
 
-    Both ranks make the same key: this is message n from src to dst of a lane, group and tag."""
+    The sender and the receiver make the same key: message number n from src to dst, with this
+    lane, group and tag."""
     if lane.moved is not None:
         lane.moved[way == "receive"] += n_bytes
         lane.moved[2] += way == "send"
@@ -269,12 +271,13 @@ def _begin(lane, t, way, peer, n_bytes, tag):
 
 
 def _wait(lane, name, method, *args):
-    """Calls a method that waits for a message. Outside of a collective the wait is a span."""
+    """Calls a method that waits for a message. Outside of a collective, the wait is recorded as a
+    span."""
     return method(*args) if lane.moved is not None else lane.timed("message", name, method, *args)
 
 
 class _Timed(Request):
-    """A request whose wait is timed."""
+    """A Request that records how long its wait takes."""
 
     def __init__(self, lane, request):
         self.lane, self.request = lane, request
@@ -327,7 +330,7 @@ def _spawn(lane, method, t, fn, *args):
     name = f"task {lane.profile.number('task')}"
 
     def run(*args):
-        recording.set(lane.beside(name))  # the task has context variables of its own
+        recording.set(lane.beside(name))  # the task has its own context variables
         return fn(*args)
 
     return method(t, run, *args)
@@ -338,7 +341,7 @@ def _submit(lane, method, background, fn, *args):
     if getattr(getattr(background, "lane", None), "profile", None) is not lane.profile:
         n = lane.profile.number("background")
         background.lane = lane.beside("communication" + f" {n}" * (n > 0))
-    token = recording.set(background.lane)  # the job copies it
+    token = recording.set(background.lane)  # the job copies this context variable
     try:
         job = method(background, fn, *args)
     finally:

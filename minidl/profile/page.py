@@ -1,9 +1,9 @@
-"""Writes the profile as one HTML file. To read it, a browser is enough, without a network.
+"""Writes the profile as one HTML file. A browser can show it without a network.
 
-The page shows the lanes of all ranks on one time axis. Drag to move, turn the wheel to zoom, point
-at a span to read it. Arrows are messages. They are drawn only if fewer than 500 are in view. The
-report is below. When all is drawn, the page sets <body data-drawn="number of spans">: the test
-reads this in a headless browser.
+The page shows the lanes of all ranks on one time axis. Drag to move, turn the wheel to zoom, and
+point at a span to read its details. Arrows are messages. They are drawn only if fewer than 500
+messages are in view. The report is below the lanes. When all is drawn, the page sets <body
+data-drawn="number of spans">. The test reads this attribute in a headless browser.
 
 Test: tests/profile/test_page.py
 """

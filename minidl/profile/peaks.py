@@ -1,9 +1,9 @@
-"""Measures the best speed of this machine: `minidl doctor --peaks` does it once, and keeps it.
+"""Measures the best speed of this machine. `minidl doctor --peaks` runs this and keeps the figures.
 
     float32, float64     operations a second of a product of two 1024 x 1024 matrices (a GPU: 4096)
     bandwidth            bytes a second, read and written, of a copy too large for the caches
 
-It takes the fastest of several rounds, because other programs can only make a round slower.
+The fastest of several rounds counts, because other programs can only make a round slower.
 Test: tests/profile/test_flops.py   Used by: summary.py
 """
 
@@ -16,15 +16,15 @@ import numpy as np
 from minidl import backend, cuda
 from minidl.comm.select import file_in, is_number, keep, kept
 
-MOST_PER_S = 1e18  # operations a second of a thousand GPUs. A file with more is damaged
+MOST_PER_S = 1e18  # operations a second: as of a thousand GPUs. A file with more is damaged
 
 
 def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5, dtypes=("float32", "float64")):
-    """Returns {each of the dtypes: operations a second, "bandwidth": bytes a second, "threads": CPU
-    threads}.
+    """Returns a dict. For each dtype in `dtypes` it has {dtype: operations a second}. It also has
+    {"bandwidth": bytes a second, "threads": number of CPU threads}.
 
-    device: "cpu" or "cuda". n: rows of the matrices. n_bytes: of the copy. seconds: for each
-    figure."""
+    device: "cpu" or "cuda". n: the number of rows of the matrices. n_bytes: the size of the copy.
+    seconds: the time to measure each figure."""
     xp, wait = (np, lambda: None) if device == "cpu" else (backend.import_cupy(), cuda.synchronize)
 
     def least(work, *args):
@@ -47,14 +47,14 @@ def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5, dtypes=("float32
 
 
 def file_of(device="cpu"):
-    """Returns the path of the file with the peaks. Each number of CPU threads has its own file. The
-    folder is the same as for the figures of comm/select.py."""
+    """Returns the path of the file with the peaks. There is one file for each number of CPU
+    threads. The folder is the one where comm/select.py keeps its figures."""
     return file_in("peaks", f"{platform.node()}-{device}-{cuda.n_threads()}")
 
 
 def stored(device="cpu"):
-    """Returns the peaks that `store` wrote on this machine, a dict, or None. Warns if they cannot
-    be right."""
+    """Returns the peaks that store() wrote on this machine, a dict. Returns None if there are none.
+    Warns if the file is damaged or its figures cannot be right."""
     def are_good(found):
         return all(is_number(found[key], 1, MOST_PER_S)
                    for key in ("threads", "float32", "float64", "bandwidth"))

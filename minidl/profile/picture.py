@@ -1,7 +1,7 @@
 """Draws the profile as a PNG: each rank's lanes in the last steps, and the operators' roofline.
 
 The page (page.py) has every span, and can be moved and zoomed, but has no roofline. This picture is
-for a report on paper and for tutorial 19. Both use the same colours.
+for a report on paper and for tutorial 19. The page and the picture use the same colours.
 
 Test: tests/profile/test_page.py
 """
@@ -13,7 +13,8 @@ STEPS = 3  # steps in the picture. With a hundred steps the spans would be too s
 
 
 def write(path, ranks, summary):
-    """Writes the picture. Needs matplotlib, which minidl[tutorials] installs."""
+    """Writes the picture into the file `path`. Needs matplotlib, which minidl[tutorials] installs.
+    ranks: the Records. summary: the figures, from summary.of()."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
@@ -24,7 +25,7 @@ def write(path, ranks, summary):
 
 
 def draw(plt, ranks, summary):
-    """Returns the figure of matplotlib. plt: matplotlib.pyplot."""
+    """Returns the picture, a matplotlib figure. plt: the module matplotlib.pyplot."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(15, 5), layout="constrained",
                                          width_ratios=[2, 1])
     _lanes(left, ranks)
@@ -38,7 +39,7 @@ def _lanes(axes, ranks):
     names, seen = [], {}
     for record in ranks:
         for lane, spans in record.lanes.items():
-            bars = {"backward": []}  # drawn first, because forward may be inside of it
+            bars = {"backward": []}  # backward is drawn first, because forward may be inside of it
             for kind, _, a, b, _, _ in spans:
                 if kind not in ("module", "kernel", "launch", "user") and b > begin and a < end:
                     bars.setdefault(kind, []).append((1e3 * (a - begin), 1e3 * (b - a)))
@@ -54,7 +55,8 @@ def _lanes(axes, ranks):
 
 
 def _roofline(axes, summary):
-    """Draws each operator that has operations as a dot: x: operations per byte, y: GFLOP/s."""
+    """Draws a dot for each operator that has floating-point operations. x is operations per byte, y
+    is GFLOP/s."""
     ops = [op for op in summary["operators"] if op["flops"] and op["s"]]
     for op in ops:
         x, y = op["flops"] / op["bytes"], op["flops"] / op["s"] / 1e9

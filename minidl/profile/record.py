@@ -4,17 +4,18 @@
     lane "communication"                            |collective|  |collective|
                                                                                       time -->
 A lane holds the spans of one task. Spans may be nested. `timeline.recording` holds the lane of the
-running task, so the spans of threads and of simulated ranks do not mix. instrument.py writes into
-it. A span is a tuple:
+running task, so the spans of threads and of simulated ranks do not mix. instrument.py adds spans to
+this lane. A span is a tuple:
 
     kind     input, forward, backward, collective, message, wait, optimizer, offload, snapshot.
              Or kernel, launch, module, user: these are around or inside the others
     name     linear, ring.all_reduce, ...          start, end   seconds of this rank's clock
     module   blocks.0.up                           detail       each kind has other details
 
-Work on a GPU has lanes of its own, by the GPU's clock (device.py): forward, backward, kernel. A
-step ends when `step` of the first optimizer returns. If the program calls `p.step()`, a step ends
-there instead. At the end rank 0 has the records of all ranks, in its own time (clocks.py).
+Work on a GPU has lanes of its own, with times by the GPU's clock (device.py). Their kinds are
+forward, backward and kernel. A step ends when step() of the first optimizer returns. If the program
+calls p.step(), a step ends there instead. At the end rank 0 has the records of all ranks, with
+times by its own clock (clocks.py).
 
 Test: tests/profile/test_record.py
 """
@@ -42,7 +43,8 @@ MAIN = "main"  # the lane of the task that opened the block
 
 @dataclass
 class Record:
-    """The record of one rank. The ranks send theirs to rank 0. All times are seconds."""
+    """The record of one rank. The other ranks send their Records to rank 0. All times are in
+    seconds."""
 
     rank: int = 0
     begin: float = 0.0
@@ -50,12 +52,13 @@ class Record:
     lanes: dict = field(default_factory=dict)  # {name: [span]}
     steps: list = field(default_factory=list)  # the times when steps ended
     messages: list = field(default_factory=list)  # ("send" or "receive", key, time, bytes)
-    queue: list = field(default_factory=list)  # (time, 1: a job was added, or -1: a job is done)
+    queue: list = field(default_factory=list)  # (time, 1 if a job was added or -1 if a job is done)
     memory: list = field(default_factory=list)  # (time, {kind: bytes})
-    # {a GPU's lane: (error of its times, [the time when the host launched each span])}
+    # {name of a GPU's lane: (error of the lane's times, [the time of each span's launch by the
+    # host])}
     devices: dict = field(default_factory=dict)
-    error_s: float = 0.0  # the error of its times against rank 0's clock
-    drift: float = 0.0  # of its clock against rank 0's, seconds per second
+    error_s: float = 0.0  # the error of this rank's times after conversion to rank 0's clock
+    drift: float = 0.0  # the drift of its clock against rank 0's, in seconds per second
 
 
 class Lane:
@@ -68,14 +71,16 @@ class Lane:
         self.add = self.spans.append
         self.module, self.names = "", {}  # names: {module: its path}
         self.moved = None  # in a collective: [bytes sent, bytes received, messages, {peer}]
-        self.muted = 0  # if not 0: messages do not count. They are part of another or of a Watch
+        # if not 0, messages do not count, because they are part of another message or of a Watch
+        self.muted = 0
 
     def beside(self, name):
-        """Returns the lane of another task of this rank."""
+        """Returns the lane with this name, of another task of this rank."""
         return Lane(self.profile, name)
 
     def timed(self, kind, name, method, *args, **options):
-        """Calls method(*args, **options) and adds a span for it. Returns its result."""
+        """Calls method(*args, **options) and adds a span for this call. Returns the method's
+        result."""
         start = self.clock()
         try:
             return method(*args, **options)
@@ -83,17 +88,18 @@ class Lane:
             self.add((kind, name, start, self.clock(), self.module, None))
 
     def watch(self):
-        """Starts a span of work on the GPU. Returns the function done(kind, name, module, detail)
-        that ends it."""
+        """Starts a span of work on the GPU. Returns a function: done(kind, name, module, detail)
+        ends the span."""
         return self.profile.devices.here().watch(self)
 
     def queued(self, n):
-        """Records that the background has n more jobs. n: 1, or -1 if a job is done."""
+        """Records a change in the number of background jobs. n: 1 if a job was added, -1 if a job
+        is done."""
         self.profile.record.queue.append((self.clock(), n))
 
     def collective(self, fn, t, args, kwargs):
-        """Calls fn(t, *args, **kwargs), a collective, and adds a span for it. The span includes the
-        wait of a Watch. Returns the result."""
+        """Calls the collective fn(t, *args, **kwargs) and adds a span for this call. The span
+        includes the wait of a Watch. Returns the collective's result."""
         start, before = self.clock(), self.moved
         self.muted += 1
         try:
@@ -112,8 +118,8 @@ class Lane:
 
 
 class Profile:
-    """A profile. `ranks` holds, on rank 0, the Records of all ranks, and on other ranks only their
-    own."""
+    """A profile. ranks: on rank 0, the Records of all ranks. On another rank, only its own
+    Record."""
 
     def __init__(self, t=None, clock=time.perf_counter, synchronize=False):
         self.t, self.clock, self.synchronize = t, clock, synchronize
@@ -129,15 +135,16 @@ class Profile:
                 "print(p.report()) shows where their time goes>")
 
     def step(self):
-        """Ends a step here. After the first call, the optimizer's `step` does not end a step."""
+        """Ends a step here. After the first call of p.step(), the optimizer's step() does not end a
+        step."""
         if not self.by_hand:
             self.by_hand = True
             self.record.steps.clear()
         self.ended()
 
     def forget(self):
-        """Forgets the model and the optimizer, because new ones will replace them
-        (elastic/heal.py). So their memory can be freed."""
+        """Forgets the model and the optimizer, so that their memory can be freed. Called before new
+        ones replace them (elastic/heal.py)."""
         self.optimizer = self.model = None
         self.lane.names.clear()
 
@@ -159,32 +166,32 @@ class Profile:
         lane.add(("user", name, start, self.clock(), lane.module, None))
 
     def input(self, batches) -> Iterator[Any]:
-        """Yields the same batches. The wait for a batch counts as input, as with minidl.data's
-        loaders."""
+        """Yields the batches unchanged. The wait for a batch counts as input, as for the loaders of
+        minidl.data."""
         return instrument.timed_input(iter(batches))
 
     def number(self, key):
-        """Returns 0, 1, 2, ... for each key. So a message or a collective has the same number on
-        all its ranks."""
+        """Counts the calls with this key: returns 0, then 1, 2, ... So a message or a collective
+        has the same number on all ranks that take part."""
         return next(self._numbers[key])
 
     # -- after the block
 
     @cached_property
     def summary(self):
-        """The figures of the report, a dict. summary.py computes them."""
+        """Returns the figures of the report, a dict. summary.py computes them."""
         return summary.of(self.ranks)
 
     def report(self, tr=str):
-        """Returns the report, a text. tr: translates a sentence or a word of it."""
+        """Returns the report, a text. tr: a function that translates a sentence or a word."""
         return report.text(self.summary, tr)
 
     def trace(self, path):
-        """Writes one file of all ranks for ui.perfetto.dev or chrome://tracing."""
+        """Writes one trace file with all ranks, for ui.perfetto.dev or chrome://tracing."""
         trace.write(path, self.ranks, self.summary)
 
     def html(self, path):
-        """Writes an HTML page. To read it, a browser is enough."""
+        """Writes the profile as an HTML page, for any browser."""
         page.write(path, self.ranks, self.summary)
 
     def picture(self, path):
@@ -196,16 +203,16 @@ class Profile:
 def profile(t=None, *, memory=False, synchronize=False, clock=time.perf_counter):
     """`with minidl.profile() as p:` records what this task does in the block. p is a Profile.
 
-    t            a transport. All its ranks enter and leave the block together, and rank 0 gets all
-                 records. None: only this rank
-    memory       True also records the memory of every array, by kind (memory/ledger.py). It costs
-                 some 10 us an operator
-    synchronize  True waits for the GPU after every operator. Else the rows count a GPU's time where
-                 Python happens to wait for the GPU
+    t            a transport. All its ranks must enter and leave the block together, and rank 0 gets
+                 all records. If None, only this rank is recorded
+    memory       if True, the memory of every array is recorded, too, by kind (memory/ledger.py).
+                 This costs some 10 us for each operator
+    synchronize  if True, the host waits for the GPU after every operator. If False, the time of a
+                 GPU is in the row where Python happens to wait for the GPU
     clock        a function that returns seconds. Tests pass a wrong clock"""
     p = Profile(t, clock, synchronize)
     if t is not None:
-        own = t.subgroup(range(t.size))  # its messages cannot mix with the program's
+        own = t.subgroup(range(t.size))  # with its own messages, apart from the program's
         first = clocks.measure(own, clock)
     p.devices.here()
     with instrument.applied():
@@ -219,15 +226,15 @@ def profile(t=None, *, memory=False, synchronize=False, clock=time.perf_counter)
             recording.reset(token)
             p.record.end = clock()
     p.devices.read(p.record)
-    if t is not None:  # not after an error: the other ranks may have ended
+    if t is not None:  # not after an error, because the other ranks may have ended
         last, records = clocks.measure(own, clock), objects.gather(own, p.record)
         if t.rank == 0:
             p.ranks = [*map(clocks.aligned, records, first, last)]
 
 
 class TimedLedger(Ledger):
-    """A memory ledger that adds times to the record: each new peak, and else at most one entry a
-    millisecond."""
+    """A memory ledger that also writes its values with the time into the record. It writes each new
+    peak, and other values at most once in a millisecond."""
 
     def __init__(self, profile):
         self._profile, self._next = profile, 0.0

@@ -16,7 +16,7 @@ MEMORY = Columns(("memory at the peak", "<34"), ("MB", ">8"))
 
 def text(summary, tr=str):
     """Returns the report: where a step's time goes, operators, modules, kernels, communication,
-    memory, and three sentences. tr: translates a sentence or a word."""
+    memory, and three sentences. tr: a function that translates a sentence or a word."""
     return "\n\n".join(filter(None, (
         _rows(summary, tr), _operators(summary, tr), _modules(summary, tr), _kernels(summary, tr),
         _communication(summary, tr), _memory(summary, tr),

@@ -1,7 +1,7 @@
 """Computes the figures of a profile: where the time of a mean step went, on each rank.
 
-The plain form of spans, own times and roofline: minidl/plain/profile.py. Here: lanes of several
-ranks and of a GPU, and the time that a rank waits in a collective.
+The plain form of spans, own times and roofline: minidl/plain/profile.py. This file adds lanes of
+several ranks and of a GPU, and the time that a rank waits in a collective.
 
 Every moment of the main lane counts once, for the innermost span around it:
 
@@ -10,13 +10,13 @@ Every moment of the main lane counts once, for the innermost span around it:
     a collective, all ranks:    rank 0  |======|====|     waiting until the last rank has entered,
                                 rank 1         |====|     then moving bytes
 
-Time outside of all spans is Python between the operators: the user's code and minidl's. But time
-before a forward's first operator is input, because the user's loop makes its batch there. So the
-rows add up to the step. If there are three steps or more, the first one does not count: it compiles
-kernels and allocates memory.
+Time outside of all spans counts as Python: the user's code and minidl's code between the operators.
+There is one exception: the time before the first operator of a forward counts as input, because the
+user's loop makes its batch in this time. So the rows add up to the step. If there are three or more
+steps, the first step does not count, because it compiles kernels and allocates memory.
 
 The rows are times of the host. Times of a GPU are in the tables of operators, modules and kernels.
-They count all work that these steps launched, also if it ran later.
+These tables count all work that the steps launched, also work that ran later.
 
 Test: tests/profile/test_summary.py   Used by: report.py, advice.py, trace.py
 """
@@ -35,8 +35,8 @@ ROW_OF = {"forward": "forward", "backward": "backward", "input": "input", "optim
 
 
 def of(ranks, peak=None):
-    """Returns the figures, a dict that JSON can hold. ranks: the Records of all ranks. peak: the
-    machine's peaks. None: peaks.stored() of this machine."""
+    """Returns the figures: a dict that can be written as JSON. ranks: the Records of all ranks.
+    peak: the peaks of the machine. If None, peaks.stored() of this machine."""
     peak = peak or peaks.stored("cuda" if any(r.devices for r in ranks) else "cpu") or {}
     last = _last_entries(ranks)
     parts = [_rank(record, last) for record in ranks]
@@ -50,24 +50,26 @@ def of(ranks, peak=None):
         "kernels": _kernels(parts), "collectives": _collectives(parts),
         "shapes_differ": len({p["shapes"] for p in parts}) > 1,
         "memory": max((held for r in ranks for _, held in r.memory),
-                      key=lambda held: sum(held.values()), default={})}  # of the rank with the most
+                      key=lambda held: sum(held.values()), default={})}  # the highest peak
 
 
 def bounds(record):
-    """Returns [(begin, end)] of the steps that count. Without steps: the whole record."""
+    """Returns [(begin, end)], the times of the steps that count. If no step was recorded, the whole
+    record is one step."""
     ends = [record.begin, *record.steps] if record.steps else [record.begin, record.end]
     steps = list(zip(ends, ends[1:], strict=False))
     return steps[1:] if len(steps) > 2 else steps
 
 
 def nested(spans):
-    """Returns [[span, parent, own seconds]] of one lane, by start time.
+    """Returns [[span, parent, own seconds]] for the spans of one lane, in the order of their
+    starts.
 
-    parent:      the entry of the span around it, or None.
-    own seconds: without the time of its children.
-    ValueError if two spans cross: then two tasks wrote into one lane."""
+    parent:      the entry of the span around this one, or None.
+    own seconds: the span's time without the time of the spans inside of it.
+    Raises ValueError if two spans cross. This happens if two tasks wrote into one lane."""
     order = sorted(spans, key=lambda s: (s[2], -s[3]))
-    stack, found = [], []  # stack: indices of the open spans in found
+    stack, found = [], []  # stack: the indices in `found` of the open spans
     for span in order:
         while stack and found[stack[-1]][0][3] <= span[2]:
             stack.pop()
@@ -84,8 +86,9 @@ def nested(spans):
 
 
 def before_forwards(spans, steps):
-    """Yields the seconds of each gap in which a user's loop makes a batch. A gap ends at a forward.
-    It starts with the step, or at the end of the last backward or optimizer before it."""
+    """Yields the seconds of each gap in which the user's loop makes a batch. A gap ends where a
+    forward starts. It begins at the end of the last backward or optimizer before this forward, or
+    at the start of the step."""
     top = [span for span, parent, _ in nested([s for s in spans if s[0] in ROW_OF])
            if parent is None]
     for begin, end in steps:
@@ -98,8 +101,8 @@ def before_forwards(spans, steps):
 
 
 def _last_entries(ranks):
-    """Returns {(lane, group, number of a collective): (time when its last rank entered, that
-    rank)}."""
+    """Returns {(lane, group, number of a collective): (the time when the last rank entered this
+    collective, the number of that rank)}."""
     last = {}
     for record in ranks:
         for lane, spans in record.lanes.items():
@@ -111,7 +114,8 @@ def _last_entries(ranks):
 
 
 def _rank(record, last):
-    """Returns one rank's sums over its steps, a dict. `rows` are in seconds a step."""
+    """Returns the sums of one rank over its steps, a dict. The entry "rows" has seconds for one
+    step."""
     steps = bounds(record)
     begin, end = steps[0][0], steps[-1][1]
     rows, late_s, ops, collectives = Counter(), Counter(), [], []
@@ -122,7 +126,8 @@ def _rank(record, last):
         if lane in record.devices:
             on_gpu += [(span, own_s) for span, _, own_s in nested(
                 [s for s in spans[lane] if s[0] in ROW_OF])]
-    # waits in collectives of other lanes: [(its end, its start, the rank that entered last)]
+    # waits in collectives of other lanes: [(end of the wait, its start, the rank that entered
+    # last)]
     idle = []
     for lane in spans:
         for span in spans[lane]:
@@ -136,7 +141,7 @@ def _rank(record, last):
     ends = [at for at, _, _ in idle]
     for span, parent, own_s in nested([s for s in spans.get("main", ()) if s[0] in ROW_OF]):
         kind, row, waits = span[0], ROW_OF[span[0]], []
-        while kind == "forward" and parent is not None:  # inside of recompute's backward?
+        while kind == "forward" and parent is not None:  # is it inside of recompute's backward?
             row, parent = ("recompute" if parent[0][1] == "recompute" else row), parent[1]
         if kind == "collective":
             when, who = last["main", *span[5][4:6]]
@@ -174,8 +179,9 @@ def _operator_of(op):
 
 
 def _sums(parts, what, figures_of):
-    """Adds up figures by key. figures_of(*item) returns (key, figures) for each item of
-    part[what]. Returns [(key, figures of a mean step and a mean rank)], the longest time first."""
+    """Adds up the figures of all items with the same key. The items are part[what] for each part of
+    `parts`. figures_of(*item) returns (key, figures). Returns [(key, figures for a mean step of a
+    mean rank)], the longest time first."""
     found = defaultdict(Counter)
     for part in parts:
         n = len(part["steps"]) * len(parts)
@@ -186,8 +192,8 @@ def _sums(parts, what, figures_of):
 
 
 def _operators(parts, peak):
-    """Returns a row, a dict, for each operator, phase and dtype. Its "module" is the module in
-    which it takes longest."""
+    """Returns a row (a dict) for each operator, phase and dtype. row["module"] is the module in
+    which this operator takes the most time."""
     def figures_of(span, own_s):
         kind, name, _, _, _, detail = span
         dtype = flops.dtype_of(detail)
@@ -199,7 +205,7 @@ def _operators(parts, peak):
 
     places = _sums(parts, "ops", lambda span, own_s: (
         (span[1], span[0], flops.dtype_of(span[5]), span[4]), {"s": own_s}))
-    module = {key[:3]: key[3] for key, _ in reversed(places)}  # the longest comes last
+    module = {key[:3]: key[3] for key, _ in reversed(places)}  # the last one has the longest time
     return [{"name": key[0], "phase": key[1], "dtype": key[2], "module": module[key], **figures}
             for key, figures in _sums(parts, "ops", figures_of)]
 
@@ -221,7 +227,7 @@ def _kernels(parts):
 
 
 def _collectives(parts):
-    """Returns a row for each algorithm and line of code."""
+    """Returns a row for each algorithm of a collective and each line of code that calls one."""
     def figures_of(span, wait_s, moving_s):
         sent, received, messages, peers, _, _, line = span[5]
         return (span[1], line, peers), dict(
@@ -237,7 +243,7 @@ def _collectives(parts):
 
 
 def mean_rows(summary):
-    """Returns {row: mean seconds over the ranks}."""
+    """Returns {name of a row: its mean over the ranks, in seconds}."""
     return {row: fmean(r["rows"][row] for r in summary["ranks"]) for row in ROWS}
 
 

@@ -10,10 +10,10 @@
     f   this message arrives    the same id, bp "e"
     C   a counter               name memory, args {kind: bytes}; or name queue, args {"jobs"}
 
-ts and dur are in microseconds by rank 0's clock, with whole nanoseconds. Time 0 is when the first
-rank began. More rules, which tests/profile/cases.py checks: two spans of a lane do not cross.
-Events of a kind are in order of time. Each message id leaves once and arrives once. It does not
-arrive before it leaves, except by the error of the clocks.
+ts and dur are in microseconds by rank 0's clock, rounded to whole nanoseconds. Time 0 is when the
+first rank began. There are more rules, which tests/profile/cases.py checks. Two spans of a lane do
+not cross. Events of the same kind are in order of time. Each message id leaves once and arrives
+once. A message does not arrive before it leaves, except by the error of the clocks.
 
 Source: the Trace Event Format (Google).   Test: tests/profile/test_trace.py
 """
@@ -24,7 +24,7 @@ from pathlib import Path
 from minidl.profile.flops import n_bytes, operations
 from minidl.profile.summary import bounds
 
-STEPS = "steps"  # the lane that shows when steps begin and end
+STEPS = "steps"  # the name of the lane that shows when steps begin and end
 
 
 def events(ranks):
@@ -70,7 +70,7 @@ def events(ranks):
 
 
 def _both_ends(ranks):
-    """Returns the keys of messages that left and arrived, in lanes that have spans."""
+    """Returns the keys of the messages that both left and arrived, in lanes that have spans."""
     sent, got = set(), set()
     for record in ranks:
         for way, key, _, _ in record.messages:
@@ -98,13 +98,15 @@ def _arguments(span):
 
 
 def write(path, ranks, summary):
-    """Writes the file. ranks: the Records. summary: the figures, from summary.of()."""
+    """Writes the trace into the file `path`. ranks: the Records. summary: the figures, from
+    summary.of()."""
     page = {"traceEvents": events(ranks), "otherData": {"minidl": summary}}
     Path(path).write_text(json.dumps(page))
 
 
 def read(path):
-    """Returns (traceEvents, figures) of a file. ValueError if minidl did not write it."""
+    """Returns (traceEvents, figures) from a trace file. Raises ValueError if minidl did not write
+    the file."""
     try:
         page = json.loads(Path(path).read_text())
         return page["traceEvents"], page["otherData"]["minidl"]

@@ -1,7 +1,7 @@
 """Runs a kernel in the check form: every access to memory is checked.
 
     checker    runs a kernel in this form
-    hooks      compiles a kernel for it, and loads the library that checks accesses
+    hooks      compiles a kernel for the check form, and loads the library that checks accesses
     sentences  makes the text of a finding
     kinds      the name and the remedy of each kind of finding
     report     holds findings and traffic, and prints them

@@ -4,16 +4,18 @@
     print(report)      reduce.cu:14: data race: thread 3 reads s[19], thread 19 wrote it at line ...
 
 1. hooks.py compiles the file with calls to the compiler's sanitizers. Functions of minidl replace
-   the sanitizers: kernels/host/check.cpp finds the array of an access and counts it, shadow.h
-   keeps the last threads that used an element.
+   the sanitizers. check.cpp (in kernels/host/) finds the array of each access and counts the
+   access. shadow.h records which threads used each element last.
 2. arena.py copies the arrays, with guards between them.
-3. The kernel runs with threads and blocks in ascending, descending and shuffled order. It runs in a
-   process of its own (kernels/host/session.cpp), so a crash does not end Python. A correct kernel
-   gives the same bits in each order.
-4. sentences.py makes sentences of the findings. report.py prints them, with the traffic.
+3. The kernel runs three times, with threads and blocks in ascending, descending and shuffled order.
+   It runs in a process of its own (kernels/host/session.cpp), so a crash does not end Python. A
+   correct kernel gives the same bits in each order.
+4. sentences.py makes sentences from the findings. report.py makes a text of the sentences and the
+   memory traffic.
 
-Threads are ordered by __syncthreads, by __syncwarp, and by fences with atomics
-(kernels/host/order.h). Two writes of the same value are a warning.
+Two accesses are a race if nothing orders their threads. __syncthreads, __syncwarp, and fences with
+atomics order threads (kernels/host/order.h). If two threads write the same value, that is only a
+warning.
 Test: tests/cuda/checks/test_check*.py   Tutorial: tutorials/02_add3.py
 """
 
@@ -50,14 +52,16 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
           reachable=(), orders=ORDERS, profile=False):
     """Runs a kernel on grid x block threads and checks every access. Returns a Report.
 
-    kernel:    a Kernel, or the path of a .cu file. Then `name` and `defines` choose the kernel.
+    kernel:    a Kernel, or the path of a .cu file. With a path, `name` and `defines` choose the
+               kernel.
     args:      NumPy arrays and numbers, as for a launch. Afterwards the arrays hold the results,
                unless the kernel had to be stopped.
-    outputs:   names of array parameters that have no values yet. It is an error if the kernel reads
-               an element before it writes it, or never writes an element.
-    reachable: arrays that the kernel uses through a table of addresses.
-    orders:    the orders of threads to run, as `order` of cuda.kernel.
-    profile:   True also counts requests, bank conflicts and divergence, in Report.profile
+    outputs:   names of array parameters whose arrays have no values yet. If the kernel reads an
+               element of such an array before it has written this element, that is an error. An
+               element that is never written is an error, too.
+    reachable: arrays that the kernel reaches through a table of addresses.
+    orders:    the orders of threads in which the kernel runs, each as `order` of cuda.kernel.
+    profile:   if True, Report.profile also has counts of requests, bank conflicts and divergence
                (profile.py).
     Raises the errors of a launch: KernelError, TypeError, ValueError."""
     if not isinstance(kernel, Kernel):
@@ -71,7 +75,7 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
             watched = _choose(library.kernels, kernel.name, path)
             run = _Run(watched, path, library, grid, block, args, shared_mem, outputs, reachable)
             try:
-                if count:  # this library has no checks: they would count as branches
+                if count:  # this library has no checks: checks would count as branches
                     counted = run.profile()
                 else:
                     report = run.report(orders)
@@ -82,7 +86,7 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
 
 
 def library_of(kernel):
-    """Returns the library that a launch of the Kernel uses in the check form."""
+    """Returns the compiled library that a launch of this Kernel uses in the check form."""
     instance = kernel.name if kernel.name and "<" in kernel.name else ""
     return _library(kernel.path, tuple(sorted(kernel.defines.items())), instance, False,
                     _stamp(kernel.path))
@@ -94,14 +98,14 @@ def _library(path, defines, instance, profile, stamp):
 
 
 def _limit_s():
-    """Returns how many seconds of processor time may pass until a block ends. After that the check
-    reports an endless loop. The environment variable MINIDL_WATCHDOG changes this limit."""
+    """Returns a limit in seconds of processor time. If no block ends within this time, the check
+    reports an endless loop. The environment variable MINIDL_WATCHDOG changes the limit."""
     return float(os.environ.get("MINIDL_WATCHDOG") or 5)
 
 
 def _wait(pid):
-    """Waits for the child process. Returns its exit status, or minus the number of the signal that
-    ended it. Ctrl-C ends the child process."""
+    """Waits for the child process. Returns its exit status. If a signal ended the process, returns
+    minus the number of the signal. Ctrl-C ends the child process."""
     if pid < 0:
         raise KernelError("the check form could not start a process (fork failed): is there "
                           "enough memory? Are there too many processes?")
@@ -127,7 +131,7 @@ def _ended(status):
 
 
 class _Run:
-    """One launch in the check form, run in several orders of threads."""
+    """One launch in the check form. The kernel runs in several orders of threads."""
 
     def __init__(self, kernel, path, library, grid, block, args, shared_mem, outputs, reachable):
         self.kernel, self.path, self.library, self.hooks = kernel, path, library, hooks.hooks()
@@ -190,7 +194,7 @@ class _Run:
 
     def profile(self):
         """Runs the kernel once, in ascending order. Returns its profile.Profile, or None if the
-        kernel had to be stopped. The arrays keep their old values."""
+        kernel had to be stopped. The user's arrays do not change."""
         raw = profiles.Raw.from_buffer(self._memory(ctypes.sizeof(profiles.Raw)))
         variables = list(self.library.variables.values())
         results = self._memory(sum(r.n_bytes for r in self.arena.writeable) + 1)
@@ -220,7 +224,7 @@ class _Run:
         launch = self.kernel.signature.with_structs(packed)
         given = [(r.memory.ctypes.data, r.n_bytes, r.granule, r.const, r.uninitialised)
                  for r in self.arena.regions]
-        # kept in this object, because names are read from there later
+        # kept in this object, because names are read from this memory later
         keep = self.keep = [
             (hooks.GivenRegion * (len(given) + 1))(*given),
             (hooks.DeviceVariable * (len(variables) + 1))(
@@ -242,7 +246,7 @@ class _Run:
         return [warning for warning, kernels in self.library.warnings if name in kernels]
 
     def _collect(self, report, outcome):
-        """Adds the findings of one run to the report."""
+        """Adds the findings of one run (one order of threads) to the report."""
         raw = outcome.findings[: outcome.n_findings]
         places = {w for f in raw for w in (f.where, f.other_where) if w}
         calls = outcome.calls[: outcome.n_calls]
@@ -255,15 +259,15 @@ class _Run:
             report.add(engine_finding(outcome.sentence.decode()))
 
     def _variables(self, outcome):
-        """Returns the __shared__ and __device__ variables that this run used, [Shared]."""
+        """Returns [Shared]: the __shared__ and __device__ variables that this run used."""
         n = len(self.arena.regions)
         return [Shared(v.name.decode(), v.element, v.rows, v.columns, outcome.region_bytes[i],
                        bool(v.is_shared))
                 for i, v in enumerate(outcome.variables[: outcome.n_regions]) if i >= n]
 
     def _ledger(self, outcome):
-        """Returns ({array or __device__ variable: Traffic}, {__shared__ variable: Traffic}) of the
-        run."""
+        """Returns two dicts of the run: ({name of an array or __device__ variable: Traffic}, {name
+        of a __shared__ variable: Traffic})."""
         counted = [Traffic(*(getattr(t, name) for name in vars(Traffic())))
                    for t in outcome.traffic[: outcome.n_regions]]
         arrays = {self.arena.regions[i].name: counted[i] for i in self.arena.in_order()}
@@ -281,7 +285,7 @@ class _Run:
         notes = [n.value.decode() for n in outcomes[0].notes[: outcomes[0].n_notes]]
         k = next((k for k, o in enumerate(outcomes) if k and o.differs_in >= 0), None)
         if notes and (k is not None or len(outcomes) == 1):
-            for note in notes:  # the result depends on a shuffle's value that no lane gave
+            for note in notes:  # the result depends on a shuffle's value that no lane provided
                 report.add(engine_finding(note))
             return
         if k is None:

@@ -1,6 +1,6 @@
 """Compiles a kernel for the check form: its loads and stores call functions of minidl.
 
-The library with these functions is kernels/host/check.cpp. Its structs are declared here in ctypes.
+These functions are in kernels/host/check.cpp. Its structs are declared here, too, in ctypes.
 
     kernel.cu --g++ -fsanitize=thread,bounds,...--> object file --link--> key.so
               calls __tsan_read4(p), ...            without the compiler's own sanitizer library:
@@ -36,7 +36,7 @@ def _fields(c_type, names):
     return [(name, c_type) for name in names.split()]
 
 
-# These have the same layout as in session.h and session.cpp.
+# These structs have the same layout as in session.h and session.cpp.
 class Finding(ctypes.Structure):
     _fields_ = [
         *_fields(INT, "kind fatal warning region size how other_how atomics"),
@@ -81,8 +81,8 @@ class CheckLaunch(ctypes.Structure):
 
 @functools.cache
 def hooks():
-    """Returns the library with the checking functions. Loads it so that every kernel's library
-    finds them."""
+    """Returns the library with the checking functions. Loads it in such a way that the libraries of
+    kernels find these functions."""
     cpu.runtime()
     flags = compiler.find_compiler().runtime_flags
     library = compiler.load_host("check", flags, "check.cpp", "session.cpp", "locals.cpp",
@@ -95,8 +95,8 @@ def hooks():
 
 
 class SharedMemory:
-    """Memory of zeros that this process shares with the child process of a check. fresh: at an
-    address that was not used before."""
+    """Memory that this process shares with the child process of a check, filled with zeros. fresh:
+    if True, at an address that was not used before."""
 
     def __init__(self, n_bytes, fresh=False):
         self.n_bytes, self.fresh = n_bytes, fresh
@@ -112,27 +112,30 @@ class SharedMemory:
 
 
 def compile_check(path, defines, instance="", profile=False):
-    """Returns the cpu.Library of a file for the check form. Takes it from the cache, or compiles
-    it.
+    """Returns the cpu.Library of a file for the check form, from the cache if possible. Else
+    compiles the file.
 
-    instance: 'scale<float, 4>', for a template. profile: True adds calls at branches, and leaves
-    out the other checks. The library's attribute `warnings` holds the compiler's warnings: [[(file,
-    line, option, text), names of the kernels that can run this line]]."""
+    instance: the instance of a template, such as 'scale<float, 4>'. profile: if True, branches also
+    call functions, and the other checks are left out. The library's attribute `warnings` is a list
+    of the compiler's warnings: [[(file, line, option, text), names of the kernels that can run this
+    line]]."""
     cxx = compiler.find_compiler()
-    # -O1 keeps every load and store of the text, and local variables out of memory
+    # -O1 keeps every load and store of the text, but keeps local variables in registers
     bounds = "bounds" if cxx.kind == "gnu" else "array-bounds"
     flags = [f for f in cxx.flags if f not in ("-O3", "-fopenmp-simd")]
     sanitize = "-fsanitize=thread" if profile else SANITIZE.format(bounds=bounds)
     flags += [*compiler.CAREFUL, "-O1", "-g", "-DMINIDL_CHECK", sanitize]
-    no_checks = ["-fno-sanitize=undefined"] if cxx.kind == "zig" else []  # else zig links its own
+    # without this flag, zig links its own checks
+    no_checks = ["-fno-sanitize=undefined"] if cxx.kind == "zig" else []
     if cxx.kind == "zig" and not profile:  # zig reads only `thread` from a list of sanitizers
         checks = sanitize.partition(",")[2]
         flags += ["-Xclang", f"-fsanitize={checks}", "-Xclang", f"-fsanitize-recover={checks}"]
     if cxx.kind == "gnu":
-        # the last two: no variable gets the memory of an ended one (kernels/host/locals.cpp)
+        # the last flags: no variable gets the memory of one that has ended
+        # (kernels/host/locals.cpp)
         flags += ["--param", "tsan-distinguish-volatile=1", "-fstack-reuse=none",
                   "-fno-lifetime-dse"]
-    else:  # read-before-write: else `x[i] += 1` would count only as a store
+    else:  # without read-before-write, `x[i] += 1` would count only as a store
         flags += ["-mllvm", "-tsan-instrument-read-before-write=1",
                   "-mllvm", "-tsan-distinguish-volatile=1", "-mllvm", "-no-stack-coloring"]
     if profile:
@@ -152,7 +155,7 @@ def compile_check(path, defines, instance="", profile=False):
                 try:
                     compiler.run(command, _watch_locals(watched, kinds), str(path))
                     break
-                except KernelError:  # for example a goto jumps over a variable: watch fewer
+                except KernelError:  # for example, a goto jumps over a variable: watch fewer
                     if not kinds:
                         raise
             source = Source(path, plain)
@@ -175,7 +178,7 @@ WARNINGS = ("uninitialized maybe-uninitialized return-local-addr dangling-pointe
             "array-bounds").split()
 CLANGS = {"conditional-uninitialized": "maybe-uninitialized", "division-by-zero": "div-by-zero",
           "sometimes-uninitialized": "maybe-uninitialized",
-          "return-stack-address": "return-local-addr"}  # clang's names of the same warnings
+          "return-stack-address": "return-local-addr"}  # clang's names for the same warnings
 
 
 def compiler_warnings(code):
@@ -186,7 +189,8 @@ def compiler_warnings(code):
     command = [*flags, "-O2", *options, f"-I{compiler.HOST}", "-S", "-x", "c++", "-", "-o"]
     with tempfile.TemporaryDirectory() as folder:  # zig cannot write to /dev/null
         log = compiler.run([*command, os.path.join(folder, "listing.s")], code, messages=True)
-    # clang's warning has the line of the branch. The line of the use is in a note: take that
+    # clang's warning has the line of the branch, and a note after it has the line of the use. Take
+    # the note's line
     log = re.sub(r"^.*?: (warning: .*\[-Wsometimes-uninitialized\])\n(?:.*\n)*?"
                  r"(.*:\d+:\d+): note: uninitialized use.*", r"\2: \1", log, flags=re.M)
     found = re.findall(r"^(.+?):(\d+):\d+: warning: (.*) \[-W([\w-]+)=?\]", log, re.M)
@@ -196,7 +200,8 @@ def compiler_warnings(code):
             and "minidl" not in Path(file).name]
 
 
-# A declaration of an array, of a number, of numbers without values. (?<=[;{}]): a statement begins.
+# Patterns for the declaration of an array, of a number, and of numbers without values. (?<=[;{}])
+# means that a statement begins here.
 _ARRAY = re.compile(
     r"(?<=[;{}])(\s*)"
     r"((?:(?:volatile|unsigned|signed|long|short)\s+)*[A-Za-z_][\w:]*(?:<[^;{}()]*>)?)\s+"
@@ -212,8 +217,8 @@ _NO_TYPE = set("return else case goto delete new using typedef static extern con
 
 
 def _watch_unset(code):
-    """Puts numbers that are declared without a value between guards, if a thread may read one
-    before it has a value. Returns the new code."""
+    """Some numbers are declared without a value, and a thread may read them before they have one.
+    Puts these numbers between guards. Returns the new code."""
     blank = blank_out(code)
     out, at = [], 0
     for f in functions(blank)[0]:
@@ -242,9 +247,9 @@ _PURE = re.compile(  # functions that use the value of their argument
 
 
 def _may_stay_unset(rest, name):
-    """Returns True if a variable may be read before it has a value. rest: the text after its
-    declaration. Returns False if it is passed to a function that may ignore its value, such as a
-    shuffle."""
+    """Returns True if code may read a variable before it has a value. rest: the text after the
+    variable's declaration. Returns False if the variable is passed to a function that may ignore
+    the value, such as a shuffle."""
     first = re.search(rf"\b{name}\b", rest)
     if not first:
         return False
@@ -267,7 +272,7 @@ def _may_stay_unset(rest, name):
 
 
 def _watch_locals(code, kinds):
-    """Puts local arrays, and numbers whose address is taken, between guards
+    """Puts guards around local arrays, and around numbers whose address is taken
     (kernels/host/locals.cpp). Returns the new code."""
     blank = blank_out(code)
     out, at = [], 0
@@ -299,7 +304,7 @@ def _watch_locals(code, kinds):
     return "".join([*out, code[at:]])
 
 
-# the text that cpu.generate writes for `extern __shared__ float s[];`
+# finds the text that cpu.generate writes for `extern __shared__ float s[];`
 _DYNAMIC = re.compile(r"\bconst (\w+) = \([^()]*\)minidl_dynamic_shared\(\);")
 
 
@@ -310,9 +315,9 @@ def _announce_shared(code):
     out, at = [], 0
     for d in shared.declarations(code):
         calls = "".join(f' minidl_shared("{name}", {name});' for name in d.names)
-        # __half is a class. For an array of it the compiler would add a flag, "constructed yet?",
-        # and read it, which is no access of the kernel. An initialiser avoids the flag, and needs
-        # no code.
+        # __half is a class. For an array of __half the compiler would add a flag, "constructed
+        # yet?", and code that reads this flag. That is no access of the kernel. With an initialiser
+        # there is no flag and no extra code.
         made = ",".join(w + " = {}" * (w == plain)
                         for w, plain in zip(d.written, d.plain, strict=True))
         out += [code[at : d.begin], "__shared__", made, ";", calls]

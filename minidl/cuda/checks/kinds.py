@@ -2,10 +2,10 @@
 
     KINDS      found by check.cpp, in the order of `Kind` in kernels/host/session.h
     FAULTS     {a signal of the processor: what the thread did}
-    ENGINE     found by the fibre engine (kernels/host/fibre.cpp), with words of its sentence
+    ENGINE     found by the fibre engine (kernels/host/fibre.cpp), with some words of its sentence
     COMPILER   {an option of the C++ compiler's warnings: name and remedy}
 
-sentences.py adds threads, arrays and lines.
+sentences.py adds the threads, the arrays and the lines.
 Test: tests/cuda/checks/test_check_planted.py
 """
 

@@ -2,8 +2,8 @@
 
     0x4a2  --addr2line-->  atomics.h:41, called from reduce.cu:14   -> reduce.cu:14
 
-It calls addr2line of binutils, LLVM's tools, or Apple's atos. Without one of them the findings have
-no line, and the report has a note about it.
+This file calls addr2line of binutils, LLVM's tools, or Apple's atos. If none of these tools is
+installed, the findings have no line, and a note in the report tells the reason.
 Test: tests/cuda/checks/test_lines.py, test_check_planted.py
 """
 
@@ -26,24 +26,24 @@ def symbolizer():
 
 
 def keep_lines(file):
-    """Keeps the debugger's tables of a library on a Mac; elsewhere does nothing. Call it after
-    linking, while the object file exists. A Mac's library holds no tables, only the name of the
-    object file that holds them. dsymutil copies them into the folder <file>.dSYM."""
+    """Keeps the debugger's tables of a library on a Mac. On other systems it does nothing. Call it
+    after linking, while the object file exists. On a Mac a library has no tables, but only the name
+    of the object file, which has the tables. dsymutil copies them into the folder <file>.dSYM."""
     if sys.platform == "darwin" and shutil.which("dsymutil"):
         subprocess.run(["dsymutil", str(file)], capture_output=True)
 
 
 def lines_of(file, places):
-    """Returns {place: (file name, line)} for places in the library `file`.
+    """Returns {place: (file name, line)} for `places`, addresses in the library `file`.
 
-    A place is the address after a call. The line is in the student's file, also if the call is in
-    an inlined function of minidl. A place without such a line is left out. Without a tool, returns
-    {}."""
+    A place is the address after a call. If the call is in an inlined function of minidl, the line
+    is the one in the student's file that uses this function. A place without a line in the
+    student's file is left out. Without a tool, returns {}."""
     tool = symbolizer()
     if not places or tool is None:
         return {}
     wanted = sorted(places)
-    # a return address is after its call. One byte before it is inside the call
+    # a return address is after its call. One byte earlier is inside of the call
     addresses = [hex(p - 1) for p in wanted]
     command = [tool, "-e", str(file), "-i", "-a"]
     if is_atos := Path(tool).name == "atos":
@@ -53,7 +53,7 @@ def lines_of(file, places):
     elif "symbolizer" in Path(tool).name:
         command += ["--output-style=GNU", "--functions=none"]
     output = subprocess.run([*command, *addresses], capture_output=True, text=True).stdout
-    if is_atos:  # a line for a place: g (in key.so) (/path/atomics.h:41) <- f (in key.so) (...)
+    if is_atos:  # output lines: g (in key.so) (/path/atomics.h:41) <- f (in key.so) (...)
         output = re.sub(r"^(?=.)", "0x\n", output, flags=re.M).replace(" <- ", "\n")
     lines, at = {}, iter(wanted)
     for text in output.splitlines():

@@ -26,7 +26,8 @@ GPUS = {
     "H100": Gpu("sm_90", 2048, 32, 65536, 228, 1),
     "H200": Gpu("sm_90", 2048, 32, 65536, 228, 1),
 }
-WARP, REGISTER_UNIT, SHARED_UNIT = 32, 256, 128  # allocation: registers of a warp, bytes of a block
+# A warp gets registers in units of REGISTER_UNIT, a block gets bytes in units of SHARED_UNIT.
+WARP, REGISTER_UNIT, SHARED_UNIT = 32, 256, 128
 
 # limits: {resource: how many blocks it allows}
 Occupancy = namedtuple("Occupancy", "gpu blocks warps max_warps limits")
@@ -35,8 +36,8 @@ Occupancy = namedtuple("Occupancy", "gpu blocks warps max_warps limits")
 def occupancy(gpu, threads, registers, shared_bytes):
     """Returns the Occupancy of a kernel on the GPU of this name.
 
-    threads:      of a block.
-    registers:    of a thread. None: not known.
+    threads:      threads of a block.
+    registers:    registers of a thread, or None if not known.
     shared_bytes: bytes of shared memory of a block."""
     g = GPUS[gpu]
     warps = -(-threads // WARP)
@@ -53,8 +54,8 @@ def occupancy(gpu, threads, registers, shared_bytes):
 
 
 def sentence(o):
-    """Returns 'A100: 6 blocks an SM, 48 of 64 warps, 75%, limited by registers' for an
-    Occupancy."""
+    """Returns a sentence for an Occupancy: 'A100: 6 blocks an SM, 48 of 64 warps, 75%, limited by
+    registers'."""
     least = [what for what, n in o.limits.items() if n == o.blocks]
     limits = reduce(lambda a, b: f"{a}, and by {b}", least)
     share = f"{100 * o.warps / o.max_warps:.0f}%"

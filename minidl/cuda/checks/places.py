@@ -1,8 +1,8 @@
-"""Reads the text of a .cu file around a line: finds the array on it and the loops around it.
+"""Reads the text of a .cu file around a line: finds the array on the line and the loops around it.
 
-A finding has the line of an access. The reader also wants to know which loop does not end, or the
-name of an array (the compiler tells only its type). These functions do not parse C++. They match
-brackets (minidl/cuda/host/scan.py).
+A finding has only the line of an access. The reader also wants to know which loop does not end, or
+the name of the array (the compiler tells only the array's type). The functions here find this in
+the text. They do not parse C++, but only match brackets (minidl/cuda/host/scan.py).
 Test: tests/cuda/checks/test_places.py
 """
 
@@ -13,8 +13,8 @@ from minidl.cuda.host.scan import blank_out, match_bracket
 
 
 def _text(path, file):
-    """Returns the text of `file` without comments and strings. `file` is the name of the file at
-    `path` or of a file in the same folder. Returns "" if there is no such file."""
+    """Returns the text of `file` without comments and strings. file: the name of the file at
+    `path`, or of another file in its folder. Returns "" if there is no such file."""
     try:
         return blank_out((path if path.name == file else path.parent / file).read_text())
     except OSError:
@@ -42,8 +42,8 @@ def enclosing_loops(path, file, line):
 
 
 def earlier_uses(path, file, line, name):
-    """Returns the lines that use a variable, from its declaration to the line before `line`. Looks
-    at no more than 40 lines. Returns no more than four."""
+    """Returns the numbers of the lines that use a variable, from its declaration to the line before
+    `line`. Looks at no more than 40 lines, and returns no more than four numbers."""
     lines = _text(path, file).splitlines()[: line - 1]
     found = []
     for number in range(len(lines), max(0, len(lines) - 40), -1):
@@ -59,8 +59,9 @@ _SIZED = re.compile(r"(?<=[;{}])\s*(?!return|else|case|typedef)([\w ]*?\w)\s+\w+
 
 
 def large_locals(path):
-    """Returns the lines that declare a local array of 256 elements or more, or a struct with such
-    an array. The largest comes first. Returns no more than three."""
+    """Returns the numbers of the lines that declare a local array of 256 elements or more, or a
+    struct with such an array. The line of the largest array comes first. Returns no more than three
+    numbers."""
     text = _text(path, path.name)
     types, found, bodies = {}, [], []
     for m in re.finditer(r"\bstruct\s+(\w+)[^;{(]*\{", text):
@@ -81,8 +82,8 @@ def large_locals(path):
 
 
 def _elements(extents):
-    """Returns the number of elements of an array with extents such as "[4][1 << 10]". A name counts
-    as 256."""
+    """Returns the number of elements of an array. extents: text such as "[4][1 << 10]". A name in
+    it counts as 256."""
     n = 1
     for extent in re.findall(r"\[([^\]]+)\]", extents):
         plain = re.sub(r"[A-Za-z_]\w*", "256", extent)
@@ -96,8 +97,8 @@ def _elements(extents):
 
 def array_on(path, file, line, c_type, known):
     """Returns text such as 'tile, a float [64]' for the array that a line uses with an index.
-    c_type: its type. known: names of variables that it may be. If the name is not certain: only the
-    type."""
+    c_type: the array's type. known: names of variables that may be the array. If the name is not
+    certain, the text has only the type."""
     text = _text(path, file)
     lines = text.splitlines()
     if not 0 < line <= len(lines):

@@ -8,8 +8,10 @@
 
 A request is one instruction of one warp. A request to global memory moves sectors of 32 bytes. A
 request to shared memory takes a wavefront for each word that its busiest bank must deliver.
-kernels/host/profile.cpp counts them, with the threads in ascending order. The counts are exact if
-the threads of a warp execute a line equally often. An unrolled loop counts as one line.
+
+kernels/host/profile.cpp counts the requests, with the threads in ascending order. The counts are
+exact if all threads of a warp execute a line equally often. In an unrolled loop, all copies of a
+line count as this one line.
 Test: tests/cuda/checks/test_profile.py   Tutorial: tutorials/03_kernel_tour.py
 """
 
@@ -37,10 +39,11 @@ class Raw(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Line:
-    """One line's accesses to one array, or one line's branches.
+    """The accesses of one line to one array, or the branches of one line.
 
-    requests: instructions of warps. lanes: threads in them, added up.
-    units:    sectors, wavefronts, or branches that diverged.
+    requests: the number of requests (instructions of warps).
+    lanes:    the number of threads that take part, added up over all requests.
+    units:    the number of sectors, of wavefronts, or of branches that diverged.
     best:     the fewest units that could move these bytes.
     worst:    the most units of one request."""
 
@@ -66,11 +69,12 @@ class Line:
 class Profile:
     """The counts of one launch.
 
-    accesses:     [Line] of global and shared memory.
-    branches:     [Line].
-    pictures:     {__shared__ array: [a string for each time between barriers]}, for block 0. Its
-                  letters: . not used, r read, w written, b both.
-    shared_bytes: bytes of __shared__ variables of a block.
+    accesses:     [Line], the accesses to global and shared memory.
+    branches:     [Line], the branches.
+    pictures:     {name of a __shared__ array: [a string for each time between two barriers]}, for
+                  block 0. A letter in a string stands for a piece of the array: . not used, r read,
+                  w written, b both.
+    shared_bytes: the bytes of a block's __shared__ variables.
     cut:          True if a loop was too long to count all its requests."""
 
     accesses: list = field(default_factory=list)
@@ -127,10 +131,10 @@ def _table(accesses, shared, tr):
 
 
 def make(raw, lines, name_of, shared):
-    """Returns the Profile of a Raw.
+    """Returns the Profile for the counts in `raw`, a Raw.
 
     lines:   {place in the code: (file, line)}.
-    name_of: a function that returns the name of an array from the number of its region.
+    name_of: a function that gets the number of a region and returns the name of its array.
     shared:  the kernel's __shared__ variables, [(name, n_bytes)]."""
     found = {}
     for r in raw.rows[: raw.n_rows]:

@@ -1,4 +1,4 @@
-"""Holds what the check form finds: findings, each with a remedy, and the traffic of each array.
+"""Holds the results of the check form: findings, each with a remedy, and the traffic of each array.
 
     kernel reduce of reduce.cu: 1 error
       reduce.cu:14: data race: thread 3 reads s[19], thread 19 wrote it at line 12, no barrier ...
@@ -14,7 +14,8 @@ from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
-# words in the names of kinds, in the order of a report. "" stands for all other kinds
+# a report lists the kinds of findings in this order. These are words in the kinds' names. "" stands
+# for all other kinds
 CAUSES_FIRST = ["rac", "", "double write", "out of bounds", "misaligned", "unwritten",
                 "segmentation", "divergent", "deadlock", "endless", "stopped", "result depends",
                 "not written"]
@@ -22,11 +23,11 @@ CAUSES_FIRST = ["rac", "", "double write", "out of bounds", "misaligned", "unwri
 
 @dataclass
 class Finding:
-    """One error at one place.
+    """One error at one place in the code.
 
-    kind:    its name.
+    kind:    the name of the kind of error, as in kinds.py.
     warning: True if the kernel may still be correct.
-    block, threads: the coordinates of the block and of the one or two threads, if known.
+    block, threads: the coordinates of the block, and of one or two threads, if known.
     count:   how many accesses on this line had the error."""
 
     kind: str
@@ -41,7 +42,8 @@ class Finding:
 
     @property
     def order(self):
-        """Its place in a report, a number. A cause comes before its possible effects."""
+        """The place of this finding in a report, a number. A cause comes before its possible
+        effects."""
         return next((i for i, words in enumerate(CAUSES_FIRST) if words and words in self.kind), 1)
 
     def __str__(self):
@@ -51,7 +53,7 @@ class Finding:
 
 @dataclass
 class Traffic:
-    """Counts a launch's accesses to one array, and their bytes."""
+    """Counts the accesses of one launch to one array, and the bytes of these accesses."""
 
     loads: int = 0
     load_bytes: int = 0
@@ -78,7 +80,7 @@ class Report:
     ledger: dict = field(default_factory=dict)
     shared: dict = field(default_factory=dict)
     profile: Any = None  # profile.Profile, if check() was called with profile=True
-    note: str = ""  # why findings have no line, or ""
+    note: str = ""  # the reason why findings have no line, or ""
 
     @property
     def errors(self):
@@ -90,7 +92,7 @@ class Report:
 
     @property
     def bytes_read(self):
-        """Bytes loaded from all arrays. An atomic counts as a load and as a store."""
+        """The bytes loaded from all arrays. An atomic operation counts as a load and as a store."""
         return sum(t.load_bytes + t.atomic_bytes for t in self.ledger.values())
 
     @property
@@ -115,7 +117,8 @@ class Report:
                         f"{t.store_bytes:>13,} {t.atomics:>9,}" for name, t in rows]
 
     def add(self, finding):
-        """Adds a finding, if there is none of its kind and line. An error replaces a warning."""
+        """Adds a finding, unless there is one of the same kind at the same line. But an error
+        replaces a warning."""
         for i, f in enumerate(self.findings):
             if (f.kind, f.file, f.line) == (finding.kind, finding.file, finding.line):
                 if f.warning and not finding.warning:

@@ -1,4 +1,4 @@
-"""Makes sentences of the numbers that the check form recorded, each with a remedy.
+"""Makes sentences from the numbers that the check form recorded, each with a remedy.
 
     RACE, x 19, thread 3 at 0x4a2, thread 19 at 0x481
     -> reduce.cu:14: data race: thread 3 reads s[19], thread 19 wrote it at line 12, no barrier ...
@@ -28,8 +28,8 @@ from minidl.cuda.host.arena import GUARD, PAGE
 class Shared:
     """A __shared__ or __device__ variable.
 
-    element: bytes of an element. rows, columns: its last two extents, 0 if it has no such extent.
-    rows -1: dynamic shared memory."""
+    element: the bytes of one element. rows, columns: the variable's last two extents (0 if it has
+    no such extent). If rows is -1, the variable is dynamic shared memory."""
 
     name: str
     element: int
@@ -54,13 +54,13 @@ class Shared:
 
 
 class Words:
-    """Makes sentences of the numbers that check.cpp recorded in one run.
+    """Makes sentences from the numbers that check.cpp recorded in one run.
 
     grid, block: (x, y, z).
-    regions:     of the Arena. shared: [Shared], the kernel's variables.
+    regions:     the regions of the Arena. shared: [Shared], the kernel's variables.
     lines:       {place in the code: (file, line)}.
-    path:        of the kernel's file.
-    calls:       places of the calls on the stack, if it was full."""
+    path:        the path of the kernel's file.
+    calls:       the places of the calls on the stack, if the stack was full."""
 
     def __init__(self, grid, block, regions, shared, lines, path, calls=()):
         self.grid, self.block, self.lines, self.path = grid, block, lines, path
@@ -118,13 +118,13 @@ class Words:
         elif f.kind == ENDLESS:
             text = (f"{who} is here after {f.offset} s of processor time in which no block came to "
                     "its end (MINIDL_WATCHDOG sets another limit)")
-            if not line and f.text:  # in no access: at a barrier
+            if not line and f.text:  # the thread is not at an access, but at a barrier
                 file, line = Path(ctypes.string_at(f.text).decode()).name, f.size
             if not line:
                 file, line = self.lines.get(f.other_where, ("", 0))
             if loops := enclosing_loops(self.path, file, line):
                 text += f"; in the loop of line {', of line '.join(map(str, loops))}"
-            if f.atomics:  # here: the number of blocks that had not begun
+            if f.atomics:  # in this kind of finding: the number of blocks that had not begun
                 n = math.prod(self.grid)
                 text += f"; {f.atomics} of {count(n, 'block')} had not begun"
                 remedy = f"{remedy} {BLOCKS_WAIT}"
@@ -180,8 +180,8 @@ class Words:
         return text, remedy
 
     def _place(self, who):
-        """Returns (block, thread), two coordinates, for `who`: 1 + the number of a thread in the
-        grid."""
+        """Returns (block, thread): the coordinates of the block and of the thread. who: 1 + the
+        number of the thread in the grid."""
         n = math.prod(self.block)
         return coordinates((who - 1) // n, self.grid), coordinates((who - 1) % n, self.block)
 
@@ -198,7 +198,7 @@ class Words:
         return self.shared[f.region - len(self.regions)].at(f.offset)
 
     def _outside(self, f, remedy):
-        """Returns (text with the size of the array next to the access, remedy)."""
+        """Returns (a text with the size of the array that is nearest to the access, remedy)."""
         if f.region < 0:
             return ("a NULL pointer", NULL) if f.offset < PAGE else ("which is in no array", remedy)
         if f.region < len(self.regions):
@@ -215,7 +215,7 @@ class Words:
 
 
 def compiler_finding(path, file, line, option, text):
-    """Returns a warning of the C++ compiler as a Finding. path: of the kernel's file."""
+    """Returns a warning of the C++ compiler as a Finding. path: the path of the kernel's file."""
     kind, remedy = COMPILER[option]
     name = re.search(r"[‘'](\w+)['’]", text)
     if "uninit" in option and name:
@@ -225,7 +225,7 @@ def compiler_finding(path, file, line, option, text):
 
 
 def engine_finding(text):
-    """Returns the fibre engine's sentence as a Finding."""
+    """Returns the Finding for a sentence of the fibre engine."""
     found = re.match(r"block \((\d+), (\d+), (\d+)\): (.*)", text, re.S)
     block, text = (tuple(map(int, found.groups()[:3])), found[4]) if found else (None, text)
     at = re.search(r"line (\d+) of (.+?\.\w+)(?=[\s:,.]|$)", text)
@@ -242,18 +242,18 @@ def coordinates(i, size):
 
 
 def _tuple(place, size):
-    """Returns '3' if the size is 1 in y and z, else '(3, 1)' or '(3, 1, 0)'."""
+    """Returns '3' if `size` is 1 in y and z. Else returns '(3, 1)' or '(3, 1, 0)'."""
     dimensions = max((d + 1 for d in range(3) if size[d] > 1), default=1)
     return str(place[0]) if dimensions == 1 else str(tuple(place[:dimensions]))
 
 
 def _local(f):
-    """Returns 'four[0], a local array' or 'v, a local variable'. f.size: the elements of an array,
-    or 0."""
+    """Returns 'four[0], a local array' or 'v, a local variable'. f.size: the number of elements of
+    the array, or 0 if it is not an array."""
     name = ctypes.string_at(f.text).decode()
     return f"{name}[{f.offset}], a local array" if f.size else f"{name}, a local variable"
 
 
 def _c_type(f):
-    """Returns the compiler's name of the finding's type, 'float [64]'."""
+    """Returns the compiler's name for the C type of the finding, such as 'float [64]'."""
     return re.sub(r"\b(const|struct) ", "", ctypes.string_at(f.text).decode().strip("'"))

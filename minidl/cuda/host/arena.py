@@ -2,8 +2,8 @@
 
     | guard | a a a a | guard | b b b b | guard | ...       a[4] is in a guard: an error
 
-Arguments that overlap in memory (out is x, or two views of one array) are one region. They overlap
-in the copy too.
+Arguments that overlap in memory (out is x, or two views of one array) are one region. In the copy
+they overlap in the same way.
 Test: tests/cuda/checks/test_check.py
 """
 
@@ -11,16 +11,17 @@ import numpy as np
 
 from minidl.cuda.host.includes import KernelError
 
-GUARD = 64 * 1024  # the fewest bytes between arrays. After a larger array: its number of bytes
+GUARD = 64 * 1024  # bytes of a guard. The guard after a larger array has the array's size
 PAGE = 4096
 
 
 class Arena:
-    """The regions of one launch. Makes the arguments that replace the user's arguments.
+    """The memory of one launch, with its regions. Makes the arguments that replace the user's
+    arguments.
 
-    parameters: [Parameter] of the kernel. args: the user's arguments.
-    outputs, reachable: as in checker.check.
-    allocate: allocate(n_bytes) returns an array of uint8. None: np.empty."""
+    parameters: [Parameter], the parameters of the kernel. args: the user's arguments.
+    outputs, reachable: as in checker.check().
+    allocate: a function: allocate(n_bytes) returns an array of uint8. The default is np.empty."""
 
     def __init__(self, kernel, parameters, args, outputs=(), reachable=(), allocate=None):
         self.kernel, self.parameters, self.args = kernel, parameters, args
@@ -36,12 +37,13 @@ class Arena:
                 self.regions.append(Region(part))
         offset = GUARD
         for r in self.regions:
-            # On a GPU an allocation starts at a multiple of 256 bytes, and a view x[1:] does not.
-            # The copy has the same distance from a multiple of 256 as a view would have there.
+            # On a GPU an allocation starts at a multiple of 256 bytes, but a view such as x[1:]
+            # does not. The copy has the same distance from a multiple of 256 as the view would have
+            # on a GPU.
             r.offset = offset + r.parts[0].misalignment
             offset = r.offset + r.n_bytes + max(GUARD, r.n_bytes)
             offset = -(-offset // PAGE) * PAGE
-        # the system gives memory to a guard only when it is written
+        # a guard takes no memory, because the system gives memory to a page only when it is written
         allocate = allocate or (lambda n_bytes: np.empty(n_bytes, np.uint8))
         self.memory = allocate(offset + 2 * PAGE)
         start = -self.memory.ctypes.data % PAGE
@@ -53,8 +55,8 @@ class Arena:
         return [r for r in self.regions if not r.const]
 
     def passed(self):
-        """Returns the arguments with each array replaced by its copy. In the copy of a table of
-        addresses, the addresses are those of copies."""
+        """Returns the arguments, with each array replaced by its copy. If an array is a table of
+        addresses, its copy has the addresses of the copies."""
         copies = {part.name: r.view(part) for r in self.regions for part in r.parts}
         args = []
         for p, a in zip(self.parameters, self.args, strict=True):
@@ -66,8 +68,8 @@ class Arena:
         return args
 
     def _moved(self, address, table):
-        """Returns the address in the copies for an address of the user's table. 0 for 0.
-        KernelError if it is in no array of this launch."""
+        """Returns the address in the copies that stands for `address`, an entry of the user's
+        table. Returns 0 for 0. Raises KernelError if the address is in no array of this launch."""
         for r in self.regions:
             if r.begin <= address < max(r.end, r.begin + 1):
                 return r.memory.ctypes.data + address - r.begin
@@ -79,8 +81,8 @@ class Arena:
         return 0
 
     def in_order(self):
-        """Returns the numbers of the regions in the order of the kernel's parameters. (In `regions`
-        they are in the order of their addresses.)"""
+        """Returns the indices into `regions`, in the order of the kernel's parameters. (`regions`
+        itself is in the order of addresses.)"""
         names = [p.name for p in self.parameters]
 
         def place(i):
@@ -97,19 +99,19 @@ class Part:
         self.name, self.array, self.const = name, array, const
         self.uninitialised, self.is_table = uninitialised, is_table
         self.begin, self.n_bytes = array.ctypes.data, array.nbytes
-        self.offset = 0  # in its region
+        self.offset = 0  # bytes from the start of its region
         owner = array
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
         self.misalignment = (self.begin - owner.ctypes.data) % 256
 
     def index(self, offset):
-        """Returns the number of the element at an offset in the region. Negative before the
-        array."""
+        """Returns the index of the element at a byte offset in the region. It is negative before
+        the array."""
         return (offset - self.offset) // self.array.itemsize
 
     def of(self, memory):
-        """Returns this array's elements, 1-d, from a copy of its region's memory."""
+        """Returns this array's elements as a 1-d array. memory: a copy of the region's memory."""
         return memory[self.offset : self.offset + self.n_bytes].copy().view(self.array.dtype)
 
 
@@ -142,8 +144,8 @@ class Region:
 
     @property
     def granule(self):
-        """Bytes of a cell of shadow memory: one element, if all parts begin at multiples of its
-        size. Else 1."""
+        """The number of bytes for one cell of shadow memory. It is the size of one element if all
+        parts begin at multiples of this size. Else it is 1."""
         size = min(p.array.itemsize for p in self.parts)
         fits = size in (1, 2, 4, 8) and self.n_bytes % size == 0
         return size if fits and all(p.offset % size == 0 for p in self.parts) else 1
@@ -154,7 +156,7 @@ class Region:
 
     def fill(self):
         if self.uninitialised:
-            self.memory[...] = 0xFF  # NaN in every float type
+            self.memory[...] = 0xFF  # this is NaN in every float type
             return
         for p in self.parts:
             self.view(p)[...] = p.array
@@ -170,8 +172,9 @@ class Region:
         return next(inside, self.parts[0])
 
     def element(self, offset, size=0):
-        """Returns the name of the element at `offset`: 'x[1000]'. It may be outside of the array.
-        With `size`, of all elements in these bytes: 'x[4..7]'."""
+        """Returns the name of the element at `offset`, such as 'x[1000]'. The element may be
+        outside of the array. If `size` is given, returns the name of all elements in these bytes:
+        'x[4..7]'."""
         part = self.part_at(offset)
         first, last = part.index(offset), part.index(offset + max(size, 1) - 1)
         return f"{part.name}[{first}]" if first == last else f"{part.name}[{first}..{last}]"

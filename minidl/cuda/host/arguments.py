@@ -17,7 +17,7 @@ import numpy as np
 from minidl.backend import _BY_HEADER, _DATA, _word_at
 from minidl.cuda.host.includes import KernelError
 
-MAX_THREADS, MAX_SHARED = 1024, 232448  # of a block: CUDA's limit; 227 KiB, as of sm_90
+MAX_THREADS, MAX_SHARED = 1024, 232448  # of a block: CUDA's limit, and 227 KiB, as on sm_90
 MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
 
 # bits of ndarray.flags.num (NumPy C-API, NPY_ARRAY_*)
@@ -33,44 +33,45 @@ class Signature:
 
     struct_sizes: {number of the parameter: bytes of its struct}.
     most:         the most threads that a block may have.
-    KernelError if Python cannot pass a parameter of this type."""
+    Raises KernelError if Python cannot pass a parameter of one of the types."""
 
     def __init__(self, name, parameters, uses_dynamic_shared=False, struct_sizes=None,
                  most=MAX_THREADS):
         self.name, self.parameters, self.uses_dynamic_shared = name, parameters, uses_dynamic_shared
         self.most = most  # threads of a block
         self._struct_sizes = struct_sizes or {}  # {number of the argument: bytes}
-        self._structs = []  # bytes of the last launches' structs, kept while they may run
+        self._structs = []  # the structs of the last launches, kept while a launch may run
         for p in parameters:
             if p.kind == "other":
                 raise KernelError(
                     f"{self}: parameter {p.name!r} has type {p.ctype!r}, which Python cannot pass; "
                     "it can pass scalars, vectors and structs, and pointers to these")
-        # a launch is 40 bytes and then 8 bytes for each argument (kernels/host/runtime.h)
+        # a packed launch has 40 bytes and then 8 bytes for each argument (kernels/host/runtime.h)
         slots = (f"{p.code}{8 - struct.calcsize('=' + p.code)}x" for p in parameters)
         self._struct = struct.Struct("=" + "".join(slots))
-        # (number, dtype or None for any, the bits of flags.num that an array must have)
+        # (number of the argument, its dtype or None for any, the bits of flags.num that it must
+        # have)
         self._pointers = [(i, _struct_dtype if i in self._struct_sizes else
                            p.dtype and np.dtype(p.dtype),
                            _CONTIGUOUS | _ALIGNED | (0 if p.const else _WRITEABLE))
                           for i, p in enumerate(parameters) if p.kind == "pointer"]
-        # A struct is packed as a pointer. Its dtype matches no array, so _other_pointer checks it,
-        # and pointers to structs too.
+        # A struct is packed as a pointer. _struct_dtype matches no array, so _other_pointer checks
+        # structs and pointers to structs.
         self._pointers += [(i, _struct_dtype, 0) for i, p in enumerate(parameters)
                            if p.kind == "struct"]
         self._arrays = [i for i, _, _ in self._pointers]
         self._scalars = {i: p for i, p in enumerate(parameters) if p.kind == "scalar"}
-        # whether pack_objects is used: it needs arrays, and cannot pack structs
+        # True if pack_objects can be used: there are arrays and no structs
         self.names_objects = bool(self._pointers) and not self._struct_sizes
 
     def wanted(self):
-        """Returns what kernels/host/arrays.cpp compares each array with: [(number of the argument,
-        id of its dtype or 0 for any, flags that it must have)]."""
+        """Returns what the arrays must be, for kernels/host/arrays.cpp: [(number of the argument,
+        id of its dtype or 0 for any dtype, flags that it must have)]."""
         return [(i, 0 if dtype is None else id(dtype), flags) for i, dtype, flags in self._pointers]
 
     def pack_objects(self, grid, block, args, shared_mem, order, threads):
-        """Returns the same as `pack`, but with id(array) in place of each array's address. Checks
-        less. Returns None if the caller must use `pack`."""
+        """Returns the same as pack(), but with id(array) in place of each array's address. It
+        checks less than pack(). Returns None if the caller must use pack()."""
         words = list(args)
         try:
             for i in self._arrays:
@@ -84,7 +85,7 @@ class Signature:
         return f"{self.name}({', '.join(p.text for p in self.parameters)})"
 
     def pack(self, grid, block, args, shared_mem, order, threads):
-        """Returns the bytes of a MinidlLaunch. TypeError, ValueError or OverflowError if an
+        """Returns the bytes of a MinidlLaunch. Raises TypeError, ValueError or OverflowError if an
         argument is wrong."""
         try:
             head = _head(grid, block, shared_mem, order, threads, self.most)
@@ -102,7 +103,8 @@ class Signature:
             a = args[i]
             if (type(a) is _ndarray and (a.dtype is dtype or a.dtype == dtype or dtype is None)
                     and a.flags.num & flags == flags):
-                # the text of `address(a)`: a call would take a tenth of a launch
+                # the code of `address(a)` is repeated here: a call would take a tenth of a launch's
+                # time
                 words[i] = _word_at(id(a) + _DATA).value if _BY_HEADER else a.ctypes.data
             else:
                 words[i] = self._other_pointer(i, a)
@@ -114,8 +116,8 @@ class Signature:
             return head + self._struct.pack(*words)
 
     def scalar(self, p, value):
-        """Returns `value` as a Python number that fits the parameter `p`. TypeError or
-        OverflowError if it does not fit."""
+        """Returns `value` as a Python number that fits the parameter `p`. Raises TypeError or
+        OverflowError if `value` does not fit."""
         if isinstance(value, np.ndarray) and value.ndim == 0:
             value = value[()]
         if isinstance(value, np.generic):
@@ -144,8 +146,8 @@ class Signature:
         return float(value)
 
     def _other_pointer(self, i, a):
-        """Returns the address of argument i, if it is not an ordinary correct array: 0 for None, or
-        the address of a struct. Mostly raises the error: TypeError or ValueError."""
+        """Handles argument i if pack() did not accept it as an array. Returns 0 for None, and the
+        address of a copy for a struct. For a wrong argument, raises TypeError or ValueError."""
         p = self.parameters[i]
         if p.kind == "struct":
             return self._struct_address(i, a)
@@ -178,7 +180,7 @@ class Signature:
         return a.ctypes.data
 
     def with_structs(self, packed):
-        """Returns a ctypes buffer with the bytes of a launch and then its structs."""
+        """Returns a ctypes buffer: the bytes of a launch, followed by its structs."""
         raws = {i: raw for i in self._struct_sizes for raw in self._structs
                 if raw.ctypes.data == int.from_bytes(packed[40 + 8 * i : 48 + 8 * i], "little")}
         buffer = ctypes.create_string_buffer(packed + b"".join(map(bytes, raws.values())))
@@ -189,8 +191,8 @@ class Signature:
         return buffer
 
     def _struct_address(self, i, value):
-        """Returns the address of a copy of a struct that is passed by value. value: a NumPy record,
-        a ctypes.Structure, or bytes."""
+        """Copies a struct that is passed by value, and returns the address of the copy. value: a
+        NumPy record, a ctypes.Structure, or bytes."""
         p = self.parameters[i]
         try:
             raw = np.frombuffer(bytes(memoryview(value)), np.uint8)
@@ -212,8 +214,9 @@ class Signature:
 
 @functools.lru_cache(maxsize=1024)
 def _head(grid, block, shared_mem, order, threads, most):
-    """Returns the bytes of a launch before its arguments. ValueError if it exceeds CUDA's limits.
-    The results are cached, because training repeats the same launches."""
+    """Returns the first bytes of a packed launch, before the arguments. Raises ValueError if the
+    launch exceeds CUDA's limits. The results are cached, because training repeats the same
+    launches."""
     g, b = dims(grid), dims(block)
     if min(b) < 1 or math.prod(b) > most:
         why = "" if most == MAX_THREADS else ", as its __launch_bounds__ promises the compiler"

@@ -1,17 +1,20 @@
-"""Finds a C++ compiler, runs it, and keeps the libraries, so that no kernel is compiled twice.
+"""Finds a C++ compiler, runs it, and keeps the compiled libraries, so no kernel is compiled twice.
 
     ~/.cache/minidl/kernels/<key>.so             key = hash of the source with its includes, the
                                                  host headers, flags, compiler, CPU
     ~/.cache/minidl/kernels/<key>.so.sha256      the checksum of the library
 
-Several ranks may need the same kernel at once. Each compiles into a file of its own and then
-renames it to the final name. A rename replaces the whole file, so no process loads half a library.
+Several ranks may need the same kernel at the same time. Each rank compiles into a file of its own
+and then renames this file to the final name. A rename replaces the whole file, so no process loads
+half a library.
 
-Loading a library runs its code. So a library must have its checksum, and must belong to this user,
-to root or to the owner of the folder in MINIDL_CACHE. Else it is compiled again.
+When a library is loaded, its code can run. So a library is loaded only if its checksum is right,
+and if it belongs to this user, to root or to the owner of the folder in MINIDL_CACHE. Else it is
+compiled again.
 
 If the cache folder cannot be written or is full, this process warns and uses a temporary folder. If
-that is full too, it uses a folder in memory. If that is full too, ops use NumPy.
+the temporary folder is full, too, the process uses a folder in memory. If this is full, too, ops
+use NumPy.
 Test: tests/cuda/host/test_compiler.py
 """
 
@@ -41,13 +44,13 @@ NO_COMPILER = ("no C++ compiler found; without a GPU, .cu files need one. Instal
                "`sudo apt install g++` (Debian, Ubuntu), `xcode-select --install` (macOS), or `pip "
                "install 'minidl[zig]'` anywhere; or name yours in MINIDL_CXX")
 
-# Never -ffast-math: with it the compiler assumes that there are no infinities, and g++ sets
-# flush-to-zero for the whole process. -fno-math-errno and -fno-trapping-math are needed to
-# vectorise sqrt and select. They change no value.
+# -ffast-math is never used: the compiler would assume that there are no infinities, and g++ would
+# set flush-to-zero for the whole process. -fno-math-errno and -fno-trapping-math are needed to
+# vectorise sqrt and select. These two flags change no value.
 FLAGS = ("-std=gnu++17 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fno-strict-aliasing "
          "-fopenmp-simd -fno-exceptions -fno-rtti -fvisibility=hidden -fPIC -w").split()
-# Only for the fibre and check forms. The compiler must not remove an endless loop, and a function
-# that overflows its stack must touch the guard below the stack.
+# Flags only for the fibre and check forms. With them the compiler does not remove an endless loop,
+# and a function that overflows its stack touches the guard page below the stack.
 CAREFUL = ["-fno-finite-loops", "-fstack-clash-protection"]
 X86 = "x86_64", "AMD64"
 LINK = ["-shared", "-pthread"]
@@ -65,16 +68,16 @@ class Compiler:
 
     @property
     def flags(self):
-        """Flags for kernels. They optimise for this processor. The environment variable MINIDL_CPU
-        chooses another: x86-64 for any PC, x86-64-v3 for a PC with AVX2, or any name that the
-        compiler knows."""
-        # Not -mtls-dialect=gnu2: glibc before 2.40 loses vector registers when a thread first
-        # touches __shared__ (bug 31372).
+        """Flags for kernels. They optimise for this machine's processor. The environment variable
+        MINIDL_CPU chooses another processor: x86-64 for any PC, x86-64-v3 for a PC with AVX2, or
+        any name that the compiler knows."""
+        # -mtls-dialect=gnu2 is not used: with it, glibc before 2.40 loses vector registers when a
+        # thread first uses a __shared__ variable (bug 31372).
         cpu = os.environ.get("MINIDL_CPU") or "native"
         native = [f"-m{'cpu' if platform.machine() == 'arm64' else 'arch'}={cpu}"]
-        if self.kind == "zig":  # its default target is this machine. It writes x86_64_v3
+        if self.kind == "zig":  # zig's default is this machine. zig writes x86_64_v3
             native = [] if cpu == "native" else [f"-mcpu={cpu.replace('-', '_')}"]
-        if platform.machine() in X86:  # else the compiler uses half of an AVX-512 register
+        if platform.machine() in X86:  # without it the compiler uses half of an AVX-512 register
             native.append("-mprefer-vector-width=512")
         return [*FLAGS, "-O3", *native, *self.no_mmx, *self.no_library, *self.null_faults]
 
@@ -82,39 +85,41 @@ class Compiler:
     def runtime_flags(self):
         """Flags for the runtime library. They do not optimise for this processor, because only
         kernels would be faster."""
-        # FORTIFY, some compilers' default, stops the program when a fibre returns from a fault
+        # FORTIFY, the default of some compilers, would stop the program when a fibre returns from a
+        # fault
         flags = ("-std=gnu++17 -O2 -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -w "
                  "-U_FORTIFY_SOURCE")
         return [*flags.split(), *self.no_mmx, *self.no_library]
 
     @property
     def no_mmx(self):
-        # g++ 12 without AVX moves halves of vectors through MMX registers and leaves them in use.
-        # MMX and x87 share their registers. The x87 registers are then full, and 7 // 2.0 in NumPy
-        # is nan.
+        # g++ 12 without AVX moves halves of vectors through MMX registers, and does not release
+        # them. MMX and x87 use the same registers. So the x87 registers are then full, and 7 // 2.0
+        # in NumPy is nan.
         return ["-mno-mmx"] if self.kind == "gnu" and platform.machine() in X86 else []
 
     @property
     def null_faults(self):
-        # else clang removes an access through a null pointer. It should be an error
+        # without this flag, clang removes an access through a null pointer. It should be an error
         return [] if self.kind == "gnu" else ["-fno-delete-null-pointer-checks"]
 
     @property
     def no_library(self):
-        # kernels use no C++ library, and zig would compile its own first, which takes minutes
+        # kernels use no C++ library. Without this flag, zig would first compile its own, for
+        # minutes
         return ["-nostdlib++"] if self.kind == "zig" else []
 
     def identity(self):
-        """Returns a text that changes when the compiler changes. (To ask for its version would take
-        the start of a process.)"""
+        """Returns a text that changes when the compiler changes. (It is not the version: to get
+        that, a process would have to be started.)"""
         file = shutil.which(self.command[0])
         about = os.stat(file)
         return f"{self.command} {os.path.realpath(file)} {about.st_size} {about.st_mtime_ns}"
 
 
 def find_compiler():
-    """Returns the Compiler: $MINIDL_CXX, else g++, else clang++, else the ziglang wheel.
-    KernelError if there is none."""
+    """Returns the Compiler: $MINIDL_CXX, else g++, else clang++, else the ziglang wheel. Raises
+    KernelError if there is no compiler."""
     return _find(os.environ.get("MINIDL_CXX", ""), os.environ.get("PATH", ""))
 
 
@@ -142,7 +147,7 @@ def _kind(command):
 
 @functools.cache
 def _cpu():
-    """Returns the processor's name and features: the result of -march=native depends on them."""
+    """Returns the processor's name and features. The result of -march=native depends on them."""
     try:
         with open("/proc/cpuinfo") as f:
             # the lines of the first processor are enough
@@ -161,7 +166,7 @@ def _host_texts():
 
 def cache_folder():
     """Returns the folder `kernels` in $MINIDL_CACHE, else in $XDG_CACHE_HOME/minidl, else in
-    ~/.cache/minidl. Makes it if needed. None if it cannot be written."""
+    ~/.cache/minidl. Makes the folder if needed. Returns None if the folder cannot be written."""
     named = os.environ.get("MINIDL_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return _writable(Path(named or os.path.join(base, "minidl")) / "kernels")
@@ -179,8 +184,9 @@ def _writable(folder):
 
 
 def key_of(*parts):
-    """Returns a hash of these parts, the host headers, the compiler and the CPU. It does not depend
-    on the folder of minidl, so a copy of minidl finds the same libraries."""
+    """Returns a hash of these parts, the host headers, the compiler and the CPU. The hash does not
+    depend on the folder of minidl, so a copy of minidl in another folder finds the same
+    libraries."""
     digest = hashlib.sha256()
     for part in (*parts, find_compiler().identity(), _cpu(), *_host_texts()):
         digest.update(str(part).replace(f"{KERNELS.parent}{os.sep}", "").encode())
@@ -189,8 +195,8 @@ def key_of(*parts):
 
 
 def cached(key):
-    """Returns the path of the library `key` in a cache, or None. Also looks in a cache that this
-    user can only read."""
+    """Returns the path of the library `key` in a cache folder, or None. Also looks in a folder that
+    this user cannot write."""
     named = os.environ.get("MINIDL_CACHE")
     folders = [cache_folder(), named and Path(named) / "kernels", *(Path(m.name) for m in _made)]
     files = [folder / f"{key}.so" for folder in folders if folder]
@@ -198,8 +204,8 @@ def cached(key):
 
 
 def is_whole(file):
-    """Returns True if the file has the checksum that was written with it, and no other user can
-    have written it."""
+    """Returns True if the file's checksum is the one that was written with the file, and if no
+    other user can have written the file."""
     try:
         data, told = file.read_bytes(), _sum_of(file).read_text("ascii")
         return told == hashlib.sha256(data).hexdigest() and is_ours(file)
@@ -212,20 +218,21 @@ def _sum_of(file):
 
 
 _made = []  # temporary folders of this process, the oldest first. Removed when Python ends
-MEMORY = "/dev/shm"  # Linux: files that take memory and no disk
+MEMORY = "/dev/shm"  # on Linux: a folder whose files are in memory
 
 
 def writable_folder():
-    """Returns the cache folder. If it cannot be written, returns a temporary folder of this
-    process."""
+    """Returns the cache folder. If the cache folder cannot be written, returns a temporary folder
+    of this process."""
     if _made:
         return Path(_made[-1].name)
     return cache_folder() or own_folder("cannot be written")
 
 
 def own_folder(why):
-    """Makes a temporary folder for this process and returns it. The first one is in TMPDIR, and a
-    warning tells `why`. The second one is in memory. NoSpace if no folder can be made."""
+    """Makes a temporary folder for this process and returns it. The first folder is in TMPDIR, and
+    a warning tells the reason, `why`. The second folder is in memory. Raises NoSpace if no folder
+    can be made."""
     if not _made:
         warnings.warn(f"the folder for compiled kernels {why} (MINIDL_CACHE, else "
                       "~/.cache/minidl): each process compiles its own. Name another folder in "
@@ -243,8 +250,8 @@ def own_folder(why):
 
 
 def _refuses_libraries(folder):
-    """Returns True if the folder is mounted noexec, as /dev/shm in containers. Python can load no
-    library from such a folder."""
+    """Returns True if the folder is mounted with noexec, as /dev/shm often is in containers. Python
+    cannot load libraries from such a folder."""
     return hasattr(os, "ST_NOEXEC") and bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
 
 
@@ -253,8 +260,9 @@ class NoSpace(KernelError, NoRoom):
 
 
 def build(key, arguments, text=None, describe="the kernel"):
-    """Compiles `text`, or the files in `arguments`, into the library `key`. Returns its path. If
-    the disk is full, tries a temporary folder. KernelError if the text does not compile."""
+    """Compiles `text`, or the files in `arguments`, into the library `key`. Returns the library's
+    path. If the disk is full, tries a temporary folder. Raises KernelError if the text does not
+    compile."""
     folder = writable_folder()
     while True:
         try:
@@ -289,8 +297,8 @@ def keep(path, text):
 
 
 def kept(path):
-    """Returns the text that `keep` wrote. None if the file is missing, is damaged, or may be from
-    another user."""
+    """Returns the text that keep() wrote. Returns None if the file is missing or damaged, or may
+    have been written by another user."""
     try:
         told, _, text = path.read_text("utf-8").partition("\n")
         whole = told == hashlib.sha256(text.encode()).hexdigest()
@@ -300,8 +308,8 @@ def kept(path):
 
 
 def load_host(name, flags, *files):
-    """Loads the library of these files of kernels/host/, and compiles it if needed. Libraries that
-    are loaded later find its functions. Returns it, a ctypes.CDLL."""
+    """Returns the library of these files of kernels/host/, a ctypes.CDLL. Compiles it if needed.
+    Libraries that are loaded later find the functions of this library."""
     key = key_of(name, *flags)
     sources = [str(HOST / f) for f in files]
     file = cached(key) or build(key, [*flags, *sources], describe=f"minidl's {name} library")
@@ -309,12 +317,12 @@ def load_host(name, flags, *files):
 
 
 def run(arguments, text=None, describe="the kernel", messages=False):
-    """Runs the compiler. Returns its output; if `messages`, its messages. KernelError, with the
-    messages, if it fails."""
+    """Runs the compiler. Returns the compiler's output, or its messages if `messages` is True.
+    Raises KernelError, with the messages, if the compiler fails."""
     compiler = find_compiler()
     command = [*compiler.command, *arguments]
     try:
-        # the compiler's temporary files go to the folder that has space for the result
+        # the compiler writes its temporary files into the folder that has space for the result
         env = {**os.environ, "TMPDIR": _made[-1].name} if _made else None
         result = subprocess.run(command, input=text, capture_output=True, text=True, env=env)
     except OSError as error:
@@ -330,7 +338,7 @@ def run(arguments, text=None, describe="the kernel", messages=False):
 def _readable(log):
     """Returns at most 40 lines of a compiler's messages, from the first error on. Leaves out the
     notes about minidl's own files."""
-    # An unknown word of CUDA gets a clear message. The compiler's guess of another word is removed.
+    # An unknown CUDA name gets a clear message. The compiler's guess of a similar name is removed.
     log = re.sub(r"error: (?:‘|'|use of undeclared identifier '|no template named ')"
                  r"((?:__|cuda|nv|tex|surf|cg::|cooperative_groups::)\w*)['’]"
                  r"(?: (?:was not declared in this scope|does not name a type))?"

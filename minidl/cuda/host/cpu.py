@@ -6,12 +6,12 @@
     fibre form:  the launcher gives the kernel to the fibre engine   (kernels/host/fibre.cpp)
                  launchers.py writes both
 
-A launch compiles only one kernel of a file, because vectorising loops takes time: the six kernels
-of softmax took 0.9 s, one of them takes 0.3 s.
+A launch compiles only one kernel of a file, because the compiler needs time to vectorise loops: the
+six kernels of softmax took 0.9 s, one of them takes 0.3 s.
 
-A few changes make C++ of the text. A kernel gets four more parameters in front (threadIdx,
-blockIdx, blockDim, gridDim). `extern __shared__ float s[]` becomes a pointer. In the fibre form
-`return;` reports its line.
+A few changes turn the text into C++. A kernel gets four more parameters before its own (threadIdx,
+blockIdx, blockDim, gridDim). `extern __shared__ float s[]` becomes a pointer. In the fibre form,
+each `return;` also records its line.
 Test: tests/cuda/host/test_idioms.py, test_fibre.py
 """
 
@@ -40,7 +40,7 @@ class Library:
 
     def __init__(self, file):
         self.file = file
-        runtime()  # first: the kernels' library calls its functions
+        runtime()  # load this one first: the kernels' library calls its functions
         library = ctypes.CDLL(str(file))
         manifest = json.loads(ctypes.c_char_p.in_dll(library, "minidl_manifest").value)
         self.variables = variables.of(library)
@@ -51,9 +51,9 @@ class CpuKernel:
     """One compiled kernel.
 
     form:     'flat' or 'fibre'.
-    plain:    the launcher of its unedited copy, or None. Only for the flat form.
-    shuffles: True if it has warp shuffles.
-    tried:    True if selfcheck.py need not try it again."""
+    plain:    the launcher of the kernel's unedited copy, or None. Only the flat form has one.
+    shuffles: True if the kernel has warp shuffles.
+    tried:    True if selfcheck.py does not need to try the kernel again."""
 
     def __init__(self, library, name, number, form, parameters, dynamic_shared, shuffles, has_copy):
         self.name, self.form, self.shuffles = name, form, shuffles
@@ -73,9 +73,10 @@ class CpuKernel:
     def __call__(self, grid, block, args, shared_mem=0, order=0, n_threads=1):
         packed = self._for_start and self._pack(grid, block, args, shared_mem, order, n_threads)
         failed = self._start(packed, self._for_start) if packed else -1
-        if failed < 0:  # wrong, or arrays that only Python can check, or time to look at the files
+        # an argument is wrong or only Python can check it, or it is time to look at the files
+        if failed < 0:
             if self._files and self._files.differ(self._stamp):
-                self._for_start = None  # other Kernels share this object: none must run it again
+                self._for_start = None  # other Kernels share this object: none of them may run it
                 raise Edited(f"kernel {self.name}: {self._files.path} has changed since it was "
                              "compiled")
             failed = self.launcher(self.signature.pack(grid, block, args, shared_mem, order,
@@ -84,12 +85,13 @@ class CpuKernel:
             raise KernelError(f"kernel {self.name}: {runtime().minidl_error().decode()}")
 
     def watch(self, files, stamp):
-        """Makes later launches raise Edited, and run nothing, if the files' stamp has changed."""
+        """From now on, if the files have changed since `stamp`, a launch runs nothing and raises
+        Edited."""
         self._files, self._stamp = files, stamp
 
     def _what_start_needs(self):
-        """Returns the address of a struct Kernel of kernels/host/arrays.cpp. None if this Python's
-        arrays have another layout."""
+        """Returns the address of a struct Kernel of kernels/host/arrays.cpp. Returns None if
+        NumPy's arrays have another layout in this Python."""
         if not arrays_are_known():
             return None
         wanted, launcher = self.signature.wanted(), ctypes.cast(self.launcher, ctypes.c_void_p)
@@ -101,12 +103,15 @@ class CpuKernel:
 
 
 def load(path, defines, name=None, form="auto"):
-    """Returns the Library with the kernel `name` of the file at `path`. Takes it from the cache, or
-    compiles it.
+    """Returns the Library with the kernel `name` of the file at `path`, from the cache if possible.
+    Else compiles it.
 
-    name: 'scale<float, 4>' for a template. None: all kernels of the file.
-    Kernels of a file with __device__ or __constant__ variables share one library, because they may
-    share the variables. KernelError if the kernel is missing or does not compile."""
+    name: for a template, an instance: 'scale<float, 4>'. If None, the library has all kernels of
+    the file.
+
+    If a file has __device__ or __constant__ variables, all its kernels are in one library, because
+    they may share these variables. Raises KernelError if the kernel is missing or does not
+    compile."""
     text = inline_includes(path)
     if name and "<" not in name and _STATE.search(text):
         library = _load(path, text, defines, None, form)
@@ -124,14 +129,15 @@ def _load(path, text, defines, name, form):
     key = compiler.key_of(text, sorted(defines.items()), name, form, *flags, *generator())
 
     def build(code):
-        # a fibre kernel spends its time in switches between threads: -O3 only compiles longer
+        # a fibre kernel spends its time in switches between threads: -O3 would only take longer to
+        # compile
         more = ["-O2", *compiler.CAREFUL] if code.startswith(_FIBRE) else []
         arguments = [*flags, *more, f"-I{compiler.HOST}"]
         guarded = shared.with_guards(code) if more and chosen.kind == "gnu" else code
         if guarded != code:
             try:
                 return compiler.build(key, arguments, guarded, str(path))
-            except KernelError:  # a type that a union cannot hold, or the file's own mistake
+            except KernelError:  # a union cannot hold the type, or the file has an error
                 pass
         return compiler.build(key, arguments, code, str(path))
 
@@ -139,8 +145,8 @@ def _load(path, text, defines, name, form):
 
 
 def generated(path, text, defines, name, form, build):
-    """Returns build(code) for the C++ of the kernel `name`. Without a name: of all kernels of the
-    file that compile. So one wrong kernel does not stop the others."""
+    """Returns build(code), where `code` is the C++ of the kernel `name`. If name is None, `code`
+    has all kernels of the file that compile. So a kernel with an error does not stop the others."""
     without = set()
     while True:
         try:
@@ -157,8 +163,8 @@ def generated(path, text, defines, name, form, build):
 
 @functools.cache
 def generator():
-    """Returns the texts of the files that make the C++ of a kernel. If one changes, kernels are
-    compiled again."""
+    """Returns the texts of the Python files that write the C++ of a kernel. If one of these files
+    changes, kernels are compiled again."""
     names = ("cpu.py flat.py launchers.py parameters.py reach.py scan.py selfcheck.py shared.py "
              "source.py variables.py").split()
     return [(Path(__file__).parent / name).read_text() for name in names]
@@ -168,16 +174,17 @@ _FIBRE = "#define MINIDL_FIBRE 1"
 
 
 def generate(path, text, defines, name=None, form="auto", without=()):
-    """Returns the C++ for `text`, the file's text with its includes: the text, edited, and the
-    launchers.
+    """Returns the C++ for `text`: the edited text and the launchers. text: the file's text with its
+    includes.
 
-    name:    one kernel. None: every kernel that is not a template.
+    name:    the name of one kernel. If None, every kernel that is not a template.
     without: names of kernels to leave out.
-    KernelError if there is no such kernel, or if the CPU runner does not support it."""
+    Raises KernelError if there is no such kernel, or if the CPU runner does not support this
+    kernel."""
     # imported only to compile, because their regular expressions take milliseconds to prepare
     from minidl.cuda.host import flat, launchers, selfcheck
 
-    # __CUDA_ARCH__ 800: the CPU has the features of that architecture, or an error names them
+    # __CUDA_ARCH__ is 800. If the CPU side lacks a feature of that architecture, an error names it
     options = ["-DMINIDL_HOST=1", "-D__CUDACC__=1", "-D__CUDA_ARCH__=800"]
     options += [f"-D{k}={v}" for k, v in defines.items()]
     # the preprocessor gets the compiler's flags, so that `#ifdef __AVX512F__` has the same result
@@ -200,14 +207,14 @@ def generate(path, text, defines, name=None, form="auto", without=()):
         except KernelError:
             if len(names) == 1:
                 raise
-            continue  # the other kernels of the file can run. A launch of this one raises the error
+            continue  # the file's other kernels can run. A launch of this kernel raises the error
         its_form = source.form(name) if form == "auto" else form
         kernel, parameters, number = source.kernel(name), source.parameters(name), len(manifest)
         arguments = [launchers.unpacked(p, i) for i, p in enumerate(parameters)]
         if its_form == "flat":
             plans[kernel.name] = plan = flat.plan(source, name)
             starts.append(launchers.flat(name, plan, number, parameters, arguments))
-            # a loop that was not edited is the kernel itself
+            # if nothing was edited, the loop runs the kernel's own text, and no copy is needed
             plan.has_copy = bool(plan.edits or plan.simd) and selfcheck.can_check(source, name)
             if plan.has_copy:
                 starts.append(launchers.plain(f"minidl_plain_{name}", number, arguments))
@@ -245,8 +252,8 @@ _DYNAMIC = re.compile(
 
 
 def _uses_dynamic_shared(source, name):
-    """Returns True if the kernel needs shared_mem=. reach.py may find a type only because it has an
-    operator. Such a type counts if other reached code uses its name."""
+    """Returns True if the kernel needs shared_mem=. Every type with an operator counts as reached
+    (reach.py). So such a type counts here only if other reached code uses its name."""
     reached = source.reach(name)
     for d in reached:
         if not _DYNAMIC.search(source.blank[d.begin : d.end]):
@@ -260,8 +267,8 @@ def _uses_dynamic_shared(source, name):
 
 
 def _edits(source, plans, has_fibres):
-    """Returns [(begin, end, new text)], the edits that make C++ of the file. plans: {name of a flat
-    kernel: Plan}."""
+    """Returns [(begin, end, new text)]: the edits that turn the file into C++. plans: {name of a
+    flat kernel: Plan}."""
     edits = [(at, at, _hidden("", source.blank[at:])) for at in source.declarations]
     edits += [(at, at, f" MINIDL_VARIABLE({name}, {int(is_const)})")
               for at, name, is_const in variables.declared(source)]
@@ -288,7 +295,7 @@ def _edits(source, plans, has_fibres):
         pointer = f"{rows}{c_type}* const {m[2]} = ({c_type}*)minidl_dynamic_shared();"
         is_for_all = any(d.begin == m.start() for d in source.pieces)
         edits.append((m.start(), m.end(), "" if is_for_all else pointer))
-        if is_for_all:  # declared outside of functions: each function that uses it gets the pointer
+        if is_for_all:  # declared outside of functions: all functions that use it get the pointer
             for f in source.functions:
                 if re.search(rf"\b{m[2]}\b", source.blank[f.body[0] : f.body[1]]):
                     edits.append((f.body[0], f.body[0], pointer))
@@ -305,21 +312,22 @@ def _copy(source, f):
     head = re.sub(rf"\b{f.name}(\s*)$", rf"minidl_plain_{f.name}\1", head)
     hidden = _hidden("", source.blank[f.open_paren + 1 :])
     rest = source.text[f.open_paren + 1 : f.body[1] + 1]
-    # the lines after the copy keep their numbers
+    # the lines after the copy must keep their numbers
     line = source.line_of(f.body[1] + 1)
     return f"\n{head}({hidden}{rest}\n# {line} \"{source.file_of(f.body[1] + 1)}\"\n"
 
 
 def _hidden(index, after):
-    """Returns the parameters to put in front of a kernel's own. after: the text after the '('."""
+    """Returns the text of the parameters that a kernel gets before its own. after: the text after
+    the '('."""
     return f"MINIDL_BUILTINS{index}" + ("" if re.match(r"\s*\)", after) else ", ")
 
 
 def _apply(text, edits):
-    """Returns the text after the edits. It makes the last edit first, so that the offsets of the
-    others stay right."""
+    """Returns the edited text. The last edit is made first, so that the offsets of the other edits
+    do not change."""
     for begin, end, new in sorted(edits, key=lambda e: (e[0], e[1]), reverse=True):
-        # the lines after the edit keep their numbers
+        # the lines after the edit must keep their numbers
         lost_lines = "\n" * (text[begin:end].count("\n") - new.count("\n"))
         text = text[:begin] + new + lost_lines + text[end:]
     return text
@@ -346,8 +354,9 @@ def arrays_are_known():
 
 
 def why_missing(source, name, alone=False):
-    """Returns a KernelError that tells why the library of a file has no kernel `name`. source: of
-    the text before the preprocessor. alone: True compiles this kernel alone, to get its error."""
+    """Returns a KernelError that tells why the library of a file has no kernel `name`. source: the
+    Source of the text before the preprocessor. alone: if True, compiles this kernel alone, to get
+    its error."""
     try:
         source.parameters(name)
         source.check_supported(name)

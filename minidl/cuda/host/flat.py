@@ -1,20 +1,21 @@
 """Plans the flat form: a kernel without barriers becomes the body of a loop over its threads.
 
-This file finds out how to make the loop fast. launchers.py writes the loop.
+This file decides how the loop can be fast. launchers.py writes the loop.
 
     int i = blockIdx.x * blockDim.x + threadIdx.x;      for (int i = begin; i < min(end, n); ++i)
     if (i < n) c[i] = a[i] + b[i];                  ->      c[i] = a[i] + b[i];
 
-1. The index. CUDA computes it in unsigned arithmetic, which may wrap. So a compiler must expect
-   a[i] and a[i + 1] to be far apart, and it loads them one by one. The loop's own counter replaces
-   the expression.
+1. The index. CUDA computes the index in unsigned arithmetic, which may wrap. So a compiler must
+   assume that a[i] and a[i + 1] may be far apart, and it loads them one by one. To prevent this,
+   the loop's own counter replaces the expression of the index.
 2. The guard around the kernel, `if (i < n)`, becomes the end of the loop.
 3. If the whole kernel is a grid-stride loop, its body becomes the body of the loop. Then the loop
    goes through memory in order, for any grid.
 4. The loop gets `#pragma omp simd`, unless the kernel has loops of its own. (A kernel with a thread
-   for each row has one. Then the compiler vectorises that loop.)
+   for each row has a loop of its own. Then the compiler vectorises that inner loop.)
 
-If a kernel has none of these patterns, its text is not changed. It is then slower, but correct.
+If a kernel has none of these patterns, its text is not changed. Such a kernel is slower, but
+correct.
 Test: tests/cuda/host/test_flat.py
 """
 
@@ -52,22 +53,22 @@ class Plan:
     """Tells launchers.py how to write the loop over the threads of one kernel."""
 
     edits: list = field(default_factory=list)  # (begin, end, text) on the source
-    linear: bool = False  # one loop over the x of all blocks. Its counter is `minidl_x`
+    linear: bool = False  # one loop over x for all blocks together, with the counter `minidl_x`
     index_type: str = "int"
-    bound: str | None = None  # the loop may end here: a C expression of parameters
-    whole: bool = False  # a grid-stride loop: covers 0..bound for any grid
+    bound: str | None = None  # where the loop may end: a C expression of parameters
+    whole: bool = False  # a grid-stride loop: it covers 0..bound for any grid
     simd: bool = False
     has_copy: bool = False  # the C++ also has an unedited copy of the kernel, for selfcheck.py
 
 
 def plan(source, name):
-    """Returns the Plan for the kernel `name` of `source`. For a template, name is an instance."""
+    """Returns the Plan for the kernel `name` of `source`. For a template, `name` is an instance."""
     kernel, reached = source.kernel(name), source.reach(name)[1:]
     helpers = "\n".join(source.blank[d.begin : d.end] for d in reached)
     begin, end = kernel.body
     body = source.blank[begin:end]
     if re.search(r"\b(threadIdx|blockIdx|blockDim|gridDim)\b", helpers):
-        return Plan()  # helpers read global variables: one value for all threads of a vector
+        return Plan()  # helpers read these as global variables: one value for a whole vector
     result = Plan(simd=_vectorises(body, helpers))
 
     params = source.value_parameters(kernel)
@@ -78,7 +79,7 @@ def plan(source, name):
             result.edits = [(begin + a, begin + b, text) for a, b, text in edits]
             result.linear = result.whole = True
             result.index_type, result.bound = loop_type, bound
-            result.simd = _vectorises(rest, helpers)  # other loops than this one
+            result.simd = _vectorises(rest, helpers)  # other loops, not this one
             return result
 
     found = [m for m in INDEX.finditer(body) if _stands_alone(body, m)]
@@ -114,7 +115,7 @@ def _without(body, edits):
 
 def _has_long_loop(text):
     """Returns True if the text has a loop that compilers do not unroll: a while loop, or a for loop
-    whose end is not a number up to 16 and not a CONSTANT."""
+    whose limit is neither a number up to 16 nor a constant in capital letters."""
     if re.search(r"\b(while|do)\b", text):
         return True
     for m in re.finditer(r"\bfor\s*\(", text):
@@ -127,15 +128,15 @@ def _has_long_loop(text):
 
 
 def _stands_alone(body, m):
-    """Returns True if the match m is not part of a longer product. `2 * blockIdx.x * ...` is
-    another index."""
+    """Returns True if the match m is not part of a longer product. For example, `2 * blockIdx.x *
+    ...` is another index."""
     before, after = body[: m.start()].rstrip()[-1:], body[m.end() :].lstrip()[:1]
     return before not in [*"*/%-~!&"] and after not in [*"*/%.["]
 
 
 def _assigned(body, variable, declarations=1):
     """Returns True if the body changes the variable or takes its address. declarations: how many
-    assignments do not count, as they declare it."""
+    assignments do not count, because they are the variable's declaration."""
     assignment = rf"\b{variable}\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)"
     step = rf"(?:\+\+|--|&)\s*{variable}\b|\b{variable}\s*(?:\+\+|--)"
     changes = re.findall(f"{assignment}|{step}", body)
@@ -143,8 +144,8 @@ def _assigned(body, variable, declarations=1):
 
 
 def _comparison(text, variable, params, operator):
-    """Returns the bound of the text `variable < bound`, if it is a product of parameters and
-    numbers. Else returns None. operator: a pattern, in place of <."""
+    """Returns the bound of a text such as `variable < bound`, if the bound is a product of
+    parameters and numbers. Else returns None. operator: a pattern for the operator, such as "<"."""
     m = re.fullmatch(rf"\s*\(?\s*{variable}\s*{operator}\s*\(?\s*([\w\s*]+?)\s*\)?\s*\)?\s*", text)
     if not m:
         return None
@@ -163,11 +164,11 @@ def _is_plain(statement):
 
 
 def _guard(body, variable, params):
-    """Returns (begin, end, replacement, bound) of the guard around the kernel. None if there is no
-    certain guard.
+    """Returns (begin, end, replacement, bound) of the guard around the kernel. Returns None if
+    there is no text that is certainly a guard.
 
-    A guard is `if (i >= n) return;` after only declarations, or `if (i < n) statement` after only
-    declarations and as the last statement."""
+    A guard is `if (i >= n) return;`, or `if (i < n) statement` as the last statement of the kernel.
+    Before the guard there may be only declarations."""
     m = re.search(r"\bif\s*\(", body)
     before = [s for s in body[: m.start()].split(";") if s.strip()] if m else []
     if not m or not all(map(_is_plain, before)):
@@ -193,16 +194,16 @@ def _is_assigned(body, bound):
 
 
 def _end_of_statement(text):
-    """Returns the offset of the brace or semicolon that ends the first statement of `text`. For a
-    loop without braces this is a semicolon in the loop's head. Then more text follows, and the
-    caller returns None."""
+    """Returns the offset of the brace or semicolon that ends the first statement of `text`. If the
+    statement is a loop without braces, the result is wrong: a semicolon in the loop's head. But
+    then more text follows, and the caller returns None."""
     if block := re.match(r"\s*\{", text):
         return match_bracket(text, block.end() - 1)
     return text.find(";")
 
 
 def _grid_stride(body, params):
-    """Returns (index type, variable, bound, edits) if the kernel is only declarations and a
+    """Returns (index type, variable, bound, edits) if the kernel has only declarations and then a
     grid-stride loop. Else returns None."""
     header = re.search(r"\bfor\s*\(", body)
     if not header:
@@ -229,7 +230,7 @@ def _grid_stride(body, params):
     inner = rest[: ends + 1]
     if re.search(r"\b(break|continue|return|goto)\b", inner) or _assigned(inner, variable, 0):
         return None
-    absorbed = {step[1], start[3]} & {*declared}  # variables of the loop's header
+    absorbed = {step[1], start[3]} & {*declared}  # variables that only the loop's header may use
     if any(re.search(rf"\b{name}\b", inner) for name in absorbed - {variable}):
         return None
     edits = [(header.start(), close + 1, f"const {start[1]} {variable} = minidl_x;")]

@@ -1,4 +1,4 @@
-"""Finds a .cu file and reads it, with its includes in place and, for NVRTC, macros in front.
+"""Finds a .cu file and reads it. Writes included files into its text, and macros for NVRTC.
 
 Test: tests/cuda/host/test_source.py
 """
@@ -22,22 +22,23 @@ class Edited(KernelError):
     """The file of a compiled kernel has changed. The launch ran nothing."""
 
 
-# CUDA's and C's headers. kernels/host/ has their functions. Any other header is an error.
+# CUDA's and C's headers. kernels/host/ has the functions of these headers. Any other header is an
+# error.
 KNOWN_HEADERS = re.compile(
     r"(cuda\w*|cooperative_groups(/reduce|/scan)?|device_\w+|math_constants|sm_\w+|vector_\w+)"
     r"\.h(pp)?$"
     r"|(math|stdint|stddef|stdio|float|limits|assert)\.h$"
     r"|c(math|stdint|stddef|stdio|float|limits|assert)$|cooperative_groups$")
 _INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
-# The headers that NVRTC must include. The others are built into it, or kernels/nvrtc.h replaces
-# them.
+# The headers that NVRTC must include. The other headers are built into NVRTC, or kernels/nvrtc.h
+# replaces them.
 _NVIDIA_HEADER = re.compile(
     r"^\s*#\s*include\s*<((?:cuda_fp16|cuda_bf16|cooperative_groups|mma)[\w/.]*)>", re.M)
 
 
 def find(path):
-    """Returns the absolute path of a .cu file: `path` itself, or `path` in kernels/. KernelError if
-    there is neither."""
+    """Returns the absolute path of a .cu file: `path` itself, or else `path` in kernels/. Raises
+    KernelError if neither file exists."""
     for candidate in (Path(path), KERNELS / path):
         if candidate.is_file():
             return candidate.resolve()
@@ -49,8 +50,8 @@ def inline_includes(path, keep_headers=False):
     """Returns the text of a file with each `#include "x"` replaced by the text of x, between #line
     marks. x is in the file's folder or in kernels/.
 
-    A known header in <> is dropped, or kept with keep_headers=True. An unknown header becomes an
-    #error. KernelError if a file cannot be read, or includes itself."""
+    A known header in <> is removed, unless keep_headers is True. An unknown header is replaced by
+    an #error. Raises KernelError if a file cannot be read, or if a file includes itself."""
     once = set()
 
     def read(file, above):
@@ -88,7 +89,7 @@ def inline_includes(path, keep_headers=False):
     return read(path, {Path(path).resolve()})
 
 
-LOOK_S = 0.02  # seconds between two looks at a file's date. A person is slower to save and launch
+LOOK_S = 0.02  # seconds between checks of a file's date. A person needs longer to save and launch
 
 
 class Files:
@@ -109,7 +110,8 @@ class Files:
         return self.dates
 
     def differ(self, stamp):
-        """Returns True if the files have changed since `stamp`. Looks once in 20 ms at most."""
+        """Returns True if the files have changed since `stamp`. Looks at the files at most once in
+        20 ms."""
         return (self.dates if monotonic() < self.due else self.stamp()) != stamp
 
 
@@ -121,13 +123,13 @@ def _date(file):
         about = os.stat(file)
     except OSError:
         return None
-    # not only the date: two writes within a tick of the clock have the same date
+    # the date alone is not enough: two writes within one tick of the clock have the same date
     return about.st_mtime_ns, about.st_size, about.st_ino
 
 
 def _files_of(path):
-    """Returns the names of the file and of all files that it includes. Also of files that it would
-    include if they existed."""
+    """Returns the names of the file and of all files that it includes. An included file that does
+    not exist is listed, too."""
     found, todo = {}, [Path(path)]
     while todo:
         file = todo.pop()
@@ -155,9 +157,10 @@ def for_nvrtc(path, defines):
     """Returns the whole text of a kernel file for NVRTC: NVIDIA's headers, then `defines` as
     #define lines, then kernels/nvrtc.h with C's names, then the file with its includes in place.
 
-    The includes are in the text because CuPy's cache looks only at the text: it would not notice a
-    changed include. The macros come after the headers because NVIDIA's headers have template
-    parameters called T: -DT=float would make `template <typename float>` of them."""
+    The included files are in the text because CuPy's cache compares only the text: it would not
+    notice a change in an included file. The macros come after the headers because NVIDIA's headers
+    have template parameters called T. With -DT=float they would become `template <typename
+    float>`."""
     headers = _NVIDIA_HEADER.findall(inline_includes(path, keep_headers=True))
     head = [f"#include <{h}>" for h in dict.fromkeys(headers)]
     head += [f"#define {k} {v}" for k, v in sorted(defines.items())]

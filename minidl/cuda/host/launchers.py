@@ -4,8 +4,8 @@
              found the index, one loop over tiles of it       -> minidl_run_flat, a thread pool
     fibre    the kernel as a function of one thread           -> minidl_run_fibres, an engine
 
-Both are exported as minidl_launch_<number>. They read their arguments from a MinidlLaunch
-(kernels/host/runtime.h).
+In both forms the launcher is exported as minidl_launch_<number>. It reads the kernel's arguments
+from a MinidlLaunch (kernels/host/runtime.h).
 Test: tests/cuda/host/test_flat.py, test_fibre.py
 """
 
@@ -13,7 +13,7 @@ import re
 
 
 def unpacked(p, i):
-    """Returns C++ that reads argument i, of Parameter p, from the launch."""
+    """Returns C++ code that reads argument i from the launch. p: the Parameter of this argument."""
     if p.kind == "scalar":
         return f"*(const {p.ctype}*)(L->arguments + {8 * i})"
     if p.kind == "struct":
@@ -22,8 +22,8 @@ def unpacked(p, i):
 
 
 def fibre(name, number, arguments):
-    """Returns the C++ of the exported launcher of a fibre kernel. arguments: C++ that reads each
-    argument."""
+    """Returns the C++ code of the exported launcher for a fibre kernel. arguments: a list with the
+    C++ code that reads each argument."""
     args = "".join(f", {a}" for a in arguments)
     return f"""
 static void minidl_thread_{number}(const MinidlLaunch* L, const uint3& thread,
@@ -37,8 +37,9 @@ MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
 
 
 def flat(name, plan, number, parameters, arguments):
-    """Returns the C++ of the exported launcher of a flat kernel. name: 'scale<float>' for an
-    instance. plan: from flat.py. arguments: C++ that reads each argument."""
+    """Returns the C++ code of the exported launcher for a flat kernel. name: for a template, an
+    instance: 'scale<float>'. plan: the Plan from flat.py. arguments: a list with the C++ code that
+    reads each argument."""
     simd = '_Pragma("omp simd")' if plan.simd else ""
     hidden = "threadIdx, blockIdx, block, grid"
     if not plan.linear:
@@ -67,10 +68,10 @@ MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
   return minidl_run_flat(L, minidl_units_{number}, (long long)L->grid[0] * L->grid[1] * L->grid[2]);
 }}
 """
-    # elements of a tile. Without simd an element is one row, which may be enough work for a thread
+    # elements of a tile. Without simd, an element may be a whole row: enough work for a CPU thread
     tile = 2048 if plan.simd else 1
     t = plan.index_type
-    # the bound uses the kernel's names of its parameters
+    # in plan.bound the parameters have the kernel's names. Here they have others
     ours = {p.name: f"minidl_a{i}" for i, p in enumerate(parameters)}
     bound = re.sub(r"[A-Za-z_]\w*", lambda m: ours[m[0]], plan.bound) if plan.bound else ""
     bound = f"(long long)({bound})"
@@ -114,8 +115,8 @@ MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
 
 
 def plain(name, number, arguments):
-    """Returns the C++ of the exported launcher of a kernel's unedited copy. It runs one thread
-    after the other. selfcheck.py compares the flat form with it."""
+    """Returns the C++ code of the exported launcher for the unedited copy of a kernel. This
+    launcher runs one thread after the other. selfcheck.py compares the flat form with this copy."""
     return f"""
 static void minidl_plain_{number}(const MinidlLaunch* L, long long begin, long long end) {{
   const dim3 grid(L->grid[0], L->grid[1], L->grid[2]), block(L->block[0], L->block[1], L->block[2]);

@@ -1,4 +1,4 @@
-"""Reads the parameters of a kernel: their C types, and the NumPy dtypes for them.
+"""Reads the parameters of a kernel: their C types, and the matching NumPy dtypes.
 
     const float* __restrict__ x   ->   Parameter x: a pointer to float32, const
     unsigned n                   ->  Parameter n: a scalar, uint32, letter "I" of the struct module
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 # C's scalar types: (letter of the struct module, NumPy dtype).
 SCALARS = {
     "float": ("f", "f4"), "double": ("d", "f8"), "__half": ("e", "f2"), "bool": ("?", "?"),
-    "__nv_bfloat16": ("H", "u2"),  # NumPy has no such type: its bits as uint16
+    "__nv_bfloat16": ("H", "u2"),  # NumPy has no such type: the bits are passed as uint16
     "char": ("b", "i1"), "signed char": ("b", "i1"), "unsigned char": ("B", "u1"),
     "short": ("h", "i2"), "unsigned short": ("H", "u2"),
     "int": ("i", "i4"), "unsigned int": ("I", "u4"),
@@ -38,28 +38,28 @@ VECTOR = re.compile(r"(u?char|u?short|u?int|u?long|float|double)([1234])$")  # f
 class Parameter:
     """One parameter of a kernel.
 
-    kind: 'pointer', 'scalar', 'struct' (by value: the launch packs its address), or 'other' (a
-    reference, a function)."""
+    kind: 'pointer', 'scalar', 'struct' (a struct that is passed by value: the launch packs the
+    address of a copy), or 'other' (a reference or a function)."""
 
     name: str
     text: str  # as written, for messages
     kind: str
-    ctype: str  # canonical C name of the value, or of the elements of a pointer
-    dtype: str | None  # NumPy dtype of the elements; None: void*, any dtype, or a struct
+    ctype: str  # canonical C name of the value's type, or of the type that a pointer points to
+    dtype: str | None  # NumPy dtype of the elements. None for void* (any dtype) and for structs
     code: str = "Q"  # letter of the struct module
     const: bool = False
     lanes: int = 1  # 4 for float4*
 
     @property
     def has_struct(self):
-        """True for a struct and for a pointer to structs."""
+        """True if the parameter is a struct or a pointer to structs."""
         return self.dtype is None and self.ctype != "void"
 
 
 def canonical(name, types):
     """Returns the canonical C name of a type. Replaces typedefs, macros and template parameters.
-    types: {name: what it stands for}."""
-    for _ in range(20):  # follows a chain of typedefs. Twenty would be a cycle
+    types: {name: the type that the name stands for}."""
+    for _ in range(20):  # follows a chain of typedefs. A chain of twenty would be a cycle
         words = [w for w in name.replace("std::", " ").split()
                  if w not in ("const", "volatile", "struct", "typename")]
         if "unsigned" in words[1:]:  # int unsigned
@@ -70,7 +70,7 @@ def canonical(name, types):
             return name
         target = types.get(name) if name in types else SYNONYMS.get(name)
         if target is None or str(target) == name:
-            # Pair<T> in an instance for double is Pair<double>
+            # in an instance for double, Pair<T> becomes Pair<double>
             begin, sign, rest = name.partition("<")
             return begin + sign + re.sub(r"\w+", lambda m: str(types.get(m[0], m[0])), rest)
         name = str(target)
@@ -78,7 +78,8 @@ def canonical(name, types):
 
 
 def parse_parameter(text, types):
-    """Returns the Parameter for its declaration `text`. types: {name: what it stands for}."""
+    """Returns the Parameter that the declaration `text` declares. types: {name: the type that the
+    name stands for}."""
     text = " ".join(text.split("=")[0].split())
     plain = re.sub(r"\b(__restrict__|__restrict|restrict|__grid_constant__|register)\b", " ", text)
     array = re.search(r"\[[^\]]*\]\s*$", plain)

@@ -1,13 +1,13 @@
-"""Finds the code that a kernel can run: the declarations of a file that its text reaches by name.
+"""Finds the code that a kernel can run: the declarations in a file that are reached by their names.
 
     struct Twice { __device__ float operator()(float x) const { return x * threadIdx.x; } };
     template <class F> __global__ void apply(float* y, F f) { ... f(x) ... }      apply<Twice>
         apply<Twice> names Twice. So apply can run the code of Twice, which uses threadIdx
 
-C++ code that uses a function, a type, a variable or an alias must write its name, or must use other
-code that writes it. Only operators are used without their names. So operators are always reached.
-Code that is not reached cannot run: that is certain. Code that is reached may run. If too much is
-reached, the kernel is still correct, only slower.
+To use a function, a type, a variable or an alias, C++ code must contain its name, or use other code
+that contains this name. Only operators are used without their names. So operators are always
+reached. Code that is not reached certainly cannot run. Code that is reached may run. If too much
+code is reached, the kernel is only slower, not wrong.
 Test: tests/cuda/host/test_reach.py
 """
 
@@ -36,7 +36,7 @@ class Declaration:
     begin, end: offsets in the text.
     names:      the names that it declares.
     words:      all words in it.
-    always:     True if it is always reached, such as an operator."""
+    always:     True if the declaration is always reached, such as an operator."""
 
     begin: int
     end: int
@@ -53,7 +53,7 @@ def declarations(blank):
             at += 1
         if at >= len(blank):
             return found
-        if space := _SPACE.match(blank, at):  # reads its declarations as if they were outside
+        if space := _SPACE.match(blank, at):  # reads the declarations in it as if they were outside
             at = space.end()
             continue
         head, end = _extent(blank, at)
@@ -65,7 +65,8 @@ def declarations(blank):
 
 
 def _extent(blank, at):
-    """Returns (end of the head, end) of the declaration that begins at `at`, two offsets."""
+    """Returns two offsets for the declaration that begins at `at`: (end of the head, end of the
+    declaration)."""
     begin, head = at, None
     while at < len(blank):
         c = blank[at]
@@ -86,8 +87,8 @@ def _extent(blank, at):
 
 
 def _needs_semicolon(before):
-    """Returns True if a brace after this text belongs to a type or to a value, not to a
-    function."""
+    """Returns True if a brace after this text begins a type or a value. Returns False if it begins
+    the body of a function."""
     plain = _TEMPLATE.sub(" ", before)
     plain = re.sub(r"__attribute__\s*\(\(.*?\)\)|\b(alignas|__align__)\s*\([^)]*\)", " ", plain)
     return "(" not in plain.split("=")[0] and bool(_TYPE.search(plain) or "=" in plain
@@ -109,22 +110,22 @@ def _names(head, text):
 
 
 def _without_bodies(text):
-    """Returns the text of a type without the bodies of its functions. Bodies use names, but declare
-    none."""
+    """Returns the text of a type without the bodies of its functions. Bodies use names, but do not
+    declare names for other code."""
     out, at = [], text.index("{") + 1
     for brace in re.finditer(r"\{", text):
         begin = brace.start()
         before = _TEMPLATE.sub(" ", text[max(text.rfind(c, 0, begin) for c in ";{}") + 1 : begin])
         close = match_bracket(text, begin)
         if at <= begin < close and "(" in before and not _TYPE.search(before):
-            # a constructor's list of initial values declares none either
+            # a constructor's list of initial values declares no names either
             out.append(re.sub(r"\)\s*:(?!:)[^;{}]*$", ")", text[at:begin]))
             at = close + 1
     return "".join([*out, text[at:]])
 
 
 def reached(all_declarations, words):
-    """Returns the declarations of `all_declarations` that a text of these words can use."""
+    """Returns the declarations in `all_declarations` that a text with these words can use."""
     seen, todo = set(), set(words)
     rest = list(all_declarations)
     changed = True

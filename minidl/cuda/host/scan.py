@@ -1,7 +1,7 @@
 """Finds comments, brackets, macros and functions in C++ text, without a compiler.
 
-It does not parse. It only matches brackets. That is enough, because `__global__` marks a kernel,
-and a call is a name before a bracket.
+This code does not parse C++, it only matches brackets. That is enough: `__global__` marks a kernel,
+and a name before a bracket is a call.
 
 Test: tests/cuda/host/test_source.py
 """
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Function:
-    """A function of the file. All offsets are in the text."""
+    """A function of the file. All offsets are offsets in the text."""
 
     name: str
-    head: int  # the offset of its declaration
+    head: int  # the offset where its declaration begins
     open_paren: int
-    body: tuple[int, int]  # without the braces
+    body: tuple[int, int]  # (begin, end), without the braces
     is_kernel: bool
     template: list = field(default_factory=list)  # [(type word, name, default)]
     params: str = ""
@@ -30,13 +30,14 @@ _NOT_CODE = re.compile(
 
 
 def blank_out(text):
-    """Returns `text` with spaces in place of comments, strings and # lines. Offsets stay the
-    same."""
+    """Returns `text` with spaces in place of comments, strings and # lines. Offsets do not
+    change."""
     return _NOT_CODE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
 
 
 def names_of_types(text, blank):
-    """Returns {name: what it stands for}, from macros without parameters, typedef and using."""
+    """Returns {name: the text that the name stands for}, from macros without parameters, from
+    typedef and from using."""
     found = re.finditer(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([\w \t]+)$", text, re.M)
     types = {m[1]: m[2].strip() for m in found}
     types |= {m[2]: m[1] for m in re.finditer(r"\btypedef\s+([\w\s:]+?)\s+(\w+)\s*;", blank)}
@@ -45,9 +46,9 @@ def names_of_types(text, blank):
 
 
 def lists_of_parameters(text):
-    """Returns {name: body} of macros that stand for several parameters of a function, such as `int
-    rows, int cols`."""
-    text = re.sub(r"[ \t]*\\\n[ \t]*", " ", text)  # a line that ends in a backslash goes on
+    """Returns {name: body} for macros that stand for several parameters of a function. Such a body
+    is `int rows, int cols`."""
+    text = re.sub(r"[ \t]*\\\n[ \t]*", " ", text)  # joins lines at backslashes
     found = re.finditer(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([\w \t*]+,[\w \t*,]+)$", text, re.M)
     return {m[1]: m[2] for m in found}
 
@@ -59,8 +60,8 @@ _WORDS = re.compile(r"(?:(?:(?:__align__|alignas)\s*\((?:[^()]|\([^()]*\))*\)"
 
 
 def shared_first(text):
-    """Returns `text` with the words of each __shared__ declaration in one order, so that other code
-    needs to know only this order. Drops `static`. Line numbers stay the same.
+    """Returns `text` with the words of all __shared__ declarations in the same order, so that other
+    code needs to know only this order. Removes `static`. Line numbers do not change.
 
         extern volatile float __shared__ s[];   ->   extern __shared__ volatile float s[];"""
     if "__shared__" not in text:
@@ -81,7 +82,8 @@ def shared_first(text):
 
 
 def match_bracket(text, at):
-    """Returns the offset of the bracket that closes the bracket at `at`. -1 if there is none."""
+    """Returns the offset of the bracket that closes the bracket at `at`. Returns -1 if there is
+    none."""
     close = {"(": ")", "{": "}", "[": "]"}[text[at]]
     depth = 0
     for m in re.compile("[" + re.escape(text[at] + close) + "]").finditer(text, at):
@@ -98,8 +100,8 @@ _NO_FUNCTION = {"if", "for", "while", "switch", "return", "sizeof", "catch", "al
 
 
 def functions(blank):
-    """Returns ([Function], [offset after the '(' of each kernel that is only declared]). blank:
-    text from blank_out()."""
+    """Returns two lists: ([Function], [the offset after the '(' of each kernel that is only
+    declared]). blank: text from blank_out()."""
     found, declarations, at = [], [], 0
     while call := _CALL.search(blank, at):
         name, paren = re.sub(r"\s", "", call[1]), call.end() - 1
@@ -117,7 +119,7 @@ def functions(blank):
         if after[1] == "{":
             brace = after.end() - 1
             end = match_bracket(blank, brace)
-            end = len(blank) if end < 0 else end  # the compiler reports this error better
+            end = len(blank) if end < 0 else end  # the compiler has a better message for this error
             found.append(Function(name, head, paren, (brace + 1, end), is_kernel,
                                   _template(declared), blank[paren + 1 : close]))
             at = end
@@ -144,8 +146,8 @@ def _template(declared):
 
 
 def split_arguments(text):
-    """Splits a text at commas outside of brackets. Returns a list. < and > are brackets too, but
-    not inside of other brackets: a[n > 8]."""
+    """Splits a text at the commas outside of brackets. Returns a list. < and > count as brackets,
+    but not inside of other brackets, as in a[n > 8]."""
     parts, inside, angle, start = [], 0, 0, 0
     for i, c in enumerate(text):
         inside += (c in "([{") - (c in ")]}")

@@ -1,17 +1,17 @@
 """Tries the flat form of a kernel before its first launch, and compares it with a plain loop.
 
-flat.py makes the flat form by edits of text. A mistake there could make results silently wrong. So
-before the first launch of a flat kernel in a process, this file runs it twice: as the fast loop,
-and as the unedited kernel, one thread after the other. Both get copies of the arrays, and at most
-two blocks along each axis. If the results differ by more than rounding, that is an error.
+flat.py makes the flat form by edits of text. A mistake in flat.py could make results silently
+wrong. So before the first launch of a flat kernel in a process, this file runs the kernel twice: as
+the fast loop, and unedited, one thread after the other. Both runs get copies of the arrays, and at
+most two blocks along each axis. If the results differ by more than rounding, that is an error.
 
     first launch:   copies -> fast loop  -> results     equal?   then the launch itself
                     copies -> plain loop -> results
 
 A kernel with a race fails here too, because its result depends on the order of threads.
-MINIDL_SELF_CHECK=0 switches it off. It does not try kernels that print, that keep __device__
-variables, or that get tables of addresses. If the first launch has more than 64 MiB of arrays, it
-tries a later, smaller launch.
+MINIDL_SELF_CHECK=0 switches this check off. Some kernels are not checked: kernels that print, that
+use __device__ variables, or that get tables of addresses. If the arrays of the first launch have
+more than 64 MiB, a later, smaller launch is checked instead.
 Test: tests/cuda/host/test_selfcheck.py
 """
 
@@ -25,11 +25,11 @@ from minidl.cuda.host.arguments import dims
 from minidl.cuda.host.includes import KernelError
 
 MAX_BYTES = 64 << 20  # 30 ms to copy
-BLOCKS = 2  # along each axis: a second block tests indices that use the block's number
+BLOCKS = 2  # along each axis. The second block tests indices that use the block's number
 
 
 def can_check(source, name):
-    """Returns True if a second run of the kernel changes nothing but its arrays."""
+    """Returns True if one more run of the kernel changes only the kernel's arrays."""
     return not _HAS_EFFECTS.search(source.reached_text(name))
 
 
@@ -38,8 +38,9 @@ _HAS_EFFECTS = re.compile(
 
 
 def check(kernel, grid, block, args, shared_mem):
-    """Tries the CpuKernel. Returns True if it need not be tried again, False if the arrays of this
-    launch are too large to try. KernelError if the two forms differ."""
+    """Tries the CpuKernel. Returns True if it does not need to be tried again. Returns False if the
+    arrays of this launch are too large to try. Raises KernelError if the results of the two forms
+    differ."""
     if os.environ.get("MINIDL_SELF_CHECK") == "0" or not kernel.plain:
         return True
     parameters = kernel.signature.parameters
@@ -48,7 +49,7 @@ def check(kernel, grid, block, args, shared_mem):
     arrays = [a for a in args if isinstance(a, np.ndarray)]
     if sum(a.nbytes for a in arrays) > MAX_BYTES:
         return False
-    kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises the errors of a launch
+    kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises errors of the launch
     small = tuple(min(n, BLOCKS) for n in dims(grid))
     arena = Arena(kernel.name, parameters, args)
     results = []
@@ -65,18 +66,19 @@ def check(kernel, grid, block, args, shared_mem):
     return True
 
 
-@np.errstate(invalid="ignore")  # NumPy 2.5 warns that a signalling nan becomes a quiet one
+@np.errstate(invalid="ignore")  # NumPy 2.5 warns when a signalling nan becomes a quiet nan
 def _compare(kernel, part, plain, fast, member=""):
     if plain.tobytes() == fast.tobytes():
         return
-    if plain.dtype.names:  # structs: compares their members, without the gaps between them
+    if plain.dtype.names:  # for structs: compares the members, and not the gaps between them
         for name in plain.dtype.names:
             _compare(kernel, part, plain[name], fast[name], f"{member}.{name}")
         return
     if plain.dtype.kind == "f":
         a, b = plain.astype(np.float64), fast.astype(np.float64)
         finite = np.isfinite(a) & np.isfinite(b)
-        # sums in another order and products with fma round differently: relative to the largest
+        # sums in another order and products with fma round differently. The error is relative to
+        # the largest number
         scale = np.abs(a[finite]).max() if finite.any() else 0.0
         near = np.abs(np.where(finite, a - b, 0)) <= 1e-2 * np.abs(a) + 1e-3 * scale
         wrong = ~np.where(finite, near, (a == b) | (np.isnan(a) & np.isnan(b)))

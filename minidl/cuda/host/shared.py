@@ -5,9 +5,9 @@
     | pattern | s[0] s[1] ... s[29] | pattern |     s[30] = x changes a pattern. The engine compares
                                                     them when a block ends (kernels/host/fibre.cpp)
 
-The union has no name. So s is still a variable, and lambdas and sizeof work as before. The check
-form needs no guards, because it checks every access. Clang ignores __thread for such a union, so
-all blocks would share s. So code compiled by clang has no guards.
+The union has no name, so s is still a variable, and lambdas and sizeof work as before. The check
+form needs no guards, because it checks every access. Code for clang has no guards either: clang
+ignores __thread for such a union, so all blocks would share s.
 Test: tests/cuda/host/test_shared_guards.py
 """
 
@@ -23,7 +23,7 @@ class Declaration:
 
     begin, end: offsets in the text.
     written:    the text of each variable, ["float a[4]", "b"].
-    plain:      the same without initial values.
+    plain:      the same texts without initial values.
     names:      ["a", "b"]."""
 
     begin: int
@@ -34,8 +34,8 @@ class Declaration:
 
 
 def declarations(code):
-    """Returns the Declarations of __shared__ variables in `code`. The code has no `extern` ones,
-    and the words of each declaration are in the order of scan.shared_first."""
+    """Returns the Declarations of __shared__ variables in `code`. The code must not have `extern`
+    ones. The words of each declaration must be in the order of scan.shared_first."""
     found = []
     for m in re.finditer(r"\b__shared__\b", code):
         end = _end_of_statement(code, m.end())
@@ -74,10 +74,11 @@ def with_guards(code):
 
 
 def _parts(code, d):
-    """Returns [(name, declaration of this variable alone)] for a Declaration. [] if it has no
-    simple form."""
+    """Returns [(name, declaration of this variable alone)], one pair for each variable of a
+    Declaration. Returns [] if the declaration is too hard to split."""
     first = re.match(r"(.*?)\b\w+\s*(?:\[[^\]]*\]\s*)*$", d.plain[0], re.S)
-    # too hard to split: initial values, a type declared here, or pointers mixed with non-pointers
+    # too hard to split: initial values, a type that is declared here, or several variables and a
+    # pointer
     several_pointers = first and "*" in first[1] and len(d.plain) > 1
     if d.written != d.plain or not first or "(*" in first[1] or several_pointers:
         return []

@@ -1,11 +1,11 @@
-"""Reads a .cu file: finds its kernels, their parameters, and the form that each one needs.
+"""Reads a .cu file: finds its kernels, their parameters, and the form that each kernel needs.
 
     template <typename T> __global__ void scale(T* y, const T* x, T a, int n) {...}
               template parameters         name  Parameter Parameter ...       body
 
 This code only scans the text (scan.py). It finds a barrier or a warp call by its name. Later the
 compiler reads the same text. So if this code reads a signature wrongly, the compiler reports a type
-error, and no wrong launch is possible.
+error, and there is no wrong launch.
 
 Form:  flat   no barrier, warp call or __shared__ in the kernel or its functions: a loop is enough
        fibre  all others: threads must be able to wait for each other (kernels/host/fibre.cpp)
@@ -19,12 +19,12 @@ from minidl.cuda.host import reach, scan
 from minidl.cuda.host.includes import KernelError
 from minidl.cuda.host.parameters import parse_parameter
 
-# Words of code in which a thread waits for others.
+# Words in code where a thread waits for other threads.
 WAITS = re.compile(
     r"\b(__shared__|__syncthreads\w*|__syncwarp|__shfl\w*|__ballot\w*|__any_sync|__all_sync"
     r"|__activemask|__match_\w+|__reduce_\w+_sync"
     r"|cooperative_groups|this_thread_block|tiled_partition|coalesced_threads)\b")
-# What the CPU runner does not have: {pattern that finds it: its name}.
+# Features that the CPU runner does not have: {pattern that finds a feature: name of the feature}.
 UNSUPPORTED = {
     r"\basm\b|\b__asm__\b": "inline PTX (asm)",
     r"\bwmma\b|\bmma_sync\b|\bnvcuda\b": "tensor cores (wmma)",
@@ -39,7 +39,7 @@ UNSUPPORTED = {
 
 
 class Source:
-    """The functions in a file's text. text: with the includes in place, before or after the
+    """The functions in the text of a file. text: the text with its includes, before or after the
     preprocessor. defines: macros."""
 
     def __init__(self, path, text, defines=None):
@@ -58,8 +58,8 @@ class Source:
         return [f for f in self.functions if f.is_kernel]
 
     def kernel(self, name):
-        """Returns the Function of the kernel `name`. Ignores template arguments. KernelError if
-        there is no such kernel."""
+        """Returns the Function of the kernel `name`. Ignores template arguments. Raises KernelError
+        if there is no such kernel."""
         base = name.split("<")[0].strip()
         for f in self.kernels:
             if f.name == base:
@@ -68,7 +68,8 @@ class Source:
         raise KernelError(f"{self.path}: no kernel {base!r} in this file; it has: {listed}")
 
     def parameters(self, name):
-        """Returns the Parameters of the kernel `name`. It may be an instance: 'scale<float, 4>'."""
+        """Returns the Parameters of the kernel `name`. The name may be an instance: 'scale<float,
+        4>'."""
         f = self.kernel(name)
         types = {**self.types, **self.template_arguments(name)}
         text = f.params
@@ -85,8 +86,9 @@ class Source:
         return [name[1] for name in names if name]
 
     def template_arguments(self, name):
-        """Returns {template parameter: argument} of an instance 'scale<float, 4>'. {} for a kernel
-        that is not a template. KernelError if arguments are missing, or there are too many."""
+        """Returns {template parameter: argument} for the name of an instance, such as 'scale<float,
+        4>'. Returns {} for a kernel that is not a template. Raises KernelError if there are too few
+        or too many arguments."""
         f, given = self.kernel(name), []
         if "<" in name:
             given = scan.split_arguments(name[name.index("<") + 1 : name.rindex(">")])
@@ -109,7 +111,8 @@ class Source:
         return arguments
 
     def reach(self, name):
-        """Returns the reach.Declarations that the kernel `name` can run. Its own is the first."""
+        """Returns the reach.Declarations of the code that the kernel `name` can run. The first one
+        is the kernel's own."""
         kernel = self.kernel(name)
         words = re.findall(r"[A-Za-z_]\w*", f"{name} {self.blank[kernel.head : kernel.body[1]]}")
         own = [d for d in self.pieces if d.begin <= kernel.head < d.end]
@@ -119,13 +122,14 @@ class Source:
         return "\n".join(self.blank[d.begin : d.end] for d in self.reach(name))
 
     def without_unreached(self, name):
-        """Returns the text without the code that the kernel `name` cannot run. So a function that
-        does not compile does not stop the others."""
+        """Returns the text without the code that the kernel `name` cannot run. So an error in
+        another function does not stop this kernel."""
         kept = self.reach(name)
         return self._without([d for d in self.pieces if d not in kept])
 
     def without_kernels(self, names):
-        """Returns the text without these kernels and without the code that only they can run."""
+        """Returns the text without these kernels, and without the code that only these kernels can
+        run."""
         kept = [d for f in self.kernels if f.name not in names for d in self.reach(f.name)]
         bad = [d for name in names for d in self.reach(name)]
         return self._without([d for d in self.pieces if d in bad and d not in kept])
@@ -141,8 +145,8 @@ class Source:
         return "".join([*out, self.text[at:]])
 
     def kernels_at(self, places):
-        """Returns the names of the kernels that can run the code at one of these places, [(file
-        name, line)]."""
+        """Returns the names of the kernels that can run the code at one or more of these places.
+        places: [(file name, line)]."""
         def holds(d):
             file, first = Path(self.file_of(d.begin)).name, self.line_of(d.begin)
             last = self.line_of(d.end)
@@ -162,8 +166,8 @@ class Source:
         return "fibre" if WAITS.search(text) or spins else "flat"
 
     def line_of(self, offset):
-        """Returns the line in the file of an offset in the text. Reads the marks `# 12 "file"` of
-        the preprocessor."""
+        """Returns the number of the line, in its file, that has this offset in the text. Uses the
+        preprocessor's marks `# 12 "file"`."""
         before = self.text[:offset].split("\n")
         for i in range(len(before) - 1, -1, -1):
             if mark := re.match(r'#\s*(?:line\s+)?(\d+)\s+"', before[i]):
@@ -171,13 +175,13 @@ class Source:
         return len(before)
 
     def file_of(self, offset):
-        """Returns the file of an offset in the text. Reads the marks of the preprocessor."""
+        """Returns the file that has this offset in the text. Uses the preprocessor's marks."""
         marks = re.findall(r'^#\s*(?:line\s+)?\d+\s+"([^"]*)"', self.text[:offset], re.M)
         return marks[-1] if marks else str(self.path)
 
     def launch_bound(self, name):
-        """Returns C++ text: the most threads that a block may have, from __launch_bounds__ of the
-        kernel. "1024" without it."""
+        """Returns the largest number of threads of a block, as C++ text. It is from the kernel's
+        __launch_bounds__. If there is no __launch_bounds__, it is "1024"."""
         f = self.kernel(name)
         if not (m := re.search(r"\b__launch_bounds__\s*\(", self.blank[f.head : f.open_paren])):
             return "1024"

@@ -2,7 +2,8 @@
 
     __device__ float table[4][8];   ->   a NumPy array in the variable's own memory
 
-They keep their values between launches. So kernels of one file that use them share one library.
+These variables keep their values between launches. So kernels of one file that use such variables
+share one library.
 Test: tests/cuda/host/test_words.py
 """
 
@@ -27,8 +28,8 @@ Variable._fields_ = [
 
 
 def declared(source):
-    """Returns the variables in a Source: [(offset of the declaration's end, name, is_const)].
-    is_const: as in kernels/host/variables.h."""
+    """Returns the variables in a Source: [(offset where the declaration ends, name, is_const)].
+    is_const is a number, as in kernels/host/variables.h."""
     found = []
     functions = {d.head for d in source.functions}
     for d in source.pieces:
@@ -39,10 +40,11 @@ def declared(source):
             continue
         plain = re.sub(r"(__align__|alignas|__attribute__)\s*\(+[^)]*\)+", " ", text)
         kind = re.search(r"\b(struct|class|union|enum)\b[^;{=(]*\{", plain)
-        if kind:  # declared together with its type
+        if kind:  # the variable is declared together with its type
             brace = plain.index("{", kind.start())
             plain = plain[match_bracket(plain, brace) + 1 :]
-        words = plain.split("*")[-1].split("=")[0]  # a const float* may itself change
+        # only the words after the last star: a `const float*` variable itself may change
+        words = plain.split("*")[-1].split("=")[0]
         is_const = 2 if re.search(r"\bconst(expr)?\b", words) else int(mark[1] == "constant")
         for declarator in split_arguments(plain.rstrip().rstrip(";")):
             declarator = re.split(r"[={]", declarator)[0]
@@ -56,7 +58,7 @@ def declared(source):
 
 
 def of(library):
-    """Returns {name: Variable} of a compiled library."""
+    """Returns {name: Variable} for a compiled library."""
     library.minidl_variables.restype = ctypes.POINTER(Variable)
     found, v = {}, library.minidl_variables()
     while v:
@@ -66,7 +68,7 @@ def of(library):
 
 
 def array(v):
-    """Returns the Variable as an array in its own memory. If NumPy has no such type: an array of
+    """Returns a NumPy array in the memory of the Variable. If NumPy has no such type, the array has
     bytes."""
     shape = (v.n_bytes,)
     dtype = np.dtype(v.type.decode() or "u1")
