@@ -173,7 +173,7 @@ def pad(input, pad, mode="constant", value=None):
         d = input.ndim - 1 - i
         n = input.shape[d]
         kept = n + left + right
-        if mode == "circular":  # the borders have only elements that are not removed
+        if mode == "circular":  # a border repeats only elements that a negative pad does not remove
             kept = n + min(left, 0) + min(right, 0)
         if not n or kept < 1 or max(left, right) > BORDERS[mode][1](n):
             raise ValueError(f"pad: mode {mode!r}: ({left}, {right}) around {n} elements; want at "
