@@ -3,9 +3,9 @@
     rank 0   [ 4 | 1 0 1 ]  ─┐                 4 samples; it used parameters 0 and 2
     rank 1   [ 3 | 1 1 0 ]  ─┴─ all-reduce ─►  [ 7 | 2 1 1 ]      on both ranks
 
-It is sent before the first bucket. Its sum has the number of all samples, which gradients are
-divided by, and shows which parameters have a gradient on some rank. Only this file knows the
-header's layout.
+The header is sent before the first bucket. The sum of all headers has the number of all samples:
+gradients are divided by this number. The sum also shows which parameters have a gradient on some
+rank. Only this file knows the header's layout.
 
 Sent per rank and backward: a ring all-reduce of `n_bytes`.
 
