@@ -22,10 +22,9 @@ so all ranks have the same bits at every meeting.
     local.finish()                            on all ranks; a rank that is out gets the last mean
 
 With K bytes of weights, each of the p ranks sends 2 (p-1)/p K in a round, and a rank that is out
-sends nothing. At a meeting of all ranks each rank sends 2 (n-1)/n K for the weights, and all ranks
-together 64 (n-1) bytes for the table. If no rank is slow, only the table is sent in addition to
-what local SGD sends. A snapshot needs all ranks at the same step, so minidl.elastic refuses
-LocalSGD(without=).
+sends nothing. At a meeting of all ranks each rank sends 2 (n-1)/n K for the weights, and 64 (n-1)
+bytes for the table. If no rank is slow, the table is the only message in addition to local SGD's.
+A snapshot needs all ranks at the same step, so minidl.elastic refuses LocalSGD(without=).
 Source: Chen et al. 2016, "Revisiting distributed synchronous SGD" (arXiv 1604.00981), who do not
 wait for the slowest ranks. The rule here is our own.
 Test: tests/parallel/data/test_without.py   Used by: local_sgd.py

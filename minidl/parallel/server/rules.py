@@ -29,9 +29,9 @@ from minidl.parallel.data.bucket import weight
 class Rule(NamedTuple):
     """The functions of a rule.
 
-    may_pull(clocks, worker)   returns True if the worker may pull; clocks: {worker: pushes made} of
-                               the workers that have not left
-    apply(server)              called after each request: turns pushes in server.inbox into updates
+    may_pull(clocks, worker)   returns True if the worker may pull. clocks: {worker: number of its
+                               pushes}, for the workers that have not left
+    apply(server)              called after each request. Turns pushes in server.inbox into updates
     """
 
     name: str
@@ -59,7 +59,7 @@ def each_push(server):
 
 def mean_of_all(server):
     """Makes one update with the mean over all workers that have not left, weighted by their
-    samples. Does nothing until all of them have pushed.
+    samples. Does nothing until all these workers have pushed.
 
     The steps are those of data parallelism (bucket.py): weight, add in rank order, divide, cast."""
     if not server.inbox or any(worker not in server.inbox for worker in server.clocks):

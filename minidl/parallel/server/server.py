@@ -25,11 +25,11 @@ request and a reply, a push has one header, and leaving has one. Labels in a led
 param_server.pull, .push, .header. An embedding that is too large to send whole: tables.py.
 
 Failures: a worker that leaves by an exception tells the servers. A worker that is silent for
-`silence_s` seconds is dropped. All rules but SYNC then go on without it. With `slower` they also go
-on without a straggler: bounded(s) waits only for the others. A server that fails refuses all pulls
-with its rank and its error, which ends the job. (If a process is killed, mpiexec ends the others.)
-A server handles one message at a time, in the order of arrival (in the simulator: of modelled
-time), so it needs no locks.
+`silence_s` seconds is dropped. All rules except SYNC then go on without this worker. With `slower`
+these rules also go on without a straggler: with bounded(s), workers wait only for workers that are
+not slow. A server that fails answers each pull with its rank and its error, and this ends the job.
+(If a process is killed, mpiexec ends the others.) A server needs no locks, because it handles one
+message at a time, in the order of arrival (in the simulator: in the order of modelled time).
 
 Source: Li et al. 2014 (OSDI), "Scaling distributed machine learning with the parameter server".
 Test: tests/parallel/server/test_server.py, test_failures.py
@@ -57,12 +57,13 @@ class Server:
                 updates its own part, `shard`. Training starts from the servers' values
     rule        SYNC, ASYNC, bounded(s) or GEO
     optimizer   f(list of tensors) -> optimizer; None for GEO
-    silence_s   drop a worker that sends no request for this many seconds, unless it waits for this
-                server; None: never
-    slower      k: no worker waits for a slow worker: its last step, from pull to push, took k times
-                the median or more. A slow worker gets the newest weights, and counts as one that is
-                not behind. Its push counts, unless it is staler than the rule allows. Not with
-                SYNC. None: all workers wait for slow ones
+    silence_s   the server drops a worker that sends no request for this many seconds, unless the
+                worker is waiting for this server. With None no worker is dropped
+    slower      a number k. A worker is slow if its last step, from pull to push, took k times the
+                median or more. No other worker waits for a slow worker. A slow worker gets the
+                newest weights, and counts as a worker that is not behind. Its push is used, unless
+                it is staler than the rule allows. Not possible with SYNC. With None all workers
+                wait for slow workers, too
 
     All ranks must pass the same arguments. Raises ValueError for arguments that do not fit."""
 
@@ -86,10 +87,11 @@ class Server:
         self.version = 0
         self.clocks = dict.fromkeys(workers, 0)  # pushes of each worker that has not left
         self.inbox = {}  # worker -> (values as long as the shard, samples): pushed, not yet applied
-        self.waiting = set()  # workers that asked to pull, but may not yet
+        self.waiting = set()  # workers that asked to pull, but may not pull yet
         self.replies = {}  # worker -> requests of its last reply; they keep the sent array alive
-        self.log = []  # (worker, version that it read, version it met, time) of each push
-        self.leads = {worker: 0 for worker in workers}  # most steps ahead when it pulled
+        # for each push: (worker, version that it had pulled, version when the push came, time)
+        self.log = []
+        self.leads = {worker: 0 for worker in workers}  # most steps ahead at any of its pulls
         self.heard = dict.fromkeys(workers, self.t.time())
         self.state = dict.fromkeys(workers, "here")  # later "left", or why it was removed
 
@@ -173,7 +175,7 @@ class Server:
         values = framing.recv_body(self.t, src, shard.n_elems, shard.dtype, "param_server.push",
                                    shard.xp)
         if src not in self.clocks:
-            return  # dropped before
+            return  # this worker was dropped earlier
         if src in self.inbox:
             raise RuntimeError(f"rank {self.t.rank}: worker {src} pushed twice within one step of "
                                f"the rule {self.rule.name}. Pull between two pushes.")
@@ -214,8 +216,8 @@ class Server:
             self._remove(src, reason)
 
     def _remove(self, worker, reason):
-        """Goes on without a worker. reason: why it failed; None if it left at the end. Raises
-        WorkerLost if it failed and the rule needs it."""
+        """Goes on without a worker. reason: why the worker failed; None if it left at its end.
+        Raises WorkerLost if the worker failed and the rule needs all workers."""
         self.state[worker] = reason or "left"
         del self.clocks[worker]
         self.waiting.discard(worker)
@@ -233,8 +235,8 @@ class Server:
         self._go_on()
 
     def _tick(self):
-        """Runs in the background: sends the server a message from time to time. At each the server
-        looks for silent workers."""
+        """Runs in the background. Sends the server a message from time to time. At each message the
+        server looks for silent workers."""
         period_s = self.silence_s / 4
         over = False
         while not over:
