@@ -1,4 +1,4 @@
-"""Copies of each rank's state in memory. Rank r + 1 is the buddy of rank r: it keeps r's own state.
+"""Copies of each rank's state in memory. Rank r + 1 is the buddy of rank r, and keeps r's state.
 
 The plain form: minidl/plain/buddy.py. Here: the copy travels while the next step runs, only state
 that no other rank has is sent, several ranks may die, and fewer ranks may go on.
@@ -23,12 +23,12 @@ When is a copy complete? `save(k)` begins at the end of step k - 1, when the obj
        the state k - 1 of each rank is on two ranks. Older copies are deleted
     3  copy state k, and begin to send its shard
 
-Before point 3 a rank's live objects have state k. From point 3 until the next save a rank has
-copies of k and k - 1. The buddy of each rank has the rank's shard of k - 1. It also has the shard
-of k if this shard has arrived. So after one death the survivors have a common state, with the dead
-rank's shard. This is the state of the interrupted step. If the rank died before its shard had
-arrived, it is the state of the step before. Without shards one copy is enough, and it always has
-the state of the interrupted step.
+Before point 3 a rank's live objects have state k. From point 3 of this save until point 3 of the
+next save, a rank has copies of k and k - 1. The buddy of each rank has the rank's shard of k - 1,
+and also the shard of k if this shard has arrived. So after one death the survivors have a common
+state, with the dead rank's shard. This is the state of the interrupted step. If the rank died
+before its shard had arrived, it is the state of the step before. Without shards one copy is enough,
+and this copy always has the state of the interrupted step.
 
     bytes            held in addition to the state            sent in a step
     common state     1 copy; 2 if there are shards            0

@@ -1,8 +1,8 @@
 """Deep gradient compression: send the largest thousandth of the gradient now, the rest later.
 
-The plain form: minidl/plain/dgc.py. Here: of a tensor of L elements the k = ceil(L (1 - sparsity))
-largest elements are sent. The sparsity rises during warm-up. Gradients may be clipped. All elements
-of small tensors are sent. All tensors of a bucket travel in one message. u and v are the momentum
+The plain form: minidl/plain/dgc.py. Here: a tensor of L elements sends its k largest elements, with
+k = ceil(L (1 - sparsity)). The sparsity rises during warm-up. Gradients may be clipped. Small
+tensors send all elements. All tensors of a bucket travel in one message. u and v are the momentum
 and the accumulated updates of the plain form. u already contains the momentum, and an optimizer
 with momentum would apply it a second time. So the optimizer must be optim.SGD without momentum. Its
 weight decay acts without momentum, on every weight in every step.
@@ -54,7 +54,7 @@ class DGC(Method):
     clip_norm:   see the top of the file; None: no clipping
     nesterov:    if True, u = m (u + g), v = v + u + g
     masking:     if True, u becomes 0 where v was sent, as in the paper. False is for comparison
-    min_size:    all elements are sent of tensors with fewer elements than this
+    min_size:    tensors with fewer elements than this send all their elements
 
     Raises ValueError for a number out of its range."""
 

@@ -84,14 +84,14 @@ def all_reduce(t, x, all_reduce=None):
 def scatter(t, x, dim):
     """Returns this rank's block of the replicated x along dim, and sends nothing. Backward gathers
     the gradients of all blocks ((n-1)/n K bytes)."""
-    length = x.shape[dim]  # a function `back` that uses x would keep x alive
+    length = x.shape[dim]  # a `back` that uses x would keep x alive
     return Pair.apply(x, name="scatter", there=lambda x: own_block(t, x, dim),
                       back=lambda g: join(t, g, dim, length))
 
 
 def gather(t, x, dim, length=None):
-    """Returns all ranks' x joined along dim (sends (n-1)/n K bytes). All ranks must compute the same
-    from the result. Backward takes this rank's slice of the gradient, and sends nothing.
+    """Returns all ranks' x joined along dim (sends (n-1)/n K bytes). All ranks must compute the
+    same from the result. Backward takes this rank's slice of the gradient, and sends nothing.
 
     length: the length of the result along dim. Pass it if the blocks may be unequal. The default is
     n times the length of x."""

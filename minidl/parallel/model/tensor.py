@@ -47,8 +47,8 @@ from minidl.parallel.model import functions, overlapped
 class Part(NamedTuple):
     """The part of a parameter that this rank has.
 
-    Dimension `dim` consists of `repeats` equal pieces (3 for qkv). Of each piece rank r has
-    piece[bounds[r] : bounds[r+1]]."""
+    Dimension `dim` consists of `repeats` equal pieces (3 for qkv). Rank r has the part
+    piece[bounds[r] : bounds[r+1]] of each piece."""
 
     t: Transport
     dim: int

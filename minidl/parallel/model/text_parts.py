@@ -51,7 +51,7 @@ def positions(length, n, rank, order="zigzag", xp=None):
 
 
 def lengths(length, n, order="zigzag"):
-    """Returns a list: how many tokens each rank has. They differ by at most two."""
+    """Returns a list: how many tokens each rank has. The numbers differ by at most two."""
     return [sum(b - a for a, b in pieces(length, n, r, order)) for r in range(n)]
 
 
@@ -64,9 +64,10 @@ def split(x, t, order="zigzag", dim=1):
 
 
 def seen(rank, owner, length, n, is_causal, order):
-    """Returns (queries, keys, causal): `rank` computes these of its queries, a slice, against these
-    of `owner`'s keys, a slice. causal: True if the causal triangle masks them. None if `rank` sees
-    no key of `owner`."""
+    """Returns (queries, keys, causal), or None if `rank` sees no key of `owner`.
+
+    queries: the slice of rank's queries that see keys of `owner`. keys: the slice of owner's keys
+    that these queries see. causal: True if the causal triangle masks a part of these keys."""
     everything = slice(None)
     if not is_causal or owner == rank:
         return everything, everything, is_causal
@@ -91,8 +92,8 @@ def pairs(length, n, rank, order="zigzag"):
 
 
 def check_part(t, length, n_here, order):
-    """Returns how many tokens of a text of this length each rank has. Raises ValueError if this
-    rank does not have n_here."""
+    """Returns a list: how many tokens of a text of this length each rank has. Raises ValueError if
+    n_here is not this rank's number."""
     chunks_of(t.rank, t.size, order)  # raises for an unknown order, with this rank's number
     n_each = lengths(length, t.size, order)
     if n_each[t.rank] != n_here:
@@ -115,7 +116,7 @@ def as_mask(t, mask):
 
 def mask_at(mask, queries, keys):
     """Returns the part of a whole text's mask at these positions of queries and keys. A dimension
-    of length 1 is kept: it broadcasts."""
+    of length 1 does not change, because it broadcasts."""
     if callable(mask):
         return mask(queries, keys)
     for axis, at in ((-2, queries), (-1, keys)):
@@ -137,8 +138,11 @@ class OfWhole:
         self._begin(q, k, **self.whole)
 
     def _begin(self, q, k, t, heads, tokens, mask, dropout_p, generator):
-        """heads: (index of the first head here, number of all heads). tokens: (queries, keys) of
-        the whole text. Sets self.at: the positions of the queries and of the keys that are here."""
+        """Sets the attributes for the whole text. self.at becomes the positions of the queries and
+        of the keys.
+
+        heads: (index of the first head of this rank, number of all heads). tokens: (number of
+        queries, number of keys) in the whole text."""
         self.t, self.heads, self.tokens, self.mask = t, heads, tokens, mask
         self.at = [self.xp.arange(n) for n in tokens]
         drop.check_probability(dropout_p, self.op)
@@ -161,8 +165,8 @@ class OfWhole:
 
 
 class PartDropout(drop.Dropout):
-    """Dropout of this rank's tokens, dimension 1 of x (B, L, ...), by their positions in the whole
-    text."""
+    """Dropout of this rank's tokens, which are dimension 1 of x (B, L, ...). The position of a
+    token in the whole text decides its random numbers."""
 
     op = "dropout"
 
@@ -186,6 +190,6 @@ class PartDropout(drop.Dropout):
 
 
 def dropout(x, p=0.5, training=True, *, generator=None, **part):
-    """Returns functional.dropout of this rank's part of a text. It drops the same elements as one
-    rank with the whole text."""
+    """Returns functional.dropout of this rank's part of a text. It drops the same elements as a
+    single rank that has the whole text."""
     return PartDropout.apply(x, p=p, generator=generator, **part) if training and p else x

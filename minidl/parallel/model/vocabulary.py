@@ -62,8 +62,8 @@ class VocabEmbedding(Divided, Embedding):
 
 
 class VocabCrossEntropy(Function):
-    """Computes -log softmax(x)[target]. x (rows, V / n) has this rank's columns. Saves three arrays:
-    x, which the layer before keeps anyway; the targets; and lse, one number for each row.
+    """Computes -log softmax(x)[target]. x (rows, V / n) has this rank's columns. Saves three
+    arrays: x, which the layer before keeps anyway; the targets; and lse, one number for each row.
 
     If a row has only logits of -inf on a rank (masked words), the rank's lse of this row is -inf,
     and the rank's part of the sum is 0. If this is so on all ranks, the loss is nan, as in PyTorch.
@@ -116,7 +116,7 @@ class VocabCrossEntropy(Function):
         gx = run(g, x, lse, local, NONE)
         # a row whose target is on another rank has no -1: compute its column 0 again
         gx[:, 0] = xp.where(self.elsewhere, g * xp.exp(x[:, 0] - lse), gx[:, 0])
-        if self.smoothing:  # a, a fraction of the target's 1, is divided evenly among all classes
+        if self.smoothing:  # a fraction of the target's probability goes to all classes, evenly
             moved = (g * self.smoothing).astype(gx.dtype)
             gx -= moved[:, None] / self.n_classes
             gx[xp.arange(len(gx)), local] += xp.where(self.elsewhere, 0, moved)

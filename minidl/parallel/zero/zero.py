@@ -9,7 +9,7 @@ shard.
     sent per rank and step                 (n-1)/n X twice           (the same as an all-reduce)
 
         model = Zero1(model, t)                               # or Zero2
-        optimizer = optim.AdamW(model.shards(), lr=1e-3)      # or another elementwise, LARS, LAMB
+        optimizer = optim.AdamW(model.shards(), lr=1e-3)      # any elementwise one; LARS; LAMB
         F.cross_entropy(model(x), y).backward()               # on return, shards have gradients
         optimizer.step()
         model.gather()
