@@ -1,7 +1,7 @@
 """Copies of each rank's state in memory. Rank r + 1 is the buddy of rank r, and keeps r's state.
 
-The plain form: minidl/plain/buddy.py. Here: the copy travels while the next step runs, only state
-that no other rank has is sent, several ranks may die, and fewer ranks may go on.
+The plain form: minidl/plain/buddy.py. Here: the copy travels while the next step runs. State is
+sent only if no other rank has it. Several ranks may die, and fewer ranks may go on.
 
     step k - 1              |  step k                                 |  step k + 1
     .. optimizer.step()     |  forward, backward, optimizer.step()    |
@@ -125,7 +125,7 @@ class Buddies:
         shard, common, numbers = _parts(self.t, self.objects)
         self.live = step, objects.pack(numbers)
         theirs, n_bytes = self._swap_numbers(_n_bytes(numbers["shard"]))
-        if not self.sharded:  # then the numbers are the whole copy
+        if not self.sharded:  # then the buddy needs only the numbers
             theirs.shard = np.empty(0, np.uint8)
             self.theirs[step] = theirs
         with self.t.named("buddy agreement"):
@@ -195,7 +195,7 @@ def _send(t, buddies, shard, room, theirs):
         incoming = t.irecv(room, buddies.left)
         outgoing = t.isend(shard, buddies.right)
         incoming.wait()
-        theirs.shard = room  # it has arrived, even if this rank's own send fails
+        theirs.shard = room  # this shard has arrived, even if this rank's own send fails
         outgoing.wait()
 
 
@@ -230,7 +230,7 @@ def _parts(t, named):
             kind.append((key, r.first, r.end, r.of(array)))
     for entries in (shard, common):  # the largest dtypes first, so that all arrays are aligned
         entries.sort(key=lambda entry: -entry[3].dtype.itemsize)
-    # every rank takes the part of rank 0, because rank 0 may be lost
+    # every rank takes what rank 0 writes into a snapshot, because rank 0 may be lost
     taken = snapshot.take(t, 0, 1, model, optimizer, others, gather=False)
     return shard, common, {"part": taken.part, "body": taken.body, "buffers": buffers,
                            "shard": _holds(shard), "common": _holds(common)}
@@ -251,8 +251,8 @@ def _n_bytes(holds):
 
 
 def _room(n_bytes, rooms):
-    """Returns a 1-d array of n_bytes: an old one of this size, removed from `rooms`, or a new
-    one."""
+    """Returns a 1-d array of n_bytes: an old array of this size, which is removed from `rooms`, or
+    a new one."""
     fits = [i for i, room in enumerate(rooms) if room.nbytes == n_bytes]
     return rooms.pop(fits[0]) if fits else np.empty(n_bytes, np.uint8)
 
@@ -390,7 +390,7 @@ def _fetch(t, flats, holds, holders, needed):
 
 
 def _overlaps(holds, targets):
-    """Returns True if some elements of `holds` are among those of the targets."""
+    """Returns True if some elements of `holds` are also elements of the targets."""
     wanted = {}
     for key, _, r in targets:
         wanted.setdefault(key, []).append((r.first, r.end))

@@ -62,7 +62,7 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
     every                       the number of steps between two snapshots; 0: none is written
     t                           the transport; by default comm.world()
 
-    Raises RuntimeError if the ranks cannot go on without a dead one (no Open MPI 5)."""
+    Raises RuntimeError if the ranks cannot go on after a rank has died (without Open MPI 5)."""
     t = world() if t is None else t
     if not (t.simulated or t.size == 1 or isinstance(t.innermost, ulfm.Healing)):
         raise RuntimeError(f"rank {t.rank}: wanted ranks that can go on without one that dies; got "

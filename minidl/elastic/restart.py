@@ -49,9 +49,10 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
     """Builds the state, loads the newest complete snapshot of `folder`, and trains to n_steps.
     Returns the objects.
 
-    train    train(t, step, **objects) does step number `step`, once; its result is ignored
-    state    state(t) -> {name: object}, as for snapshot.save. "model" may also be a LocalSGD or
-             DiLoCo; then "optimizer" is each rank's own optimizer
+    train    a function train(t, step, **objects) that does step number `step`, once. Its result is
+             ignored
+    state    a function state(t) that returns {name: object}, as for snapshot.save. The object
+             "model" may also be a LocalSGD or DiLoCo. Then "optimizer" is each rank's own optimizer
     every    the number of steps between two snapshots; there is also a snapshot at the end
     t        the transport; by default comm.world()
 

@@ -10,7 +10,7 @@ of definition. Then rank 0 broadcasts its order of arrival, and all ranks rebuil
 A header is sent before the first bucket (header.py). The header tells every rank which parameters
 no rank used, and which parameters only some ranks used.
 
-Sources: Li et al. 2020 (arXiv 2006.15704), section 3.2; the cap rule is PyTorch's reducer's.
+Sources: Li et al. 2020 (arXiv 2006.15704), section 3.2; the cap rule is from PyTorch's reducer.
 Test: tests/parallel/data/test_bucket.py   Tutorial: tutorials/08_overlap.py
 """
 
@@ -101,8 +101,8 @@ def cut(params, cap, first_cap=None, number=None):
 class Bucket:
     """Parameters whose gradients travel together.
 
-    flat     one 1-d array, NumPy's or CuPy's like the parameters; in the accumulation dtype (fp16
-             gradients are summed in fp32)
+    flat     one 1-d array, of NumPy or CuPy like the parameters. It has the accumulation dtype
+             (fp16 gradients are summed in fp32)
     views    {parameter: its part of `flat`, in the parameter's shape}"""
 
     def __init__(self, params, all_reduce):
@@ -170,7 +170,7 @@ class Reducer:
     """Collects the gradients of a backward, and reduces the buckets over ranks in a fixed order.
 
     make_buckets(order)  returns buckets (like Bucket) for gradients expected in this order
-    adapt                True: rebuild the buckets once, in the order in which gradients arrived
+    adapt                if True, rebuilds the buckets once, in the order in which gradients arrived
     on_full(bucket)      called when the bucket's last gradient is complete on this rank
     on_end()             called when a backward that sends is over
 
@@ -209,8 +209,9 @@ class Reducer:
         self.bucket_of = {p: b for b in self.buckets for p in b.params}
 
     def expect(self, used, n_samples, sends=True):
-        """Announces a backward. used: the leaves that it will reach. n_samples: the samples of its
-        forward. sends: False under no_sync. Raises RuntimeError as check_expected() does.
+        """Announces a backward. used: the leaves that this backward will reach. n_samples: the
+        number of samples of its forward. sends: False under no_sync. Raises RuntimeError as
+        check_expected() does.
 
         A backward sends everything that is new since the last backward that sent: its own
         gradients, and the gradients of backwards under no_sync. The weight of this sum is the
@@ -238,7 +239,8 @@ class Reducer:
         self.n_unsent = 0
 
     def cleared(self, p):
-        """zero_grad() calls it: p's gradient contains no unsent backward any more."""
+        """zero_grad() calls it. Then p's gradient no longer contains a backward that was not
+        sent."""
         self.unsent.discard(p)
         if not self.unsent:
             self.forget()
@@ -266,8 +268,9 @@ class Reducer:
     def absent(self, n_samples=0):
         """Takes part in a backward of the other ranks, without a backward on this rank.
 
-        Sends the gradients of earlier backwards under no_sync, or zeros. Their weight is n_samples
-        plus the samples of those backwards. Raises RuntimeError if a backward is under way."""
+        Sends the gradients of earlier backwards under no_sync, or zeros. The weight of what it
+        sends is n_samples plus the number of samples of those backwards. Raises RuntimeError if a
+        backward is under way."""
         if self.arrived:
             raise RuntimeError(f"rank {self.t.rank}: absent() in the middle of a backward")
         self.used = set()

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 
 def chosen(kernel, reference):
-    """Returns a function that calls `kernel` if kernels may run, else `reference`. Both give the
-    same bytes."""
+    """Returns a function that calls `kernel` if kernels may run, else `reference`. Both functions
+    must give the same bytes."""
     @or_numpy
     def run(array, *options):
         floats = backend.xp_of([array]).empty(0, np.float32)  # `array` may be bytes

@@ -164,7 +164,7 @@ def check_plain(t, model, optimizer, what):
 class LocalSGD:
     """Trains `model` on the ranks of t by local SGD. Call step() after each step of `optimizer`.
 
-    The optimizer's parameters are the model's, or fp32 masters of them. all_reduce: any f(t, array)
+    The optimizer has the model's parameters, or fp32 masters of these. all_reduce: any f(t, array)
     that sums in place. For the other arguments see the top of the file. Raises TypeError or
     ValueError for arguments that do not fit."""
 
@@ -199,7 +199,7 @@ class LocalSGD:
             return self.data_parallel(*inputs, **options)
 
     def no_sync(self):
-        """A context for forward and backward of each micro-batch but the last one of a step."""
+        """A context for forward and backward of all micro-batches of a step except the last."""
         return self.data_parallel.no_sync()
 
     def step(self, loss: Any = None) -> Any:

@@ -11,10 +11,11 @@ S / |G|^2 is a number of samples, B_simple. If the batch is far smaller than B_s
 as large needs half the steps. If the batch is far larger than B_simple, a larger batch saves almost
 no steps. B_simple grows during training, because G shrinks while the loss falls.
 
-S and |G|^2 are differences of noisy numbers, and the estimate of |G|^2 may be negative. So each is
-averaged over many steps, and then the averages are divided. (The mean of the quotients would be
-another number.) No extra backward is needed: each bucket's squares are summed before it is sent and
-after it has been averaged. One all-reduce of 24 bytes combines the ranks' sums.
+S and |G|^2 are differences of noisy numbers, and the estimate of |G|^2 may be negative. So S and
+|G|^2 are first averaged over many steps, and then the averages are divided. (The mean of the
+quotients would be another number.) No extra backward is needed: each bucket's squares are summed
+before the bucket is sent, and again after it has been averaged. One all-reduce of 24 bytes combines
+the ranks' sums.
 
         noise = NoiseScale(model)       # a DataParallel
         loss.backward(); optimizer.step(); optimizer.zero_grad()
@@ -72,7 +73,7 @@ class NoiseScale:
         self.on_end, reducer.on_end = reducer.on_end, self.ended
 
     def before(self, flat, n_samples):
-        """The Reducer calls it before it sends a bucket of local gradients."""
+        """The Reducer calls this before it sends a bucket of local gradients."""
         self.n_samples = n_samples
         if n_samples:
             self.small.append(square_sum_of([flat]))

@@ -20,8 +20,8 @@ all of the data.
         model = Compressed(net, t, OneBitAdam(warm_up_steps=1000))
         optimizer = optim.SGD(net.parameters(), lr=1e-3, weight_decay=0.01)
 
-Source: Tang et al. 2021 (arXiv 2102.02888). They do not correct the bias of m and v. Here it is
-corrected as in Adam, so the warm-up equals Adam up to rounding.
+Source: Tang et al. 2021 (arXiv 2102.02888). They do not correct the bias of m and v. Here the bias
+is corrected as in Adam, so the warm-up equals Adam up to rounding.
 Test: tests/parallel/data/test_onebit_adam.py, test_compress.py
 """
 

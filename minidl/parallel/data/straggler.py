@@ -7,9 +7,9 @@
 The rule. At a meeting of all ranks, the ranks exchange their times: seconds for a step since the
 last mean. If a rank's time is at least `without` times the median, this rank is left out of the
 next rounds. The other p ranks average their weights without the slow rank: the sum of their weights
-divided by p. From its time they compute after how many rounds the slow rank will have finished its
-own round. All n ranks meet again after this number of rounds, but at most after MOST_ROUNDS. If the
-slow rank comes later, the others wait for it.
+divided by p. From the slow rank's time all ranks compute after how many rounds of the others it
+will have finished its own round. All n ranks meet again after this number of rounds, but at most
+after MOST_ROUNDS rounds. If the slow rank comes later, the others wait for it.
 
 The slow rank started its round from an old mean, so its weights do not count in the new mean. It
 gets the mean of the others and their number of steps. Then it takes part again, unless it is still
@@ -88,8 +88,8 @@ class Turns:
         self.until = rounds.n_rounds + min(MOST_ROUNDS, math.ceil(max(ratios.values(), default=0)))
 
     def _group(self, ranks):
-        """Returns the transport of these ranks. The first one must contribute: it broadcasts its
-        buffers to the others."""
+        """Returns the transport of these ranks. The first of the ranks must contribute, because it
+        broadcasts its buffers to the others."""
         ranks = tuple(ranks)
         if ranks == tuple(range(self.t.size)):
             return self.t

@@ -145,7 +145,7 @@ def bytes_sent(n_channels, itemsize, n, rank):
 
 
 def checked(losses):
-    """Returns losses. Raises ValueError unless it is "mean" or "sum"."""
+    """Returns `losses`. Raises ValueError unless `losses` is "mean" or "sum"."""
     if losses not in ("mean", "sum"):
         raise ValueError(f"losses is 'mean' or 'sum', got {losses!r}")
     return losses

@@ -147,8 +147,8 @@ def largest(index, value, k):
 
 
 def with_zeros(x, index, k):
-    """Returns k pairs (index, value). Used if fewer than k elements of x differ from 0. index:
-    where these elements are. The pairs are these elements and the first zeros."""
+    """Returns k pairs (index, value), if fewer than k elements of x differ from 0. The pairs are
+    these elements and the first zeros. index: the indices of the elements that differ from 0."""
     xp = backend.xp_of([x], "top_k")
     keep = xp.zeros(x.size, bool)
     keep[:k] = True

@@ -142,7 +142,7 @@ def bytes_sent(method, n, n_batch, length, width, n_heads, n_groups=None, itemsi
     if method == "ring":  # all blocks but the right neighbour's, all sums but its own
         block = 2 * n_groups * c * (length - n_each[(rank + 1) % n]) * itemsize
         return block, block + 2 * n_groups * c * (length - n_each[rank]) * sumsize
-    own, others = n_each[rank], length - n_each[rank]  # of all heads, and of this rank's
+    own, others = n_each[rank], length - n_each[rank]  # tokens of this rank, tokens of the others
     inputs, heads = n_heads + 2 * max(n_groups, n), n_heads // n
     there = inputs * (n - 1) // n * own + heads * others
     back = inputs // n * others + (n - 1) * heads * own

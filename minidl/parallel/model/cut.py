@@ -68,7 +68,8 @@ def cut(model, stages):
 
 
 class GPTStage(Module):
-    """Some blocks of a GPT; the first stage has the embeddings, the last one the output layer."""
+    """Some blocks of a GPT. The first stage also has the embeddings, and the last stage also has
+    the output layer."""
 
     def __init__(self, model, blocks, first, last):
         super().__init__()

@@ -120,9 +120,9 @@ def all_to_all(t, x, split, join, length=None):
     joined along `join`. Sends (n-1)/n of x. Backward does the same with `split` and `join`
     exchanged, and sends the same number of bytes.
 
-    n must divide x's length along `split`. If it does not, pass length, the length of the result
-    along `join`. Then blocks of both dimensions may be unequal. In Ulysses x is (B, T/n, H, D). The
-    heads are split and the tokens are joined, and the result is (B, T, H/n, D)."""
+    length: the length of the result along `join`. Pass it if n does not divide the length of x
+    along `split`, or if the received blocks are unequal. In Ulysses x is (B, T/n, H, D). The heads
+    are split and the tokens are joined, and the result is (B, T, H/n, D)."""
     back = None if length is None else x.shape[split]
     return Pair.apply(x, name="all_to_all", there=lambda x: transposed(t, x, split, join, length),
                       back=lambda g: transposed(t, g, join, split, back))
@@ -133,8 +133,8 @@ def all_to_all(t, x, split, join, length=None):
 
 @collective
 def total(t, x):
-    """Returns the sum of all ranks' x, on every rank; in place if x is contiguous. Sends 2(n-1)/n
-    K."""
+    """Returns the sum of all ranks' x, on every rank. Sends 2(n-1)/n K bytes. If x is contiguous
+    and not float16 or bfloat16, the sum is in place."""
     if backend.accumulate_dtype(x.dtype) == x.dtype:
         return device.all_reduce(t, chunks.contiguous(x))
     flat = chunks.flat(x)

@@ -11,7 +11,7 @@ The plain form, for layers of two matrices: minidl/plain/grid.py.
     loss = ours.step(x, y)                                 x, y: this replica's part of the batch
     ours.sent()                                            grows by ours.bytes_sent(n_tokens)
 
-Sent for a micro-batch of n tokens, with activations of n x width numbers:
+What is sent for a micro-batch of n tokens, with activations of n x width numbers:
     tp    all-reduces of activations: in each block one after the attention and one after the
           feed-forward layers, and two in backward; one for the embedding; one in backward of the
           output layer. Also three numbers a token for the divided cross entropy (vocabulary.py)
@@ -41,7 +41,7 @@ class GridGPT:
 
     parallel    the Pipeline. Save this object in a snapshot
     modules     this rank's stages
-    wrapped     their DataParallel or ZeRO wrappers
+    wrapped     the DataParallel or ZeRO wrappers of these stages
     dp          the transport of the replicas"""
 
     def __init__(self, gpt, axes, n_micro, level="O0", prepare=None, **options):

@@ -3,7 +3,7 @@
     parallelize(gpt, grid)                                 the whole GPT, by gpt_plan
     parallelize(net, grid, {"*.up": Column, "*.down": Row})
     loss = cross_entropy(grid.tp, logits, target, V)       with split_logits=True (vocabulary.py)
-    DataParallel(net, grid.dp)                             after it: each slice has its replicas
+    DataParallel(net, grid.dp)                             afterwards: each slice has replicas
     clip_grad_norm_(net.parameters(), 1.0)                 asks all ranks of grid.tp by itself
 
 A plan is a dict {pattern of module names: rule}. A rule is a function f(layer, t) -> layer: Column,

@@ -2,11 +2,11 @@
 
     step = m (compute + tp + cp + ep) + bubble + sends + dp    of the slowest stage; m micro-batches
 
-                bubble                               sends: c seconds a hop, short against F and B
+                bubble                               sends: a hop takes c seconds, c far below F, B
     GPipe       (p-1)(F + B)                         2(p-1) c
     1F1B        (p-1)(F + B)                         (2(p-1) ceil(m/p) + 2(p-2)) c; m < p: as GPipe
     interleaved (p-1)(F + B) / v                     2(vp-1) c
-    ZB-H1       (p-1)(F + B - W); if m is small      the less of 4(p-1) c and 1F1B's
+    ZB-H1       (p-1)(F + B - W); if m is small      the smaller of 4(p-1) c and that of 1F1B
                 p F + (p-1) B - m F
 
 B is the whole backward. In ZB-H1 B is the part for the inputs, and W the part for the weights. If
@@ -72,7 +72,7 @@ def block(shape, tp, width, method="", ep=1):
     """Returns the Share of one TransformerBlock. width: the bytes of an element of an activation.
     method: the method of cp."""
     C, heads = shape.width, -(-shape.heads // tp)
-    c, f = heads * (C // shape.heads), -(-4 * C // tp)  # columns of q; of the feed-forward
+    c, f = heads * (C // shape.heads), -(-4 * C // tp)  # columns of q, columns of feed-forward
     # each norm keeps x, C elements, and two numbers; the linear layers keep 2C + c + f elements,
     # gelu keeps f, attention keeps 3c and lse
     saved = width * (4 * C + 4 * c) + 16 + 4 * heads
@@ -97,7 +97,7 @@ def ends(shape, tp, width):
     these Shares counts the tied weight."""
     C, words = shape.width, -(-shape.vocab // tp)
     first = Share((words + shape.context) * C, 2, 0, 0,
-                  8 + (width if tp > 1 else 0))  # the ids, and which are this rank's
+                  8 + (width if tp > 1 else 0))  # the ids, and a mask of this rank's ids
     # the inputs of norm and output layer, two numbers; logits in float32, targets, lse
     last = Share((words + 2) * C, 3, words * C, 0, 2 * width * C + 8 + 4 * words + 12)
     return first, last

@@ -115,9 +115,9 @@ def pass_around_s(way, n, hops, alone):
     block while the next block hops to the right.
 
     hops: [(number of hops, bytes of each hop, seconds of the visit during each hop)]. alone: the
-    seconds of visits without a hop. With b for the time of a hop's bytes: if all links are equal,
-    the result is alone + the sum of max(visit, alpha + b). Otherwise it is the time of the longer
-    of two chains: the hops over the slow links, or all bytes through one slow port."""
+    seconds of visits without a hop. b is the time of a hop's bytes. If all links are equal, the
+    result is alone + the sum of max(visit, alpha + b). Otherwise it is the time of the longer of
+    two chains: the hops over the slow links, or all bytes through one slow port."""
     usual = way.inter if way.slow == n else way.intra
     total = alone + sum(k * max(visit, hop_s(usual, b)) for k, b, visit in hops)
     if not way.slow:
@@ -167,8 +167,8 @@ def all_to_all_s(way, n, n_bytes):
 
 
 def leaving(way, n):
-    """Returns the bytes that leave a node in a pairwise exchange, divided by the bytes that one
-    rank sends."""
+    """Returns a ratio for a pairwise exchange: the bytes that leave a node, divided by the bytes
+    that one rank sends."""
     here = n // way.slow if way.slow else n
     return way.leave * here * (n - here) / max(1, n - 1)
 

@@ -4,10 +4,10 @@
     tp   tensor      4 all-reduces of activations a block, for      1/tp of weights, gradients,
                      every micro-batch                              most of the activations
     cp   context     keys and values, and their gradients, around   1/cp of the activations, of the
-                     a ring beside attention; or by Ulysses         work at one text
+                     a ring during attention; or by Ulysses         work on one text
     ep   experts     tokens to experts and back, 4 times a block    1/ep of the experts
     pp   pipeline    activations to the next stage; a bubble        1/pp of the weights
-    dp   data        an all-reduce of the gradients, once a step    ZeRO: 1/dp of what it cuts
+    dp   data        an all-reduce of the gradients, once a step    1/dp of what ZeRO cuts
 
 `plans` tries each factorisation with all sizes of micro-batch, all schedules and both methods of
 cp. For each factorisation it keeps the fastest plan that fits into memory. If no plan fits, it

@@ -69,8 +69,8 @@ def pass_around_and_sum(t, block, visit, rows=None):
 
 
 def _next(t, block, rows, step):
-    """Starts to send the block to the right, and to receive the next one from the left. Returns a
-    function that waits for both, and returns the next block."""
+    """Starts to send the block to the right, and to receive the next block from the left. Returns a
+    function that waits until both messages are done, and returns the next block."""
     left, right = (t.rank - 1) % t.size, (t.rank + 1) % t.size
     n_rows = len(block) if rows is None else rows[(left - step) % t.size]
     coming = backend.xp_of([block]).empty((n_rows, *block.shape[1:]), block.dtype)

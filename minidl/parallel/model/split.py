@@ -14,8 +14,8 @@ one backward, so the bits are the same. Between the parts only the inputs of the
 held.
 
 If another op uses the weight, too, the weight gets its gradient in part B. This also holds for
-weights in a recomputed segment, with one exception: if the segment is the whole graph from leaves
-to roots, it runs again in B, and is then split like any other graph.
+weights in a recomputed segment, with one exception. If the segment is the whole graph from leaves
+to roots, the segment runs again in B, and is then split like any other graph.
 Source: Qi et al. 2024 (arXiv 2401.10241).   Test: tests/parallel/model/test_split.py
 """
 

@@ -5,7 +5,7 @@
     logits         the output layer's columns (ColumnLinear): (tokens, V / n) on each rank
     cross entropy  loss = lse - x[target],   lse = log sum over all V of e^x
 
-    rank r         lse_r over its logits, x_r = its logit of the target, else 0      tokens each
+    rank r         lse_r over its logits, x_r = its logit of the target, else 0      (tokens,) each
     all ranks      m = max lse_r;   lse = m + log sum_r e^(lse_r - m);   x = sum_r x_r
     sent           an all-reduce of the maxima, and one of the two sums: 3 numbers a token, not V
 

@@ -97,7 +97,7 @@ class Server:
 
     def serve(self):
         """Answers the workers until the last one has left. Returns report(). Raises WorkerLost if a
-        worker failed and the rule needs it, or the error of an update."""
+        worker failed and the rule needs all workers. If an update raises an error, raises it."""
         ticking = self.t.spawn(self._tick) if self.silence_s else None
         try:
             while self.clocks:
@@ -135,12 +135,12 @@ class Server:
         elif kind == PUSH:
             self._pushed(src, version, n_samples)
         elif src in self.clocks:
-            self._wait_for_replies([src])  # does not block: a worker that asks has the last reply
+            self._wait_for_replies([src])  # does not block: the worker has received its last reply
             self.waiting.add(src)
         self._go_on()
 
     def _go_on(self):
-        """Applies the pushes that the rule lets apply now, and answers workers that may pull."""
+        """Applies the pushes if the rule allows it now, and answers the workers that may pull."""
         self.rule.apply(self)
         for worker in sorted(self.waiting):
             clocks = self._clocks_for(worker)
@@ -156,7 +156,8 @@ class Server:
                 f"them pull; pushes made: {self.clocks}. A rule must let the slowest go on.")
 
     def _clocks_for(self, worker):
-        """Returns {worker: pushes} of this worker and the workers that it may have to wait for."""
+        """Returns {worker: number of its pushes} for this worker and for the workers that it may
+        have to wait for."""
         awaited = {w: clock for w, clock in self.clocks.items() if w not in self.slow}
         if worker in awaited:
             return awaited
@@ -200,8 +201,8 @@ class Server:
         self._reply(worker, REFUSED, objects.pack(text), "param_server.refused")
 
     def _wait_for_replies(self, workers=None):
-        """Waits until these workers have received their replies. None: all workers that left
-        without an error."""
+        """Waits until these workers have received their replies. By default waits for all workers
+        that left without an error."""
         if workers is None:
             workers = [worker for worker, state in self.state.items() if state == "left"]
         for worker in workers:
@@ -243,7 +244,7 @@ class Server:
             due = self.t.time() + period_s
             self.t.compute(period_s)
             while not self.t.simulated and self.clocks and self.t.time() < due:
-                time.sleep(min(period_s, 0.02))  # short, as the end of the job waits for it
+                time.sleep(min(period_s, 0.02))  # short, because the end of the job waits for this
             over = not self.clocks
             framing.send(self.t, self.t.rank, TICK, 0, over, label="param_server.tick")
 
@@ -254,8 +255,8 @@ class Server:
         return Counter(met - read for who, read, met, _ in self.log if worker in (None, who))
 
     def report(self):
-        """Returns a table of the workers, as text. A slow worker has few pushes, and they are very
-        stale."""
+        """Returns a table of the workers, as text. A slow worker has few pushes, and its pushes are
+        very stale."""
         lines = [
             f"server {self.t.rank}: {len(self.shard.params)} tensors, rule {self.rule.name}, "
             f"version {self.version}",

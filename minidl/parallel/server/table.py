@@ -67,7 +67,7 @@ class Table:
 
     dim     the number of elements of a row
     rows    ftrl(...) or adagrad(...); by default adagrad()
-    admit   an id gets a row in the push number `admit` that contains this id
+    admit   an id gets a row when it is in a push for the `admit`-th time
     ttl_s   the seconds of event time after which an unused row is removed; None: never
 
     Raises ValueError for a wrong argument."""

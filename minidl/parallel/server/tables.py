@@ -66,10 +66,10 @@ class Tables:
                              f"servers (0 where one rank is alone); got {rule}, {servers}")
         if not isinstance(tables, list | tuple) or len({b.name for b in tables}) < len(tables):
             raise ValueError(f"rank {t.rank}: wanted a list of tables, each of a name of its own")
-        self.t = t.subgroup(range(t.size))  # messages of its own
+        self.t = t.subgroup(range(t.size))  # its messages cannot mix with the caller's
         self.tables, self.partitions, self.rule = {b.name: b for b in tables}, partitions, rule
         self.names, self.n_servers, self.serves = list(self.tables), servers, t.rank < servers
-        self.seen = np.zeros((len(tables), partitions), np.int64)  # positions that have come
+        self.seen = np.zeros((len(tables), partitions), np.int64)  # positions of the last pushes
         self.inbox, self.round, self.waiting, self.replies = {}, 0, [], {}
         self.dropped, self._said = 0, set()
 
@@ -77,7 +77,7 @@ class Tables:
 
     def pull(self, name, ids):
         """Returns the weights (n, dim) float32 of these ids, (n,). With SYNC it waits until the
-        step before has been applied."""
+        pushes of the step before have been applied."""
         ids, table = np.ascontiguousarray(ids, np.int64), self._table(name)
         if not self.n_servers:
             return table.pull(ids)
@@ -194,7 +194,7 @@ class Tables:
                 self.dropped += 1
                 return
             self.seen[table, partition] = position
-        # a worker that has nothing to pull may be steps ahead
+        # a worker that has nothing to pull may be several steps ahead
         self.inbox.setdefault(key, []).append((now, ids, grads))
         while len(self.inbox) == (1 if self.rule is ASYNC else self.seen.size):
             self.inbox, oldest = {}, self.inbox
@@ -209,7 +209,8 @@ class Tables:
             self.round += bool(self.serves)
 
     def _answer(self):
-        """Answers the pulls whose step has been applied."""
+        """Answers the pulls that need not wait. With SYNC a pull waits until the pushes of all
+        steps before it have been applied."""
         still = []
         for src, step, name, ids in self.waiting:
             if self.rule is SYNC and step > self.round:

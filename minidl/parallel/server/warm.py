@@ -17,7 +17,7 @@ on the records before the cut. With SYNC the result has the same bits.
 The gate computes the log loss of predictions. The records for the gate must be ones that neither of
 the two runs has trained on, or that both have trained on. If the offline rows are worse (trained on
 other features, too briefly, or on broken data), this run gets its old rows back.
-Source: Dawid 1984 (prequential); He et al. 2014 (ADKDD), of models that must be fresh.
+Source: Dawid 1984 (prequential); He et al. 2014 (ADKDD), on models that must be fresh.
 Test: tests/parallel/server/test_warm.py   Tutorial: tutorials/24_stream.py, train_clicks.py
 """
 

@@ -60,8 +60,8 @@ if TYPE_CHECKING:
 class ShardedBucket:
     """Parameters that are cut into shards together. The Reducer (bucket.py) uses it as a Bucket.
 
-    weights   1-d array of all elements of the parameters, whose arrays are views of it. None in
-              stage 3 while the weights are freed
+    weights   1-d array of all elements of the parameters. The parameters' arrays are views of it.
+              None in stage 3 while the weights are freed
     bounds    rank r owns weights[bounds[r] : bounds[r+1]]
     shard     this rank's block, as a leaf; shard.grad is the mean gradient of the block
     flat      1-d array of the gradients of all elements. It is made in the first backward. With
@@ -173,8 +173,8 @@ class ShardedBucket:
 
 
 class Clears:
-    """A hook of a shard: zero_grad() also clears the gradients of the parameters, which wait there
-    under no_sync()."""
+    """A hook of a shard. With this hook zero_grad() also clears the gradients that wait in the
+    parameters under no_sync()."""
 
     def __init__(self, params):
         self.params = params
@@ -334,7 +334,7 @@ class Zero1(DataParallel):
         return clip.norm_tensor(norm, parameters)
 
     def local_parameters(self):
-        """Returns the parameters that are not cut, because each rank has other ones (experts)."""
+        """Returns the parameters that are not cut: the experts, because each rank has its own."""
         return [p for p in self.module.parameters() if p.is_local]
 
     def parts(self):

@@ -10,23 +10,24 @@ while this unit runs, and the model may be any module, not only a list of layers
     sent per rank and step                 (n-1)/n X three times: twice to gather, once to scatter
 
 A unit is one item of the outermost lists (ModuleList, Sequential), such as a transformer's block.
-Its weights are whole while it runs, in forward and in backward. Between them its parameters hold a
-`Freed`. The graph saves parameters by reference (saved.py), not their arrays, so the arrays can be
-freed. Our packer gathers the weights again before backward reads them. Meanwhile the background
-thread gathers the next unit. The units keep the order of the first forward, which is the same on
-all ranks.
+The unit's weights are complete while the unit runs, in forward and in backward. Between forward and
+backward the unit's parameters hold a `Freed`. The graph saves parameters by reference (saved.py),
+not their arrays, so the arrays can be freed. Our packer gathers the weights again before backward
+reads them. Meanwhile the background thread gathers the next unit. The units keep the order of the
+first forward, which is the same on all ranks.
 
 Parameters outside of all units (embeddings, the head) belong to the root. They are whole from the
 start of forward to the end of backward, so they are gathered once a step. Small units
 (`stay_below`) are never freed, and are gathered once a step, too. Frozen weights are cut and
 gathered like the others. But they have no gradients to scatter, and the optimizer does not get
-their shards.
-Experts that are divided over the ranks (expert_parallel) are not cut: each rank has its own.
+their shards. Experts that are divided over the ranks (expert_parallel) are not cut, because each
+rank has its own experts.
 
 If a unit computes a new array from a weight (a slice, a cast under autocast), this array is an
-activation and stays until backward. Under no_sync() whole gradients wait; weights are still freed.
+activation and is kept until backward. Under no_sync() the gradients wait in the parameters, and
+weights are still freed.
 
-Source: units and gathering ahead: Zhao et al. 2023 (FSDP, arXiv 2304.11277); else as zero.py.
+Source: units and gathering ahead: Zhao et al. 2023 (FSDP, arXiv 2304.11277); the rest: see zero.py.
 Test: tests/parallel/zero/test_zero.py   Tutorial: tutorials/11_zero.py
 """
 
