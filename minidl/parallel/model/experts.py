@@ -7,10 +7,10 @@ First the ranks exchange how many of their tokens chose each expert: k E numbers
 From these numbers a rank computes:
 
     the capacity of an expert, ceil(f T k / E) for the T tokens of all ranks
-    the place of each of its tokens in an expert's queue. Earlier choices of all ranks come first,
-        then the same choice of lower ranks
+    the place of each of the rank's tokens in an expert's queue. Earlier choices of all ranks come
+        first, then the same choice of lower ranks
     how many rows come from each rank
-    f of the balance loss
+    f_e of the balance loss (nn/moe.py)
 
 Compare with a single rank that has the tokens of all ranks, in the order of ranks. The n ranks drop
 exactly the same tokens, and compute the same results. (It is common to give each rank its own

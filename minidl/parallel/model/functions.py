@@ -133,8 +133,8 @@ def all_to_all(t, x, split, join, length=None):
 
 @collective
 def total(t, x):
-    """Returns the sum of all ranks' x, on every rank. Sends 2(n-1)/n K bytes. If x is contiguous
-    and not float16 or bfloat16, the sum is in place."""
+    """Returns the sum of all ranks' x, on every rank. Sends 2(n-1)/n K bytes. If x is contiguous,
+    the sum is in place."""
     if backend.accumulate_dtype(x.dtype) == x.dtype:
         return device.all_reduce(t, chunks.contiguous(x))
     flat = chunks.flat(x)
