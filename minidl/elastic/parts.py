@@ -10,8 +10,8 @@ A step counts only if all of its snapshots exist. If the run continues on more r
 begins with an optimizer without moments.
 
 LocalSGD is saved at the end of a round. Then all ranks have the same weights, and only the moments
-differ between the ranks' own snapshots. DiLoCo is saved when no fragment is being sent. Its common
-snapshot holds w and the outer optimizer. The own snapshot of rank k holds w_k.
+differ between the ranks' own snapshots. DiLoCo is saved when no fragment is being sent. The common
+snapshot of DiLoCo holds w and the outer optimizer. The own snapshot of rank k holds w_k.
 Test: tests/elastic/test_parts.py   Used by: restart.py, heal.py
 """
 

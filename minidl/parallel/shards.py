@@ -18,7 +18,7 @@ from minidl.comm import ring
 
 
 class Shards:
-    """Joins the ranks of t for these parameters. `p.copies` of the ranks hold the same parameter p.
+    """Joins the ranks of t for these parameters. `p.copies` is how many of the ranks hold p.
 
     Adds this group to p.sharded_by of each parameter. If a parameter is already divided over the
     ranks of another axis, the parameter belongs to both groups."""

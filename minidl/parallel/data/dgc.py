@@ -4,8 +4,8 @@ The plain form: minidl/plain/dgc.py. Here: a tensor of L elements sends its k la
 k = ceil(L (1 - sparsity)). The sparsity rises during warm-up. Gradients may be clipped. Small
 tensors send all elements. All tensors of a bucket travel in one message. u and v are the momentum
 and the accumulated updates of the plain form. u already contains the momentum, and an optimizer
-with momentum would apply it a second time. So the optimizer must be optim.SGD without momentum. Its
-weight decay acts without momentum, on every weight in every step.
+with momentum would apply the momentum a second time. So the optimizer must be optim.SGD without
+momentum. Its weight decay acts without momentum, on every weight in every step.
 
     bytes sent by a rank       dense, around a ring     2 (n-1)/n 4L
                                pairs, all-gathered      (n-1) 8k          8: index and value

@@ -16,8 +16,8 @@ along the longer side. So A is either the matrix or its transpose: the one that 
 (With side="rows" A is always the matrix, as in PyTorch.) test_powersgd.py compares our residual
 with PyTorch's over 1,000 steps.
 
-Not compressed: tensors of one dimension, and matrices that would save less than half, with
-r (n + m) 2 >= n m.
+Two kinds of tensors are not compressed: tensors of one dimension, and matrices for which P and Q
+have at least half of the elements, r (n + m) 2 >= n m.
 
         model = Compressed(net, t, PowerSGD(rank=4))          # any optimizer
 

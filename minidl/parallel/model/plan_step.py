@@ -38,10 +38,10 @@ def links_of_axes(network, sizes):
 
 
 def fixed(task, replicas, tp, ep, v, cut, links):
-    """Returns the costs that do not depend on the micro-batch: v, cut, {Stage: the bytes of its
-    states, as predict() gives them}, and then five pairs (bytes, seconds of an all-reduce of these
-    bytes). The pairs are for the gradients, the header of the gradients, the tied weight, the
-    gradients of the experts, and the header of the experts' gradients."""
+    """Returns a tuple of the costs that do not depend on the micro-batch. First come v, cut, and
+    {Stage: the bytes of its states, as predict() gives them}. Then come five pairs (bytes, seconds
+    of an all-reduce of these bytes): for the gradients, the header of the gradients, the tied
+    weight, the gradients of the experts, and the header of the experts' gradients."""
     weights = {stage: costs.weights(task.shape, tp, stage) for stage in costs.stages_of(cut)}
     of_block = costs.block(task.shape, tp, 4, ep=ep).own
     states = {}

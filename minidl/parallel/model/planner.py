@@ -14,8 +14,8 @@ cp. For each factorisation it keeps the fastest plan that fits into memory. If n
 keeps the plan with the least memory. It uses only closed forms (plan_costs.py, plan_network.py), so
 a plan for 100,000 ranks takes a second.
 
-The usual result: tensor parallelism inside a node, as few stages as memory allows, and replicas
-with the other ranks. If a text is too long for a rank, context parallelism comes first.
+The usual result has tensor parallelism inside a node, as few stages as memory allows, and replicas
+on the other ranks. If a text is too long for a rank, context parallelism comes first.
 
 Gradients of dense weights are averaged over dp, ep and cp, gradients of experts over dp and cp.
 ZeRO cuts the states of dense weights. A model with experts has tp 1, because `parallelize` has no

@@ -10,7 +10,7 @@ they need n hops.) The result equals attention on one rank up to rounding, becau
 order. With dropout each block draws the random numbers of complete rows, for all keys. So n blocks
 draw n times the numbers of one rank.
 
-Source: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889). Bytes, and another way: context.py
+Source: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889). Bytes, and another method: context.py
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
 """
 

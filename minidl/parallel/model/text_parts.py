@@ -1,15 +1,16 @@
 """A text in parts: which tokens a rank has, which keys its queries see, its mask and dropout.
 
-If causal attention cuts the text into n pieces, rank 0 computes one block, and rank n-1 computes n.
-The zigzag order cuts the text into 2n chunks, and gives rank r the chunks r and 2n-1-r:
+If causal attention cuts the text into n pieces, rank 0 computes one block, and rank n-1 computes n
+blocks. The zigzag order cuts the text into 2n chunks, and gives rank r the chunks r and 2n-1-r:
 
-    n = 4       chunk 0 1 2 3 4 5 6 7       Lower rank: all queries see the first half of its keys.
-    rank              0 1 2 3 3 2 1 0       Higher rank: the second half of the queries sees all its
-                                            keys. Both are the same work.
+    n = 4       chunk 0 1 2 3 4 5 6 7       Keys of a lower rank: all queries see the first half.
+    rank              0 1 2 3 3 2 1 0       Keys of a higher rank: the second half of the queries
+                                            sees all of them. Both cases are the same work.
 
-If the ranks do not divide the text, `chunks.bounds` cuts it. Masks and dropout use positions in the
-whole text, and the ranks' generators have the same state. So the result is the same as on one rank
-with the whole text. (NumPy then computes attention, because the kernels count positions from 0.)
+If the length of the text is not a multiple of the number of pieces, `chunks.bounds` cuts the text.
+Masks and dropout use positions in the whole text, and the ranks' generators have the same state. So
+the result is the same as on one rank with the whole text. (With dropout NumPy computes attention,
+because the kernels count positions from 0.)
 
 Source: Grattafiori et al. 2024 (Llama 3, arXiv 2407.21783), section 3.3.2: the zigzag order.
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py

@@ -4,7 +4,7 @@ The plain form: minidl/plain/ulysses.py. Here: the all-to-alls are Functions
 (functions.all_to_all) with a backward; heads that share keys, any mask, dropout and unequal parts.
 The result has the same bits as attention on one rank.
 
-Source: Jacobs et al. 2023 (arXiv 2309.14509). Bytes, and another way: context.py
+Source: Jacobs et al. 2023 (arXiv 2309.14509). Bytes, and another method: context.py
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
 """
 

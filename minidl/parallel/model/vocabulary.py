@@ -11,8 +11,7 @@
 
 No rank ever holds all V logits of a token, or their gradients. With GPT-2's 50,257 words a batch of
 8 x 1,024 tokens has 1.6 GB of logits. Backward sends nothing: gx = (e^(x - lse) - [x is the
-target]) g.
-The kernels are those of `F.cross_entropy`, on the rank's columns.
+target]) g. The kernels of `F.cross_entropy` are used on the rank's columns.
 
 Source: Shoeybi et al. 2019 (arXiv 1909.08053), section 3.
 Test: tests/parallel/model/test_vocabulary.py   Tutorial: tutorials/13_tensor_parallel.py
@@ -78,7 +77,7 @@ class VocabCrossEntropy(Function):
         xp = self.xp
         first, end = bounds[t.rank : t.rank + 2]
         here = (target >= first) & (target < end) & (target != ignore_index)
-        # if the target is in another rank's columns, take any column: its logit is not used
+        # if the target is in another rank's columns, take column 0: its logit is not used
         local = xp.ascontiguousarray(xp.where(here, target - first, 0), np.int64)
         x = xp.ascontiguousarray(x)
         with np.errstate(invalid="ignore"):  # a masked row gives nan
@@ -114,7 +113,7 @@ class VocabCrossEntropy(Function):
         g *= self.counts
         run = pick(undivided.by_kernel_backward, undivided.by_numpy_backward, x)
         gx = run(g, x, lse, local, NONE)
-        # a row whose target is on another rank has no -1: compute its column 0 again
+        # if a row's target is on another rank, 1 was subtracted in column 0: compute this again
         gx[:, 0] = xp.where(self.elsewhere, g * xp.exp(x[:, 0] - lse), gx[:, 0])
         if self.smoothing:  # a fraction of the target's probability goes to all classes, evenly
             moved = (g * self.smoothing).astype(gx.dtype)

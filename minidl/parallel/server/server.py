@@ -21,8 +21,9 @@ A Rule decides when a push is applied and which worker may pull: SYNC, ASYNC, bo
 
 Bytes: in a step each worker pulls K bytes and pushes K, so the link of a single server carries
 2 N K. A rank of a ring sends 2 (N-1)/N K. Headers (framing.py) are separate messages: a pull has a
-request and a reply, a push has one header, and leaving has one. Labels in a ledger:
-param_server.pull, .push, .header. An embedding that is too large to send whole: tables.py.
+request and a reply, a push has one header, and leaving has one. The labels in a ledger are
+param_server.pull, .push, .header. If an embedding is too large to be sent completely, use
+tables.py.
 
 Failures: a worker that leaves by an exception tells the servers. A worker that is silent for
 `silence_s` seconds is dropped. All rules except SYNC then go on without this worker. With `slower`

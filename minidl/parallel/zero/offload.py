@@ -1,7 +1,8 @@
 """ZeRO-Offload: the optimizer's state is in host memory, and the host updates the weights.
 
-The plain form: minidl/plain/offload.py. Here: the lanes of its picture run at the same time, pieces
-are buckets, host memory is pinned, any elementwise optimizer works, and updates may be delayed.
+The plain form: minidl/plain/offload.py. Here: the lanes in the picture of that file run at the same
+time, its pieces are buckets, host memory is pinned, any elementwise optimizer works, and updates
+may be delayed.
 
         model.half()
         optimizer = Offload(optim.AdamW(model.parameters(), lr=1e-3))     # or model.shards()
@@ -22,7 +23,8 @@ device runs forward and backward of step i+1. So the device uses weights that ar
     the first delayed call   brings up nothing, because the update before it came up at once
     at the end               call finish()
 
-Parameters in float32 work too, with 8X bytes a step. Lanes: lanes.py; copies: cuda/host_memory.py.
+Parameters in float32 work too, with 8X bytes in a step. The lanes are in lanes.py, the copies in
+cuda/host_memory.py.
 Source: Ren et al. 2021, "ZeRO-Offload" (arXiv 2101.06840).
 Test: tests/parallel/zero/test_offload.py, test_offload_snapshot.py
 Tutorial: tutorials/12_offload.py

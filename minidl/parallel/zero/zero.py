@@ -21,8 +21,9 @@ gradient is weighted and rounded before it is sent.) If several backwards of a s
 their means, but data parallelism averages the sum again. A parameter that no rank used gets a
 gradient of zeros, so weight decay still acts on this parameter.
 
-Mixed precision: first `amp.prepare(model, "O2")`, then Zero1, then `optim.use_master_weights`.
-GradScaler reads the shards' `sharded_by`, so all ranks clip and skip together.
+For mixed precision call first `amp.prepare(model, "O2")`, then Zero1, then
+`optim.use_master_weights`. GradScaler reads `sharded_by` of the shards, so all ranks clip together
+and skip a step together.
 
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054).   Tutorial: tutorials/11_zero.py
 Test: tests/parallel/zero/test_zero.py, test_zero_costs.py, test_zero_use.py
