@@ -1,9 +1,9 @@
 """DiLoCo: each rank trains alone for hundreds of steps; their mean movement is a gradient.
 
-The plain form: minidl/plain/local_sgd.py. Here: any outer optimizer, and fragments of the model
-that travel while the ranks train on. In addition to its model and the inner optimizer's state, a
-rank holds the common weights w and the outer momentum: 8 bytes for each float32 weight. w and the
-outer momentum are the same on all ranks.
+The plain form: minidl/plain/local_sgd.py. Here any outer optimizer can be used, and fragments of
+the model travel while the ranks train on. In addition to its model and the inner optimizer's state,
+a rank holds the common weights w and the outer momentum: 8 bytes for each float32 weight. All ranks
+have the same w and the same outer momentum.
 
     diloco = DiLoCo(model, t, optimizer, period=500)
     loss = F.cross_entropy(diloco(x), y)

@@ -1,8 +1,8 @@
 r"""Local SGD: each rank trains alone, and the ranks average their weights every H steps.
 
-The plain form: minidl/plain/local_sgd.py. Here: steps of data parallelism first, periods that
-follow the loss, rounds inside a node, rounds without slow ranks, and moments that are averaged too.
-`divergence()` says how far the ranks are apart.
+The plain form: minidl/plain/local_sgd.py. Here steps of data parallelism may come first. The period
+may follow the loss. Rounds may be inside a node, or without slow ranks. The optimizer's moments may
+be averaged, too. `divergence()` returns how far apart the ranks' weights are.
 
     local = LocalSGD(model, t, optimizer, period=8, start=500)
     loss = F.cross_entropy(local(x), y)

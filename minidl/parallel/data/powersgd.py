@@ -1,8 +1,8 @@
 """PowerSGD: a gradient matrix as the product of two thin matrices.
 
-The plain form, with the names A, P and Q: minidl/plain/powersgd.py. Here: the matrices of a bucket
-travel together, in two all-reduces, with the tensors that are sent whole; the shorter side of a
-matrix comes first; the first steps send whole gradients.
+The plain form, with the names A, P and Q: minidl/plain/powersgd.py. Here the matrices of a bucket
+travel together, in two all-reduces, with the tensors that are not compressed. The shorter side of a
+matrix comes first. The first steps may send uncompressed gradients.
 
 A rank's residual is A - P P' A, computed from its own A. PyTorch's hook keeps A - P Q'/n instead.
 The sum over ranks and the updates are the same. But if the ranks' data differ, PyTorch's residual

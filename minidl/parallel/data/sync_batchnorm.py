@@ -1,8 +1,9 @@
 """Batch norm over the batch of all ranks: mean and variance of p times the samples.
 
-The plain form: minidl/plain/sync_batchnorm.py. Here: one message of 2C + 1 numbers a rank in
-forward, and one of 2C numbers in backward; images; running averages; any weights of the ranks'
-losses; ranks without samples. All ranks wait for each other twice a step.
+The plain form: minidl/plain/sync_batchnorm.py. Here each rank sends one message of 2C + 1 numbers
+in forward, and one of 2C numbers in backward (C channels). The input may be images. There are
+running averages. The ranks' losses may have any weights, and ranks may be without samples. All
+ranks wait for each other twice in a step.
 
 One message is enough in forward: a rank sends its own mean, M2 = sum (x - mean)^2 and n, and all
 ranks merge these. They use Chan's formula, which holds for shares of any length, also for length 0:

@@ -1,7 +1,8 @@
 """Expert parallelism: the tokens of all ranks, and E/n of the experts on each.
 
-The plain form, with the picture and one expert on each rank: minidl/plain/experts.py. Here:
-backward, several experts on a rank, replicas of experts, and a nn.MoE that is divided in place.
+The plain form, with the picture and one expert on each rank: minidl/plain/experts.py. Here there is
+a backward, a rank may have several experts, experts may have replicas, and an nn.MoE is divided in
+place.
 
 First the ranks exchange how many of their tokens chose each expert: k E numbers from each rank.
 From these numbers a rank computes:

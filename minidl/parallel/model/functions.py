@@ -1,7 +1,8 @@
 """Collectives inside the graph: conjugate pairs, each the backward of the other.
 
-The plain form of the first two: minidl/plain/tensor_parallel.py; of the last one:
-minidl/plain/ulysses.py. Here: Functions of the engine, any dtype, and blocks of unequal length.
+The plain form of the first two functions: minidl/plain/tensor_parallel.py. The plain form of the
+last one: minidl/plain/ulysses.py. Here they are Functions of the engine, arrays may have any dtype,
+and blocks may have unequal lengths.
 
     copy             forward nothing          backward all-reduce         Megatron's f
     all_reduce       forward all-reduce       backward nothing            Megatron's g

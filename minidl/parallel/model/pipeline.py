@@ -1,8 +1,8 @@
 """Pipeline parallelism: `Pipeline` runs stages of a model on micro-batches, by any schedule.
 
-The plain form, with the picture of the stages and two schedules: minidl/plain/pipeline.py. Here:
-any schedule of schedule.py, with several stages on a rank; the first message announces the shapes;
-two stages may share a weight; stages may be recomputed, and may have replicas.
+The plain form, with the picture of the stages and two schedules: minidl/plain/pipeline.py. Here any
+schedule of schedule.py can run, also with several stages on a rank. The first message announces the
+shapes. Two stages may share a weight. Stages may be recomputed, and may have replicas.
 
 One rule runs any schedule. For each part of the work a rank waits for the arrays that it needs,
 computes, starts to send the result, and goes on. A rank waits for a send only before the next send

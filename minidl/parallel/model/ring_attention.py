@@ -1,8 +1,9 @@
 """Ring attention: K and V travel around the ring of ranks, queries stay on their rank.
 
-The plain form, with the formulas of the online softmax: minidl/plain/ring_attention.py. Here: the
-next block travels while this one is computed, by the kernel if it fits; any mask; heads that share
-keys; dropout; and the zigzag order, which gives all ranks equal work (text_parts.py).
+The plain form, with the formulas of the online softmax: minidl/plain/ring_attention.py. Here the
+next block travels while a rank computes with this block, by the kernel if possible. Any mask and
+dropout may be used, and query heads may share keys. The zigzag order gives all ranks equal work
+(text_parts.py).
 
 In backward gk and gv travel one step behind their block. The owner of a block adds its own part at
 the end, so the other parts need n-1 hops to reach the owner. (In minidl/plain/ring_attention.py

@@ -1,8 +1,9 @@
 """Tensor parallelism: the weight of a layer is cut, and each rank has a part of it.
 
-The plain form, with the picture of columns and rows: minidl/plain/tensor_parallel.py. Here: biases,
-attention, embeddings, widths that the ranks do not divide, sums that travel while the next product
-is computed (overlapped.py), and sequence parallelism.
+The plain form, with the picture of columns and rows: minidl/plain/tensor_parallel.py. Here layers
+have biases, and attention and embeddings are divided, too. Widths need not be multiples of the
+number of ranks. Sums may travel while the next product is computed (overlapped.py). Sequence
+parallelism is possible.
 
 A row layer's bias is added once, after the sum. Attention is cut by heads: qkv in columns, head by
 head, and the projection in rows. So a block of a GPT runs 4 all-reduces in a step, each of B T C
@@ -19,9 +20,9 @@ its own K/n bytes, and backward gathers the rest again: (n-1)/n K more bytes are
 GPT then holds 2 (n-1)/n B T C elements less, and sends the same number of elements more.
 
 A layer draws the whole matrix from the generator, and keeps its slice. So any number of ranks
-trains the same model. Widths and heads need not be multiples of the number of ranks, because
-`chunks.bounds` cuts them. In attention each rank has its own heads, so dropout there uses a
-different generator on each rank (`apart`). Elsewhere all ranks draw the same numbers.
+trains the same model. `chunks.bounds` cuts widths and heads. In attention each rank has its own
+heads, so dropout there uses a different generator on each rank (`apart`). Elsewhere all ranks draw
+the same numbers.
 
 Sources: Shoeybi et al. 2019 (arXiv 1909.08053); sequences: Korthikanti et al. 2022 (2205.05198).
 Test: tests/parallel/model/test_tensor.py   Tutorial: tutorials/13_tensor_parallel.py

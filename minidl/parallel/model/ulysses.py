@@ -1,8 +1,8 @@
 """Ulysses: attention of a text in parts, by two all-to-alls.
 
-The plain form: minidl/plain/ulysses.py. Here: the all-to-alls are Functions
-(functions.all_to_all) with a backward; heads that share keys, any mask, dropout and unequal parts.
-The result has the same bits as attention on one rank.
+The plain form: minidl/plain/ulysses.py. Here the all-to-alls are Functions with a backward
+(functions.all_to_all). Query heads may share keys, the ranks' parts may be unequal, and any mask
+and dropout may be used. The result has the same bits as attention on one rank.
 
 Source: Jacobs et al. 2023 (arXiv 2309.14509). Bytes, and another method: context.py
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py

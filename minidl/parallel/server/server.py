@@ -1,7 +1,7 @@
 """The parameter server: some ranks hold the parameters, the others compute gradients.
 
-The plain form: minidl/plain/parameter_server.py. Here: several servers, workers that ask in any
-order, a Rule that decides which worker waits, and failures.
+The plain form: minidl/plain/parameter_server.py. Here there are several servers, workers ask in any
+order, a Rule decides which worker waits, and servers and workers may fail.
 
     server 0   [w1 b1]  version 7 --8---9--        worker: pull, compute, push, pull, ...
     server 1   [w2   ]  version 7 --8---9--

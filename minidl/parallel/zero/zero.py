@@ -1,9 +1,9 @@
 """ZeRO, stages 1 and 2: a rank keeps only its share of the optimizer's state, and of the gradients.
 
-The plain form: minidl/plain/zero.py. Here: buckets of several parameters, scattered while backward
-runs; parameters that a rank did not use; uneven shares of the batch; several backwards a step;
-optimizers, clipping and loss scaling that work on shards. Rank r has block r of each bucket: its
-shard.
+The plain form: minidl/plain/zero.py. Here buckets of several parameters are scattered while
+backward runs. Some parameters may be unused on a rank, the shares of the batch may be uneven, and a
+step may have several backwards. Optimizers, clipping and loss scaling work on shards. Rank r has
+block r of each bucket: its shard.
 
     bytes a parameter, mixed precision     stage 1: 2 + 2 + 12/n     stage 2: 2 + 2/n + 12/n
     sent per rank and step                 (n-1)/n X twice           (the same as an all-reduce)
