@@ -119,7 +119,7 @@ class Buddies:
         self.exposed_s = self.copied_s = 0.0
 
     def save(self, step):
-        """Copies the state of the objects. Call it at the beginning of `step`. Collective."""
+        """Copies the state of the objects. Call this at the beginning of `step`. Collective."""
         self.settle()
         start = self.t.time()
         shard, common, numbers = _parts(self.t, self.objects)
@@ -164,7 +164,7 @@ class Buddies:
             self.exposed_s += self.t.time() - start
 
     def report(self):
-        """Returns the Report of this rank. Call it after a death, when all running calls have
+        """Returns the Report of this rank. Call this after a death, when all running calls have
         ended."""
         # this rank's send may have failed, although the left neighbour's shard has arrived
         with contextlib.suppress(Exception):

@@ -120,9 +120,9 @@ def _begin(t, state, folder, n_steps, held, since):
     """Prepares training, at the beginning or after a death at time `since`. Returns (the step from
     which all ranks go on, the step of the snapshot that was loaded or 0, Parts). Collective.
 
-    held: a list of this rank's Buddies, empty on a new process. It is changed in place: at the end
-    it has only the new Buddies. The old Buddies stay in it until the new ones are complete on all
-    ranks, in case another rank dies."""
+    held: a list of this rank's Buddies, empty on a new process. The list is changed in place: at
+    the end it has only the new Buddies. The old Buddies stay in the list until the new ones are
+    complete on all ranks, in case another rank dies."""
     reports = objects.all_gather(t, [each.report() for each in held])
     chosen = buddy.choose(reports)
     generations = [r.generation for each in reports for r in each]

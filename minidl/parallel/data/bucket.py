@@ -116,8 +116,8 @@ class Bucket:
         self.n_missing = 0  # gradients still to come in this backward
 
     def take(self, p):
-        """The reducer calls it when p's gradient is complete. Does nothing here: fill() copies all
-        gradients of the bucket at once, on a GPU with one launch."""
+        """The reducer calls this when p's gradient is complete. Does nothing here, because fill()
+        copies all gradients of the bucket at once, on a GPU with one launch."""
 
     def fill(self, unused):
         """Copies the gradients into `flat`, and zeros for a parameter that has no gradient. unused:
@@ -239,7 +239,7 @@ class Reducer:
         self.n_unsent = 0
 
     def cleared(self, p):
-        """zero_grad() calls it. Then p's gradient no longer contains a backward that was not
+        """zero_grad() calls this. Then p's gradient no longer contains a backward that was not
         sent."""
         self.unsent.discard(p)
         if not self.unsent:
@@ -268,9 +268,9 @@ class Reducer:
     def absent(self, n_samples=0):
         """Takes part in a backward of the other ranks, without a backward on this rank.
 
-        Sends the gradients of earlier backwards under no_sync, or zeros. The weight of what it
-        sends is n_samples plus the number of samples of those backwards. Raises RuntimeError if a
-        backward is under way."""
+        Sends the gradients of earlier backwards under no_sync, or zeros. Their weight is the number
+        of samples of these backwards, plus n_samples. Raises RuntimeError if a backward is under
+        way."""
         if self.arrived:
             raise RuntimeError(f"rank {self.t.rank}: absent() in the middle of a backward")
         self.used = set()
@@ -283,7 +283,7 @@ class Reducer:
         self.finish()
 
     def __call__(self, p):
-        """The engine calls it when p.grad is complete on this rank. Raises RuntimeError if the
+        """The engine calls this when p.grad is complete on this rank. Raises RuntimeError if the
         latest forward did not use p, or if the backward of that forward is already over."""
         if self.armed and (p not in self.used or not self.n_missing):
             raise RuntimeError(

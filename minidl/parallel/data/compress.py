@@ -159,7 +159,7 @@ class Compressed(DataParallel):
 
     The other arguments are as in DataParallel. Buckets are never rebuilt, because they hold the
     residuals. A rank without samples (absent()) still sends a part of its residual. bytes_sent()
-    counts the bytes of the coming steps; the number is exact for every method.
+    counts the bytes of the coming steps. The result is exact for every method.
 
     A forward raises RuntimeError if a parameter still has its averaged gradient: call zero_grad()
     after each step."""
@@ -201,9 +201,9 @@ class Compressed(DataParallel):
         return super().forward(*inputs, **options)
 
     def check_optimizer(self, optimizer, group):
-        """The optimizer calls it before a step. Raises ValueError if the method's gradients do not
-        fit this optimizer. Experts that are divided over ranks are not compressed, so a group that
-        has only experts may use any optimizer."""
+        """The optimizer calls this before a step. Raises ValueError if the method's gradients do
+        not fit this optimizer. Experts that are divided over ranks are not compressed, so a group
+        that has only experts may use any optimizer."""
         if not all(optimizer.leaf_of(p).is_local for p in group["params"]):
             self.method.check(self.t.rank, optimizer, group)
 

@@ -58,7 +58,7 @@ def average_gradients(t: Transport, params: Iterable[Tensor], n_samples: float =
     """Replaces every gradient by the mean over ranks, weighted by each rank's `n_samples`.
     Collective.
 
-    Call it between backward and step. A parameter without a gradient counts as zeros and gets the
+    Call this between backward and step. A parameter without a gradient counts as zeros and gets the
     mean, so all ranks send the same number of bytes. fp16 gradients are summed in fp32."""
     params = list(params)
     total = ring.all_reduce(t, np.array([n_samples]))
@@ -198,8 +198,8 @@ class DataParallel(Module):
     def absent(self, loss: Any = None) -> None:
         """Takes part in one synchronised backward, on a rank that has no batch (join.py).
 
-        Afterwards p.grad is the mean over the other ranks' samples, as on those ranks. loss: only
-        ZeRO 3 needs it. Raises TypeError if the model has a layer that waits for all ranks in
+        Afterwards p.grad is the same as on the other ranks: the mean over their samples. loss: only
+        used by ZeRO 3. Raises TypeError if the model has a layer that waits for all ranks in
         forward, such as SyncBatchNorm."""
         waits = [name for name, m in self.module.named_modules() if hasattr(m, "joins_ranks")]
         if waits and self.training:

@@ -121,7 +121,7 @@ class DiLoCo:
         return self.module(*inputs, **options)
 
     def step(self) -> Any:
-        """Call it after the inner optimizer's step. Sends a fragment in every (H/P)-th call, and
+        """Call this after the inner optimizer's step. Sends a fragment in every (H/P)-th call, and
         makes the outer step of a fragment whose delay is over. Collective."""
         self.n_steps += 1
         every = self.period // len(self.fragments)

@@ -124,7 +124,7 @@ class Rounds:
         return True
 
     def ask(self, rate, loss):
-        """Sets the period of the next round by the rule. Call it at the end of a round. rate: the
+        """Sets the period of the next round by the rule. Call this at the end of a round. rate: the
         learning rate. loss: the mean of the ranks' losses."""
         self.first = self.first or (rate, loss)
         if self.n_steps >= self.start:
@@ -203,8 +203,8 @@ class LocalSGD:
         return self.data_parallel.no_sync()
 
     def step(self, loss: Any = None) -> Any:
-        """Call it after the optimizer's step. Ends the round if all its steps are done. loss: this
-        rank's loss; only needed with a rule."""
+        """Call this after the optimizer's step. Ends the round if all its steps are done. loss:
+        this rank's loss, which is only needed with a rule."""
         rounds = self.rounds
         if rounds.rule is not None and loss is None:
             raise ValueError(f"rank {self.t.rank}: a rule for the period wants step(loss=)")
@@ -223,8 +223,8 @@ class LocalSGD:
             rounds.ask(self.optimizer.param_groups[0]["lr"], float(total) / self.t.size)
 
     def finish(self) -> None:
-        """Call it after the last step on all ranks, if you use without=. Afterwards all ranks have
-        the mean weights."""
+        """Call this after the last step on all ranks, if you use without=. Afterwards all ranks
+        have the mean weights."""
         if self.turns is not None and self.turns.out:
             self.turns.end(self.rounds, self.average, last=True)
 

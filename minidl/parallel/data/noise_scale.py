@@ -79,11 +79,12 @@ class NoiseScale:
             self.small.append(square_sum_of([flat]))
 
     def after(self, flat):
-        """The Reducer calls it when the bucket holds the mean over all ranks."""
+        """The Reducer calls this when the bucket holds the mean over all ranks."""
         self.large.append(square_sum_of([flat]))
 
     def ended(self):
-        """The Reducer calls it after a backward. Combines the ranks' squared norms. Collective."""
+        """The Reducer calls this after a backward. Combines the ranks' squared norms.
+        Collective."""
         self.on_end()
         small, large = (sum(float(x[0]) for x in sums) for sums in (self.small, self.large))
         self.small, self.large = [], []

@@ -138,7 +138,7 @@ def column(v):
 
 def bytes_sent(n_channels, itemsize, n, rank):
     """Returns (forward, backward): the bytes that `rank` of n ranks sends for one layer. itemsize:
-    8 for x in float64, else 4, also in fp16. If x needs no gradient, backward sends nothing."""
+    8 if x is float64, else 4 (also for fp16). If x needs no gradient, backward sends nothing."""
     row = 2 * n_channels + 1
     bounds = [k * row for k in range(n + 1)]
     return (ring_blocks.bytes_sent(bounds, itemsize, rank, n_scatters=0),

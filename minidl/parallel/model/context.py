@@ -4,7 +4,7 @@ All layers except attention work on each token separately. In attention every qu
 There are two methods. Both methods take any mask, any length and dropout (text_parts.py):
 
     ring        K and V go around the ring. Each rank merges the results of the blocks for its
-                queries. The result equals that of one rank up to rounding (ring_attention.py)
+                queries. The result is the same as on one rank up to rounding (ring_attention.py)
     Ulysses     each rank has s/n tokens of all heads. After an all-to-all it has all tokens of h/n
                 heads, and computes attention. A second all-to-all returns the results. The bits
                 are the same as on one rank (ulysses.py)

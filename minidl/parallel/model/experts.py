@@ -155,8 +155,8 @@ class Exchange(Function):
 
 
 def bytes_sent(counts, rank, bounds, width, itemsize, k):
-    """Returns the bytes that `rank` sends for one layer, three numbers: for the counts, for rows in
-    forward, and for rows in backward.
+    """Returns the bytes that `rank` sends for one layer, as three numbers: for the counts, for rows
+    in forward, and for rows in backward.
 
     counts (n, E): the number of rows from each rank for each expert (Plan.counts). bounds: rank r
     has the experts from bounds[r] up to bounds[r+1] - 1."""

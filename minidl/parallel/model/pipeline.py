@@ -83,8 +83,8 @@ class Pipeline:
                 call `gather()` after the optimizer's step. Gradients are scattered only in the
                 backward of the last micro-batch
     recompute:  if True, a rank keeps only the input of each micro-batch, and runs the stage again
-                in backward. In ZB-H1 part B does this. Inputs of matrix products are then kept
-                until W
+                in backward. In ZB-H1 part B runs the stage again, and then the inputs of matrix
+                products are kept until W
     inputs_first: for schedules without W. If True, backward is still split into two parts
                 (split.py), and the input's gradient is sent between these parts. So the stage
                 before gets the gradient earlier, by the time of a W. GPipe and 1F1B then idle
@@ -212,7 +212,7 @@ class Pipeline:
         return [shard for replica in self.replicas.values() for shard in replica.shards()]
 
     def gather(self) -> None:
-        """Call it after the optimizer's step under ZeRO: all replicas get the new weights."""
+        """Call this after the optimizer's step under ZeRO: all replicas get the new weights."""
         for replica in self.replicas.values():
             replica.gather()
 
@@ -248,9 +248,9 @@ class Pipeline:
         of each parameter p. Under no_grad it runs only forward. Returns the mean loss, a Tensor, on
         the rank of the last stage. Returns None on the other ranks.
 
-        inputs, targets: an array or a Tensor, which is cut along its first dimension into equal
-            micro-batches. Or a list of micro-batches. Only the first stage reads inputs, and only
-            the last stage reads targets. Every rank may pass both arguments.
+        inputs, targets: either an array or a Tensor, which is cut along its first dimension into
+            equal micro-batches, or a list of micro-batches. Only the first stage reads inputs, and
+            only the last stage reads targets. Every rank may pass both arguments.
         scaler: a GradScaler. The loss is multiplied by its scale before backward."""
         step = _Step(self, inputs, targets, scaler)
         earlier = self._set_aside() if step.trains else {}

@@ -17,7 +17,7 @@ the schedule's time. Only the messages of ring attention are counted as overlapp
 
 Memory: weights, gradients and optimizer as in memory/predict.py, and the activations of the live
 micro-batches. Three things are not counted: a layer's workspace, buffers of messages, and weights
-that ZeRO 3 gathers for a short time. Flops are those of the matrices and of attention, including
+that ZeRO 3 gathers for a short time. Only flops of matrices and of attention are counted, including
 the half that a causal mask hides. In a tensor-parallel group the formulas are for rank 0, which has
 the largest share. The formulas assume that tokens are routed evenly to experts, and none is
 dropped.

@@ -98,8 +98,8 @@ def merge(xp, o, lse, o2, lse2):
 
 class Ring(OfWhole):
     """Attention whose keys come block by block. The class for one rank (Attention or SelfAttention)
-    computes the result of a block and its log-sum-exp, by the kernel if the kernel can. Sums over
-    blocks are float32 (float64 for float64)."""
+    computes the result of a block and its log-sum-exp, by the kernel if possible. Sums over blocks
+    are float32 (float64 for float64)."""
 
     def _begin(self, q, k, t, order, length, **options):
         n_tokens, self.order, self.causal = [a.shape[2] for a in (q, k)], order, self.is_causal

@@ -9,8 +9,8 @@
              rank 2        F0 B0 F1 B1 F2 B2 F3 B3                  (p - 1) / (m + p - 1)
 
 1F1B starts each backward as early as possible. Rank s then holds the activations of min(p - s, m)
-micro-batches. With GPipe every rank holds those of all m micro-batches. There are two ways to make
-the bubble smaller:
+micro-batches. With GPipe every rank holds the activations of all m micro-batches. There are two
+ways to make the bubble smaller:
 
     interleaved   each rank has v stages, and each stage has 1/v of the rank's layers. The bubble is
                   (p - 1) / (v m + p - 1), and v times the messages are sent

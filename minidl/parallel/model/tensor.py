@@ -145,7 +145,8 @@ class ColumnLinear(Divided, Linear):
     x (..., in) is replicated. With `seq` x is this rank's block of the tokens. Returns y
     (..., out / n), or with gather=True (..., out) on all ranks.
 
-    overlap: if True, the gradient of x is summed while that of W is computed (overlapped.py)
+    overlap: if True, the gradient of x is summed over ranks while the gradient of W is computed
+    (overlapped.py)
     gather_again: only with `seq`. If True, the layer keeps only this rank's tokens, and backward
     gathers all tokens again
     all_reduce: as in functions.copy"""

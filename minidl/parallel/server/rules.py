@@ -61,7 +61,7 @@ def mean_of_all(server):
     """Makes one update with the mean over all workers that have not left, weighted by their
     samples. Does nothing until all these workers have pushed.
 
-    The steps are those of data parallelism (bucket.py): weight, add in rank order, divide, cast."""
+    The steps are as in data parallelism (bucket.py): weight, add in rank order, divide, cast."""
     if not server.inbox or any(worker not in server.inbox for worker in server.clocks):
         return
     n, total = len(server.inbox), sum(n_samples for _, n_samples in server.inbox.values())

@@ -121,7 +121,7 @@ class Offload:
     # -- gradients come down
 
     def on_grad_ready(self, p):
-        """The engine calls it when p.grad is complete. With data parallelism the gradient is not
+        """The engine calls this when p.grad is complete. With data parallelism the gradient is not
         averaged yet: collect() sends it later."""
         if is_local(p):
             return
@@ -172,7 +172,7 @@ class Offload:
 
     def step(self, closure: Callable[[], Any] | None = None, *, unscale: Any = 1.0) -> Any:
         """Updates the weights with all gradients so far. When step() returns, the device has the
-        new weights. With a delay the device has the weights of the update before.
+        new weights. With a delay the device has the weights of the previous update.
 
         closure: as in Optimizer.step. Returns its result, or None."""
         loss = None if closure is None else called(closure)
@@ -243,7 +243,7 @@ class Offload:
                 self.seen[p] = p.version
 
     def finish(self) -> None:
-        """Brings up the weights of a delayed update. Call it at the end of training."""
+        """Brings up the weights of a delayed update. Call this at the end of training."""
         self.wait_for_update()
         self.lanes.wait([self.send_up(bucket, ()) for bucket in self.buckets if bucket.updated])
 
@@ -304,8 +304,9 @@ class Offload:
         self.finish()
 
     def refresh(self):
-        """Call it after the master weights or the device's weights were overwritten. If a host copy
-        then differs from the device's weights, it counts as an update that has not come up yet."""
+        """Call this after the master weights or the device's weights were overwritten. If a host
+        copy then differs from the device's weights, the host copy counts as an update that has not
+        come up yet."""
         self.inner.write_low(self.inner.low)
         self.inner.refresh()
         for bucket in self.buckets:

@@ -200,7 +200,7 @@ class Zero1(DataParallel):
 
     groups:  lists of parameters that get different options of the optimizer. Each parameter that
              requires a gradient must be in exactly one list. `shards(0)` returns the shards of the
-             first list, `shards(1)` those of the second list, ...
+             first list, `shards(1)` the shards of the second list, ...
     free_gradients: used by Zero2 and Zero3.
     runs:    used by Zero3: lists of parameters. A bucket never mixes parameters of two lists.
 
@@ -251,7 +251,7 @@ class Zero1(DataParallel):
         return [b.shard for b in self.reducer.buckets if group is None or b.group == group]
 
     def gather(self) -> None:
-        """Call it after the optimizer's step: all ranks get the new weights of all shards.
+        """Call this after the optimizer's step: all ranks get the new weights of all shards.
         Collective."""
         for bucket in self.reducer.buckets:
             bucket.gather(self.t)
@@ -284,7 +284,7 @@ class Zero1(DataParallel):
         super().absent()
 
     def ended(self):
-        """The reducer calls it at the end of a backward: the gradients are in the shards."""
+        """The reducer calls this at the end of a backward: the gradients are in the shards."""
         for p in self.reducer.params:
             p.grad = Scattered(p.shape, p.dtype)
 

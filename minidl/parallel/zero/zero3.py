@@ -224,8 +224,8 @@ class Zero3(Zero1):
                 b.array[...] = before
 
     def gather(self) -> None:
-        """Call it after the optimizer's step. Frees the old weights. Their next use gathers the new
-        weights. Units that are never freed are gathered now."""
+        """Call this after the optimizer's step. Frees the old weights. The next use of a unit
+        gathers its new weights. Units that are never freed are gathered now."""
         self.free(self.buckets)
         super().gather()
 
