@@ -280,8 +280,8 @@ def _views(flat, holds):
 
 def choose(reports):
     """Returns (generation, step) of the newest state that the survivors have together. Returns None
-    if there is no such state. Reasons: a rank with a shard and the rank's buddy are both lost, or a
-    divided model now has another number of ranks.
+    if there is no such state. This happens if a rank with a shard and the rank's buddy are both
+    lost, or if a divided model now has another number of ranks.
 
     reports: for each rank a list of Reports. The list is empty for a new process. It has two
     Reports if a rank died while the copies for an earlier death were still being made."""

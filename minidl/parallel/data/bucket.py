@@ -50,8 +50,9 @@ def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
 
 
 def weight(buffer, n_samples, n_total, n):
-    """Multiplies buffer by n_samples * n / n_total, in place. This is the weight of a rank that has
-    n_samples of the n_total samples of n ranks. The weights of all ranks have the mean 1."""
+    """Multiplies buffer by n_samples * n / n_total, in place. This factor is the weight of a rank
+    that has n_samples of the n_total samples of n ranks. The weights of all ranks have the mean
+    1."""
     if n_samples == 0:
         buffer[...] = 0  # the mean over no samples is nan, and 0 * nan is nan
     elif n_samples * n != n_total:
@@ -82,8 +83,8 @@ def cut(params, cap, first_cap=None, number=None):
     """Returns a list of lists: the parameters of each bucket. All parameters of a bucket have one
     dtype.
 
-    cap, first_cap: as in assign(). number: {parameter: its group}, which ZeRO passes. A bucket then
-    never mixes parameters of two groups."""
+    cap, first_cap: as in assign(). number: {parameter: the number of its group}. With `number`,
+    which ZeRO passes, a bucket never mixes parameters of two groups."""
     kinds = {}
     for p in params:
         group = None if number is None else number[p]

@@ -42,7 +42,7 @@ def estimate(small, large, u, v):
     """Returns estimates of (|G|^2, S).
 
     small: the squared norm of the gradient of a small batch. u: 1 / the number of samples of this
-    batch. large, v: the same for a large batch. Raises ValueError unless u > v."""
+    batch. large, v: the same two numbers for a large batch. Raises ValueError unless u > v."""
     if not u > v:
         raise ValueError(f"want a large batch and smaller ones, got 1/b = {u}, 1/B = {v}")
     return (u * large - v * small) / (u - v), (small - large) / (u - v)

@@ -142,6 +142,6 @@ def product(p, q, like):
 
 
 def orthonormal(xp, x):
-    """Returns a matrix with orthonormal columns that span the columns of x. It uses Householder's
-    QR. This also works for columns of zeros, where Gram-Schmidt would divide by 0."""
+    """Returns a matrix with orthonormal columns that span the columns of x. It is computed by
+    Householder's QR, which also works for columns of zeros. Gram-Schmidt would divide by 0."""
     return xp.linalg.qr(x)[0]

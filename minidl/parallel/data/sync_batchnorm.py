@@ -158,8 +158,8 @@ class SyncBatchNorm(BatchNorm):
 
     t: the ranks whose samples differ (PyTorch's process_group). In a grid t is grid.dp, or
     grid.group("dp", "cp") if ranks hold parts of texts. The ranks along tp have the same samples,
-    so leave them out. If t includes them, each sample counts tp times. Means and gradients do not
-    change, but the factor n/(n-1) of the running variance does.
+    so leave these ranks out. If t includes them, each sample counts tp times. This does not change
+    means and gradients, but it changes the factor n/(n-1) of the running variance.
 
     losses: "mean" if DataParallel weights each rank's mean loss by its samples; else "sum" (see the
     top of the file). With equal shares "mean" and "sum" give the same gradients.

@@ -67,7 +67,7 @@ class Pair(Function):
 def copy(t, x, all_reduce=None):
     """Returns x. Backward sums the gradients over t by an all-reduce (2(n-1)/n K bytes).
 
-    Use it if each rank then computes its own result from the same x, such as columns of a matrix.
+    Use copy if each rank then computes its own result from the same x, such as columns of a matrix.
     all_reduce: any f(t, array) that sums in place; by default `total`."""
     run = all_reduce or total
     return Pair.apply(x, name="copy", there=lambda x: x, back=lambda g: run(t, g.copy()))
@@ -77,7 +77,8 @@ def all_reduce(t, x, all_reduce=None):
     """Returns the sum of all ranks' x (sends 2(n-1)/n K bytes). Backward passes the gradient on,
     and sends nothing.
 
-    Use it after partial sums, such as products with rows of a matrix. all_reduce: as for copy."""
+    Use all_reduce after partial sums, such as products with rows of a matrix. The argument
+    all_reduce is as for `copy`."""
     run = all_reduce or total
     return Pair.apply(x, name="all_reduce", there=lambda x: run(t, x.copy()), back=lambda g: g)
 

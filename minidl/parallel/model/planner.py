@@ -256,7 +256,7 @@ def _of_micro(task, network, links, fixed, replicas, sizes, method, micro, rows)
 
 def _cuts(shape, pp):
     """Yields (v, a tuple with the number of blocks of each rank). v is the number of stages of a
-    rank. For v = 1 the cut is balanced by cost. For larger v all ranks have the same number."""
+    rank. For v = 1 the cut is balanced by cost. For larger v all ranks have equally many blocks."""
     yield 1, costs.balanced(shape, pp)
     each, left = divmod(shape.layers, pp)
     if pp > 1 and not left:

@@ -94,7 +94,8 @@ def bounded(s):
     """Returns the rule "stale synchronous parallel": a worker waits if it is more than s steps
     ahead of the slowest.
 
-    A push is then at most (N-1)(2s+1) updates stale. While a worker computes, another worker can
-    move from s steps behind it to s+1 steps ahead, which is 2s+1 pushes."""
+    With N workers a push is then at most (N-1)(2s+1) updates stale. While a worker computes, each
+    other worker can move from s steps behind this worker to s+1 steps ahead of it. These are 2s+1
+    pushes."""
     return Rule(f"ssp({s})", lambda clocks, worker: lead(clocks, worker) <= s, each_push,
                 stalest=lambda n: (n - 1) * (2 * s + 1))

@@ -98,7 +98,7 @@ class Server:
 
     def serve(self):
         """Answers the workers until the last one has left. Returns report(). Raises WorkerLost if a
-        worker failed and the rule needs all workers. If an update raises an error, raises it."""
+        worker failed and the rule needs all workers. If an update fails, raises its error."""
         ticking = self.t.spawn(self._tick) if self.silence_s else None
         try:
             while self.clocks:
