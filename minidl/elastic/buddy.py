@@ -1,7 +1,7 @@
-"""Copies of each rank's state in memory. Rank r + 1 is the buddy of rank r: it keeps r's own state.
+"""Copies of each rank's state in memory. Rank r + 1 is the buddy of rank r, and keeps r's state.
 
-The plain form: minidl/plain/buddy.py. Here: the copy travels while the next step runs, only state
-that no other rank has is sent, several ranks may die, and fewer ranks may go on.
+The plain form: minidl/plain/buddy.py. Here: the copy travels while the next step runs. State is
+sent only if no other rank has it. Several ranks may die, and fewer ranks may go on.
 
     step k - 1              |  step k                                 |  step k + 1
     .. optimizer.step()     |  forward, backward, optimizer.step()    |
@@ -9,37 +9,39 @@ that no other rank has is sent, several ranks may die, and fewer ranks may go on
                             ^ numbers to the buddy, all agree
 
 There are two kinds of state. Common state is equal on all ranks (weights and moments of data
-parallelism). It needs no buddy, because every survivor has it. But the interrupted step is done
-again, so each rank keeps a copy from before the step. A shard is state that only one rank has (of
-ZeRO: its block, m, v; the residuals of compression). It is copied and sent to the buddy. The buddy
-also gets a rank's numbers, before the step continues: states of generators, Adam's step, a
-sampler's position, buffers, and the names of the arrays in the shard.
+parallelism). Common state needs no buddy, because every survivor has it. But the interrupted step
+is done again, so each rank keeps a copy from before the step. A shard is state that only one rank
+has: with ZeRO the rank's block of the weights, m and v; with compression its residuals. A shard is
+copied and sent to the buddy. Before the step continues, the buddy also gets the rank's "numbers".
+These are the states of generators, Adam's step, a sampler's position, buffers, and the names of the
+arrays in the shard.
 
 When is a copy complete? `save(k)` begins at the end of step k - 1, when the objects have state k:
 
-    1  wait for the shard of k - 1, which travelled behind the step
+    1  wait until the shard of k - 1 has been sent: it was sent while the step ran
     2  exchange the numbers of k; all ranks agree (a barrier). Then every rank has reached k, and
-       its state k - 1 is on two ranks. Older copies are deleted
+       the state k - 1 of each rank is on two ranks. Older copies are deleted
     3  copy state k, and begin to send its shard
 
-Before point 2 a rank's live objects have state k. From then until its next point 3 it has copies of
-k and k - 1. The buddy of each rank has k - 1, and also k if it has arrived. So after one death the
-survivors have a common state, with the dead rank's shard. It is the state of the interrupted step;
-or of the step before, if the rank died before its shard had arrived. Without shards one copy is
-enough, and it is always the interrupted step's.
+Before point 3 a rank's live objects have state k. From point 3 of this save until point 3 of the
+next save, a rank has copies of k and k - 1. The buddy of each rank has the rank's shard of k - 1,
+and also the shard of k if this shard has arrived. So after one death the survivors have a common
+state, with the dead rank's shard. This is the state of the interrupted step. If the rank died
+before its shard had arrived, it is the state of the step before. Without shards one copy is enough,
+and this copy always has the state of the interrupted step.
 
     bytes            held in addition to the state            sent in a step
     common state     1 copy; 2 if there are shards            0
-    a shard of S     2 S, and 2 S of the left neighbour's     S
-    numbers          a few kB                                 16 and their length
+    a shard of S     2 S, and 2 S for the left neighbour      S
+    numbers          a few kB                                 16, and the bytes of the numbers
 
-For float32 weights with Adam and ZeRO, S is 12/n bytes a parameter. With data parallelism 12 bytes
-a parameter are copied, and none are sent.
+For float32 weights with Adam and ZeRO, S is 12/n bytes for each parameter. With data parallelism 12
+bytes for each parameter are copied, and none are sent.
 
 In a divided model (a grid of tensor or pipeline parallel ranks) a rank's whole state is its shard,
-although replicas along dp have some of it, too. Its parts do not fit on fewer ranks. So it is
-healed only on the same number of ranks, and each rank gets the state of the old rank with its
-number.
+although replicas along dp have some of this state, too. The parts of the model do not fit on fewer
+ranks. So such a run is healed only on the same number of ranks. Each rank gets the state of the old
+rank with the same rank number.
 
 If f of N ranks die together, state is lost if a rank and its buddy are among them. The probability
 is 1 - N/(N-f) C(N-f, f) / C(N, f), which is 2/(N-1) for f = 2. Then the run goes back to the
@@ -68,8 +70,9 @@ class Copy:
     """A rank's state at the beginning of a step, on the host.
 
     numbers  the numbers of _parts(), packed by objects.py
-    shard    state that only this rank has, 1-d bytes; None until it has arrived
-    common   state that all ranks have, 1-d bytes; None in a neighbour's copy"""
+    shard    state that only this rank has, 1-d bytes. In the copy of a neighbour's state: None
+             until the shard has arrived
+    common   state that all ranks have, 1-d bytes. None in the copy of a neighbour's state"""
 
     numbers: np.ndarray
     shard: np.ndarray = None
@@ -79,11 +82,11 @@ class Copy:
 class Report(NamedTuple):
     """The states that a survivor can restore.
 
-    generation   how many times ranks had been lost before
+    generation   how many times ranks had been lost before these states were kept
     rank, size   the survivor's rank and the number of ranks, before the death
     sharded      True if ranks hold state that no other rank holds
-    mine         the steps with a copy of its own state
-    theirs       the steps with a complete copy of its left neighbour's state
+    mine         the steps for which the survivor has its own state
+    theirs       the steps for which it has its left neighbour's complete state
     divided      True if the model's tensors are divided"""
 
     generation: int
@@ -96,7 +99,8 @@ class Report(NamedTuple):
 
 
 class Buddies:
-    """The copies that one rank keeps. All ranks of t make one, and call its methods together.
+    """The copies that one rank keeps. Each rank of t makes a Buddies. All ranks call its methods
+    together.
 
     objects     {name: object with state_dict()}; it must have "model", and may have "optimizer"
     exposed_s   seconds in which save() waited for other ranks
@@ -115,13 +119,13 @@ class Buddies:
         self.exposed_s = self.copied_s = 0.0
 
     def save(self, step):
-        """Keeps the state of the objects, at the beginning of `step`. Collective."""
+        """Copies the state of the objects. Call this at the beginning of `step`. Collective."""
         self.settle()
         start = self.t.time()
         shard, common, numbers = _parts(self.t, self.objects)
         self.live = step, objects.pack(numbers)
         theirs, n_bytes = self._swap_numbers(_n_bytes(numbers["shard"]))
-        if not self.sharded:  # then the numbers are the whole copy
+        if not self.sharded:  # then the buddy needs only the numbers
             theirs.shard = np.empty(0, np.uint8)
             self.theirs[step] = theirs
         with self.t.named("buddy agreement"):
@@ -160,7 +164,7 @@ class Buddies:
             self.exposed_s += self.t.time() - start
 
     def report(self):
-        """Returns the Report of this rank. Call it after a death, when all running calls have
+        """Returns the Report of this rank. Call this after a death, when all running calls have
         ended."""
         # this rank's send may have failed, although the left neighbour's shard has arrived
         with contextlib.suppress(Exception):
@@ -171,8 +175,8 @@ class Buddies:
                       self.divided)
 
     def let_go(self, step=None):
-        """Drops the objects to free memory. If they have the state of the chosen step, and there is
-        no copy of it, copies it first."""
+        """Drops the objects to free memory. If the objects have the state of the chosen step, and
+        there is no copy of this state, copies it first."""
         if self.live and self.live[0] == step and step not in self.mine:
             shard, common, _ = _parts(self.t, self.objects)
             self.mine[step] = Copy(self.live[1], _copy(shard), _copy(common))
@@ -185,13 +189,13 @@ class Buddies:
 
 
 def _send(t, buddies, shard, room, theirs):
-    """Sends this rank's shard to the right, and receives the left neighbour's into `room`. Runs in
-    the background."""
+    """Sends this rank's shard to the right neighbour, and receives the left neighbour's shard into
+    `room`. Runs in the background."""
     with t.named("buddy shard"):
         incoming = t.irecv(room, buddies.left)
         outgoing = t.isend(shard, buddies.right)
         incoming.wait()
-        theirs.shard = room  # it has arrived, even if this rank's own send fails
+        theirs.shard = room  # this shard has arrived, even if this rank's own send fails
         outgoing.wait()
 
 
@@ -205,9 +209,9 @@ def shard_bytes(model, optimizer=None):
 
 
 def _parts(t, named):
-    """Returns (shard, common, numbers). The first two are lists of (key, first, end, array): the
-    elements [first, end) of a named tensor (snapshot/regions.py). The arrays are not copied. Raises
-    TypeError for objects whose state cannot be kept."""
+    """Returns (shard, common, numbers). shard and common are lists of (key, first, end, array). The
+    array holds the elements [first, end) of the tensor named key (snapshot/regions.py). The arrays
+    are not copied. numbers is a dict. Raises TypeError for objects whose state cannot be kept."""
     model, optimizer, others = _sorted_out(named)
     in_parts = divided.is_divided(model)
     if uneven := [key for key, it in others.items() if hasattr(it, "rows")]:
@@ -226,7 +230,7 @@ def _parts(t, named):
             kind.append((key, r.first, r.end, r.of(array)))
     for entries in (shard, common):  # the largest dtypes first, so that all arrays are aligned
         entries.sort(key=lambda entry: -entry[3].dtype.itemsize)
-    # every rank takes the part of rank 0, because rank 0 may be lost
+    # every rank takes what rank 0 writes into a snapshot, because rank 0 may be lost
     taken = snapshot.take(t, 0, 1, model, optimizer, others, gather=False)
     return shard, common, {"part": taken.part, "body": taken.body, "buffers": buffers,
                            "shard": _holds(shard), "common": _holds(common)}
@@ -247,8 +251,8 @@ def _n_bytes(holds):
 
 
 def _room(n_bytes, rooms):
-    """Returns a 1-d array of n_bytes: an old one of this size, removed from `rooms`, or a new
-    one."""
+    """Returns a 1-d array of n_bytes: an old array of this size, which is removed from `rooms`, or
+    a new one."""
     fits = [i for i, room in enumerate(rooms) if room.nbytes == n_bytes]
     return rooms.pop(fits[0]) if fits else np.empty(n_bytes, np.uint8)
 
@@ -275,12 +279,12 @@ def _views(flat, holds):
 
 
 def choose(reports):
-    """Returns (generation, step) of the newest state that the survivors have together. None if
-    there is none: a rank with a shard and its buddy are lost, or a divided model has another number
-    of ranks.
+    """Returns (generation, step) of the newest state that the survivors have together. Returns None
+    if there is no such state. This happens if a rank with a shard and the rank's buddy are both
+    lost, or if a divided model now has another number of ranks.
 
-    reports: for each rank a list of Reports; empty for a new process; two Reports if a rank died
-    before all copies after an earlier death were complete."""
+    reports: for each rank a list of Reports. The list is empty for a new process. It has two
+    Reports if a rank died while the copies for an earlier death were still being made."""
     for generation in sorted({r.generation for each in reports for r in each}, reverse=True):
         here = [r for each in reports for r in each if r.generation == generation]
         size, alive = here[0].size, {r.rank: r for r in here}
@@ -297,7 +301,7 @@ def choose(reports):
 
 
 def why_nothing(reports):
-    """Returns a sentence: why choose() finds no state."""
+    """Returns a sentence that says why choose() finds no state."""
     here = [r for each in reports for r in each]
     if not here:
         return "No rank had kept a state yet"
@@ -312,8 +316,9 @@ def why_nothing(reports):
 def restore(t, buddies, reports, chosen, fresh):
     """Puts the chosen state into `fresh`, new objects that were made on t. Collective.
 
-    buddies: this rank's Buddies of the chosen generation; None on a new process. Sends numbers to
-    all ranks. Sends shards and common state only to ranks that need them and do not have them."""
+    buddies: this rank's Buddies of the chosen generation; None on a new process. All ranks get the
+    numbers of all old ranks. Shards and common state are sent only to ranks that need them and do
+    not have them."""
     generation, step = chosen
     # a divided model gets its whole state from the old rank with this rank's number
     in_parts = divided.is_divided(fresh["model"])
@@ -331,7 +336,8 @@ def restore(t, buddies, reports, chosen, fresh):
         given = {old: copies[old].numbers for old, rank in holders.items() if rank == t.rank}
     with t.named("restore"):
         given = {old: it for each in objects.all_gather(t, given) for old, it in each.items()}
-        # of all old ranks; without shards, ranks that died with their buddy are missing
+        # the numbers of all old ranks. A rank that died together with its buddy is missing; this
+        # can happen only without shards
         numbers = {old: objects.unpack(given[old]) for old in sorted(given)}
         first = numbers[t.rank if in_parts else min(numbers)]
         holds = {old: each["shard"] for old, each in numbers.items()}
@@ -363,8 +369,8 @@ def restore(t, buddies, reports, chosen, fresh):
 
 
 def _put_back(targets, values):
-    """Fills each region with the values of the old rank with this number. values: {"key/first":
-    elements}."""
+    """Fills each region with the values of the old rank that had this rank's number. values:
+    {"key/first": elements}."""
     for key, array, region in targets:
         if region.first < region.end:
             was = values[f"{key}/{region.first}"].reshape(-1)
@@ -384,7 +390,7 @@ def _fetch(t, flats, holds, holders, needed):
 
 
 def _overlaps(holds, targets):
-    """Returns True if some elements of `holds` are among those of the targets."""
+    """Returns True if some elements of `holds` are also elements of the targets."""
     wanted = {}
     for key, _, r in targets:
         wanted.setdefault(key, []).append((r.first, r.end))

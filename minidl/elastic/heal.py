@@ -15,13 +15,14 @@ if from a snapshot. No disk is used.
     replaced     a new process gets the lost rank number: the same bits as a run without a fault
     both lost    a rank and its buddy died together: all ranks go back to the last snapshot
     divided      tensor or pipeline parallelism: healed if new processes replace the dead ones,
-                 because `state` then makes the same grid. On fewer ranks all go back to the last
-                 snapshot, if `state` can make a grid of them
+                 because `state` then makes the same grid. With fewer ranks, all ranks go back to
+                 the last snapshot, if `state` can make a grid of the remaining ranks
 
-Only objects of `state` are rolled back: a list of losses has the interrupted step twice. Send no
-messages between `comm.world()` and `run`: a new process starts the script from its top, but the
-others do not. If a rank dies after `run`, the others end normally. But if it is the group's first
-rank, which usually writes the result, the run has failed.
+Only the objects that `state` returns are rolled back. For example, the script's own list of losses
+has the interrupted step twice. Send no messages between `comm.world()` and `run`: a new process
+starts the script from its top, but the other ranks do not. If a rank dies after `run`, the others
+end normally. But if the group's first rank dies then, the run has failed, because this rank usually
+writes the result.
 
     minidl run --heal [--replacements 1] -n 4 script.py              needs Open MPI 5
 
@@ -51,15 +52,17 @@ REPLACEMENTS = "MINIDL_REPLACEMENTS"  # the launcher sets it: how many new proce
 def run(train, state, n_steps, folder="runs", every=50, t=None):
     """Trains up to n_steps. Returns the objects after the last step.
 
-    state(t)                    returns {name: object with state_dict() and load_state_dict()},
-                                made on t: a "model", and if needed an "optimizer", a sampler, ...
+    state(t)                    makes the objects on t. Returns {name: object with state_dict() and
+                                load_state_dict()}: a "model", and if needed an "optimizer", a
+                                sampler, ...
     train(t, step, **objects)   does step number `step` once
-    folder, every               the folder of snapshots, and the steps between two of them; 0: none
-                                is written. The run begins at the newest undamaged snapshot, and
-                                goes back to the newest one only if no rank's memory can help
-    t                           the transport; None: comm.world()
+    folder                      the folder of the snapshots. The run begins at the newest undamaged
+                                snapshot. It goes back to a snapshot only if the copies in memory
+                                are not enough
+    every                       the number of steps between two snapshots; 0: none is written
+    t                           the transport; by default comm.world()
 
-    Raises RuntimeError if the ranks cannot go on without a dead one (no Open MPI 5)."""
+    Raises RuntimeError if the ranks cannot go on after a rank has died (without Open MPI 5)."""
     t = world() if t is None else t
     if not (t.simulated or t.size == 1 or isinstance(t.innermost, ulfm.Healing)):
         raise RuntimeError(f"rank {t.rank}: wanted ranks that can go on without one that dies; got "
@@ -114,11 +117,12 @@ def _keep(buddies, step):
 
 
 def _begin(t, state, folder, n_steps, held, since):
-    """Starts training, at the beginning or after a death at time `since`. Returns (the step from
+    """Prepares training, at the beginning or after a death at time `since`. Returns (the step from
     which all ranks go on, the step of the snapshot that was loaded or 0, Parts). Collective.
 
-    held: a list of this rank's Buddies, empty on a new process. Afterwards it has only new Buddies.
-    The old ones stay until the new ones are complete on all ranks, in case another rank dies."""
+    held: a list of this rank's Buddies, empty on a new process. The list is changed in place: at
+    the end it has only the new Buddies. The old Buddies stay in the list until the new ones are
+    complete on all ranks, in case another rank dies."""
     reports = objects.all_gather(t, [each.report() for each in held])
     chosen = buddy.choose(reports)
     generations = [r.generation for each in reports for r in each]
@@ -157,7 +161,7 @@ def _begin(t, state, folder, n_steps, held, since):
 
 
 def _say(t, reports, chosen, folder, step, since, too_few):
-    """Prints on stderr what happened, on the first rank that was there before."""
+    """Prints on stderr what happened. Only one rank prints: the first that is not a new process."""
     lost = getattr(t.innermost, "lost", ())
     if t.rank != next((rank for rank, each in enumerate(reports) if each), 0) or not (lost or step):
         return
@@ -178,9 +182,10 @@ def _has_lost(t):
 
 
 def _all_have_ended(t, ended):
-    """Returns True if all ranks have ended, so that no rank needs another. The answer is the same
-    on all ranks. Each rank must ask exactly once in each group, because the Shrink that follows
-    also consists of agreements, and must not be matched with another rank's question."""
+    """Returns True if all ranks have finished training, so that no rank needs another rank. The
+    result is the same on all ranks. Each rank must call this exactly once in each group, because
+    this call is an agreement, and the Shrink that follows consists of agreements, too. A missing
+    call would match one rank's Shrink with another rank's call."""
     if isinstance(t.innermost, ulfm.Healing):
         if not ulfm.all_say(t.innermost, ended):
             return False

@@ -4,14 +4,14 @@
     LocalSGD, DiLoCo                runs/rank0/ ...  each rank's weights and its own optimizer
                                     runs/            the common weights, and the rest
 
-The ranks' own snapshots are written first, and one more of them is kept. So after a crash the
-newest snapshot of runs/ always has the ranks' own snapshots of the same step. A step counts only if
-all of its snapshots exist. If the run continues on more ranks, a new rank begins with an optimizer
-without moments.
+The ranks' own snapshots are written first. One more of them is kept than of the common snapshots.
+So after a crash the newest snapshot of runs/ always has the ranks' own snapshots of the same step.
+A step counts only if all of its snapshots exist. If the run continues on more ranks, a new rank
+begins with an optimizer without moments.
 
-LocalSGD is saved at the end of a round. Then all ranks have the same weights, and a rank's own
-snapshot holds only the moments. DiLoCo is saved when no fragment travels. Its common snapshot holds
-w and the outer optimizer, and a rank's own snapshot holds its w_k.
+LocalSGD is saved at the end of a round. Then all ranks have the same weights, and only the moments
+differ between the ranks' own snapshots. DiLoCo is saved when no fragment is being sent. The common
+snapshot of DiLoCo holds w and the outer optimizer. The own snapshot of rank k holds w_k.
 Test: tests/elastic/test_parts.py   Used by: restart.py, heal.py
 """
 
@@ -72,8 +72,8 @@ class Parts:
             snapshot.load(self.at, self.alone, step=step, **self.own)
 
     def begin(self, step):
-        """Removes this rank's own snapshots of later steps. They have no common snapshot, because
-        the run ended before it was written."""
+        """Removes this rank's own snapshots of later steps. These steps have no common snapshot,
+        because the run ended before it was written."""
         for later in snapshots.steps(self.at) if self.own is not None else ():
             if later > step:
                 durable.remove(snapshots.index_path(self.at, later))
@@ -83,8 +83,8 @@ class Parts:
         return snapshots.steps(self.folder)[::-1]
 
     def damage(self, step):
-        """Checks the files of a snapshot that this rank reads. Returns a sentence if one is
-        damaged, else ""."""
+        """Checks the files of a snapshot that this rank reads. If a file is damaged, returns a
+        sentence about it, else ""."""
         found = snapshots.damage(self.folder, step, self.t.rank, self.t.size)
         if not found and self._has_own(step):
             found = snapshots.damage(self.at, step)

@@ -23,13 +23,14 @@ The script:
 
     elastic.run(train, state, n_steps=1000, folder="runs", every=50)
 
-On the same number of ranks, a restarted run has the same bits as an uninterrupted one. For this
-everything that a step depends on must be in `state`'s objects, or follow from `step`. On another
-number of ranks each sample is still used exactly once in an epoch, if the ranks' batches are equal
-parts of one batch (data.Passes). At most `every` - 1 steps are lost, and the steps that were done
-while a snapshot was being written.
+On the same number of ranks, a restarted run has the same bits as an uninterrupted one. For this,
+everything that a step depends on must be in the objects of `state`, or must follow from `step`. On
+another number of ranks each sample is still used exactly once in an epoch, if the ranks' batches
+are equal parts of one batch (data.Passes). A restart loses at most `every` - 1 steps, and the steps
+that were done while a snapshot was being written.
 
-If the newest snapshot is damaged, it is set aside with a message, and the one before it is loaded.
+If the newest snapshot is damaged, it is set aside with a message. Then the snapshot before it is
+loaded.
 Source: torchrun's contract (PyTorch, "Torch Distributed Elastic"): load_checkpoint, then train.
 Test: tests/elastic/test_restart.py, tests/chaos/   Tutorial: tutorials/21_fault_tolerance.py
 """
@@ -48,14 +49,15 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
     """Builds the state, loads the newest complete snapshot of `folder`, and trains to n_steps.
     Returns the objects.
 
-    train    train(t, step, **objects) does step number `step`, once; its result is ignored
-    state    state(t) -> {name: object}, as for snapshot.save. "model" may also be a LocalSGD or
-             DiLoCo; then "optimizer" is each rank's own optimizer
-    every    steps between two snapshots; there is also one at the end
-    t        the transport; None: comm.world()
+    train    a function train(t, step, **objects) that does step number `step`, once. Its result is
+             ignored
+    state    a function state(t) that returns {name: object}, as for snapshot.save. The object
+             "model" may also be a LocalSGD or DiLoCo. Then "optimizer" is each rank's own optimizer
+    every    the number of steps between two snapshots; there is also a snapshot at the end
+    t        the transport; by default comm.world()
 
-    If `minidl run --heal` started the script, it calls heal.run instead. Raises ValueError if
-    `every` is below 1."""
+    If `minidl run --heal` started the script, this function calls heal.run instead. Raises
+    ValueError if `every` is below 1."""
     if os.environ.get("MINIDL_HEAL") == "1":
         return heal.run(train, state, n_steps, folder, every, t)
     if every < 1:

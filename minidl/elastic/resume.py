@@ -13,10 +13,11 @@ from minidl.snapshot.snapshot import SnapshotError
 
 
 def resume(t, parts, n_steps):
-    """Loads the newest undamaged snapshot, if there is one. Returns the step to do next, 0 without
-    a snapshot. Collective.
+    """Loads the newest undamaged snapshot, if there is one. Returns the number of the next step,
+    which is 0 if there is no snapshot. Collective.
 
-    parts: a parts.Parts. Raises SnapshotError if the folder holds a step after n_steps."""
+    parts: a parts.Parts. Raises SnapshotError if the folder has a snapshot of a step after
+    n_steps."""
     at = 0
     for step in messages.broadcast(t, parts.steps() if t.rank == 0 else None):
         if step > n_steps:

@@ -5,9 +5,9 @@
                                   └── the same on both: 2 copies
 
 Tensor parallelism divides some weights and repeats the others. A pipeline gives each rank its own
-layers, and two ranks may hold one tied weight. Both declare for each parameter how many ranks hold
-it (`copies`). Clipping and GradScaler ask each group in `sharded_by` for the sum over its ranks
-(optim/over_ranks.py).
+layers, and two ranks may hold one tied weight. Tensor parallelism and pipelines declare for each
+parameter how many ranks hold this parameter (`copies`). Clipping and GradScaler ask each group in
+`sharded_by` for the sum over the group's ranks (optim/over_ranks.py).
 
 Test: tests/parallel/model/test_parallelize.py, test_pipeline.py, test_hybrid.py
 """
@@ -18,10 +18,10 @@ from minidl.comm import ring
 
 
 class Shards:
-    """Joins the ranks of t for these parameters. `p.copies` of the ranks hold the same parameter p.
+    """Joins the ranks of t for these parameters. `p.copies` is how many of the ranks hold p.
 
-    Adds itself to p.sharded_by of each parameter. If a parameter is already divided over the ranks
-    of another axis, it belongs to both groups."""
+    Adds this group to p.sharded_by of each parameter. If a parameter is already divided over the
+    ranks of another axis, the parameter belongs to both groups."""
 
     def __init__(self, t, parameters):
         self.t = t

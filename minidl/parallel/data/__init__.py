@@ -10,10 +10,10 @@
     sync_batchnorm batch norm over the batch of all ranks
     local_sgd      weights averaged every H steps
     straggler      ... without the slow ranks
-    diloco         ... as the gradient of an outer optimizer; fragment by fragment
+    diloco         ... and the mean movement of the weights as the gradient of an outer optimizer
     noise_scale    how large a batch helps
     flat           many arrays as one buffer, and its partition over ranks
-    header         The header of a backward: how many samples a rank has, and which parameters it
+    header         sent before the gradients: how many samples a rank has, and which parameters it
                    used
     codecs         float16 and int8 payloads by kernels
     topk_mask      the largest elements of a vector, as (index, value) pairs

@@ -7,10 +7,10 @@ gradients are views into it.
 All ranks must send the buckets in the same order. The best order is the order in which gradients
 arrive, but it is not known before the first backward. So the first backward uses the reversed order
 of definition. Then rank 0 broadcasts its order of arrival, and all ranks rebuild the buckets, once.
-A header travels before the first bucket (header.py). From it every rank knows which parameters no
-rank used, and which ones only some ranks used.
+A header is sent before the first bucket (header.py). The header tells every rank which parameters
+no rank used, and which parameters only some ranks used.
 
-Sources: Li et al. 2020 (arXiv 2006.15704), section 3.2; the cap rule is PyTorch's reducer's.
+Sources: Li et al. 2020 (arXiv 2006.15704), section 3.2; the cap rule is from PyTorch's reducer.
 Test: tests/parallel/data/test_bucket.py   Tutorial: tutorials/08_overlap.py
 """
 
@@ -50,8 +50,9 @@ def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
 
 
 def weight(buffer, n_samples, n_total, n):
-    """Multiplies buffer by n_r * n / n_total, in place: the weight of this rank's n_r samples among
-    n ranks. The weights of all ranks have the mean 1."""
+    """Multiplies buffer by n_samples * n / n_total, in place. This factor is the weight of a rank
+    that has n_samples of the n_total samples of n ranks. The weights of all ranks have the mean
+    1."""
     if n_samples == 0:
         buffer[...] = 0  # the mean over no samples is nan, and 0 * nan is nan
     elif n_samples * n != n_total:
@@ -61,8 +62,8 @@ def weight(buffer, n_samples, n_total, n):
 def assign(n_bytes, cap, first_cap=None):
     """Cuts a list of sizes into runs. Returns lists of indices, such as [[0, 1], [2], ...].
 
-    A run ends as soon as it holds `cap` bytes or more (the first run: `first_cap`). So a run may
-    exceed the cap by one parameter."""
+    A run ends as soon as it holds `cap` bytes or more. For the first run the limit is `first_cap`,
+    if given. So a run may exceed its limit by at most one parameter."""
     runs = []
     run, size = [], 0
     limit = cap if first_cap is None else first_cap
@@ -79,10 +80,11 @@ def assign(n_bytes, cap, first_cap=None):
 
 
 def cut(params, cap, first_cap=None, number=None):
-    """Returns the list of parameters of each bucket.
+    """Returns a list of lists: the parameters of each bucket. All parameters of a bucket have one
+    dtype.
 
-    All parameters of a bucket have one dtype. ZeRO also passes number, {parameter: group}: then a
-    bucket never mixes parameter groups."""
+    cap, first_cap: as in assign(). number: {parameter: the number of its group}. With `number`,
+    which ZeRO passes, a bucket never mixes parameters of two groups."""
     kinds = {}
     for p in params:
         group = None if number is None else number[p]
@@ -100,8 +102,8 @@ def cut(params, cap, first_cap=None, number=None):
 class Bucket:
     """Parameters whose gradients travel together.
 
-    flat     one 1-d array, NumPy's or CuPy's like the parameters; in the accumulation dtype (fp16
-             gradients are summed in fp32)
+    flat     one 1-d array, of NumPy or CuPy like the parameters. It has the accumulation dtype
+             (fp16 gradients are summed in fp32)
     views    {parameter: its part of `flat`, in the parameter's shape}"""
 
     def __init__(self, params, all_reduce):
@@ -115,8 +117,8 @@ class Bucket:
         self.n_missing = 0  # gradients still to come in this backward
 
     def take(self, p):
-        """The reducer calls it when p's gradient is complete. Does nothing here: fill() copies all
-        gradients of the bucket at once, on a GPU with one launch."""
+        """The reducer calls this when p's gradient is complete. Does nothing here, because fill()
+        copies all gradients of the bucket at once, on a GPU with one launch."""
 
     def fill(self, unused):
         """Copies the gradients into `flat`, and zeros for a parameter that has no gradient. unused:
@@ -127,13 +129,13 @@ class Bucket:
         flat.fill(self.flat, [gradient_or_zeros(p) for p in self.params])
 
     def reduce(self, t, n_samples, n_total):
-        """Replaces `flat` by the mean over the n_total samples of all ranks; n_samples of them are
-        this rank's. Runs in the background thread. Returns None, or arrays that it no longer needs
-        but that a GPU may still be reading."""
+        """Replaces `flat` by the mean over the n_total samples of all ranks. This rank has
+        n_samples of them. Runs in the background thread. Returns None, or a list of arrays that
+        the bucket no longer needs but that a GPU may still be reading."""
         weighted_mean(t, self.flat, n_samples, n_total, self.all_reduce)
 
     def give(self, p):
-        """Sets p.grad to p's view of `flat`; a copy only if the dtypes differ."""
+        """Sets p.grad to p's view of `flat`, or to a copy if the dtypes differ."""
         view = self.views[p]
         p.grad = view if view.dtype == p.dtype else view.astype(p.dtype)
 
@@ -156,7 +158,7 @@ class Done:
 
 class Joined:
     """A job that works on x on a side stream of the GPU. wait() waits until the job is submitted,
-    and makes the compute stream wait until it is done."""
+    and makes the compute stream wait until the job is done."""
 
     def __init__(self, job, x):
         self.job, self.x = job, x
@@ -169,7 +171,7 @@ class Reducer:
     """Collects the gradients of a backward, and reduces the buckets over ranks in a fixed order.
 
     make_buckets(order)  returns buckets (like Bucket) for gradients expected in this order
-    adapt                True: rebuild the buckets once, in the order in which gradients arrived
+    adapt                if True, rebuilds the buckets once, in the order in which gradients arrived
     on_full(bucket)      called when the bucket's last gradient is complete on this rank
     on_end()             called when a backward that sends is over
 
@@ -208,12 +210,13 @@ class Reducer:
         self.bucket_of = {p: b for b in self.buckets for p in b.params}
 
     def expect(self, used, n_samples, sends=True):
-        """Announces a backward. used: the leaves that it will reach. n_samples: the samples of its
-        forward. sends: False under no_sync. Raises RuntimeError as check_expected() does.
+        """Announces a backward. used: the leaves that this backward will reach. n_samples: the
+        number of samples of its forward. sends: False under no_sync. Raises RuntimeError as
+        check_expected() does.
 
-        A backward sends everything that is new since the last one that sent: its own gradients, and
-        the gradients of backwards under no_sync. Their weight is the number of all those samples. A
-        forward without a backward adds no samples."""
+        A backward sends everything that is new since the last backward that sent: its own
+        gradients, and the gradients of backwards under no_sync. The weight of this sum is the
+        number of samples of all these backwards. A forward without a backward adds no samples."""
         used = {p for p in self.params if p in used}
         if self.unsent and all(p.grad is None for p in self.unsent):  # the user cleared them
             self.forget()
@@ -237,7 +240,8 @@ class Reducer:
         self.n_unsent = 0
 
     def cleared(self, p):
-        """zero_grad() calls it: p's gradient contains no unsent backward any more."""
+        """zero_grad() calls this. Then p's gradient no longer contains a backward that was not
+        sent."""
         self.unsent.discard(p)
         if not self.unsent:
             self.forget()
@@ -265,8 +269,9 @@ class Reducer:
     def absent(self, n_samples=0):
         """Takes part in a backward of the other ranks, without a backward on this rank.
 
-        Sends the gradients of earlier backwards under no_sync, or zeros. Their weight is n_samples
-        plus the samples of those backwards. Raises RuntimeError if a backward is under way."""
+        Sends the gradients of earlier backwards under no_sync, or zeros. Their weight is the number
+        of samples of these backwards, plus n_samples. Raises RuntimeError if a backward is under
+        way."""
         if self.arrived:
             raise RuntimeError(f"rank {self.t.rank}: absent() in the middle of a backward")
         self.used = set()
@@ -279,8 +284,8 @@ class Reducer:
         self.finish()
 
     def __call__(self, p):
-        """The engine calls it when p.grad is complete on this rank. Raises RuntimeError if the
-        latest forward did not use p, or if its backward is already over."""
+        """The engine calls this when p.grad is complete on this rank. Raises RuntimeError if the
+        latest forward did not use p, or if the backward of that forward is already over."""
         if self.armed and (p not in self.used or not self.n_missing):
             raise RuntimeError(
                 f"rank {self.t.rank}: a gradient of shape {tuple(p.shape)} arrived that the latest "
@@ -299,7 +304,8 @@ class Reducer:
                 self.n_unsent += self.n_coming
                 self.n_coming = None
         bucket.n_missing -= 1
-        # below 0: under no_sync, backwards of several forwards; n_missing counts only the last one
+        # n_missing may fall below 0: under no_sync several forwards may have their backwards, but
+        # n_missing was set for the last forward only
         if bucket.n_missing <= 0:
             self.on_full(bucket)
         if self.armed:
@@ -331,9 +337,9 @@ class Reducer:
         self.jobs.append(self.beside(bucket.flat, self.reduce, bucket))
 
     def beside(self, x, fn, *args):
-        """Runs fn(t, *args) in the background. On a GPU it runs on a second stream, after all work
-        that is now on the compute stream. Returns a job; after its wait() the compute stream may
-        use x."""
+        """Runs fn(t, *args) in the background. On a GPU fn's work runs on a second stream, after
+        all work that is now on the compute stream. Returns a job. After job.wait() the compute
+        stream may use x."""
         if not self.overlap:
             return self.submit(fn, *args)
         job = self.submit(self.side_run, computed(x), x, fn, *args)
@@ -343,7 +349,7 @@ class Reducer:
         return self.side.run(event, x, fn, t, *args)
 
     def submit(self, fn, *args):
-        """Runs fn(t, *args) in the background; without overlap, at once. Returns a job."""
+        """Runs fn(t, *args) in the background. Without overlap, runs it at once. Returns a job."""
         if self.overlap:
             return self.background.submit(fn, *args)
         fn(self.t, *args)

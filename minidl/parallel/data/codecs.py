@@ -20,14 +20,14 @@ ROW = 1024  # elements that share a scale
 
 
 def encode_fp16(x):
-    """Returns x, (L,) float32, rounded to float16: a payload of 2 L bytes, uint8."""
+    """Returns the payload of x, (L,) float32: x rounded to float16, as 2 L bytes (uint8)."""
     half = backend.xp_of([x]).empty(x.size, np.float16)
     flat.pack([x], half)
     return half.view(np.uint8)
 
 
 def decode_fp16(payload, length):
-    """Returns the (length,) float32 array of a payload of encode_fp16."""
+    """Returns the (length,) float32 array that encode_fp16 encoded as `payload`."""
     x = backend.xp_of([payload]).empty(length, np.float32)
     if length:
         flat.unpack(payload.view(np.float16), [x])
@@ -35,8 +35,9 @@ def decode_fp16(payload, length):
 
 
 def encode_int8(x):
-    """Returns the payload of x, (L,) float32, as uint8: first a float32 scale for each row of 1,024
-    elements, then x / scale rounded to int8, -127..127. A row with inf or nan has the scale nan."""
+    """Returns the payload of x, (L,) float32, as bytes (uint8). First comes a float32 scale for
+    each row of 1,024 elements. Then comes x / scale, rounded to int8, from -127 to 127. A row with
+    inf or nan has the scale nan."""
     xp, n_rows = backend.xp_of([x]), -(-x.size // ROW)
     payload = xp.empty(4 * n_rows + x.size, np.uint8)
     scale, q = xp.zeros(n_rows, np.float32), xp.empty(x.size, np.int8)
@@ -52,7 +53,7 @@ def encode_int8(x):
 
 
 def decode_int8(payload, length):
-    """Returns the (length,) float32 array of a payload of encode_int8."""
+    """Returns the (length,) float32 array that encode_int8 encoded as `payload`."""
     xp, n_rows = backend.xp_of([payload]), -(-length // ROW)
     # copied, because a payload may begin at any byte, and a kernel needs 4-byte alignment
     scale, q = payload[: 4 * n_rows].copy().view(np.float32), payload[4 * n_rows:].view(np.int8)
@@ -63,8 +64,8 @@ def decode_int8(payload, length):
 
 
 def _parts(length):
-    """Returns (rows, columns, slice of scales, slice of elements) for the whole rows, and for the
-    last row if it is shorter."""
+    """Returns a list of (rows, columns, slice of scales, slice of elements). The first entry is for
+    the rows of full length, the second for a shorter last row, if there is one."""
     n, rest = divmod(length, ROW)
     parts = []
     if n:

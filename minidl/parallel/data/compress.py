@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 
 def chosen(kernel, reference):
-    """Returns a function that calls `kernel` if kernels may run, else `reference`. Both give the
-    same bytes."""
+    """Returns a function that calls `kernel` if kernels may run, else `reference`. Both functions
+    must give the same bytes."""
     @or_numpy
     def run(array, *options):
         floats = backend.xp_of([array]).empty(0, np.float32)  # `array` may be bytes
@@ -71,8 +71,9 @@ class Method:
 
     A subclass overrides:
 
-    kinds               the names of the arrays that a rank keeps for itself, each like bucket.flat
-    prepare(bucket)     makes other arrays to keep, the same on all ranks, and puts them into
+    kinds               the names of the arrays that each rank keeps for itself; such an array has
+                        the shape and dtype of bucket.flat
+    prepare(bucket)     makes arrays that are kept and are the same on all ranks. Puts them into
                         bucket.common: {name: {parameter: array}}
     reduce(t, bucket)   replaces the shares in bucket.flat by their sum over ranks, in place; the
                         same bits on all ranks
@@ -115,7 +116,7 @@ class CompressedBucket(Bucket):
     """A bucket, and the arrays that its method keeps from step to step.
 
     own      {kind: array like `flat`}, different on each rank
-    given    {parameter: the array that it got as its gradient in the last step}
+    given    {parameter: the array that the parameter got as its gradient in the last step}
     common   {kind: {parameter: array}}, the same on all ranks
     step     how many times the bucket has been sent"""
 
@@ -157,8 +158,8 @@ class Compressed(DataParallel):
     """DataParallel whose gradients are compressed by `method`.
 
     The other arguments are as in DataParallel. Buckets are never rebuilt, because they hold the
-    residuals. A rank without samples (absent()) still sends from its residual. bytes_sent() counts
-    the coming steps; it is exact for every method.
+    residuals. A rank without samples (absent()) still sends a part of its residual. bytes_sent()
+    counts the bytes of the coming steps. The result is exact for every method.
 
     A forward raises RuntimeError if a parameter still has its averaged gradient: call zero_grad()
     after each step."""
@@ -200,9 +201,9 @@ class Compressed(DataParallel):
         return super().forward(*inputs, **options)
 
     def check_optimizer(self, optimizer, group):
-        """The optimizer calls it before a step. Raises ValueError if the method's gradients do not
-        fit this optimizer. Experts that are divided over ranks are not compressed, so a group that
-        has only experts may use any optimizer."""
+        """The optimizer calls this before a step. Raises ValueError if the method's gradients do
+        not fit this optimizer. Experts that are divided over ranks are not compressed, so a group
+        that has only experts may use any optimizer."""
         if not all(optimizer.leaf_of(p).is_local for p in group["params"]):
             self.method.check(self.t.rank, optimizer, group)
 
@@ -223,7 +224,7 @@ class Compressed(DataParallel):
 def wants_plain_sgd(what, rank, optimizer, group):
     """Raises ValueError unless the optimizer is optim.SGD without momentum.
 
-    what: the method's name. Its result already contains momentum."""
+    what: the name of the method. The result of this method already contains momentum."""
     if type(optimizer) is not SGD or group["momentum"]:
         options = f"(momentum={group['momentum']})" if "momentum" in group else ""
         raise ValueError(

@@ -1,16 +1,16 @@
 """Data parallelism: every rank has the whole model and a share of the batch.
 
 The plain form: minidl/plain/data_parallel.py. Here: `DataParallel` fills buckets and sends them
-while backward still runs (bucket.py). It allows parameters that a rank did not use, ranks without
-samples (join.py), and backwards that do not send (`no_sync`). A header announces each backward, so
-every rank knows the samples and the used parameters of all ranks before gradients travel
-(header.py).
+while backward still runs (bucket.py). `DataParallel` allows parameters that a rank did not use,
+ranks without samples (join.py), and backwards that do not send (`no_sync`). Before gradients are
+sent, a header tells every rank the samples and the used parameters of all ranks (header.py).
 
 `average_gradients` works without buckets, between backward and step. Use it for parameters that
-only some ranks share, such as experts, and for gradients that come in another order on each rank.
+only some ranks share, such as experts. Use it also if gradients arrive in another order on each
+rank.
 
-Sent per rank and step: a ring all-reduce of the gradients (2(n-1)/n K, for K bytes), and a ring
-all-reduce of the header.
+Each rank sends in a step a ring all-reduce of the gradients (2(n-1)/n K bytes, for gradients of K
+bytes), and a ring all-reduce of the header.
 
 Sources: Li et al. 2020, "PyTorch Distributed" (arXiv 2006.15704); Goyal et al. 2017, section 3.
 Test: tests/parallel/data/test_data_parallel.py, test_data_parallel_backward.py (which
@@ -58,7 +58,7 @@ def average_gradients(t: Transport, params: Iterable[Tensor], n_samples: float =
     """Replaces every gradient by the mean over ranks, weighted by each rank's `n_samples`.
     Collective.
 
-    Call it between backward and step. A parameter without a gradient counts as zeros and gets the
+    Call this between backward and step. A parameter without a gradient counts as zeros and gets the
     mean, so all ranks send the same number of bytes. fp16 gradients are summed in fp32."""
     params = list(params)
     total = ring.all_reduce(t, np.array([n_samples]))
@@ -86,25 +86,26 @@ class DataParallel(Module):
         loss.backward()                         # on return, p.grad is the same on all ranks
         optimizer.step()
 
-    all_reduce:    any f(t, array) that sums in place, the same function on all ranks. None: the
-                   ring; for a model on a GPU comm/transport/device.py's: NCCL, a CUDA-aware MPI, or
-                   copies through pinned memory. `way` names the choice and its reason;
-                   print(model) shows it.
+    all_reduce:    any f(t, array) that sums in place, the same function on all ranks. The default
+                   is the ring. For a model on a GPU the default is in comm/transport/device.py:
+                   NCCL, a CUDA-aware MPI, or copies through pinned memory. The attribute `way`
+                   names the choice and its reason; print(model) shows `way`.
     bucket_bytes, first_bucket_bytes:  a bucket is sent once it holds this many bytes. The first
                    bucket is smaller, so that communication starts early.
-    overlap:       True: a background thread sends while backward goes on. False: each bucket is
-                   sent at once, and backward waits for it.
-    broadcast_buffers: True: every rank gets rank 0's buffers (batch norm's statistics) before each
-                   training forward.
-    make_buckets:  only for ZeRO stages: makes their buckets (see Reducer), which are never rebuilt.
+    overlap:       if True, a background thread sends while backward goes on. If False, each full
+                   bucket is sent at once, and backward waits until it is sent.
+    broadcast_buffers: if True, every rank gets rank 0's buffers (batch norm's statistics) before
+                   each training forward.
+    make_buckets:  a function that makes the buckets (see Reducer). Such buckets are never rebuilt.
+                   Used by Compressed and the ZeRO stages.
     without:       parameters of the model that another wrapper averages.
 
-    A parameter that no rank used keeps its gradient (None stays None). If only some ranks used it,
-    the others count as zeros. A parameter with `is_local` (an expert that only some ranks hold) is
-    not averaged. You need not declare unused parameters in advance.
+    If no rank used a parameter, its gradient does not change. If only some ranks used a parameter,
+    the gradient counts as zeros on the other ranks. A parameter with `is_local` (an expert that
+    only some ranks hold) is not averaged. You need not declare unused parameters in advance.
 
-    Gradients are weighted by samples. Their number is the first dimension of the first input
-    (samples.py), or n_samples= in the call, for instance a count of tokens."""
+    Each rank's gradients are weighted by its number of samples. This is the first dimension of the
+    first input (samples.py), or n_samples= in the call, for instance a number of tokens."""
 
     def __init__(self, model: Module, t: Transport, all_reduce: Callable[..., Any] | None = None,
                  bucket_bytes: float = 25 << 20, first_bucket_bytes: float = 1 << 20,
@@ -163,8 +164,8 @@ class DataParallel(Module):
         return outputs
 
     def _count(self, inputs):
-        """Returns the number of samples of a forward from its inputs. Raises TypeError if they do
-        not show it."""
+        """Returns the number of samples of a forward with these inputs. Raises TypeError if the
+        inputs do not show this number."""
         who = f"rank {self.t.rank}"
         if not inputs:
             raise TypeError(f"{who}: gradients are weighted by the samples of the first positional "
@@ -186,7 +187,8 @@ class DataParallel(Module):
     @contextmanager
     def no_sync(self):
         """A context in which backward adds to the local gradients and sends nothing. The first
-        synchronised backward afterwards averages the sum. The forward must be inside, too."""
+        synchronised backward afterwards averages the sum. Run the forward inside the context,
+        too."""
         self.syncing = False
         try:
             yield
@@ -196,8 +198,8 @@ class DataParallel(Module):
     def absent(self, loss: Any = None) -> None:
         """Takes part in one synchronised backward, on a rank that has no batch (join.py).
 
-        Afterwards p.grad is the mean over the other ranks' samples, as on those ranks. loss: only
-        ZeRO 3 needs it. Raises TypeError if the model has a layer that waits for all ranks in
+        Afterwards p.grad is the same as on the other ranks: the mean over their samples. loss: only
+        used by ZeRO 3. Raises TypeError if the model has a layer that waits for all ranks in
         forward, such as SyncBatchNorm."""
         waits = [name for name, m in self.module.named_modules() if hasattr(m, "joins_ranks")]
         if waits and self.training:

@@ -1,11 +1,11 @@
 """Deep gradient compression: send the largest thousandth of the gradient now, the rest later.
 
-The plain form: minidl/plain/dgc.py. Here: a tensor of L elements sends its k = ceil(L (1 -
-sparsity)) largest, and the sparsity rises during warm-up; gradients may be clipped; small tensors
-are sent whole; all tensors of a bucket travel in one message. u and v are the momentum and the
-accumulated updates of the plain form. u already contains the momentum, and an optimizer would apply
-it a second time. So the optimizer must be optim.SGD without momentum. Its weight decay acts without
-momentum, on every weight in every step.
+The plain form: minidl/plain/dgc.py. Here: a tensor of L elements sends its k largest elements, with
+k = ceil(L (1 - sparsity)). The sparsity rises during warm-up. Gradients may be clipped. Small
+tensors send all elements. All tensors of a bucket travel in one message. u and v are the momentum
+and the accumulated updates of the plain form. u already contains the momentum, and an optimizer
+with momentum would apply the momentum a second time. So the optimizer must be optim.SGD without
+momentum. Its weight decay acts without momentum, on every weight in every step.
 
     bytes sent by a rank       dense, around a ring     2 (n-1)/n 4L
                                pairs, all-gathered      (n-1) 8k          8: index and value
@@ -13,10 +13,11 @@ momentum, on every weight in every step.
                                every rank's pairs. At rho = 0.001: 125 on 8 ranks, 1 on 1,000
 
 Tensors of one dimension (biases, norms) and tensors of fewer than `min_size` elements are sent
-whole in every step, with the same momentum. Training starts with warm-up: at first most weights
-change fast, and old gradients would do harm. So the sparsity rises in stages of `stage_steps`. An
-element waits for up to about 1 / rho steps, so a short run needs a large share of warm-up. The
-paper trains for tens of epochs; four of them are warm-up (docs/compression.md has the losses).
+with all their elements in every step, with the same momentum. Training starts with warm-up: at
+first most weights change fast, and old gradients would do harm. So the sparsity rises in stages of
+`stage_steps` steps. An element waits for up to about 1 / rho steps. So in a short run the warm-up
+must be a large part of the steps. The paper trains for tens of epochs; four of these epochs are
+warm-up (docs/compression.md has the losses).
 
 clip_norm bounds the norm of the mean gradient of each tensor before it is added to u. A rank has
 only a share of the mean. The norm of a sum of n shares of independent noise grows like sqrt(n), so
@@ -27,7 +28,7 @@ each share is clipped to clip_norm / sqrt(n). Clipping v instead would cut the s
 
 Source: Lin, Han, Mao, Wang & Dally 2018 (arXiv 1712.01887). They take a threshold from a sample and
 send 0.8 k to 1.3 k pairs. Here each rank sends exactly k pairs (topk_mask.py), so no rank has to
-send their number.
+send the number of its pairs.
 Test: tests/parallel/data/test_dgc.py, test_compress.py   Tutorial: tutorials/16_dgc.py
 """
 
@@ -38,22 +39,22 @@ from minidl.comm.labels import about
 from minidl.parallel.data import topk_mask
 from minidl.parallel.data.compress import Method, wants_plain_sgd
 
-# The paper's stages: each sends a quarter of the elements of the stage before; 99.6 % wait in the
-# last.
+# The paper's stages: each stage sends a quarter of the elements of the stage before. In the last
+# stage 99.6 % of the elements wait.
 WARM_UP = (0.75, 0.9375, 0.984375, 0.996)
 
 
 class DGC(Method):
     """Sends the largest elements of v, for Compressed(net, t, DGC(...)).
 
-    momentum:    m in u = m u + g, v = v + u; 0: no momentum, then u is g
-    sparsity:    the share of each tensor's elements that is not sent
-    warm_up, stage_steps: the sparsities of the warm-up stages, and the steps of a stage (use the
-                 steps of an epoch); stage_steps=0: no warm-up
+    momentum:    m in u = m u + g, v = v + u. With 0 there is no momentum, and u is g
+    sparsity:    the fraction of each tensor's elements that is not sent
+    warm_up:     a list of the sparsities of the warm-up stages
+    stage_steps: the number of steps of a warm-up stage (use the steps of an epoch); 0: no warm-up
     clip_norm:   see the top of the file; None: no clipping
-    nesterov:    u = m (u + g), v = v + u + g
-    masking:     True: u becomes 0 where v was sent, as in the paper; False: for comparison only
-    min_size:    tensors of fewer elements are sent whole
+    nesterov:    if True, u = m (u + g), v = v + u + g
+    masking:     if True, u becomes 0 where v was sent, as in the paper. False is for comparison
+    min_size:    tensors with fewer elements than this send all their elements
 
     Raises ValueError for a number out of its range."""
 
@@ -80,7 +81,8 @@ class DGC(Method):
         return (*self.warm_up, self.sparsity)[min(stage, len(self.warm_up))]
 
     def n_sent(self, p, step):
-        """Returns how many elements of p are sent in a step, or None if p is sent whole."""
+        """Returns how many elements of p are sent in a step, or None if all elements are sent
+        without indices."""
         if len(p.shape) < 2 or p.numel() < self.min_size:
             return None
         # rounded first: 1 - 0.999 is a little more than 0.001

@@ -1,9 +1,9 @@
 """DiLoCo: each rank trains alone for hundreds of steps; their mean movement is a gradient.
 
-The plain form: minidl/plain/local_sgd.py. Here: any outer optimizer, and fragments of the model
-that travel while the ranks train on. In addition to its model and the inner optimizer's state, a
-rank holds the common weights w and the outer momentum: 8 bytes for each float32 weight. They are
-the same on all ranks.
+The plain form: minidl/plain/local_sgd.py. Here any outer optimizer can be used, and fragments of
+the model travel while the ranks train on. In addition to its model and the inner optimizer's state,
+a rank holds the common weights w and the outer momentum: 8 bytes for each float32 weight. All ranks
+have the same w and the same outer momentum.
 
     diloco = DiLoCo(model, t, optimizer, period=500)
     loss = F.cross_entropy(diloco(x), y)
@@ -12,15 +12,16 @@ the same on all ranks.
 
 Streaming: the model is cut into P fragments. Each fragment is synchronised every H steps, so one
 fragment is sent every H/P steps. At most about K/P bytes are sent at once, for a model of K bytes.
-They may travel for `delay` steps, in the background, while the ranks train on:
+A fragment may travel for `delay` steps, in the background, while the ranks train on:
 
     step        0     1     2     3     4     5     6     7     8        H = 8, P = 2, delay = 2
     fragment 0                    |- sent --|                           at 4: sending of d = w - w_k
     fragment 1                                            |- sent --|   begins; at 6 d is the mean
 
-During the delay a rank k has trained the fragment further, to w_k. After the outer step it goes on
-from w + alpha (w_k - w). alpha is 0.5 by default; without delay it is 0, and the ranks go on from
-w. The step number decides which fragment is sent, so all ranks send the same one.
+During the delay rank k trains the fragment further, to the weights w_k. After the outer step, which
+gives a new w, rank k goes on from w + alpha (w_k - w). By default alpha is 0.5. Without delay alpha
+is 0, and the ranks go on from w. The step number decides which fragment is sent, so all ranks send
+the same fragment.
 
 Sources: Douillard et al. 2023 (arXiv 2311.08105); Streaming DiLoCo: Douillard et al. 2025 (arXiv
 2501.18512). A fragment here is a run of parameters in the order of definition.
@@ -72,17 +73,19 @@ class DiLoCo:
     """Trains `model` by DiLoCo on the ranks of t. `optimizer` is this rank's inner optimizer. Call
     step() after each of its steps.
 
-    outer        f(parameters) -> the outer optimizer; None: SGD with lr 0.7 and Nesterov momentum
-                 0.9, as in the paper
+    outer        a function f(parameters) that returns the outer optimizer. The default is SGD with
+                 lr 0.7 and Nesterov momentum 0.9, as in the paper
     period       H, in steps
-    fragments    P, which must divide H; or lists of parameters, with each parameter in one list
-    delay        steps from sending a fragment to its outer step, less than H/P
-    alpha        see the top of the file; None: 0.5, or 0 without delay
+    fragments    P, the number of fragments; it must divide H. Or the fragments themselves: lists of
+                 parameters, with each parameter in exactly one list
+    delay        the number of steps from the sending of a fragment to its outer step. It must be
+                 less than H/P
+    alpha        see the top of the file. The default is 0.5, or 0 without delay
     all_reduce   any f(t, array) that sums in place
 
-    Raises ValueError for master copies, a period or a delay that do not fit, and fragments that
-    miss or repeat a parameter. Raises TypeError for a model or an optimizer without whole weights
-    on each rank."""
+    Raises ValueError if the optimizer has master copies, if the period or the delay does not fit,
+    or if the fragments miss or repeat a parameter. Raises TypeError if the model or the optimizer
+    does not have all weights on each rank."""
 
     def __init__(self, model: Module | Pipeline, t: Transport, optimizer: HasGroups,
                  outer: Callable[..., Any] | None = None, period: int = 500,
@@ -118,8 +121,8 @@ class DiLoCo:
         return self.module(*inputs, **options)
 
     def step(self) -> Any:
-        """Call it after the inner optimizer's step. Sends a fragment if it is time, and makes the
-        outer step of a fragment that has arrived. Collective."""
+        """Call this after the inner optimizer's step. Sends a fragment in every (H/P)-th call, and
+        makes the outer step of a fragment whose delay is over. Collective."""
         self.n_steps += 1
         every = self.period // len(self.fragments)
         if self.n_steps % every == 0:
@@ -165,7 +168,8 @@ class DiLoCo:
     @contextmanager
     def common_weights(self):
         """A context in which the model holds w, the same on all ranks. Use it to evaluate, save or
-        load. At its end the model's values become the new w, and each rank's own weights return."""
+        load. At the end of the context the model's values become the new w. Then the model holds
+        this rank's own weights again."""
         local = {p: p.array.copy() for p in self.common}
         self._put(self.common)
         try:
@@ -185,8 +189,8 @@ class DiLoCo:
         return divergence(self.t, list(self.common), self.all_reduce)
 
     def bytes_sent(self, n_periods: int = 1) -> int:
-        """Returns the bytes that this rank sends in n_periods periods of H steps, around a ring. It
-        does not count buffers."""
+        """Returns the bytes that this rank sends around a ring in n_periods periods of H steps.
+        Buffers are not counted."""
         return n_periods * sum(average_bytes(self.t, run) for run in self.fragments)
 
     def state_dict(self) -> dict[str, Any]:
@@ -202,7 +206,7 @@ class DiLoCo:
         self.n_steps = state["n_steps"]
 
     def close(self) -> None:
-        """Waits for fragments that travel, and ends the background thread. The model keeps this
-        rank's own weights."""
+        """Waits until all fragments have been sent, and ends the background thread. The model keeps
+        this rank's own weights."""
         if self.background is not None:
             self.background.close()

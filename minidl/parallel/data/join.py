@@ -11,9 +11,9 @@ every rank whether any rank still has a batch. ZeRO 3 gathers weights in the for
 a rank without a batch runs forward and backward with any batch:
 `model.absent(lambda: loss(model, last))`.
 
-Evaluation does not need join(): no rank waits for another in a forward (with ZeRO 3: inside
-`with model.gathered():`). `evaluate` adds up sums and counts at the end. Distribute the samples by
-DistributedSampler(tail="uneven").
+Evaluation does not need join(), because no rank waits for another rank in a forward. (With ZeRO 3
+evaluate inside `with model.gathered():`, where this is true, too.) `evaluate` adds up sums and
+counts at the end. Distribute the samples by DistributedSampler(tail="uneven").
 
 Sources: Horovod's join operation; PyTorch's `Join` (torch.distributed.algorithms).
 Test: tests/parallel/data/test_join.py

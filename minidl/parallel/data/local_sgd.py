@@ -1,8 +1,8 @@
 r"""Local SGD: each rank trains alone, and the ranks average their weights every H steps.
 
-The plain form: minidl/plain/local_sgd.py. Here: steps of data parallelism first, periods that
-follow the loss, rounds inside a node, rounds without slow ranks, and moments that are averaged too.
-`divergence()` says how far the ranks are apart.
+The plain form: minidl/plain/local_sgd.py. Here steps of data parallelism may come first. The period
+may follow the loss. Rounds may be inside a node, or without slow ranks. The optimizer's moments may
+be averaged, too. `divergence()` returns how far apart the ranks' weights are.
 
     local = LocalSGD(model, t, optimizer, period=8, start=500)
     loss = F.cross_entropy(local(x), y)
@@ -13,25 +13,25 @@ follow the loss, rounds inside a node, rounds without slow ranks, and moments th
     start    post-local SGD: this many steps of data parallelism come first, because early in
              training the gradient changes direction fast. With period 1 all steps are data
              parallelism, with the same bits and bytes
-    without  k: a rank that takes k times the median time is left out of rounds, and no rank waits
-             for it (straggler.py has the rule, and the training loop that you need)
-    inside   (transport of this rank's node, H1): the ranks of a node average every H1 steps, all
-             ranks every `period` steps. H1 must divide the period
-    state    "local": each rank keeps its own momentum, or Adam's moments. "mean": they are averaged
-             with the weights, and each costs the weights' bytes again. Why: a rank's own momentum
-             pulls it from the mean weights back to its own old weights
+    without  k: if a rank takes k times the median time or more, it is left out of rounds, and no
+             rank waits for it (straggler.py has the rule, and the training loop that you need)
+    inside   (transport of this rank's node, H1): the ranks of a node average every H1 steps. All
+             ranks average every `period` steps. H1 must divide the period
+    state    "local": each rank keeps its own momentum, or Adam's moments. "mean": the moments are
+             averaged, too; each moment has as many bytes as the weights. The reason to average: a
+             rank's own momentum pulls the rank from the mean weights back to its own old weights
 
-Adaptive rules compute H = rule(h0, lr0, loss0, lr, loss) from the learning rate and loss of the
-first step, and the present ones. The lower the loss, the more harm does noise, so the ranks average
-more often. With r = lr0 loss / (lr loss0), `h0_outside` is the paper's rule, h0 sqrt(r).
-`h0_inside` is PaddlePaddle's, sqrt(h0 r). They differ by sqrt(h0): at h0 = 16 and r = 1 they give
-16 and 4.
+Adaptive rules compute H = rule(h0, lr0, loss0, lr, loss). h0 is the first period. lr0 and loss0 are
+the learning rate and the loss at the end of the first round, lr and loss the present ones. Noise
+does more harm when the loss is low, so the ranks then average more often. With r = lr0 loss / (lr
+loss0), the paper's rule is h0 sqrt(r) (`h0_outside`). PaddlePaddle's rule is sqrt(h0 r)
+(`h0_inside`). The two rules differ by the factor sqrt(h0): at h0 = 16 and r = 1 they give 16 and 4.
 
-Sent: K bytes of weights once a round around the ring, 1/H of data parallelism's gradients. An
-adaptive rule also sends the mean loss, 8 bytes a round. Buffers (batch norm's averages) become
-rank 0's at each round.
+In each round, K bytes of weights go around the ring. This is 1/H of what data parallelism sends for
+gradients. An adaptive rule also sends the mean loss, 8 bytes in each round. At each round all ranks
+get rank 0's buffers (batch norm's averages).
 
-To save, at the end of a round: snapshot.save(..., model=local.module, rounds=local.rounds). Each
+To save at the end of a round: snapshot.save(..., model=local.module, rounds=local.rounds). Each
 rank saves its own momentum in a folder of its own (docs/large_batches.md).
 
 Sources: Stich 2019 (arXiv 1805.09767); Lin et al. 2020 (arXiv 1808.07217), post-local; Wang & Joshi
@@ -81,8 +81,8 @@ def h0_inside(h0, lr0, loss0, lr, loss):
 def average_arrays(t, arrays, all_reduce=None, n=None):
     """Replaces the arrays by their means over ranks, with one all-reduce for each dtype.
 
-    n: the mean is the sum divided by n, for n ranks with values and others with zeros. None: all
-    ranks. fp16 and bf16 are summed and divided in fp32."""
+    n: the sum is divided by n. Use it if n ranks have values and the others have zeros. By default
+    n is the number of ranks. fp16 and bf16 are summed and divided in fp32."""
     for group in by_dtype(arrays).values():
         buffer = flat.flatten(group, accumulate_dtype(group[0].dtype))
         (all_reduce or ring.all_reduce)(t, buffer)
@@ -103,7 +103,7 @@ class Rounds:
         self.h0, self.period, self.start, self.rule = period, period, start, rule
         self.n_steps = self.n_rounds = self.since = 0
         self.parted = False
-        self.first = None  # (learning rate, loss) of the first step
+        self.first = None  # (learning rate, loss) at the end of the first round
         self.periods = []  # all periods that the rule has chosen
 
     @property
@@ -124,8 +124,8 @@ class Rounds:
         return True
 
     def ask(self, rate, loss):
-        """Sets the period of the next round by the rule. rate: the learning rate. loss: the mean
-        over ranks. Call it at the end of a round."""
+        """Sets the period of the next round by the rule. Call this at the end of a round. rate: the
+        learning rate. loss: the mean of the ranks' losses."""
         self.first = self.first or (rate, loss)
         if self.n_steps >= self.start:
             period = self.rule(self.h0, *self.first, rate, loss)
@@ -134,7 +134,7 @@ class Rounds:
 
     def state_dict(self):
         """Returns the counters, for a snapshot. Raises ValueError inside a round, because the
-        ranks' weights differ then, and one set of weights cannot stand for all."""
+        ranks' weights differ then, and a snapshot has only one set of weights."""
         if self.since:
             raise ValueError(f"{self.since} of {self.period} steps of a round are done, and the "
                              "ranks' weights differ: save at the end of a round")
@@ -149,8 +149,8 @@ class Rounds:
 
 
 def check_plain(t, model, optimizer, what):
-    """Raises TypeError unless each rank has whole weights of its own to train. what: the name of
-    the method."""
+    """Raises TypeError unless each rank has all weights and trains them alone. what: the name of
+    the method, for the message."""
     if isinstance(model, DataParallel):
         raise TypeError(f"rank {t.rank}: {what} wants the plain model; got a "
                         f"{type(model).__name__}, which keeps the weights of all ranks equal at "
@@ -164,7 +164,7 @@ def check_plain(t, model, optimizer, what):
 class LocalSGD:
     """Trains `model` on the ranks of t by local SGD. Call step() after each step of `optimizer`.
 
-    The optimizer's parameters are the model's, or fp32 masters of them. all_reduce: any f(t, array)
+    The optimizer has the model's parameters, or fp32 masters of these. all_reduce: any f(t, array)
     that sums in place. For the other arguments see the top of the file. Raises TypeError or
     ValueError for arguments that do not fit."""
 
@@ -199,12 +199,12 @@ class LocalSGD:
             return self.data_parallel(*inputs, **options)
 
     def no_sync(self):
-        """A context for forward and backward of each micro-batch but the last one of a step."""
+        """A context for forward and backward of all micro-batches of a step except the last."""
         return self.data_parallel.no_sync()
 
     def step(self, loss: Any = None) -> Any:
-        """Call it after the optimizer's step. Ends the round if it is time. loss: this rank's loss;
-        only a rule needs it."""
+        """Call this after the optimizer's step. Ends the round if all its steps are done. loss:
+        this rank's loss, which is only needed with a rule."""
         rounds = self.rounds
         if rounds.rule is not None and loss is None:
             raise ValueError(f"rank {self.t.rank}: a rule for the period wants step(loss=)")
@@ -223,17 +223,17 @@ class LocalSGD:
             rounds.ask(self.optimizer.param_groups[0]["lr"], float(total) / self.t.size)
 
     def finish(self) -> None:
-        """Call it after the last step on all ranks, if you use without=. Afterwards all ranks have
-        the mean weights."""
+        """Call this after the last step on all ranks, if you use without=. Afterwards all ranks
+        have the mean weights."""
         if self.turns is not None and self.turns.out:
             self.turns.end(self.rounds, self.average, last=True)
 
     def average(self, t, contributes=True, n=None):
-        """Replaces the weights by their means over the ranks of t; with state="mean" the
-        optimizer's state, too. If there are fp32 masters, they are averaged.
+        """Replaces the weights by their means over the ranks of t. With state="mean" also averages
+        the optimizer's state. If there are fp32 masters, the masters are averaged.
 
-        contributes: False if this rank's weights count as zeros. n: how many ranks contribute;
-        None: all."""
+        contributes: False if this rank's weights count as zeros. n: how many ranks contribute, by
+        default all."""
         params = self.weights()
         arrays = [p.array for p in params]
         if self.state == "mean":
@@ -261,8 +261,8 @@ class LocalSGD:
         return divergence(self.t, self.weights(), self.all_reduce)
 
     def bytes_sent(self, n_rounds: int = 1) -> int:
-        """Returns the bytes that this rank sends in n_rounds rounds of state="local", around a
-        ring. It does not count buffers and a rule's loss."""
+        """Returns the bytes that this rank sends around a ring in n_rounds rounds with
+        state="local". Buffers and the loss for a rule are not counted."""
         return n_rounds * average_bytes(self.t, self.weights())
 
     def parameters(self):
@@ -280,8 +280,8 @@ class LocalSGD:
 
 
 def divergence(t, params, all_reduce=None):
-    """Returns the root mean square over ranks of |w_k - mean of w|; 0 at the start of a round.
-    Collective. It sends the bytes of a round, so do not call it in every step."""
+    """Returns the root mean square over ranks of |w_k - mean of w|. It is 0 at the start of a
+    round. Collective. It sends as many bytes as a round, so do not call it in every step."""
     means = [p.array.copy() for p in params]
     with about("divergence"):
         average_arrays(t, means, all_reduce)

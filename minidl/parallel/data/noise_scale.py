@@ -7,14 +7,15 @@
         large = |mean gradient|^2          = |G|^2 + S v        v = 1 / B
         S = (small - large) / (u - v)      |G|^2 = (u large - v small) / (u - v)
 
-S / |G|^2 is a number of samples, B_simple. If the batch is far smaller, twice the batch halves the
-number of steps. If it is far larger, a larger batch saves almost no steps. B_simple grows during
-training, because G shrinks while the loss falls.
+S / |G|^2 is a number of samples, B_simple. If the batch is far smaller than B_simple, a batch twice
+as large needs half the steps. If the batch is far larger than B_simple, a larger batch saves almost
+no steps. B_simple grows during training, because G shrinks while the loss falls.
 
-S and |G|^2 are differences of noisy numbers, and the estimate of |G|^2 may be negative. So each is
-averaged over many steps, and then the averages are divided. (The mean of the quotients would be
-another number.) No extra backward is needed: each bucket's squares are summed before it is sent and
-after it has been averaged. One all-reduce of 24 bytes combines the ranks' sums.
+S and |G|^2 are differences of noisy numbers, and the estimate of |G|^2 may be negative. So S and
+|G|^2 are first averaged over many steps, and then the averages are divided. (The mean of the
+quotients would be another number.) No extra backward is needed: each bucket's squares are summed
+before the bucket is sent, and again after it has been averaged. One all-reduce of 24 bytes combines
+the ranks' sums.
 
         noise = NoiseScale(model)       # a DataParallel
         loss.backward(); optimizer.step(); optimizer.zero_grad()
@@ -38,8 +39,10 @@ from minidl.parallel.data import header
 
 
 def estimate(small, large, u, v):
-    """Returns estimates (|G|^2, S). small, large: the squared norm of a small and of a large
-    batch's gradient. u, v: 1 / the number of samples of the small and of the large batch."""
+    """Returns estimates of (|G|^2, S).
+
+    small: the squared norm of the gradient of a small batch. u: 1 / the number of samples of this
+    batch. large, v: the same two numbers for a large batch. Raises ValueError unless u > v."""
     if not u > v:
         raise ValueError(f"want a large batch and smaller ones, got 1/b = {u}, 1/B = {v}")
     return (u * large - v * small) / (u - v), (small - large) / (u - v)
@@ -49,8 +52,8 @@ class NoiseScale:
     """Measures the noise scale at each synchronised backward of `model`, a DataParallel.
 
     beta: the weight of the old average in each running average. loss_scale: a function that returns
-    the loss scale of this step, or None. Raises TypeError for another wrapper, and ValueError on
-    one rank."""
+    the loss scale of this step, or None. Raises TypeError if `model` is another wrapper, and
+    ValueError if there is only one rank."""
 
     def __init__(self, model, beta=0.95, loss_scale=None):
         reducer = model.reducer
@@ -70,17 +73,18 @@ class NoiseScale:
         self.on_end, reducer.on_end = reducer.on_end, self.ended
 
     def before(self, flat, n_samples):
-        """The Reducer calls it before it sends a bucket of local gradients."""
+        """The Reducer calls this before it sends a bucket of local gradients."""
         self.n_samples = n_samples
         if n_samples:
             self.small.append(square_sum_of([flat]))
 
     def after(self, flat):
-        """The Reducer calls it when the bucket holds the mean over all ranks."""
+        """The Reducer calls this when the bucket holds the mean over all ranks."""
         self.large.append(square_sum_of([flat]))
 
     def ended(self):
-        """The Reducer calls it after a backward. Combines the ranks' squared norms. Collective."""
+        """The Reducer calls this after a backward. Combines the ranks' squared norms.
+        Collective."""
         self.on_end()
         small, large = (sum(float(x[0]) for x in sums) for sums in (self.small, self.large))
         self.small, self.large = [], []

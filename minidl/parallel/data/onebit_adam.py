@@ -8,9 +8,9 @@
 Error feedback corrects coding errors only if the step is linear in the coded array. Adam's step is
 not linear in the gradient, because v squares it. But v settles early. With a constant v, Adam is
 momentum SGD with a learning rate for each weight: its step is linear in m. So m is coded, and v
-does not change. The code is one sign for each element, and one scale (comm/codec.py). Each rank
-codes what it sends to the rank that adds, and that rank codes the sum. The errors of both are kept
-(comm/compressed.py). This sends 1/32 of the bytes.
+does not change. The code is one sign for each element, and one scale (comm/codec.py). There are two
+codings: each rank codes the part that it sends to the rank that adds, and the rank that adds codes
+the sum. The errors of both codings are kept (comm/compressed.py). This sends 1/32 of the bytes.
 
 The result is Adam's step without the learning rate. optim.SGD(momentum=0) applies it, and its
 weight decay is then AdamW's. If a weight got no gradient in the warm-up, its v is 0. Such a weight
@@ -20,8 +20,8 @@ all of the data.
         model = Compressed(net, t, OneBitAdam(warm_up_steps=1000))
         optimizer = optim.SGD(net.parameters(), lr=1e-3, weight_decay=0.01)
 
-Source: Tang et al. 2021 (arXiv 2102.02888). They do not correct the bias of m and v. Here it is
-corrected as in Adam, so the warm-up equals Adam up to rounding.
+Source: Tang et al. 2021 (arXiv 2102.02888). They do not correct the bias of m and v. Here the bias
+is corrected as in Adam, so the warm-up equals Adam up to rounding.
 Test: tests/parallel/data/test_onebit_adam.py, test_compress.py
 """
 
@@ -35,9 +35,9 @@ from minidl.parallel.data.compress import Method, wants_plain_sgd
 class OneBitAdam(Method):
     """1-bit Adam, for Compressed(net, t, OneBitAdam(...)).
 
-    warm_up_steps: T above, at least 1. betas, eps: as in Adam. codec: ONE_BIT is the paper's. With
-    ONE_BIT_MEAN the error is never larger than the array's norm. INT8 sends a quarter of float32's
-    bytes. Raises ValueError for a number out of its range."""
+    warm_up_steps: T above, at least 1. betas, eps: as in Adam. codec: the paper uses ONE_BIT. With
+    ONE_BIT_MEAN the norm of the error is never larger than the norm of the array. INT8 sends a
+    quarter of the bytes of float32. Raises ValueError for a number out of its range."""
 
     def __init__(self, warm_up_steps=100, betas=(0.9, 0.999), eps=1e-8, codec=codec.ONE_BIT):
         if warm_up_steps < 1 or eps <= 0 or not all(0 <= b < 1 for b in betas):

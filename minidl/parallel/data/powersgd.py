@@ -1,22 +1,23 @@
 """PowerSGD: a gradient matrix as the product of two thin matrices.
 
-The plain form, with the names A, P and Q: minidl/plain/powersgd.py. Here: the matrices of a bucket
-travel together, in two all-reduces, with the tensors that are sent whole; the shorter side of a
-matrix comes first; the first steps send whole gradients.
+The plain form, with the names A, P and Q: minidl/plain/powersgd.py. Here the matrices of a bucket
+travel together, in two all-reduces, with the tensors that are not compressed. The shorter side of a
+matrix comes first. The first steps may send uncompressed gradients.
 
 A rank's residual is A - P P' A, computed from its own A. PyTorch's hook keeps A - P Q'/n instead.
 The sum over ranks and the updates are the same. But if the ranks' data differ, PyTorch's residual
-adds up g_r - mean(g) without bound. No update needs this part, and in float32 its rounding errors
-in the end hide the rest.
+also adds up g_r - mean(g) in every step, and this part grows without bound. No update needs this
+part. In float32 its rounding errors in the end hide the rest of the residual.
 
 Our residual has no part along the columns of P. So it stays bounded if P points in every direction
 at some time. The columns of P are vectors of n elements, for A of n x m. The mean gradient has at
-most min(n, m) directions. They fill the space of the shorter side, but not of the longer one. So A
-is the matrix or its transpose, whichever has fewer rows. (side="rows" always takes the matrix, as
-PyTorch does.) test_powersgd.py shows all three over 1,000 steps.
+most min(n, m) directions. These fill the space of vectors along the shorter side of A, but not
+along the longer side. So A is either the matrix or its transpose: the one that has fewer rows.
+(With side="rows" A is always the matrix, as in PyTorch.) test_powersgd.py compares our residual
+with PyTorch's over 1,000 steps.
 
-Not compressed: tensors of one dimension, and matrices that would save less than half, with
-r (n + m) 2 >= n m.
+Two kinds of tensors are not compressed: tensors of one dimension, and matrices for which P and Q
+have at least half of the elements, r (n + m) 2 >= n m.
 
         model = Compressed(net, t, PowerSGD(rank=4))          # any optimizer
 
@@ -38,12 +39,13 @@ from minidl.random import Generator
 class PowerSGD(Method):
     """Sends two thin matrices for a gradient, for Compressed(net, t, PowerSGD(...)).
 
-    rank:        the number of columns of P and Q; for a small matrix at most its shorter side
+    rank:        the number of columns of P and Q. For a small matrix it is at most the length of
+                 the matrix's shorter side
     start_step:  earlier steps send whole gradients, because gradients change fast at first
     min_compression_rate: a matrix is compressed only if it becomes smaller by more than this factor
     side:        "short" or "rows", see the top of the file
-    warm_start:  True: Q of the step before is used again. False: a new random Q in every step, for
-                 gradients that change fast
+    warm_start:  if True, Q of the step before is used again. If False, each step uses a new random
+                 Q; this is for gradients that change fast
     seed:        the seed of the first Q
 
     Raises ValueError for a number out of its range."""
@@ -58,7 +60,8 @@ class PowerSGD(Method):
         self.min_compression_rate, self.seed = min_compression_rate, seed
 
     def thin(self, p):
-        """Returns (n, m, r) if p is sent as P (n, r) and Q (m, r), or None if p is sent whole."""
+        """Returns (n, m, r) if p is sent as P (n, r) and Q (m, r). Returns None if p is sent
+        uncompressed."""
         if len(p.shape) < 2 or not p.numel():
             return None
         n, m = p.shape[0], math.prod(p.shape[1:])
@@ -103,8 +106,8 @@ class PowerSGD(Method):
             a[p][...] = product(left[p], total, a[p])
 
     def summed(self, t, bucket, arrays, what):
-        """Returns the sums of the arrays over ranks, by one all-reduce. what: names it in
-        messages."""
+        """Returns the sums of the arrays over ranks, by one all-reduce. what: the name of this
+        all-reduce in error messages."""
         if not arrays:
             return []
         xp = bucket.params[0]._xp
@@ -139,6 +142,6 @@ def product(p, q, like):
 
 
 def orthonormal(xp, x):
-    """Returns a matrix with orthonormal columns that span the columns of x. It uses Householder's
-    QR: this also works for columns of zeros, where Gram-Schmidt divides by 0."""
+    """Returns a matrix with orthonormal columns that span the columns of x. It is computed by
+    Householder's QR, which also works for columns of zeros. Gram-Schmidt would divide by 0."""
     return xp.linalg.qr(x)[0]

@@ -25,8 +25,8 @@ def count(who, batch):
 
 
 def arrays(who, batch):
-    """Yields every array and Tensor of a batch. Raises TypeError for other values than these, dicts
-    and tuples."""
+    """Yields every array and Tensor of a batch, also inside nested dicts and tuples. None inside a
+    dict or tuple is skipped. Raises TypeError for any other value."""
     if hasattr(batch, "shape") and hasattr(batch, "dtype"):
         yield batch
     elif isinstance(batch, (Mapping, tuple)):

@@ -5,27 +5,28 @@
     rank 2   | round 1 | mean | its round 2, twice as long ..... | gets it, too | round 4
 
 The rule. At a meeting of all ranks, the ranks exchange their times: seconds for a step since the
-last mean. A rank that took `without` times the median or more is left out of the next rounds. The p
-other ranks average their weights without it: their sum divided by p. All n ranks meet again when
-the slow rank should have finished its round, by its own time, but at most MOST_ROUNDS rounds later.
-If it comes later, the others wait for it.
+last mean. If a rank's time is at least `without` times the median, this rank is left out of the
+next rounds. The other p ranks average their weights without the slow rank: the sum of their weights
+divided by p. From the slow rank's time all ranks compute after how many rounds of the others it
+will have finished its own round. All n ranks meet again after this number of rounds, but at most
+after MOST_ROUNDS rounds. If the slow rank comes later, the others wait for it.
 
-The slow rank started its round from an old mean, so its weights count with weight 0. It gets the
-mean of the others and their number of steps. Then it takes part again, unless it is still slow.
-While a rank is out, no other rank is left out. All ranks decide from the same table of times, so
-they have the same bits at every meeting.
+The slow rank started its round from an old mean, so its weights do not count in the new mean. It
+gets the mean of the others and their number of steps. Then it takes part again, unless it is still
+slow. While a rank is out, no other rank is left out. All ranks decide from the same table of times,
+so all ranks have the same bits at every meeting.
 
     while local.rounds.n_steps < 1000:        not a `for`: a rank that was out has made fewer steps
         ...
         local.step()
     local.finish()                            on all ranks; a rank that is out gets the last mean
 
-Sent, with K bytes of weights: 2 (p-1)/p K in a round by each of the p ranks, and nothing by a rank
-that is out. A meeting of all ranks sends 2 (n-1)/n K, and 64 (n-1) bytes for the table. The table
-is the only cost if no rank is slow. A snapshot needs all ranks at the same step, so minidl.elastic
-refuses to run it.
-Source: Chen et al. 2016, "Revisiting distributed synchronous SGD" (arXiv 1604.00981), do not wait
-for the slowest ranks. The rule here is our own.
+With K bytes of weights, each of the p ranks sends 2 (p-1)/p K in a round, and a rank that is out
+sends nothing. At a meeting of all ranks each rank sends 2 (n-1)/n K for the weights, and 64 (n-1)
+bytes for the table. If no rank is slow, the table is the only message in addition to local SGD's.
+A snapshot needs all ranks at the same step, so minidl.elastic refuses LocalSGD(without=).
+Source: Chen et al. 2016, "Revisiting distributed synchronous SGD" (arXiv 1604.00981), who do not
+wait for the slowest ranks. The rule here is our own.
 Test: tests/parallel/data/test_without.py   Used by: local_sgd.py
 """
 
@@ -41,13 +42,13 @@ MOST_ROUNDS = 8  # a rank that paused once, for a long time, comes back after th
 
 class Turns:
     """Decides which ranks take part in the coming round. ratio: `without` above. Raises ValueError
-    if it is not above 1."""
+    if ratio is not above 1."""
 
     def __init__(self, t, ratio):
         if ratio <= 1:
             raise ValueError(f"rank {t.rank}: wanted without= a ratio above 1; got {ratio}")
         self.t, self.ratio = t, ratio
-        self.out, self.until = frozenset(), 0  # these ranks are out until this round has ended
+        self.out, self.until = frozenset(), 0  # the ranks `out` are out until round `until` ends
         # when this rank's round began, in seconds; None in the first round, which is not measured
         self.began = None
         self.ended = None  # the step at which the other ranks finished
@@ -69,7 +70,8 @@ class Turns:
         self.began = t.time()
 
     def _meet(self, rounds, average, inside, last):
-        """All ranks exchange their times and average; then each decides who is out next."""
+        """All ranks exchange their times and average. Then each rank decides which ranks are out in
+        the next rounds."""
         pace = 0.0 if self.began is None else (self.t.time() - self.began) / rounds.period
         table = np.zeros((self.t.size, 4))
         table[self.t.rank] = pace, rounds.n_steps, rounds.n_rounds, last
@@ -86,8 +88,8 @@ class Turns:
         self.until = rounds.n_rounds + min(MOST_ROUNDS, math.ceil(max(ratios.values(), default=0)))
 
     def _group(self, ranks):
-        """Returns the transport of these ranks. The first one must contribute: it broadcasts its
-        buffers to the others."""
+        """Returns the transport of these ranks. The first of the ranks must contribute, because it
+        broadcasts its buffers to the others."""
         ranks = tuple(ranks)
         if ranks == tuple(range(self.t.size)):
             return self.t

@@ -1,8 +1,9 @@
 """Batch norm over the batch of all ranks: mean and variance of p times the samples.
 
-The plain form: minidl/plain/sync_batchnorm.py. Here: one message of 2C + 1 numbers a rank in
-forward, and one of 2C numbers in backward; images; running averages; any weights of the ranks'
-losses; ranks without samples. All ranks wait for each other twice a step.
+The plain form: minidl/plain/sync_batchnorm.py. Here each rank sends one message of 2C + 1 numbers
+in forward, and one of 2C numbers in backward (C channels). The input may be images. There are
+running averages. The ranks' losses may have any weights, and ranks may be without samples. All
+ranks wait for each other twice in a step.
 
 One message is enough in forward: a rank sends its own mean, M2 = sum (x - mean)^2 and n, and all
 ranks merge these. They use Chan's formula, which holds for shares of any length, also for length 0:
@@ -13,17 +14,17 @@ The mean of x^2 minus the square of the mean would be inexact. If values around 
 0.01, their squares in float32 have already lost the digits that the difference needs.
 
 The gradients of weight and bias are for this rank's share only, because data parallelism averages
-them over ranks later. It weights rank k's gradients by n_k, since each rank's loss is a mean over
-its own samples. So the sums that the ranks exchange in backward must have this weight already,
-a_k = p n_k / n:
+them over ranks later. Data parallelism weights rank k's gradients by n_k, since each rank's loss is
+a mean over its own samples. So the sums that the ranks exchange in backward must have this weight
+already, a_k = p n_k / n (p ranks):
 
     gx = ... (g - sum a_j sum g_j / (n a_k) - ...)         losses="mean"; with equal shares a_k = 1
 
-losses="sum" leaves out the weights. This is right if the ranks' losses are parts of one sum. (It is
-PyTorch's only form.) For means over uneven shares, such as a last batch, its gradients would be
-wrong. Messages go through host memory in float32 (for float64 inputs in float64), and on a GPU the
-host waits for them. All ranks must run the layer, in the same order. A rank without samples passes
-`x[:0]`.
+losses="sum" leaves out the weights. This is right if the ranks' losses are parts of one sum.
+(PyTorch has only this form.) If the losses are means over uneven shares, as for a last batch, the
+gradients of losses="sum" would be wrong. Messages go through host memory in float32 (for float64
+inputs in float64), and on a GPU the host waits for them. All ranks must run the layer, in the same
+order. A rank without samples passes `x[:0]`.
 
 Sources: Ioffe & Szegedy 2015; Peng et al. 2018 (MegDet, arXiv 1711.07240) for the ranks; Chan,
 Golub & LeVeque 1983 for merging.
@@ -100,7 +101,7 @@ class Normalise(Function):
 
 def share_of(xp, x3):
     """Returns a row (2C + 1,) on the host: the mean and M2 of each channel of x3, (N, C, places),
-    and the number of values in a channel. Zeros if x3 is empty."""
+    and the number of values in a channel. If x3 is empty, all are 0."""
     n, c = x3.shape[0] * x3.shape[2], x3.shape[1]
     row = np.zeros(2 * c + 1, x3.dtype)
     if n:
@@ -136,8 +137,8 @@ def column(v):
 
 
 def bytes_sent(n_channels, itemsize, n, rank):
-    """Returns (forward, backward): the bytes that `rank` of n ranks sends for one layer. itemsize
-    is 4, also for x in fp16; 8 for float64. If x needs no gradient, backward sends nothing."""
+    """Returns (forward, backward): the bytes that `rank` of n ranks sends for one layer. itemsize:
+    8 if x is float64, else 4 (also for fp16). If x needs no gradient, backward sends nothing."""
     row = 2 * n_channels + 1
     bounds = [k * row for k in range(n + 1)]
     return (ring_blocks.bytes_sent(bounds, itemsize, rank, n_scatters=0),
@@ -145,7 +146,7 @@ def bytes_sent(n_channels, itemsize, n, rank):
 
 
 def checked(losses):
-    """Returns losses. Raises ValueError unless it is "mean" or "sum"."""
+    """Returns `losses`. Raises ValueError unless `losses` is "mean" or "sum"."""
     if losses not in ("mean", "sum"):
         raise ValueError(f"losses is 'mean' or 'sum', got {losses!r}")
     return losses
@@ -155,19 +156,19 @@ class SyncBatchNorm(BatchNorm):
     """BatchNorm1d and BatchNorm2d over the ranks of `t`. In eval mode it uses the running averages
     and sends nothing. x is (N, C), (N, C, L) or (N, C, H, W); N may differ between ranks.
 
-    t: the ranks whose samples differ (PyTorch's process_group). In a grid it is grid.dp; if ranks
-    hold parts of texts, grid.group("dp", "cp"). The ranks along tp have the same samples. With them
-    in t each sample counts tp times: means and gradients stay the same, but the factor n/(n-1) of
-    the running variance changes.
+    t: the ranks whose samples differ (PyTorch's process_group). In a grid t is grid.dp, or
+    grid.group("dp", "cp") if ranks hold parts of texts. The ranks along tp have the same samples,
+    so leave these ranks out. If t includes them, each sample counts tp times. This does not change
+    means and gradients, but it changes the factor n/(n-1) of the running variance.
 
     losses: "mean" if DataParallel weights each rank's mean loss by its samples; else "sum" (see the
-    top of the file). With equal shares both are the same.
+    top of the file). With equal shares "mean" and "sum" give the same gradients.
 
     The running averages are the same on all ranks, so DataParallel(broadcast_buffers=False) works.
     Raises ValueError for a wrong number of channels, and for fewer than 2 values in a channel."""
 
     ndims = (2, 3, 4)
-    joins_ranks = True  # the other ranks wait for a rank in forward: DataParallel.absent refuses it
+    joins_ranks = True  # ranks wait for each other in forward, so absent() refuses such a layer
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
                  affine: bool = True, track_running_stats: bool = True, *, t: Transport,
@@ -189,8 +190,8 @@ class SyncBatchNorm(BatchNorm):
     def convert(cls, model, t, losses="mean", done=None):
         """Replaces every BatchNorm1d and BatchNorm2d in `model` by a SyncBatchNorm over t.
 
-        Each new layer shares the parameters, buffers and hooks of the old one. Returns the model;
-        if the model itself is a batch norm, returns the new layer. done: {module: its replacement},
+        Each new layer shares the parameters, buffers and hooks of the old layer. Returns the model.
+        If the model itself is a batch norm, returns the new layer. done: {module: its replacement},
         used in the recursion."""
         done = {} if done is None else done
         if model in done:  # a module may be used at two places of the model

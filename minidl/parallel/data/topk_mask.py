@@ -6,9 +6,9 @@
 
 `top_k` estimates the threshold from a sample of one element in a hundred. The j-th largest of s
 sampled elements is about the (j n / s)-th largest of all n. The threshold is set a little too low,
-so that a few more than k elements pass. One pass over the vector takes them out, and the exact k
-are chosen among them. If fewer than k pass, the threshold is lowered. So the sample decides how
-long it takes, but never the result.
+so that a few more than k elements pass. One pass over the vector collects these elements, and the k
+largest are chosen among them. If fewer than k pass, the threshold is lowered, and the pass is
+repeated. So the sample changes how long `top_k` takes, but never its result.
 
 Used by: minidl/parallel/data/dgc.py. comm/codec.py packs the pairs, comm/compressed.py adds them.
 
@@ -36,8 +36,8 @@ def by_numpy(x, threshold):
 
 
 def threshold_of(x, k):
-    """Returns the k-th largest |x|, a float. At least k elements are this large. Raises ValueError
-    unless 1 <= k <= x.size."""
+    """Returns the k-th largest |x|, a float. At least k elements have this size or more. Raises
+    ValueError unless 1 <= k <= x.size."""
     if not 1 <= k <= x.size:
         raise ValueError(f"threshold_of: k is {k}, of {x.size} elements")
     xp = backend.xp_of([x], "threshold_of")
@@ -62,8 +62,8 @@ def compact(x, threshold):
 
 
 def compact_few(x, threshold, slots=64):
-    """Like compact, but in one pass over x, on a CPU. Returns None if more than `slots` elements of
-    any chunk of CHUNK elements pass."""
+    """Like compact, but in one pass over x, on a CPU. Returns None if more than `slots` elements
+    pass in any one chunk (a chunk has CHUNK elements)."""
     n = x.size
     n_chunks = -(-n // CHUNK)
     counts = np.empty(n_chunks, np.int32)
@@ -77,7 +77,7 @@ def compact_few(x, threshold, slots=64):
 
 @or_numpy
 def taken(x, threshold):
-    """Returns the same as compact, by the fastest way for this array."""
+    """Returns the same pairs as compact, by the fastest of the functions above for this array."""
     if not dispatch.usable(x) or x.dtype == np.float64:
         return by_numpy(x, threshold)
     x = contiguous(backend.xp_of([x], "top_k"), x)
@@ -107,15 +107,15 @@ def top_k(x, k):
         place = min(2 * place, len(sample))
 
 
-# A threshold of 0 would let every element pass. Smaller elements than this count as 0.
+# A threshold of 0 would let every element pass. So elements below this number count as 0.
 SMALLEST = float(np.finfo(np.float32).tiny)
 
 
 def sample_of(x, k):
-    """Returns (|x| of a sample of evenly spaced elements, j): the threshold is to be the j-th
-    largest of the sample."""
+    """Returns (sample, j). sample: |x| of evenly spaced elements. The j-th largest element of the
+    sample is to be the threshold."""
     xp, n = backend.xp_of([x], "top_k"), x.size
-    # large enough for at least 8 of the k elements, on average; their number is then 8 +- 3
+    # the sample has on average at least 8 of the k largest elements; with 8 the spread is +- 3
     size = min(n, max(n // 100, 8 * n // k))
     step = n // size
     step -= step > 1 and step % 2 == 0  # an even step might meet the same columns in every row
@@ -133,7 +133,8 @@ def size_of(xp, x):
 
 
 def largest(index, value, k):
-    """Returns the k pairs (index, value) with the largest |value|; among equal values the first."""
+    """Returns the k pairs (index, value) with the largest |value|. Among equal values the first
+    ones are taken."""
     if len(index) == k:
         return index.astype(np.int32), value
     xp = backend.xp_of([value], "top_k")
@@ -146,8 +147,8 @@ def largest(index, value, k):
 
 
 def with_zeros(x, index, k):
-    """Returns k pairs (index, value) if fewer than k elements of x are not 0: these elements, and
-    the first zeros."""
+    """Returns k pairs (index, value), if fewer than k elements of x differ from 0. The pairs are
+    these elements and the first zeros. index: the indices of the elements that differ from 0."""
     xp = backend.xp_of([x], "top_k")
     keep = xp.zeros(x.size, bool)
     keep[:k] = True
@@ -164,8 +165,8 @@ def drop(x, threshold):
 
 
 def launch(xp, name, x, args):
-    """Launches a kernel with a thread per chunk on the CPU, or a warp per chunk on a GPU. The last
-    of args is the number of chunks."""
+    """Launches a kernel with a thread per chunk on the CPU, or a warp per chunk on a GPU. args: the
+    kernel's arguments; the last one is the number of chunks."""
     n_chunks = args[-1]
     if n_chunks and xp is np:
         dispatch.kernel(dispatch.on_cpu(FILE), name, x.dtype)(-(-n_chunks // 8), 8, args)

@@ -1,22 +1,23 @@
 """Context parallelism: a text too long for one rank. Each of n ranks has s/n of its s tokens.
 
-All layers but attention work on each token separately. In attention every query needs all keys.
-There are two ways. Both take any mask, any length and dropout (text_parts.py):
+All layers except attention work on each token separately. In attention every query needs all keys.
+There are two methods. Both methods take any mask, any length and dropout (text_parts.py):
 
     ring        K and V go around the ring. Each rank merges the results of the blocks for its
-                queries. The result equals one rank's up to rounding (ring_attention.py)
-    Ulysses     an all-to-all changes s/n tokens of all heads into all tokens of h/n heads, and
-                another one changes it back. The result has one rank's bits (ulysses.py)
+                queries. The result is the same as on one rank up to rounding (ring_attention.py)
+    Ulysses     each rank has s/n tokens of all heads. After an all-to-all it has all tokens of h/n
+                heads, and computes attention. A second all-to-all returns the results. The bits
+                are the same as on one rank (ulysses.py)
 
 Elements sent per rank, for b texts, heads of width e, h query heads, g key heads, c = b s/n e:
 
-    ring        2 g c (n-1), in n-1 messages. Backward sends this again, and the same number of
+    ring        2 g c (n-1), in n-1 messages. Backward sends this again, and also the same number of
                 elements for gk and gv, in the dtype of sums
-    Ulysses     (2 h + 2 g) c (n-1)/n in forward and in backward. If n > g, read n for g, because
-                key heads are repeated
+    Ulysses     (2 h + 2 g) c (n-1)/n in forward, and the same in backward. If n > g, put n in place
+                of g, because key heads are repeated
 
-So ring : Ulysses = n g / (h + g) in forward. If g = h, both are equal at n = 2, and Ulysses sends
-less on more ranks. Ulysses needs an h that is a multiple of n.
+So in forward the ring sends n g / (h + g) times what Ulysses sends. If g = h, both send the same at
+n = 2, and on more ranks Ulysses sends less. For Ulysses h must be a multiple of n.
 
 Sources: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889); Jacobs et al. 2023 (arXiv 2309.14509).
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
@@ -40,8 +41,8 @@ from minidl.parallel.model.ulysses import ulysses_attention, ulysses_self_attent
 
 
 def context_parallel(model, t, method="ring", order=None, length=None):
-    """Changes `model` so that each rank of t reads its part of a text. Returns a function part(x):
-    it returns this rank's part of a batch of ids, labels or positions (B, T).
+    """Changes `model` so that each rank of t reads its part of a text. Returns a function `part`.
+    part(x) is this rank's part of x, a batch of ids, labels or positions (B, T).
 
     model: nn.GPT, or a module whose attention layers are all CausalSelfAttention.
 
@@ -51,16 +52,18 @@ def context_parallel(model, t, method="ring", order=None, length=None):
         average_gradients(t, model.parameters())            # or DataParallel(model, t)
 
     The losses of all ranks are parts of one sum, because the keys of a rank get gradients from the
-    losses of others. So divide each loss by the tokens of all ranks, and sum the gradients. (The
-    mean of the ranks' mean losses is another loss if ranks have different numbers of tokens.)
+    losses of other ranks. So divide each loss by the number of tokens of all ranks, and sum the
+    gradients. (If ranks have different numbers of tokens, the mean of the ranks' mean losses is
+    another loss.)
 
-    A GPT gets the positions of its part. For rows of several texts call
-    model(part(x), part(positions)); this sends one byte a token. Dropout is the same as for the
-    whole text if all ranks' generators have the same state.
+    A GPT gets the positions of its part. If a row holds several texts, call
+    model(part(x), part(positions)). This sends one byte for each token. Dropout is the same as for
+    the whole text if all ranks' generators have the same state.
 
     order: for the ring "zigzag" (the default) or "contiguous"; for Ulysses only "contiguous".
-    length: T, if the ranks (for zigzag: twice their number) do not divide it. t=None: undoes it.
-    Raises TypeError or ValueError for a model or a method that does not fit."""
+    length: T. Pass it if T is not a multiple of the number of ranks (for zigzag: of twice this
+    number). t: with None the call undoes an earlier call. Raises TypeError or ValueError for a
+    model or a method that does not fit."""
     attentions = [m for m in model.modules() if isinstance(m, CausalSelfAttention)]
     gpts = [m for m in model.modules() if isinstance(m, GPT)]
     drops = [m for m in model.modules() if isinstance(m, Dropout)]
@@ -101,7 +104,7 @@ def _part(t, order, length, x):
 
 
 def _positions(t, order, length, context, xp, n_tokens):
-    """Takes the place of GPT.positions: returns the positions of this rank's n_tokens tokens."""
+    """Is called in place of GPT.positions. Returns the positions of this rank's n_tokens tokens."""
     length = n_tokens * t.size if length is None else length
     if length > context:
         raise ValueError(f"rank {t.rank}: the model has a context of {context} tokens, got "
@@ -110,9 +113,11 @@ def _positions(t, order, length, context, xp, n_tokens):
 
 
 def _one_text(t, order, length, places):
-    """Takes the place of GPT.one_text, for whole rows. places (B, L): the positions of this rank's
-    part. Returns a mask function of (queries, keys) for ring_attention. Sends one byte a token, for
-    (n-1)/n of the tokens. Collective."""
+    """Is called in place of GPT.one_text, and works for rows that are divided over the ranks.
+
+    places (B, L): the positions of this rank's part. Returns a function (queries, keys) -> mask, as
+    ring_attention takes it. Sends one byte for each token, for (n-1)/n of the tokens.
+    Collective."""
     xp, n = backend.xp_of([places]), t.size
     length = n * places.shape[1] if length is None else length
     check_part(t, length, places.shape[1], order)
@@ -127,15 +132,17 @@ def _one_text(t, order, length, places):
 
 def bytes_sent(method, n, n_batch, length, width, n_heads, n_groups=None, itemsize=4, sumsize=4,
                rank=0, order="zigzag"):
-    """Returns (forward, backward): the bytes that a rank of n sends for n_batch texts of `length`
-    tokens, with heads of `width` elements. itemsize: of the arrays; sumsize: of sums (8 for
-    float64). rank and order matter only if the ranks do not divide the length."""
+    """Returns (forward, backward): the bytes that `rank` of n ranks sends for n_batch texts of
+    `length` tokens, with heads of `width` elements.
+
+    itemsize: the bytes of an element of the arrays. sumsize: the bytes of an element of the sums (8
+    for float64). rank and order matter only if n does not divide the length."""
     n_groups = n_groups or n_heads
     n_each, c = lengths(length, n, order if method == "ring" else "contiguous"), n_batch * width
     if method == "ring":  # all blocks but the right neighbour's, all sums but its own
         block = 2 * n_groups * c * (length - n_each[(rank + 1) % n]) * itemsize
         return block, block + 2 * n_groups * c * (length - n_each[rank]) * sumsize
-    own, others = n_each[rank], length - n_each[rank]  # of all heads, and of this rank's
+    own, others = n_each[rank], length - n_each[rank]  # tokens of this rank, tokens of the others
     inputs, heads = n_heads + 2 * max(n_groups, n), n_heads // n
     there = inputs * (n - 1) // n * own + heads * others
     back = inputs // n * others + (n - 1) * heads * own

@@ -17,9 +17,11 @@ from minidl.nn.module import Module
 
 
 def split_by_cost(costs, n):
-    """Returns how many layers go to each of n stages, at least one to each. costs: of the layers.
-    The largest sum of costs of a stage is as small as possible. Raises ValueError if there are
-    fewer layers than stages."""
+    """Returns a list: how many layers each of n stages gets, at least one. The cost of the most
+    expensive stage is as small as possible.
+
+    costs: a list of the costs of the layers. Raises ValueError if there are fewer layers than
+    stages."""
     costs = [float(c) for c in costs]
     if not 1 <= n <= len(costs):
         raise ValueError(f"{len(costs)} layers make 1 to {len(costs)} stages; got {n}")
@@ -41,9 +43,9 @@ def split_by_cost(costs, n):
 def cut(model, stages):
     """Returns a list with a Module for each stage of an nn.GPT or nn.Sequential.
 
-    stages: a list of the number of layers of each stage (for a GPT: of blocks, which may be 0); or
-    the number of stages, whose numbers of layers then differ by at most one. Raises TypeError for
-    another model, and ValueError for a wrong number of layers."""
+    stages: a list with each stage's number of layers. For a GPT these are blocks, and 0 is allowed.
+    Or an int, how many stages: then the layers are divided as equally as possible. Raises TypeError
+    for another model, and ValueError for a wrong number of layers."""
     if not isinstance(model, (GPT, Sequential)):
         raise TypeError(f"cut wants an nn.GPT or nn.Sequential; got {type(model).__name__}. Give "
                         "the pipeline a list of Modules instead, each a function of the one before")
@@ -66,14 +68,15 @@ def cut(model, stages):
 
 
 class GPTStage(Module):
-    """Some blocks of a GPT; the first stage has the embeddings, the last one the output layer."""
+    """Some blocks of a GPT. The first stage also has the embeddings, and the last stage also has
+    the output layer."""
 
     def __init__(self, model, blocks, first, last):
         super().__init__()
         self.first, self.last, self.context = first, last, model.context
         if first:
             self.token, self.position, self.drop = model.token, model.position, model.drop
-            self.positions = model.positions  # of a text in parts: context.py's
+            self.positions = model.positions  # context.py sets it if a text is in parts
         self.blocks = ModuleDict(blocks)
         if last:
             self.norm, self.head = model.norm, model.head

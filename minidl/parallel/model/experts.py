@@ -1,31 +1,33 @@
 """Expert parallelism: the tokens of all ranks, and E/n of the experts on each.
 
-The plain form, with the picture and one expert on each rank: minidl/plain/experts.py. Here:
-backward, several experts on a rank, replicas of experts, and a nn.MoE that is divided in place.
+The plain form, with the picture and one expert on each rank: minidl/plain/experts.py. Here there is
+a backward, a rank may have several experts, experts may have replicas, and an nn.MoE is divided in
+place.
 
 First the ranks exchange how many of their tokens chose each expert: k E numbers from each rank.
 From these numbers a rank computes:
 
     the capacity of an expert, ceil(f T k / E) for the T tokens of all ranks
-    the place of each of its tokens in an expert's queue. Earlier choices of all ranks come first,
-        then the same choice of lower ranks
+    the place of each of the rank's tokens in an expert's queue. Earlier choices of all ranks come
+        first, then the same choice of lower ranks
     how many rows come from each rank
-    f of the balance loss
+    f_e of the balance loss (nn/moe.py)
 
-So n ranks drop exactly the tokens that a single rank would drop with all their tokens in the order
-of ranks, and compute the same. (It is common to give each rank its own capacity; then other tokens
-are dropped.) Rows arrive sorted by rank, and are put into the order of a single rank.
+Compare with a single rank that has the tokens of all ranks, in the order of ranks. The n ranks drop
+exactly the same tokens, and compute the same results. (It is common to give each rank its own
+capacity; then other tokens are dropped.) Rows arrive sorted by rank, and are put into the order of
+a single rank.
 
-Sent per rank and layer: 8 k E (n-1) bytes of counts. Then a rank sends the rows that leave it, and
-the results of the rows that came to it. Backward sends the same again. On average this is
-4 f T k / n (n-1)/n rows of C elements.
+Each rank sends for a layer 8 k E (n-1) bytes of counts. Then a rank sends the rows whose experts
+are on other ranks, and the results of the rows that came from other ranks. Backward sends the same
+again. On average this is 4 f T k / n (n-1)/n rows of C elements.
 
-**Gradients.** An expert's gradient already has the tokens of all n ranks in it. The part from a
+**Gradients.** An expert's gradient already contains the tokens of all n ranks. The part from a
 rank's loss is weighted as data parallelism weights that rank's gradients. With average=True the
-weight is the rank's share of the tokens. Use it with DataParallel or average_gradients, if each
-rank's loss is a mean. With average=False the weight is 1, for losses that are parts of one sum. So
-an optimizer may use the gradient as it is. If there are several groups with replicas of the
-experts, average the gradients over the replicas; the user needs no other factor.
+weight is the rank's fraction of all tokens. Use this with DataParallel or average_gradients, if
+each rank's loss is a mean. With average=False the weight is 1. Use this if the losses are parts of
+one sum. In both cases an optimizer may use the gradient as it is. If several groups have replicas
+of the experts, average the gradients over the replicas. No other factor is needed.
 
 The gradients of the rows are not weighted, because they return to the loss that they came from.
 `optim.clip_grad_norm_` and GradScaler include all ranks' experts (shards.py).
@@ -60,11 +62,12 @@ def expert_parallel(model: Module, t: Transport, over: Transport | None = None,
     All ranks must have the same model. Rank r keeps the experts from chunks.bounds(E, n)[r] up to
     the next bound.
 
-    over: the ranks whose tokens count together for capacity and balance. It must include the ranks
-    of t; None: t. If DataParallel runs over `over` and t is a part of it, the experts have replicas
-    in other groups. Keep replicas equal by average_gradients(transport of the replicas,
-    expert_parameters(model), tokens of t's ranks). average: see the top of the file. Raises
-    ValueError if there are fewer experts than ranks."""
+    over: a transport. Capacity and balance are computed from the tokens of all its ranks. It must
+    include the ranks of t; the default is t. If `over` has more ranks than t, and DataParallel uses
+    `over`, other groups have replicas of these experts. Keep the replicas equal by
+    average_gradients(transport of the replicas, expert_parameters(model), number of tokens of the
+    ranks of t). average: see the top of the file. Raises ValueError if there are fewer experts than
+    ranks."""
     for layer in layers(model):
         if layer.n_experts < t.size:
             raise ValueError(f"rank {t.rank}: wanted an expert for each rank at least; got "
@@ -89,7 +92,7 @@ def expert_parameters(model: Module):
 
 
 class Ranks:
-    """Joins the ranks of an nn.MoE layer. It takes the place of nn.moe.Alone."""
+    """Joins the ranks of an nn.MoE layer. The layer uses it in place of nn.moe.Alone."""
 
     def __init__(self, t, over, average, bounds):
         if not set(t.ranks) <= set(over.ranks):
@@ -110,8 +113,8 @@ class Ranks:
         return counts, self.over.rank
 
     def divisor(self, n_tokens, me):
-        """Returns the divisor for the sum of this rank's probabilities: its own number of tokens
-        if gradients are averaged, else the number of all tokens."""
+        """Returns the divisor for the sum of this rank's probabilities. If gradients are averaged,
+        this is the rank's own number of tokens, else the number of all tokens."""
         return n_tokens[me] if self.average else n_tokens.sum()
 
     def run(self, experts, rows, plan):
@@ -135,8 +138,8 @@ class Ranks:
 
 class Exchange(Function):
     """Sends counts[j] rows to rank j, and receives counts_in[i] rows from rank i. Backward sends
-    the gradients back. They are multiplied by `before` before sending, and by `after` when they
-    have come back."""
+    the gradients back. The gradients are multiplied by `before` before sending, and by `after` when
+    they have come back."""
 
     def forward(self, rows, t, counts, counts_in, before=1, after=1):
         self.t, self.counts, self.counts_in, self.scale = t, counts, counts_in, (before, after)
@@ -152,9 +155,11 @@ class Exchange(Function):
 
 
 def bytes_sent(counts, rank, bounds, width, itemsize, k):
-    """Returns the bytes that `rank` sends for one layer: (counts, rows in forward, rows in
-    backward). counts (n, E): rows of each rank for each expert (Plan.counts). bounds: rank r has
-    experts bounds[r] to bounds[r+1]."""
+    """Returns the bytes that `rank` sends for one layer, as three numbers: for the counts, for rows
+    in forward, and for rows in backward.
+
+    counts (n, E): the number of rows from each rank for each expert (Plan.counts). bounds: rank r
+    has the experts from bounds[r] up to bounds[r+1] - 1."""
     n, mine = len(counts), slice(bounds[rank], bounds[rank + 1])
     leave = counts[rank].sum() - counts[rank, mine].sum()
     come = counts[:, mine].sum() - counts[rank, mine].sum()

@@ -1,7 +1,8 @@
 """Collectives inside the graph: conjugate pairs, each the backward of the other.
 
-The plain form of the first two: minidl/plain/tensor_parallel.py; of the last one:
-minidl/plain/ulysses.py. Here: Functions of the engine, any dtype, and blocks of unequal length.
+The plain form of the first two functions: minidl/plain/tensor_parallel.py. The plain form of the
+last one: minidl/plain/ulysses.py. Here they are Functions of the engine, arrays may have any dtype,
+and blocks may have unequal lengths.
 
     copy             forward nothing          backward all-reduce         Megatron's f
     all_reduce       forward all-reduce       backward nothing            Megatron's g
@@ -11,7 +12,7 @@ minidl/plain/ulysses.py. Here: Functions of the engine, any dtype, and blocks of
     reduce_scatter   forward reduce-scatter   backward all-gather
     all_to_all       forward all-to-all       backward all-to-all, the dimensions exchanged
 
-Which one is right depends on what the ranks hold on both sides of it:
+Which function is right depends on what the ranks hold before and after it:
 
                               a replicated result          each rank's own result
     a replicated input        (nothing to do)              copy, scatter
@@ -19,15 +20,16 @@ Which one is right depends on what the ranks hold on both sides of it:
 
 Replicated: all ranks hold the same numbers and compute the same from them. Then each rank's
 gradient of the tensor is the same, and complete. So `all_reduce` and `gather` send nothing in
-backward. If each rank computes its own result from a gathered tensor, each has only a part of the
-gradient, and the parts must be summed: use `all_gather`. With `gather` instead, the gradient is
+backward. If each rank computes its own result from a gathered tensor, each rank has only a part of
+the gradient, and the parts must be summed: use `all_gather`. With `gather` instead, the gradient is
 wrong, although the loss falls.
 
-All ranks of t must call them in the same order, with the same shapes and `requires_grad`. Then
-backward has the same order, too. Blocks along a dimension are given by `chunks.bounds`: if n does
-not divide, the first ones are one longer. float16 and bfloat16 are summed in float32, and sent with
-2 bytes an element. A message's label is the function's name, as "copy.backward". The bytes below
-are what each of n ranks sends, for a whole array of K bytes.
+All ranks of t must call these functions in the same order, with the same shapes and
+`requires_grad`. Then backward has the same order on all ranks, too. Along a dimension the blocks
+are given by `chunks.bounds`: if n does not divide the length, the first blocks are one element
+longer. float16 and bfloat16 are summed in float32, and sent with 2 bytes for each element. A
+message's label contains the function's name, for example "copy.backward". The docstrings below
+give the bytes that each of n ranks sends; K is the number of bytes of the whole array.
 
 Sources: Shoeybi et al. 2019 (arXiv 1909.08053), section 3; Korthikanti et al. 2022 (arXiv
 2205.05198), section 4.2; Jacobs et al. 2023 (arXiv 2309.14509) for all_to_all.
@@ -63,49 +65,53 @@ class Pair(Function):
 
 
 def copy(t, x, all_reduce=None):
-    """Returns x. Backward sums the gradients over t by an all-reduce, 2(n-1)/n K.
+    """Returns x. Backward sums the gradients over t by an all-reduce (2(n-1)/n K bytes).
 
-    Use it if each rank then computes its own result from the same x, such as columns of a matrix.
-    all_reduce: any f(t, array) that sums in place; None: `total`."""
+    Use copy if each rank then computes its own result from the same x, such as columns of a matrix.
+    all_reduce: any f(t, array) that sums in place; by default `total`."""
     run = all_reduce or total
     return Pair.apply(x, name="copy", there=lambda x: x, back=lambda g: run(t, g.copy()))
 
 
 def all_reduce(t, x, all_reduce=None):
-    """Returns the sum of all ranks' x, 2(n-1)/n K. Backward passes the gradient on, and sends
-    nothing.
+    """Returns the sum of all ranks' x (sends 2(n-1)/n K bytes). Backward passes the gradient on,
+    and sends nothing.
 
-    Use it after partial sums, such as products with rows of a matrix. all_reduce: as for copy."""
+    Use all_reduce after partial sums, such as products with rows of a matrix. The argument
+    all_reduce is as for `copy`."""
     run = all_reduce or total
     return Pair.apply(x, name="all_reduce", there=lambda x: run(t, x.copy()), back=lambda g: g)
 
 
 def scatter(t, x, dim):
     """Returns this rank's block of the replicated x along dim, and sends nothing. Backward gathers
-    the gradients of all blocks, (n-1)/n K."""
-    length = x.shape[dim]  # a `back` that uses x would keep it alive
+    the gradients of all blocks ((n-1)/n K bytes)."""
+    length = x.shape[dim]  # a `back` that uses x would keep x alive
     return Pair.apply(x, name="scatter", there=lambda x: own_block(t, x, dim),
                       back=lambda g: join(t, g, dim, length))
 
 
 def gather(t, x, dim, length=None):
-    """Returns all ranks' x joined along dim, (n-1)/n K. All ranks must compute the same from it.
-    Backward takes this rank's slice, and sends nothing. length: of the result along dim, if blocks
-    may be unequal; None: n times x's length."""
+    """Returns all ranks' x joined along dim (sends (n-1)/n K bytes). All ranks must compute the
+    same from the result. Backward takes this rank's slice of the gradient, and sends nothing.
+
+    length: the length of the result along dim. Pass it if the blocks may be unequal. The default is
+    n times the length of x."""
     return Pair.apply(x, name="gather", there=lambda x: join(t, x, dim, length),
                       back=lambda g: own_block(t, g, dim))
 
 
 def all_gather(t, x, dim, length=None):
-    """Returns all ranks' x joined along dim, (n-1)/n K. Each rank computes its own result from it.
-    Backward is a reduce-scatter of the gradients, (n-1)/n K. length: as for `gather`."""
+    """Returns all ranks' x joined along dim (sends (n-1)/n K bytes). Each rank computes its own
+    result from this array. Backward is a reduce-scatter of the gradients ((n-1)/n K bytes). length:
+    as for `gather`."""
     return Pair.apply(x, name="all_gather", there=lambda x: join(t, x, dim, length),
                       back=lambda g: sum_block(t, g, dim))
 
 
 def reduce_scatter(t, x, dim):
-    """Returns this rank's block along dim of the sum of all ranks' x, (n-1)/n K. Backward is an
-    all-gather, (n-1)/n K."""
+    """Sums all ranks' x, and returns this rank's block of the sum along dim (sends (n-1)/n K
+    bytes). Backward is an all-gather ((n-1)/n K bytes)."""
     length = x.shape[dim]
     return Pair.apply(x, name="reduce_scatter", there=lambda x: sum_block(t, x, dim),
                       back=lambda g: join(t, g, dim, length))
@@ -113,11 +119,12 @@ def reduce_scatter(t, x, dim):
 
 def all_to_all(t, x, split, join, length=None):
     """Cuts x along dimension `split` and sends a block to each rank. Returns the received blocks,
-    joined along `join`. Sends (n-1)/n of x. Backward exchanges split and join, with the same bytes.
+    joined along `join`. Sends (n-1)/n of x. Backward does the same with `split` and `join`
+    exchanged, and sends the same number of bytes.
 
-    n must divide x's length along split. If it does not, pass length, the whole length along join;
-    then blocks of both dimensions may be unequal. In Ulysses x is (B, T/n, H, D): it splits the
-    heads and joins the tokens, to (B, T, H/n, D)."""
+    length: the length of the result along `join`. Pass it if n does not divide the length of x
+    along `split`, or if the received blocks are unequal. In Ulysses x is (B, T/n, H, D). The heads
+    are split and the tokens are joined, and the result is (B, T, H/n, D)."""
     back = None if length is None else x.shape[split]
     return Pair.apply(x, name="all_to_all", there=lambda x: transposed(t, x, split, join, length),
                       back=lambda g: transposed(t, g, join, split, back))
@@ -128,8 +135,8 @@ def all_to_all(t, x, split, join, length=None):
 
 @collective
 def total(t, x):
-    """Returns the sum of all ranks' x, on every rank; in place if x is contiguous. Sends 2(n-1)/n
-    K."""
+    """Returns the sum of all ranks' x, on every rank. Sends 2(n-1)/n K bytes. If x is contiguous,
+    the sum is in place."""
     if backend.accumulate_dtype(x.dtype) == x.dtype:
         return device.all_reduce(t, chunks.contiguous(x))
     flat = chunks.flat(x)
@@ -146,7 +153,7 @@ def own_block(t, x, dim):
 
 def join(t, x, dim, length=None):
     """Returns all ranks' blocks x, joined along dim to an array of this length. Raises ValueError
-    if x does not have the length of this rank's block."""
+    if the length of x is not that of this rank's block."""
     length = t.size * x.shape[dim] if length is None else length
     bounds = chunks.bounds(length, t.size)
     first, end = bounds[t.rank : t.rank + 2]
@@ -162,7 +169,7 @@ def join(t, x, dim, length=None):
 
 
 def sum_block(t, x, dim):
-    """Returns this rank's block along dim of the sum of all ranks' x."""
+    """Sums all ranks' x, and returns this rank's block of the sum along dim."""
     xp = backend.xp_of([x])
     rows = xp.moveaxis(x, dim, 0).copy(order="C")  # the reduce-scatter's workspace
     bounds = chunks.bounds(len(rows), t.size)
@@ -195,7 +202,7 @@ def transposed(t, x, split, join, length=None):
 
 
 def _scaled(bounds, rows):
-    """Returns bounds in elements, for bounds in rows."""
+    """Returns the bounds counted in elements. bounds: counted in rows."""
     n_elems = 1
     for d in rows.shape[1:]:
         n_elems *= d

@@ -1,6 +1,7 @@
 """A GPT on a grid of ranks: layers in stages (pp), matrices in parts (tp), replicas (dp).
 
-It also gives the bytes that a rank sends along each axis, counted and by formula.
+GridGPT also gives the bytes that a rank sends along each axis: `sent()` counts the bytes,
+`bytes_sent()` computes them by formula.
 
 The plain form, for layers of two matrices: minidl/plain/grid.py.
 
@@ -10,7 +11,7 @@ The plain form, for layers of two matrices: minidl/plain/grid.py.
     loss = ours.step(x, y)                                 x, y: this replica's part of the batch
     ours.sent()                                            grows by ours.bytes_sent(n_tokens)
 
-Sent for a micro-batch of n tokens, with activations of n x width numbers:
+What is sent for a micro-batch of n tokens, with activations of n x width numbers:
     tp    all-reduces of activations: in each block one after the attention and one after the
           feed-forward layers, and two in backward; one for the embedding; one in backward of the
           output layer. Also three numbers a token for the divided cross entropy (vocabulary.py)
@@ -35,12 +36,12 @@ class GridGPT:
     """This rank's part of `gpt`. It is trained by 1F1B on the mean cross entropy of n_micro
     micro-batches.
 
-    level       of mixed precision; if it is not "O0", pass prepare=amp.prepare
-    options     for Pipeline: zero=1, recompute=True
+    level       the level of mixed precision. If it is not "O0", pass prepare=amp.prepare
+    options     arguments for Pipeline, such as zero=1, recompute=True
 
-    parallel    the Pipeline; save it in a snapshot
+    parallel    the Pipeline. Save this object in a snapshot
     modules     this rank's stages
-    wrapped     their DataParallel or ZeRO wrappers
+    wrapped     the DataParallel or ZeRO wrappers of these stages
     dp          the transport of the replicas"""
 
     def __init__(self, gpt, axes, n_micro, level="O0", prepare=None, **options):
@@ -50,7 +51,7 @@ class GridGPT:
         for stage in stages if level != "O0" else ():
             prepare(stage, level)
 
-        def loss(logits, target):  # of this rank's columns of the logits
+        def loss(logits, target):  # logits: this rank's columns
             rows = logits.reshape(-1, logits.shape[2])
             return vocabulary.cross_entropy(axes.tp, rows, target.reshape(-1), n_classes)
 
@@ -65,12 +66,12 @@ class GridGPT:
         return [named for stage in self.modules for named in stage.named_parameters()]
 
     def trained(self):
-        """Returns the list of parameters, or with ZeRO of shards, for the optimizer."""
+        """Returns a list for the optimizer: the parameters, or with ZeRO the shards."""
         return self.parallel.shards() if self.parallel.zero else self.parallel.parameters()
 
     def step(self, x, y, scaler=None):
-        """Computes new gradients; under no_grad it runs only forward. Returns the loss on the ranks
-        of the last stage, None on the others."""
+        """Computes new gradients. Under no_grad it runs only forward. Returns the loss on the ranks
+        of the last stage, and None on the other ranks."""
         self.parallel.zero_grad()
         return self.parallel.step(x, y, scaler=scaler)
 
@@ -79,15 +80,15 @@ class GridGPT:
         return self.parallel.everywhere(loss)
 
     def copies(self):
-        """Returns [(transport, arrays that are equal on all of its ranks)]: for dp every weight,
-        for tp the undivided weights."""
+        """Returns [(transport, arrays that are equal on all ranks of this transport)]. For dp these
+        are all weights, for tp the undivided weights."""
         own = self.parallel.parameters()
         return [(self.axes.dp, [p.array for p in own]),
                 (self.axes.tp, [p.array for p in own if p.part is None])]
 
     def whole_state(self):
         """Returns the undivided GPT's {name: Tensor} on the first rank of each pipeline, and None
-        on the others. A large model may not fit there: use a snapshot then. Collective."""
+        on the other ranks. If the model is too large for one rank, use a snapshot. Collective."""
         mine = {name: x for stage in self.modules for name, x in whole_state_dict(stage).items()}
         states = objects.gather(self.axes.pp, mine)
         return states and {name: x for state in states for name, x in state.items()}
@@ -101,14 +102,14 @@ class GridGPT:
                                   if len(ranks) > 1) for axis, of in groups.items()})
 
     def bytes_sent(self, n_tokens):
-        """Returns {axis: bytes that this rank sends along it in a step}. n_tokens: the tokens of
-        its replica. It is exact in float32; in float16 if the ranks of tp divide the activations
-        evenly."""
+        """Returns {axis: bytes that this rank sends along this axis in a step}. n_tokens: the
+        number of tokens of this rank's replica. The result is exact in float32. In float16 it is
+        exact if the ranks of tp divide the activations evenly."""
         tp, pp, pipe = self.axes.tp, self.axes.pp, self.parallel
         first, last = pp.rank == 0, pp.rank == pp.size - 1
         n_tokens //= pipe.n_micro
         n_blocks = sum(len(stage.blocks) for stage in self.modules)
-        # bytes a number; under autocast products are float16, gradients of their inputs float32
+        # bytes of a number. Under autocast products are float16, gradients of their inputs float32
         forward, backward = {"O0": (4, 4), "O1": (2, 4)}.get(self.level, (2, 2))
         embedding = 4 if self.level == "O1" else forward
         forwards = 2 if pipe.recompute else 1

@@ -7,11 +7,11 @@
                                     │ y1 = x1 W^T      │ all-reduce of y1 │
                                                        │ y2 = x2 W^T      │ ...
 
-The all-reduce is a job of the transport's background thread (background.py). It can run while NumPy
-multiplies, because NumPy then releases Python's lock. The bytes are the same as without overlap,
-in more messages. It helps if the network does not need the processor. On 2 cores 2 ranks were
-slower with it, and equally fast if an all-reduce took 10 ms (benchmarks/bench_tensor_parallel.py).
-So it is off by default.
+The all-reduce is a job of the transport's background thread (background.py). This thread can run
+while NumPy multiplies, because NumPy then releases Python's lock. The same bytes are sent as
+without overlap, but in more messages. Overlap helps if the network does not need the processor. On
+2 cores 2 ranks were slower with overlap, and equally fast if an all-reduce took 10 ms
+(benchmarks/bench_tensor_parallel.py). So overlap is off by default.
 
 Source: Shoeybi et al. 2019; in chunks, Wang et al. 2023 (ASPLOS, "Overlap communication with
 dependent computation via decomposition").   Test: tests/parallel/model/test_tensor.py
@@ -24,13 +24,13 @@ from minidl.parallel.model import functions
 
 
 def column_linear(t, x, w, b, all_reduce=None):
-    """Returns linear(copy(t, x), w, b). Backward sums gx over t while it computes gw and gb."""
+    """Returns linear(copy(t, x), w, b). Backward computes gw and gb while gx is summed over t."""
     return ColumnProduct.apply(x, w, b, t=t, all_reduce=all_reduce or functions.total)
 
 
 def row_linear(t, x, w, parts, all_reduce=None):
-    """Returns all_reduce(t, linear(x, w)), computed in `parts` parts of x's rows. Each part is
-    summed over ranks while the next one is computed."""
+    """Returns all_reduce(t, linear(x, w)). The rows of x are cut into `parts` parts. Each part of
+    the result is summed over ranks while the next part is computed."""
     return RowProduct.apply(x, w, t=t, parts=parts, all_reduce=all_reduce or functions.total)
 
 

@@ -3,14 +3,15 @@
     parallelize(gpt, grid)                                 the whole GPT, by gpt_plan
     parallelize(net, grid, {"*.up": Column, "*.down": Row})
     loss = cross_entropy(grid.tp, logits, target, V)       with split_logits=True (vocabulary.py)
-    DataParallel(net, grid.dp)                             after it: each slice has its replicas
+    DataParallel(net, grid.dp)                             afterwards: each slice has replicas
     clip_grad_norm_(net.parameters(), 1.0)                 asks all ranks of grid.tp by itself
 
-A plan is {pattern of module names: rule}. A rule is a function f(layer, t) -> layer: Column, Row,
-Vocab, Heads, or one with options, `partial(Column, gather=True)`. `*` matches any part of a name. A
-pattern without a match is an error, because a wrong name would leave a layer whole, and sums would
-be wrong. A rule keeps the layer's weights, so the model computes the same as before. Before the
-call all ranks of grid.tp must hold the whole model. Make the optimizer afterwards.
+A plan is a dict {pattern of module names: rule}. A rule is a function f(layer, t) -> layer: Column,
+Row, Vocab, Heads, or one of these with options, such as `partial(Column, gather=True)`. `*` matches
+any part of a name. A pattern without a match is an error. Otherwise a wrong name would leave a
+layer undivided, and sums would be wrong. A rule keeps the layer's weights, so the model computes
+the same as before. Before the call all ranks of grid.tp must hold the whole model. Make the
+optimizer afterwards.
 
 Source: the plan of PyTorch's parallelize_module (there a pattern without a match only warns).
 Test: tests/parallel/model/test_parallelize.py   Tutorial: tutorials/13_tensor_parallel.py
@@ -47,14 +48,15 @@ Column, Row, Vocab, Heads = ColumnLinear.of, RowLinear.of, VocabEmbedding.of, Pa
 def gpt_plan(sequence=False, split_logits=False, overlap=0, all_reduce=None, gather_again=False):
     """Returns the plan for an nn.GPT.
 
-    sequence      True: sequence parallelism; the ranks must divide the number of tokens
-    split_logits  True: the model returns this rank's logits, for vocabulary.cross_entropy; False:
-                  all ranks gather all logits
-    overlap       0: off; N: all-reduces overlap with products, row layers in N parts
-                  (overlapped.py)
-    all_reduce    any f(t, array) that sums in place; None: functions.total
-    gather_again  with sequence parallelism: column layers keep only this rank's tokens for
-                  backward (tensor.py)
+    sequence      if True, uses sequence parallelism. The number of tokens must then be a multiple
+                  of the number of ranks
+    split_logits  if True, the model returns this rank's logits, for vocabulary.cross_entropy. If
+                  False, all ranks gather all logits
+    overlap       if above 0, all-reduces run at the same time as products, and row layers compute
+                  in this number of parts (overlapped.py)
+    all_reduce    any f(t, array) that sums in place; by default functions.total
+    gather_again  if True, column layers keep only this rank's tokens for backward (tensor.py).
+                  Only with sequence parallelism
     """
     seq, options = 1 if sequence else None, dict(overlap=overlap, all_reduce=all_reduce)
     columns = dict(options, seq=seq, gather_again=gather_again)
@@ -74,8 +76,8 @@ def parallelize(model: Module, grid: Grid, plan: Mapping[str, Any] | None = None
                 **options: Any) -> Module:
     """Replaces the layers that the plan names by their parts on grid.tp. Returns the model.
 
-    plan: {pattern: rule}, for any model; None: gpt_plan(**options), for a GPT. Raises TypeError or
-    ValueError for a plan that does not fit the model."""
+    plan: {pattern: rule}, for any model. For a GPT the default is gpt_plan(**options). Raises
+    TypeError or ValueError for a plan that does not fit the model."""
     if not hasattr(grid, "tp"):
         raise TypeError(f"parallelize wants comm.grid.Grid(t, tp=...); got {type(grid).__name__}")
     if plan is None and not isinstance(model, GPT):

@@ -1,24 +1,24 @@
 """Pipeline parallelism: `Pipeline` runs stages of a model on micro-batches, by any schedule.
 
-The plain form, with the picture of the stages and two schedules: minidl/plain/pipeline.py. Here:
-any schedule of schedule.py, with several stages on a rank; the first message announces the shapes;
-two stages may share a weight; stages may be recomputed, and may have replicas.
+The plain form, with the picture of the stages and two schedules: minidl/plain/pipeline.py. Here any
+schedule of schedule.py can run, also with several stages on a rank. The first message announces the
+shapes. Two stages may share a weight. Stages may be recomputed, and may have replicas.
 
 One rule runs any schedule. For each part of the work a rank waits for the arrays that it needs,
-computes, starts to send the result, and goes on. It waits for a send only before the next send of
-the same stage and direction. So if two neighbours send to each other, both messages travel while
+computes, starts to send the result, and goes on. A rank waits for a send only before the next send
+of the same stage and direction. So if two neighbours send to each other, both messages travel while
 both ranks wait to receive. No rank blocks in a send that its neighbour cannot receive yet.
 
 The first message of a stage in a step announces the number, shapes and dtypes of the tensors. So
 the user gives no shapes, and the last batch may be smaller. All micro-batches of a step have the
-same shapes. Sent in a step per boundary between ranks: m activations, m gradients of the same size,
-and one header of 256 bytes.
+same shapes. In a step m activations, m gradients of the same size, and one header of 256 bytes are
+sent over each boundary between ranks.
 
 The loss is the mean over the micro-batches. Gradients have the same bits as on one rank that runs
 the micro-batches one after another. If two ranks share a weight (a GPT's embedding and output
-layer), its gradient is summed over both at the end. Several steps before `zero_grad` add their
-gradients, as several backwards do. `Parameter.sharded_by` tells clipping and GradScaler that other
-ranks have gradients, too.
+layer), its gradient is summed over these ranks at the end. Several steps before `zero_grad` add
+their gradients, as several backwards do. `Parameter.sharded_by` tells clipping and GradScaler that
+other ranks have gradients, too.
 
 Sources: Huang et al. 2019 (arXiv 1811.06965); Narayanan et al. 2021 (arXiv 2104.04473).
 Test: tests/parallel/model/test_pipeline.py   Tutorial: tutorials/14_pipeline.py
@@ -72,24 +72,27 @@ class Pipeline:
     All ranks must draw the model from the same random numbers. Then, so that dropout differs
     between ranks, call `minidl.manual_seed(seed, stream=1 + t.rank)`.
 
-    stages:     all stages of the model. Each is a Module that takes the result of the stage before:
-                a Tensor, or a tuple of Tensors. A rank keeps the stages that the schedule gives it
-    loss:       loss(output, target) -> the mean over a micro-batch
-    schedule:   a list of `Do` for each rank, from schedule.py
-    dp:         transport of the ranks with the same stages (replicas). Their gradients are averaged
-                while the last backward of a step runs
-    zero:       0, or the stage of ZeRO over dp. With 1 or 2 give the optimizer `shards()`, and call
-                `gather()` after its step; whole gradients wait until the last micro-batch
-    recompute:  True: keep only the input of each micro-batch, and run the stage again in backward.
-                In ZB-H1 part B does this, and inputs of matrix products are then kept until W
-    inputs_first: True: if the schedule has no W, still split backward into two parts (split.py),
-                and send the input's gradient between them. The stage before gets its gradient
-                earlier, by the time of a W. GPipe and 1F1B then idle (p-1)(F + B), not
-                (p-1)(F + B + W). They hold the same activations as before, and the gradients of one
-                micro-batch's matrix products
-    seconds:    (F, B, W) of a stage, for a transport with a modelled clock
+    stages:     all stages of the model. A stage is a Module that takes the result of the stage
+                before: a Tensor, or a tuple of Tensors. The schedule decides which stages a rank
+                keeps
+    loss:       a function loss(output, target) that returns the mean over a micro-batch
+    schedule:   for each rank a list of `Do`, from schedule.py
+    dp:         the transport of the ranks with the same stages (replicas). The gradients of the
+                replicas are averaged while the last backward of a step runs
+    zero:       0, or the stage of ZeRO over dp. With 1 or 2 give `shards()` to the optimizer, and
+                call `gather()` after the optimizer's step. Gradients are scattered only in the
+                backward of the last micro-batch
+    recompute:  if True, a rank keeps only the input of each micro-batch, and runs the stage again
+                in backward. In ZB-H1 part B runs the stage again, and then the inputs of matrix
+                products are kept until W
+    inputs_first: for schedules without W. If True, backward is still split into two parts
+                (split.py), and the input's gradient is sent between these parts. So the stage
+                before gets the gradient earlier, by the time of a W. GPipe and 1F1B then idle
+                (p-1)(F + B), not (p-1)(F + B + W). A rank holds the same activations as before, and
+                also the gradients of one micro-batch's matrix products
+    seconds:    (F, B, W), the seconds of the parts, for a transport with a modelled clock
 
-    lanes       the times of this rank's work in the last step: a list of At, as of `timeline`
+    lanes       the times of this rank's work in the last step: a list of At, as `timeline` gives
 
     Raises TypeError or ValueError if stages, schedule and ranks do not fit together."""
 
@@ -156,8 +159,8 @@ class Pipeline:
 
     def _find_shared_here(self):
         """Returns {parameter: stage} for parameters that several stages of this rank share. The
-        stage is the one whose backward is last. Only then is the gradient complete, so this stage
-        averages it over dp."""
+        stage is the one whose backward comes last. The gradient is complete only after this
+        backward, so this stage averages the gradient over dp."""
         last_backward = {do.stage: i for i, do in enumerate(self.dos) if do.kind != "F"}
         stages_of = {}
         for s in sorted(self.stages, key=last_backward.get):
@@ -166,8 +169,8 @@ class Pipeline:
         return {p: found[-1] for p, found in stages_of.items() if len(found) > 1}
 
     def _find_tied(self, stages):
-        """Returns [(parameter, transport of the ranks that have it)] for parameters that this rank
-        shares with others. All ranks use the same order. Collective."""
+        """Returns [(parameter, transport of the ranks that have this parameter)] for parameters
+        that this rank shares with other ranks. All ranks use the same order. Collective."""
         ranks_of = {}  # parameter -> the set of ranks that have it
         for stage, rank in zip(stages, self.ranks, strict=True):
             for p in stage.parameters():
@@ -183,8 +186,8 @@ class Pipeline:
         return tied
 
     def _names(self, stages):
-        """Returns {parameter of this rank: its name in the whole model}. A shared parameter has the
-        first of its names."""
+        """Returns {parameter of this rank: its name in the whole model}. For a shared parameter it
+        is the first of its names."""
         names = {}
         for stage in stages:
             for name, p in stage.named_parameters():
@@ -209,12 +212,12 @@ class Pipeline:
         return [shard for replica in self.replicas.values() for shard in replica.shards()]
 
     def gather(self) -> None:
-        """Call it after the optimizer's step under ZeRO: all replicas get the new weights."""
+        """Call this after the optimizer's step under ZeRO: all replicas get the new weights."""
         for replica in self.replicas.values():
             replica.gather()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As a module's; it also clears the shards' gradients."""
+        """Like Module.zero_grad(). Also clears the shards' gradients."""
         for replica in self.replicas.values():
             replica.zero_grad(set_to_none)
         for p in self.parameters() if not self.zero else ():
@@ -241,14 +244,14 @@ class Pipeline:
         return self.train(False)
 
     def step(self, inputs: Any = None, targets: Any = None, scaler: Any = None) -> Any:
-        """Runs forward and backward of a batch, and adds the gradients of its mean loss to `grad`.
-        Under no_grad it runs only forward. Returns the mean loss, a Tensor, on the rank of the last
-        stage, and None on the others.
+        """Runs forward and backward of a batch, and adds the gradients of its mean loss to p.grad
+        of each parameter p. Under no_grad it runs only forward. Returns the mean loss, a Tensor, on
+        the rank of the last stage. Returns None on the other ranks.
 
-        inputs, targets: an array or a Tensor, cut along its first dimension into equal
-            micro-batches; or a list of micro-batches. Only the first stage reads inputs, and only
-            the last one targets. Every rank may pass both.
-        scaler: a GradScaler; the loss is multiplied by its scale before backward."""
+        inputs, targets: either an array or a Tensor, which is cut along its first dimension into
+            equal micro-batches, or a list of micro-batches. Only the first stage reads inputs, and
+            only the last stage reads targets. Every rank may pass both arguments.
+        scaler: a GradScaler. The loss is multiplied by its scale before backward."""
         step = _Step(self, inputs, targets, scaler)
         earlier = self._set_aside() if step.trains else {}
         self.lanes = []
@@ -292,7 +295,8 @@ class Pipeline:
 
 
 class _Step:
-    """The state of one step: what it keeps of each micro-batch, and messages that travel."""
+    """The state of one step: the inputs and graphs of the micro-batches, and the messages that are
+    being sent."""
 
     def __init__(self, pipe, inputs, targets, scaler):
         self.pipe = pipe
@@ -390,12 +394,12 @@ class _Step:
                 for y in outputs_of_stage]
 
     def last(self, stage, micro, *inputs):
-        """Runs the last stage and its loss. With recompute both run again in part B, which then
-        splits their backward."""
+        """Runs the last stage and its loss. With recompute both are run again in part B, and their
+        backward is then split."""
         return self.losses(stage(*inputs), micro)
 
     def losses(self, output, micro):
-        """Returns (this micro-batch's part of the mean loss, the same multiplied by the scaler's
+        """Returns (this micro-batch's part of the mean loss, this part times the scaler's
         scale)."""
         loss = self.pipe.loss(output, self.targets[micro]) / self.pipe.n_micro
         if self.scaler is None:
@@ -445,8 +449,8 @@ class _Step:
         self.send_without_backward(do, used)
 
     def expect(self, do, used):
-        """If `do` is the stage's last backward in this step, tells data parallelism that it sends.
-        Returns the Reducer then, else None."""
+        """If `do` is the stage's last backward in this step, and reaches a parameter, tells data
+        parallelism that this backward sends, and returns the Reducer. Else returns None."""
         reducer = self.reducer_of_last(do)
         if reducer is None or used.keys().isdisjoint(reducer.params):
             return None
@@ -454,8 +458,8 @@ class _Step:
         return reducer
 
     def send_without_backward(self, do, used):
-        """If the stage's last backward reaches no parameter, sends the gradients of the backwards
-        before it."""
+        """If `do` is the stage's last backward and reaches no parameter, sends the gradients of the
+        backwards before it."""
         reducer = self.reducer_of_last(do)
         if reducer is not None and used.keys().isdisjoint(reducer.params):
             reducer.absent(self.n_samples)
@@ -470,8 +474,8 @@ class _Step:
     # -- what goes from stage to stage
 
     def coming(self, do):
-        """Waits for the arrays that this part needs from another stage. Returns them, or None if it
-        needs none."""
+        """Waits for the arrays that this part needs from another stage. Returns these arrays, or
+        None if the part needs none."""
         needed = schedules.before(do, len(self.pipe.ranks))
         if needed is None or needed.stage == do.stage:
             return None
@@ -493,7 +497,8 @@ class _Step:
         return arrays
 
     def read_header(self, needed, src):
-        """Receives a stage's first message of a step: it announces the tensors that follow."""
+        """Receives a stage's first message of a step. The message announces the tensors that
+        follow."""
         header = self.t.recv(np.empty(HEADER, np.int64), src, _tag(needed))
         self.n_samples, m, self.form[needed.stage] = _read(header)
         if m != self.pipe.n_micro:
@@ -501,8 +506,8 @@ class _Step:
                              f"{self.pipe.n_micro} micro-batches, rank {src}'s for {m}")
 
     def send(self, do):
-        """Starts to send the result of a part. Waits first until the stage's last message in this
-        direction has been received."""
+        """Starts to send the result of a part. Before that, waits until the stage's previous
+        message in this direction has been received."""
         if do.kind == "W":
             return
         to = do.stage + 1 if do.kind == "F" else do.stage - 1
@@ -546,8 +551,9 @@ def _in_words(form):
 
 
 def _header(t, do, counts, form):
-    """Returns a header, (HEADER,) int64: the numbers of samples, micro-batches and tensors; then
-    for each tensor its dtype, if it wants a gradient, its number of dimensions, and its shape."""
+    """Returns a header, (HEADER,) int64. First come the numbers of samples, micro-batches and
+    tensors. Then come for each tensor four things: its dtype, 1 if it wants a gradient else 0, its
+    number of dimensions, and its shape."""
     numbers = [*counts, len(form)]
     for shape, dtype, wants in form:
         if str(dtype) not in DTYPES:
@@ -572,8 +578,8 @@ def _read(header):
 
 
 def _micro_batches(t, batch, m, name):
-    """Returns a list of m micro-batches: the batch in equal parts, or the list that it already is.
-    Raises TypeError or ValueError if that is not possible."""
+    """Returns a list of m micro-batches. If `batch` is a list, returns this list. Otherwise cuts
+    the batch into equal parts. Raises TypeError or ValueError if that is not possible."""
     if batch is None:
         raise ValueError(f"rank {t.rank}: this rank's stage needs the {name} of the step; got None")
     if isinstance(batch, list):

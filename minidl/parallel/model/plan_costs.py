@@ -2,24 +2,25 @@
 
     step = m (compute + tp + cp + ep) + bubble + sends + dp    of the slowest stage; m micro-batches
 
-                bubble                               sends: c seconds a hop, short against F and B
+                bubble                               sends: a hop takes c seconds, c far below F, B
     GPipe       (p-1)(F + B)                         2(p-1) c
     1F1B        (p-1)(F + B)                         (2(p-1) ceil(m/p) + 2(p-2)) c; m < p: as GPipe
     interleaved (p-1)(F + B) / v                     2(vp-1) c
-    ZB-H1       (p-1)(F + B - W); if m is small      the less of 4(p-1) c and 1F1B's
+    ZB-H1       (p-1)(F + B - W); if m is small      the smaller of 4(p-1) c and that of 1F1B
                 p F + (p-1) B - m F
 
 B is the whole backward. In ZB-H1 B is the part for the inputs, and W the part for the weights. If
-stages differ, (p-1) F is the sum of F over all stages but the slowest. Bubbles are exact if the
-stages are equal (GPipe's always). Sends are exact if p divides m, hops are short (c < W / 2, in
-interleaved c < F / v) and no port is busy. For longer hops they are estimates, within 10 % of the
-schedule's time. Only ring attention's messages are counted as overlapped with computation.
+stages differ, (p-1) F is the sum of F over all stages except the slowest. Bubbles are exact if the
+stages are equal (for GPipe always). Sends are exact if p divides m, hops are short (c < W / 2, in
+interleaved c < F / v) and no port is busy. For longer hops the sends are estimates, within 10 % of
+the schedule's time. Only the messages of ring attention are counted as overlapped with computation.
 
 Memory: weights, gradients and optimizer as in memory/predict.py, and the activations of the live
-micro-batches. A layer's workspace, buffers of messages, and weights that ZeRO 3 gathers for a short
-time are not counted. Flops are those of the matrices and of attention, with the half that a causal
-mask hides. In a tensor-parallel group the formulas are for rank 0, which has the largest share.
-Experts: tokens are routed evenly, and none is dropped.
+micro-batches. Three things are not counted: a layer's workspace, buffers of messages, and weights
+that ZeRO 3 gathers for a short time. Only flops of matrices and of attention are counted, including
+the half that a causal mask hides. In a tensor-parallel group the formulas are for rank 0, which has
+the largest share. The formulas assume that tokens are routed evenly to experts, and none is
+dropped.
 
 Sources: Narayanan et al. 2021 (arXiv 2104.04473); Qi et al. 2024 (arXiv 2401.10241).
 Test: tests/parallel/model/test_plan_costs.py   Used by: planner.py   Seconds: plan_network.py
@@ -33,8 +34,9 @@ class Shape(NamedTuple):
     """The sizes of an nn.GPT. Its output layer is tied to the embedding, unless ZeRO forbids it
     (planner.py).
 
-    context   the tokens of a row
-    experts   in each block, and a token uses top_k of them; 0: a feed-forward layer"""
+    context   the number of tokens of a row
+    experts   the number of experts in each block; 0: a feed-forward layer in place of experts
+    top_k     how many experts each token uses"""
 
     layers: int
     width: int
@@ -48,13 +50,13 @@ class Shape(NamedTuple):
 class Share(NamedTuple):
     """A rank's share of a block, or of an end of the model.
 
-    weights     elements of the weights
-    tensors     number of parameters
-    matrices    elements of the matrices that a token is multiplied by
-    attention   flops of attention in forward, for a token
-    saved       bytes that are saved for backward, for a token
-    once        bytes that are saved once
-    own         elements of the experts, which other ranks do not have"""
+    weights     the number of elements of the weights
+    tensors     the number of parameters
+    matrices    the number of elements of the matrices that a token is multiplied by
+    attention   the flops of attention in forward, for each token
+    saved       the bytes that are saved for backward, for each token
+    once        the bytes that are saved once, for any number of tokens
+    own         the number of elements of the rank's own experts, which other ranks do not have"""
 
     weights: int
     tensors: int
@@ -67,18 +69,22 @@ class Share(NamedTuple):
 
 @cache
 def block(shape, tp, width, method="", ep=1):
-    """Returns the Share of one TransformerBlock. width: bytes of an activation; method: of cp."""
+    """Returns the Share of one TransformerBlock. width: the bytes of an element of an activation.
+    method: the method of cp."""
     C, heads = shape.width, -(-shape.heads // tp)
-    c, f = heads * (C // shape.heads), -(-4 * C // tp)  # columns of q; of the feed-forward
-    # norms keep x, C each, and two numbers; linear layers 2C + c + f; gelu f; attention 3c, lse
+    c, f = heads * (C // shape.heads), -(-4 * C // tp)  # columns of q, columns of feed-forward
+    # each norm keeps x, C elements, and two numbers; the linear layers keep 2C + c + f elements,
+    # gelu keeps f, attention keeps 3c and lse
     saved = width * (4 * C + 4 * c) + 16 + 4 * heads
-    saved += width * c * (method == "ulysses")  # the result, of all tokens and of this rank's
+    # Ulysses keeps the result twice: before and after its all-to-all
+    saved += width * c * (method == "ulysses")
     if not (E := shape.experts):
         matrices = 4 * C * c + 2 * C * f
         return Share(matrices + 3 * c + f + 6 * C, 12, matrices, 4 * shape.context * c,
                      saved + 2 * width * f)
     k, narrow = shape.top_k, width < 4
-    # k rows to the experts, gelu twice 4C each, k rows back; the router's x in float32, p, gates
+    # kept: k rows to the experts, twice 4C for each of these rows in gelu, and k rows back. The
+    # router keeps x in float32, p and the gates
     saved += width * 10 * k * C + narrow * (4 - width) * C + 4 * E + (4 * (2 * k + 1) if k > 1
                                                                     else 4)
     return Share(4 * C * c + 3 * c + 5 * C + E * C, 9, 4 * C * c + E * C + 8 * k * C * C,
@@ -87,11 +93,11 @@ def block(shape, tp, width, method="", ep=1):
 
 @cache
 def ends(shape, tp, width):
-    """Returns (the Share of the embeddings, the Share of norm, output layer and loss). Both count
-    the tied weight."""
+    """Returns (the Share of the embeddings, the Share of norm, output layer and loss). Each of
+    these Shares counts the tied weight."""
     C, words = shape.width, -(-shape.vocab // tp)
     first = Share((words + shape.context) * C, 2, 0, 0,
-                  8 + (width if tp > 1 else 0))  # the ids, and which are this rank's
+                  8 + (width if tp > 1 else 0))  # the ids, and a mask of this rank's ids
     # the inputs of norm and output layer, two numbers; logits in float32, targets, lse
     last = Share((words + 2) * C, 3, words * C, 0, 2 * width * C + 8 + 4 * words + 12)
     return first, last
@@ -101,8 +107,8 @@ def ends(shape, tp, width):
 
 
 class Stage(NamedTuple):
-    """n consecutive ranks, starting at `rank`, with `blocks` blocks each. first: True if it has the
-    embeddings; last: True if it has the output layer."""
+    """n ranks along pp with `blocks` blocks each. rank: the first of these ranks. first: True if
+    they have the embeddings. last: True if they have the output layer."""
 
     n: int
     rank: int
@@ -113,8 +119,8 @@ class Stage(NamedTuple):
 
 @cache
 def stages_of(cut):
-    """Returns a tuple of Stages. cut: the number of blocks of each rank. Equal ranks become one
-    Stage."""
+    """Returns a tuple of Stages. cut: the number of blocks of each rank. Ranks with the same work
+    become one Stage."""
     found, p = {}, len(cut)
     for rank, blocks in enumerate(cut):
         found.setdefault((blocks, rank == 0, rank == p - 1), []).append(rank)
@@ -124,8 +130,8 @@ def stages_of(cut):
 @cache
 def balanced(shape, p):
     """Returns how many blocks each of p stages has. The last stage also has the output layer, which
-    costs as much as some blocks. It gets the number of blocks that makes the slowest stage as fast
-    as possible."""
+    costs as much as some blocks. The last stage gets the number of blocks that makes the slowest
+    stage as fast as possible."""
     if p == 1:
         return (shape.layers,)
     one, (_, end) = block(shape, 1, 4), ends(shape, 1, 4)
@@ -138,7 +144,8 @@ def balanced(shape, p):
 
 
 def weights(shape, tp, stage):
-    """Returns (elements, number of parameters) of a rank of this stage, without experts."""
+    """Returns (number of elements, number of parameters) of a rank of this stage, without
+    experts."""
     one, (first, last) = block(shape, tp, 4), ends(shape, tp, 4)
     both = stage.first and stage.last  # the tied weight counts once
     return tuple(stage.blocks * one[i] + stage.first * first[i] + stage.last * last[i]
@@ -153,9 +160,9 @@ def live(schedule, p, m, v, rank):
 
 
 def activations(shape, tp, width, recompute, schedule, p, m, v, stage, micro, cp=1, method=""):
-    """Returns the bytes of activations that a rank of this stage holds. For ZB-H1 it is an upper
-    bound, because arrays that only part B needs count until W. For interleaved schedules it is an
-    upper bound on rank 0."""
+    """Returns the bytes of activations that a rank of this stage holds. For ZB-H1 the result is an
+    upper bound, because arrays that only part B needs are counted until W. For interleaved
+    schedules the result is an upper bound on rank 0."""
     one, (first, last) = block(shape, tp, width, method), ends(shape, tp, width)
     n, tokens = live(schedule, p, m, v, stage.rank), shape.context // cp
     blocks = n * stage.blocks // v
@@ -171,11 +178,12 @@ def activations(shape, tp, width, recompute, schedule, p, m, v, stage, micro, cp
 
 
 def waits(schedule, v, m, stages, hop, port):
-    """Returns (seconds of bubble, seconds of exposed sends), which come on top of m micro-batches
-    of the slowest stage.
+    """Returns (seconds of bubble, seconds of exposed sends). A step takes these times in addition
+    to the time of m micro-batches in the slowest stage.
 
     stages      [(number of ranks, F, B for the inputs, W)], rank 0 first
-    hop, port   seconds of a send, and the seconds in which its port is busy"""
+    hop         the seconds of a send
+    port        the seconds in which a send keeps its port busy"""
     p = sum(n for n, *_ in stages)
     if p == 1:
         return 0.0, 0.0
@@ -191,7 +199,7 @@ def waits(schedule, v, m, stages, hop, port):
         f, b, w = slowest
         inputs = sum(n * (f + b) for n, f, b, _ in stages)
         bubble = inputs - f - b - sum(n * w for n, _, _, w in stages) + w
-        _, f0, b0, w0 = stages[0]  # where W are too few to fill the wait for the first B
+        _, f0, b0, w0 = stages[0]  # the W may be too few to fill the wait for the first B
         bubble = max(bubble, inputs - b0 + m * (b0 + w0) - busy)
         # long hops: the W fill what 1F1B waits for
         waiting = inputs + (m - 1) * (f + b) + w + one_f_one_b - busy - bubble

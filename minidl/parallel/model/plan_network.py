@@ -1,15 +1,16 @@
 """Closed forms for the time of messages along one axis of a grid, if all its groups send at once.
 
-    all_reduce_s      ring: gradients, activations of tensor parallelism
-    pass_around_s     ring attention: a block travels while the rank computes with the block before,
-                      so a hop costs only the time by which it is longer
-    all_to_all_s      Ulysses, and tokens to experts and back: pairs of ranks, step after step
+    all_reduce_s      a ring all-reduce: of gradients, or of activations of tensor parallelism
+    pass_around_s     ring attention: a block travels while the rank computes with the block before.
+                      So a hop costs time only if it is longer than this computation
+    all_to_all_s      Ulysses, and tokens to experts and back: in each step pairs of ranks exchange
+                      a block
     send_s            activations to the next stage
 
 Nodes have equal size, and consecutive ranks are on the same node. If a group's messages leave its
-node, they may queue for the node's single NIC. The forms are exact if a group's links are equal and
-no message queues. Otherwise they are the longest chain of events that wait for each other, within
-25 % of a simulation with queues.
+node, the messages may queue for the node's single NIC. The forms are exact if a group's links are
+equal and no message queues. Otherwise a form gives the time of the longest chain of events that
+wait for each other. This is within 25 % of a simulation with queues.
 
 Test: tests/parallel/model/test_plan_network.py   Used by: plan_costs.py, planner.py
 """
@@ -23,10 +24,11 @@ class Way(NamedTuple):
     """How the messages of one axis travel if all its groups send at once.
 
     leave   how many messages leave a node at the same time
-    queue   how many of these go through one port
-    slow    each rank of a group sends to the next one, and the last to the first: how many of these
-            messages leave their node
-    intra, inter   the Links inside and between nodes
+    queue   how many of these messages go through one port
+    slow    how many messages of one group leave their node, if each rank of the group sends to the
+            next rank, and the last rank to the first
+    intra   the Link between ranks of one node
+    inter   the Link between nodes
     shared  True if a node's ranks share one NIC"""
 
     leave: int
@@ -40,8 +42,8 @@ class Way(NamedTuple):
 class Network:
     """A network of nodes with `node` consecutive ranks each, for closed forms.
 
-    slowest: the slowest rank computes this many times longer than the others. Raises ValueError for
-    nodes of unequal size, or links of single pairs."""
+    slowest: how many times longer the slowest rank computes than the others. Raises ValueError if
+    the nodes have unequal sizes, or if some pairs of ranks have links of their own."""
 
     def __init__(self, links, n):
         links.check_ranks(n)
@@ -72,8 +74,8 @@ class Network:
 
     def both(self, near, far):
         """Returns the Way of groups along two axes that are not neighbours. near, far: (stride,
-        size). The ring goes along the near axis, and then one step along the far axis, instead of
-        back to the start of the near one."""
+        size) of these axes. At the end of the near axis, the ring goes one step along the far axis.
+        It does not go back to the start of the near axis."""
         inner, outer = self.way(*near), self.way(*far)
         if near[1] == 1 or far[1] == 1:
             return outer if near[1] == 1 else inner
@@ -84,23 +86,24 @@ class Network:
 
 
 def hop_s(link, n_bytes, queue=1):
-    """Returns the seconds until a whole message has arrived, behind queue - 1 others of its size.
-    link: (alpha in seconds, beta in seconds per byte)."""
+    """Returns the seconds until a message has arrived completely, if queue - 1 messages of the same
+    size are sent before it. link: (alpha in seconds, beta in seconds per byte)."""
     return link[0] + queue * n_bytes * link[1]
 
 
 def all_reduce_s(way, n, n_bytes):
-    """Returns the seconds of a ring all-reduce. It has S = 2(n-1) steps; a chunk takes b seconds in
-    a port.
+    """Returns the seconds of a ring all-reduce. It has S = 2(n-1) steps. A chunk keeps a port busy
+    for b seconds.
 
-    If all links are equal: S (alpha + b). Otherwise it is the longer of two chains. One is a chunk
-    that goes around twice, over each slow link. The other is S chunks, one after another, through
-    one slow port that `queue` groups share."""
+    If all links are equal, the time is S (alpha + b). Otherwise it is the time of the longer of two
+    chains. In the first chain one chunk goes around the ring twice, over each slow link. In the
+    second chain S chunks go, one after another, through one slow port that `queue` groups share."""
     if not way.slow:
         return cost.ring_all_reduce(n, n_bytes, *way.intra).time_s
     steps, chunk, apart = 2 * (n - 1), n_bytes / n, n // way.slow
     port, fast = way.queue * chunk * way.inter.beta, hop_s(way.intra, chunk)
-    slow = 2 * way.slow - max(0, 3 - apart)  # two rounds but for two hops: fast ones if there are
+    # the slow ones of the 2 n - 2 hops: two rounds without two hops, which are fast ones if any
+    slow = 2 * way.slow - max(0, 3 - apart)
     between = (slow - 1) * (apart - 1)
     rounds = slow * hop_s(way.inter, chunk) + between * fast
     rounds += max(0, steps - slow - between) * max(fast, port)  # a hop may wait for the port
@@ -108,11 +111,13 @@ def all_reduce_s(way, n, n_bytes):
 
 
 def pass_around_s(way, n, hops, alone):
-    """Returns the seconds of visits, and of hops to the right during them, all around a ring.
+    """Returns the seconds of one turn of blocks around a ring. A rank visits (computes with) a
+    block while the next block hops to the right.
 
-    hops: [(number of hops, bytes of each, seconds of the visit during each)]. alone: seconds of
-    visits without a hop. If all links are equal: the sum of max(visit, alpha + b). Otherwise it is
-    the longer of two chains: hops over the slow links, and all bytes through one slow port."""
+    hops: [(number of hops, bytes of each hop, seconds of the visit during each hop)]. alone: the
+    seconds of visits without a hop. b is the time of a hop's bytes. If all links are equal, the
+    result is alone + the sum of max(visit, alpha + b). Otherwise it is the time of the longer of
+    two chains: the hops over the slow links, or all bytes through one slow port."""
     usual = way.inter if way.slow == n else way.intra
     total = alone + sum(k * max(visit, hop_s(usual, b)) for k, b, visit in hops)
     if not way.slow:
@@ -129,12 +134,12 @@ def pass_around_s(way, n, hops, alone):
 
 
 def ring_attention_s(way, n, block, sums, forward, backward):
-    """Returns (forward, backward): the seconds that ring attention (ring_attention.py) takes longer
-    than its computation.
+    """Returns (forward, backward): by how many seconds ring attention (ring_attention.py) takes
+    longer than its computation.
 
-    block: bytes of a rank's keys and values. sums: bytes of their gradients. forward, backward:
-    seconds of computation. In backward, from the second step on, a sum is sent before the next
-    block. The last sum arrives after all computation."""
+    block: the bytes of a rank's keys and values. sums: the bytes of the gradients of these.
+    forward, backward: the seconds of computation. In backward, from the second step on, a sum is
+    sent before the next block. The last sum arrives after all computation."""
     visit, again = forward / n, backward / n
     there = pass_around_s(way, n, [(n - 1, block, visit)], visit)
     hops = [(1, block, again), (1, sums, 0.0)]
@@ -145,11 +150,12 @@ def ring_attention_s(way, n, block, sums, forward, backward):
 
 
 def all_to_all_s(way, n, n_bytes):
-    """Returns the seconds of a pairwise exchange: each rank has n_bytes, a block for every rank.
+    """Returns the seconds of a pairwise exchange. Each rank has n_bytes, a block for every rank.
 
-    If all links are equal: (n-1)(alpha + b). Otherwise it is the longer of two times. One is the
-    steps, one after another; all but g - 2 of them use the slow link (g ranks of the group on a
-    node). The other is all bytes that leave a node, through its port."""
+    b is the time of one block's bytes. If all links are equal, the time is (n-1)(alpha + b).
+    Otherwise it is the longer of two times. The first is the time of n-1 steps, one after another.
+    If g ranks of the group are on a node, g - 2 steps use the fast link, and the others use the
+    slow link. The second is the time of all bytes that leave a node through its port."""
     part = n_bytes / n
     if not way.slow:
         return cost.all_to_all(n, n_bytes, *way.intra).time_s
@@ -161,16 +167,17 @@ def all_to_all_s(way, n, n_bytes):
 
 
 def leaving(way, n):
-    """Returns the bytes that leave a node in a pairwise exchange, divided by the bytes that one
-    rank sends."""
+    """Returns a ratio for a pairwise exchange: the bytes that leave a node, divided by the bytes
+    that one rank sends."""
     here = n // way.slow if way.slow else n
     return way.leave * here * (n - here) / max(1, n - 1)
 
 
 def send_s(way, p, n_bytes):
-    """Returns (seconds of a message to the next of p stages, the mean of all; seconds in the
-    busiest port)."""
-    # the share of messages that leave a node; the last stage sends none
+    """Returns two times in seconds. The first is the time of a message from one of p stages to the
+    next stage, the mean over the stages. The second is how long a message keeps the busiest port
+    busy."""
+    # the fraction of messages that leave a node; the last stage sends none
     slow = 1.0 if way.slow == p else max(0, way.slow - 1) / max(1, p - 1)
     port = n_bytes * (way.queue * way.inter.beta if slow else way.intra.beta)
     fast = hop_s(way.intra, n_bytes)

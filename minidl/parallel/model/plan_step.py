@@ -3,12 +3,13 @@
 Elements that a rank with n tokens sends for one micro-batch. C is the width, c this rank's columns
 of q, k the number of experts of a token:
 
-    tp   4 all-reduces of n C a block; the loss's three sums          functions.py, vocabulary.py
-    cp   ring: 2 n c (cp-1), with recompute again; backward the       ring_attention.py
-         same, and as much of gradients in float32
-         Ulysses: 4 n c (cp-1)/cp forward, and as much backward       ulysses.py
+    tp   4 all-reduces of n C in each block; the loss's three sums    functions.py, vocabulary.py
+    cp   ring: 2 n c (cp-1) in forward, once more with recompute.     ring_attention.py
+         Backward: the same, and the same number of elements of
+         gradients in float32
+         Ulysses: 4 n c (cp-1)/cp in forward, the same in backward    ulysses.py
     ep   4 k n C (ep-1)/ep, and k E (ep-1) counts in int64            experts.py
-    pp   n C over each boundary, both links                            pipeline.py
+    pp   n C over each boundary, in each of the two directions        pipeline.py
 
 Test: tests/parallel/model/test_plan_costs.py, test_plan_axes.py   Used by: planner.py
 """
@@ -24,8 +25,9 @@ WORK = ("compute", "tp", "cp", "ep")  # the parts of Plan.parts that each micro-
 
 
 def links_of_axes(network, sizes):
-    """Returns {axis: its Way}. "dp" is for all ranks with the same dense weights, which are
-    neighbours in grid.ORDER; "experts" is for all ranks with the same experts."""
+    """Returns {axis: its Way}. The key "dp" is for all ranks with the same dense weights: the axes
+    cp, ep and dp, which are neighbours in grid.ORDER. The key "experts" is for all ranks with the
+    same experts."""
     links, strides, stride = {}, {}, 1
     for axis, size in grid.shape(**sizes).items():
         links[axis], strides[axis] = network.way(stride, size), stride
@@ -36,9 +38,10 @@ def links_of_axes(network, sizes):
 
 
 def fixed(task, replicas, tp, ep, v, cut, links):
-    """Returns the costs that do not depend on the micro-batch: v, cut, {Stage: states as of
-    predict}, and then five pairs (bytes, seconds of their all-reduce). The pairs are for the
-    gradients, their header, the tied weight, the experts' gradients, and their header."""
+    """Returns a tuple of the costs that do not depend on the micro-batch. First come v, cut, and
+    {Stage: the bytes of its states, as predict() gives them}. Then come five pairs (bytes, seconds
+    of an all-reduce of these bytes): for the gradients, the header of the gradients, the tied
+    weight, the gradients of the experts, and the header of the experts' gradients."""
     weights = {stage: costs.weights(task.shape, tp, stage) for stage in costs.stages_of(cut)}
     of_block = costs.block(task.shape, tp, 4, ep=ep).own
     states = {}
@@ -69,8 +72,8 @@ def fixed(task, replicas, tp, ep, v, cut, links):
 
 
 def waits_for_the_last(zero, pp):
-    """Returns True if whole gradients wait until the last micro-batch of a step, although ZeRO 2
-    scatters them. This is so in a pipeline (pipeline.py)."""
+    """Returns True if a rank holds the gradients of all its weights until the last micro-batch of a
+    step, although the stage of ZeRO is 2. This is so in a pipeline (pipeline.py)."""
     return zero == 2 and pp > 1
 
 
@@ -82,13 +85,13 @@ def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header,
     # 12: the loss's three sums, in float32
     summed = max(kept * ((4 + 2 * again) * stage.blocks + stage.first + stage.last)
                  + stage.last * 12 * tokens for stage in stages)
-    # n_sends: how many backwards of a step send. halves: the same in half all-reduces. Stages 1 and
-    # 2 scatter gradients once for each of these backwards, and gather weights once a step. Stage 3
-    # scatters once and gathers twice for each backward
+    # n_sends: how many backwards of a step send. halves: how many half all-reduces (a scatter or a
+    # gather) a step has. Stages 1 and 2 scatter gradients once for each of these backwards, and
+    # gather weights once in a step. Stage 3 scatters once and gathers twice for each backward
     n_sends = m if task.zero == 3 or task.zero == 2 and pp == 1 else 1
     halves = 3 * n_sends if task.zero == 3 else n_sends + 1
     blocks = m * max(stage.blocks for stage in stages)
-    # both directions over each boundary; with two ranks, each has only one neighbour
+    # pp: both directions over each boundary; with two ranks, each rank has only one neighbour
     sent = {"tp": m * 2 * (tp - 1) / tp * summed, "cp": 0.0, "ep": 0.0,
             "pp": (m * (2 * v - (pp == 2)) * kept + v * HEADER_BYTES) if pp > 1 else 0,
             "dp": _mean(replicas[0]) * (halves * gradients[0] + 2 * n_sends * header[0])
@@ -108,14 +111,15 @@ def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header,
 
 
 def _mean(n):
-    """Returns the share of an array that a rank sends in half an all-reduce, or an all-to-all."""
+    """Returns the fraction of an array that a rank sends in half an all-reduce, or in an
+    all-to-all."""
     return (n - 1) / n
 
 
 def seconds(task, tokens, sizes, method, links, network):
-    """Returns {part: (times of a block, of the last end, of the first end)} for one micro-batch
-    with `tokens` tokens on a rank. Each time is (F, B for the inputs, W) in seconds. sizes: (tp,
-    cp, ep)."""
+    """Returns {part of WORK: (times of a block, times of the output layer and loss, times of the
+    embeddings)} for one micro-batch with `tokens` tokens on a rank. Times are (F, B for the inputs,
+    W) in seconds. sizes: (tp, cp, ep)."""
     shape, width, again = task.shape, WIDTHS[task.precision][0], task.recompute
     tp, cp, ep = sizes
     one, (_, last) = costs.block(shape, tp, width), costs.ends(shape, tp, width)

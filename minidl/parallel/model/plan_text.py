@@ -1,9 +1,9 @@
 """Prints a planner's result: a table of plans, why the first one wins, why the others lose.
 
-All sentences follow from the plans' numbers. Why a plan loses: the part of its step that takes
-longest compared with the winner's. Why the winner has a size of an axis: the plans with the next
-smaller and larger size. Every sentence goes through `tr`, which may translate it
-(course/language.py).
+All sentences follow from the plans' numbers. For a plan that loses, the text names the part of the
+step that exceeds the winner's part by the most seconds. To explain the winner's size of an axis,
+the text compares the winner with the plans that have the next smaller and the next larger size.
+Every sentence goes through `tr`, which may translate the sentence (course/language.py).
 
 Test: tests/parallel/model/test_planner.py   Used by: cli/plan.py
 """
@@ -23,8 +23,9 @@ REASONS = {
 
 
 def text(task, found, rows=None, tr=str):
-    """Returns a table of the first `rows` Plans, with the reason why each of them loses, and then
-    why the first one wins. cp and ep have columns if any plan has more than 1 of them."""
+    """Returns text: a table of the first `rows` Plans, with the reason why each of them loses, and
+    then the reason why the first Plan wins. The table has a column for cp only if cp is above 1 in
+    some plan. The same is true for ep."""
     also = [axis for axis in ("cp", "ep") if any(getattr(plan, axis) > 1 for plan in found)]
     head = ["dp", "pp", "tp", *also, "rows x m", "schedule", "memory", "sent: tp", *also, "pp",
             "dp", "bubble", "step", ""]
@@ -58,7 +59,8 @@ def _row(task, plan, best, also, tr):
 
 
 def _columns(rows):
-    """Returns lines. Columns are aligned to the right, but for the schedule and the last one."""
+    """Returns lines of text. All columns are aligned to the right, except the schedule and the last
+    column."""
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     schedule, lines = next(i for i, cell in enumerate(rows[-1]) if " x " in cell) + 1, []
     for row in rows:
@@ -100,8 +102,8 @@ def why(task, found, tr=str):
 
 
 def _why_axis(task, found, axis):
-    """Returns sentences: why the winner has this number of ranks along an axis. Compares it with
-    Plans that have the same numbers along all other axes."""
+    """Returns sentences that say why the winner has its number of ranks along this axis. Compares
+    the winner with Plans that have the same numbers along all other axes."""
     best = found[0]
     size, others = getattr(best, axis), [other for other in AXES if other != axis]
     alike = sorted((p for p in found if all(getattr(p, o) == getattr(best, o) for o in others)),
@@ -131,7 +133,7 @@ def _why_axis(task, found, axis):
 
 
 def _beside(task, plan, best, axis):
-    """Returns a sentence on a plan with more or fewer ranks along an axis."""
+    """Returns a sentence about a plan with more or fewer ranks along an axis than the winner."""
     name, words = f"{axis} {getattr(plan, axis)}", why_not(task, plan, best)
     if plan.memory > task.memory:
         return f"{name} does not fit: needs {bytes_text(plan.memory)}."

@@ -4,28 +4,30 @@
     tp   tensor      4 all-reduces of activations a block, for      1/tp of weights, gradients,
                      every micro-batch                              most of the activations
     cp   context     keys and values, and their gradients, around   1/cp of the activations, of the
-                     a ring beside attention; or by Ulysses         work at one text
+                     a ring during attention; or by Ulysses         work on one text
     ep   experts     tokens to experts and back, 4 times a block    1/ep of the experts
     pp   pipeline    activations to the next stage; a bubble        1/pp of the weights
-    dp   data        an all-reduce of the gradients, once a step    ZeRO: 1/dp of what it cuts
+    dp   data        an all-reduce of the gradients, once a step    1/dp of what ZeRO cuts
 
 `plans` tries each factorisation with all sizes of micro-batch, all schedules and both methods of
-cp. It keeps the fastest plan that fits into memory. If none fits, it keeps the plan with the least
-memory. It uses only closed forms (plan_costs.py, plan_network.py), so 100,000 ranks take a second.
+cp. For each factorisation it keeps the fastest plan that fits into memory. If no plan fits, it
+keeps the plan with the least memory. It uses only closed forms (plan_costs.py, plan_network.py), so
+a plan for 100,000 ranks takes a second.
 
-The usual result: tensor parallelism inside a node, as few stages as memory allows, and replicas
-with the other ranks. If a text is too long for a rank, context parallelism comes first.
+The usual result has tensor parallelism inside a node, as few stages as memory allows, and replicas
+on the other ranks. If a text is too long for a rank, context parallelism comes first.
 
-Dense gradients are averaged over dp, ep and cp; experts' gradients over dp and cp. ZeRO cuts the
-states of dense weights. A model with experts has tp 1, because `parallelize` has no plan for
-experts. `Pipeline` limits ZeRO: stage 3 has pp 1, and with stages 1 and 2 the output layer has its
-own weight, because two stages must not share one. plan_text.py prints which plan wins, and why.
+Gradients of dense weights are averaged over dp, ep and cp, gradients of experts over dp and cp.
+ZeRO cuts the states of dense weights. A model with experts has tp 1, because `parallelize` has no
+plan for experts. `Pipeline` limits ZeRO: stage 3 of ZeRO has pp 1. With stages 1 and 2 of ZeRO the
+output layer has its own weight, because two stages of a pipeline must not share a weight.
+plan_text.py prints which plan wins, and why.
 
     task = Task(64, links_text.parse("nodes=8,intra=2Tbit,2us,inter=200Gbit,10us", 64), 16e9)
     print(text(task, plans(task)))
 
 Source: Narayanan et al. 2021 (arXiv 2104.04473), section 3.
-Test: tests/parallel/model/test_planner.py, test_plan.py (beside a simulation with queues)
+Test: tests/parallel/model/test_planner.py, test_plan.py (compared with a simulation with queues)
 Command: minidl plan (cli/plan.py)
 """
 
@@ -51,13 +53,13 @@ MODELS = {
 class Task(NamedTuple):
     """The model to train, and the machine.
 
-    links      links.Links
-    memory     bytes of one rank
-    batch      rows of all ranks in a step
+    links      the network, a links.Links
+    memory     the bytes of memory of one rank
+    batch      the number of rows of all ranks in a step
     flops      operations of one rank per second
-    zero       stage of ZeRO, 0 to 3
+    zero       the stage of ZeRO, 0 to 3
     precision  as in memory/predict.py: "O0", ...
-    cp         the largest number of ranks that share a text; None: no limit"""
+    cp         the largest number of ranks that may share a text; None: no limit"""
 
     ranks: int
     links: object
@@ -74,14 +76,16 @@ class Task(NamedTuple):
 class Plan(NamedTuple):
     """One way to divide the model, with its costs.
 
-    method       of cp: "ring" or "ulysses"; "" if cp is 1
-    micro, m     rows of a micro-batch, and the number of micro-batches
-    v, cut       stages of a rank, and the number of blocks of each rank along pp
-    held         {kind: bytes} of the fullest rank, as memory/predict.py gives them
-    sent         {axis: bytes that a rank of the busiest stage sends in a step, the mean over its
-                 group}; "tied": for the embedding that first and last stage share
-    between      the most bytes that a node sends to other nodes in a step
-    parts        {part of the step: seconds}; their sum is the step"""
+    method       the method of cp, "ring" or "ulysses"; "" if cp is 1
+    micro        the number of rows of a micro-batch
+    m            the number of micro-batches
+    v            the number of stages of each rank
+    cut          the number of blocks of each rank along pp
+    held         {kind: bytes} on the rank with the most memory, as memory/predict.py gives them
+    sent         {axis: bytes}: what a rank of the busiest stage sends in a step, the mean over its
+                 group. The key "tied" is for the embedding that first and last stage share
+    between      the bytes that a node sends to other nodes in a step, for the node with the most
+    parts        {part of the step: seconds}. The sum of these seconds is the time of the step"""
 
     dp: int
     pp: int
@@ -109,7 +113,7 @@ class Plan(NamedTuple):
 
     @property
     def bubble(self):
-        """The share of the pipeline's time in which the slowest stage waits for others."""
+        """The fraction of the pipeline's time in which the slowest stage waits for others."""
         waiting = self.parts["bubble"] + self.parts["sends"]
         return waiting / (sum(self.parts[part] for part in WORK) + waiting)
 
@@ -120,9 +124,9 @@ class Plan(NamedTuple):
 
 
 def plans(task):
-    """Returns the best Plan of every factorisation. Plans that fit into memory come first, the
-    fastest first; then the others, the least memory first. Raises ValueError for wrong numbers, or
-    if no factorisation is possible."""
+    """Returns a list with the best Plan of every factorisation. First come the plans that fit into
+    memory, sorted by time. Then come the others, sorted by memory. Raises ValueError for wrong
+    numbers, or if no factorisation is possible."""
     check(task)
     network, found, refused = Network(task.links, task.ranks), [], set()
     for dp, pp, tp, cp, ep in _factors(task):
@@ -150,8 +154,8 @@ def _factors(task):
 
 
 def _methods(shape, tp, cp):
-    """Returns the methods by which cp ranks can share a text, with the same number of tokens on
-    each."""
+    """Returns the methods by which cp ranks can share a text if each rank has the same number of
+    tokens."""
     if cp == 1:
         return [""]
     heads, uneven = divmod(shape.heads, tp)
@@ -160,8 +164,8 @@ def _methods(shape, tp, cp):
 
 
 def rank_key(task, plan):
-    """Returns a key that sorts better plans first. Plans that fit: by time, then by bytes between
-    nodes. Plans that do not fit: by memory."""
+    """Returns a key that sorts better plans first. Plans that fit into memory are sorted by time,
+    then by bytes between nodes. Plans that do not fit are sorted by memory."""
     if plan.memory <= task.memory:
         return 0, plan.time_s, plan.between, plan.memory
     return 1, plan.memory, plan.time_s, 0
@@ -198,8 +202,9 @@ def _divisors(n, most):
 
 
 def _best(task, dp, pp, tp, network, cp, ep):
-    """Returns the best of `candidates`. Memory and bubble grow with the micro-batch, so it stops
-    when they are too large."""
+    """Returns the best of `candidates`. Memory and bubble grow with the size of the micro-batch. So
+    the search ends at a size for which no plan can win: each needs too much memory, or takes longer
+    than the best plan by its computation and bubble alone."""
     best = None
     for tried in candidates(task, dp, pp, tp, network, cp, ep):
         best = min([*tried, *([best] if best else [])], key=lambda plan: rank_key(task, plan))
@@ -250,8 +255,8 @@ def _of_micro(task, network, links, fixed, replicas, sizes, method, micro, rows)
 
 
 def _cuts(shape, pp):
-    """Yields (v, blocks of each rank): a balanced cut for v = 1, and equal cuts for v stages a
-    rank."""
+    """Yields (v, a tuple with the number of blocks of each rank). v is the number of stages of a
+    rank. For v = 1 the cut is balanced by cost. For larger v all ranks have equally many blocks."""
     yield 1, costs.balanced(shape, pp)
     each, left = divmod(shape.layers, pp)
     if pp > 1 and not left:
@@ -260,8 +265,8 @@ def _cuts(shape, pp):
 
 
 def _schedules(task, pp, m, v):
-    """Returns the names of the schedules that can run. "interleaved" only if pp divides m, because
-    plan_costs.py has formulas only for this case."""
+    """Returns the names of the schedules that can run. "interleaved" is among them only if pp
+    divides m, because plan_costs.py has formulas only for this case."""
     if v > 1:
         return ["interleaved"] if m % pp == 0 else []
     if pp == 1:

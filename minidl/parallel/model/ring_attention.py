@@ -1,15 +1,17 @@
 """Ring attention: K and V travel around the ring of ranks, queries stay on their rank.
 
-The plain form, with the formulas of the online softmax: minidl/plain/ring_attention.py. Here: the
-next block travels while this one is computed, by the kernel if it fits; any mask; heads that share
-keys; dropout; and the zigzag order, which gives all ranks equal work (text_parts.py).
+The plain form, with the formulas of the online softmax: minidl/plain/ring_attention.py. Here the
+next block travels while a rank computes with this block, by the kernel if possible. Any mask and
+dropout may be used, and query heads may share keys. The zigzag order gives all ranks equal work
+(text_parts.py).
 
 In backward gk and gv travel one step behind their block. The owner of a block adds its own part at
-the end, so the other parts need n-1 hops to reach it; on the plain page they need n. The result
-equals attention on one rank up to rounding, because sums have another order. With dropout each
-block draws random numbers for whole rows, so n blocks draw n times the numbers of one rank.
+the end, so the other parts need n-1 hops to reach the owner. (In minidl/plain/ring_attention.py
+they need n hops.) The result equals attention on one rank up to rounding, because sums have another
+order. With dropout each block draws the random numbers of complete rows, for all keys. So n blocks
+draw n times the numbers of one rank.
 
-Source: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889). Bytes, and another way: context.py
+Source: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889). Bytes, and another method: context.py
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
 """
 
@@ -24,11 +26,12 @@ from minidl.parallel.model.text_parts import OfWhole, as_mask, check_part, mask_
 
 @collective(own_args=("visit",), own_rows=("block",))
 def pass_around(t, block, visit, rows=None):
-    """Calls visit(owner, its block) for every rank's block: first this rank's own, then its left
-    neighbour's, and so on. The next block travels while `visit` computes.
+    """Calls visit(owner, the owner's block) for every rank's block. The first block is this rank's
+    own, the second is the left neighbour's, and so on. The next block travels while `visit`
+    computes.
 
-    rows: the lengths of the ranks' blocks along the first axis, if they differ. Sends all blocks
-    but the right neighbour's, in n-1 messages. Collective."""
+    rows: the lengths of the ranks' blocks along the first axis, if they differ. Each rank sends all
+    blocks except the right neighbour's, in n-1 messages. Collective."""
     for step in range(t.size):
         coming = _next(t, block, rows, step) if step < t.size - 1 else None
         visit((t.rank - step) % t.size, block)
@@ -40,8 +43,8 @@ def pass_around_and_sum(t, block, visit, rows=None):
     """Like pass_around, but visit() returns a new array: this rank's part of a sum for the owner of
     the block. Returns the sum for this rank's own block.
 
-    Each sum follows its block, one step behind. In addition to the blocks it sends all sums but
-    this rank's own, in n-1 messages."""
+    Each sum follows its block, one step behind. In addition to the blocks, each rank sends all sums
+    except its own, in n-1 messages."""
     left, right = (t.rank - 1) % t.size, (t.rank + 1) % t.size
     own = sending = None
     for step in range(t.size):
@@ -67,8 +70,8 @@ def pass_around_and_sum(t, block, visit, rows=None):
 
 
 def _next(t, block, rows, step):
-    """Starts to send the block to the right, and to receive the next one from the left. Returns a
-    function that waits for both, and returns the next block."""
+    """Starts to send the block to the right, and to receive the next block from the left. Returns a
+    function that waits until both messages are done, and returns the next block."""
     left, right = (t.rank - 1) % t.size, (t.rank + 1) % t.size
     n_rows = len(block) if rows is None else rows[(left - step) % t.size]
     coming = backend.xp_of([block]).empty((n_rows, *block.shape[1:]), block.dtype)
@@ -83,8 +86,9 @@ def _next(t, block, rows, step):
 
 
 def merge(xp, o, lse, o2, lse2):
-    """Merges two partial results for the same queries, over different keys, into the first one, in
-    place. o is (..., L, E), lse is (..., L). lse is -inf for a query that saw no key."""
+    """Merges two partial results (o, lse) and (o2, lse2) into o and lse, in place. Both results are
+    for the same queries, but over different keys. o is (..., L, E), lse is (..., L). lse is -inf
+    for a query that saw no key."""
     both = xp.logaddexp(lse, lse2)
     finite = xp.maximum(both, xp.finfo(both.dtype).min)  # -inf minus -inf would be nan
     o *= xp.exp(lse - finite)[..., None]
@@ -93,9 +97,9 @@ def merge(xp, o, lse, o2, lse2):
 
 
 class Ring(OfWhole):
-    """Attention whose keys come block by block. The class for one rank computes a block's part and
-    its log-sum-exp, by the kernel if it fits. Sums over blocks are float32 (float64 for float64).
-    """
+    """Attention whose keys come block by block. The class for one rank (Attention or SelfAttention)
+    computes the result of a block and its log-sum-exp, by the kernel if possible. Sums over blocks
+    are float32 (float64 for float64)."""
 
     def _begin(self, q, k, t, order, length, **options):
         n_tokens, self.order, self.causal = [a.shape[2] for a in (q, k)], order, self.is_causal
@@ -108,8 +112,9 @@ class Ring(OfWhole):
         super()._begin(q, k, t, (0, q.shape[1]), whole, **options)
 
     def _part(self, owner, q, kv):
-        """Returns (queries, keys, (q, k, v, mask)) for the part of a block that this rank sees,
-        with k and v repeated for each query head. None if it sees nothing."""
+        """Returns (indices of the queries, indices of the keys, (q, k, v, mask)) for the part of a
+        block that this rank sees. k and v are repeated for each query head. Returns None if this
+        rank sees nothing of the block."""
         t, xp, mask = self.t, self.xp, None
         if (part := seen(t.rank, owner, self.tokens[1], t.size, self.causal, self.order)) is None:
             return None
@@ -146,7 +151,7 @@ class Ring(OfWhole):
             o, lse = attend(*arrays)
             if arrays[3] is not None:
                 lse[...] = xp.where(self._blind(arrays[3]), -math.inf, lse)
-            # the first block with keys, this rank's own if it has keys: all its queries see it
+            # the first block with keys is this rank's own (if it has keys), which all queries see
             if not results:
                 results[:] = o.astype(self.dtype, copy=False), lse
             else:
@@ -221,11 +226,12 @@ def ring_attention(query, key, value, t, is_causal=False, scale=None, order="zig
     i uses key head i // (H / G).
 
     order       how the text is cut: "zigzag" or "contiguous"
-    attn_mask   the mask of the whole text, without a gradient. Either an array, bool or floating,
-                that broadcasts to (B, H, queries, keys) in the text's order. Or a function of two
-                arrays, positions of queries and of keys, that returns this part of the mask
-    length      tokens of the whole text; None: all ranks have the same number
-    generator   for dropout, in the same state on all ranks
+    attn_mask   the mask of the whole text, without a gradient. Either a bool or floating array that
+                broadcasts to (B, H, queries, keys), in the order of the text. Or a function: its
+                arguments are two arrays, the positions of some queries and of some keys, and it
+                returns the mask for these
+    length      the number of tokens of the whole text. By default all ranks have the same number
+    generator   the generator for dropout. It must be in the same state on all ranks
 
     Raises ValueError for shapes that do not fit. Collective."""
     whole = dict(t=t, order=order, length=length, mask=as_mask(t, attn_mask), dropout_p=dropout_p,

@@ -9,18 +9,19 @@
              rank 2        F0 B0 F1 B1 F2 B2 F3 B3                  (p - 1) / (m + p - 1)
 
 1F1B starts each backward as early as possible. Rank s then holds the activations of min(p - s, m)
-micro-batches; with GPipe every rank holds all m. Two ways to a smaller bubble:
+micro-batches. With GPipe every rank holds the activations of all m micro-batches. There are two
+ways to make the bubble smaller:
 
-    interleaved   v stages a rank, each with 1/v of its layers: bubble (p - 1) / (v m + p - 1), and
-                  v times the messages
-    ZB-H1         backward in two parts. B: the gradient of the input; the rank before waits for it.
-                  W: the gradients of the weights; no rank waits for them, so W fills idle time at
-                  the end. Between its first and last part rank 0 idles (p - 1)(F + B - W); in 1F1B
-                  (p - 1)(F + B + W)
+    interleaved   each rank has v stages, and each stage has 1/v of the rank's layers. The bubble is
+                  (p - 1) / (v m + p - 1), and v times the messages are sent
+    ZB-H1         backward has two parts. B is the gradient of the input; the rank before waits for
+                  it. W is the gradients of the weights; no rank waits for them, so W fills idle
+                  time at the end. Between its first and last part rank 0 idles (p - 1)(F + B - W).
+                  In 1F1B rank 0 idles (p - 1)(F + B + W)
 
-A schedule is data: a list of `Do` for each rank. `check` checks that it can run. `timeline`
+A schedule is data: a list of `Do` for each rank. `check` checks that a schedule can run. `timeline`
 computes when each part runs. `live` counts the micro-batches whose activations a rank holds.
-pipeline.py runs it.
+pipeline.py runs a schedule.
 Sources: Huang et al. 2019 (arXiv 1811.06965); Narayanan et al. 2021 (arXiv 2104.04473); Qi et al.
 2024 (arXiv 2401.10241).   Test: tests/parallel/model/test_schedule.py
 Tutorial: tutorials/14_pipeline.py
@@ -33,8 +34,8 @@ from typing import NamedTuple
 class Do(NamedTuple):
     """One part of the work on one micro-batch in one stage.
 
-    kind: "F" is forward. "B" is backward; if the schedule has "W", only the gradients of inputs.
-    "W" is the gradients of weights."""
+    kind: "F" is forward. "B" is backward. If the schedule has parts "W", "B" computes only the
+    gradients of inputs, and "W" computes the gradients of weights."""
 
     kind: str
     stage: int
@@ -54,14 +55,15 @@ class At(NamedTuple):
 
 def gpipe(p, m):
     """Returns a schedule for p ranks and m micro-batches: all forwards, then all backwards. Each
-    rank holds m micro-batches."""
+    rank holds the activations of m micro-batches."""
     _positive(p=p, m=m)
     return [[Do(kind, s, i) for kind in "FB" for i in range(m)] for s in range(p)]
 
 
 def one_f_one_b(p, m):
     """Returns the 1F1B schedule for p ranks and m micro-batches. Rank s runs p - s - 1 forwards,
-    then one forward and one backward in turn. It holds min(p - s, m) micro-batches."""
+    then one forward and one backward in turn. Rank s holds the activations of min(p - s, m)
+    micro-batches."""
     return interleaved(p, m, 1)
 
 
@@ -69,12 +71,12 @@ def interleaved(p, m, v):
     """Returns the interleaved 1F1B schedule of p v stages. Rank r has stages r, p + r, 2 p + r, ...
 
     A rank takes micro-batches in groups of N. It runs a group through one of its stages, then
-    through the next. If p divides m, N = p. Otherwise all micro-batches are one group, N = m. The
-    formula of the bubble holds for N >= p. If m < p, every rank also waits while the group passes
-    the other ranks: p - m parts a chunk.
+    through its next stage. If p divides m, N = p. Otherwise all micro-batches are one group, N = m.
+    The formula of the bubble holds for N >= p. If m < p, every rank also waits while the group
+    passes the other ranks: for the time of p - m parts in each of its stages.
 
     Raises ValueError if v > 1, p does not divide m, and m > 2 p. A rank would then have to keep
-    N - p results until the next rank can receive them."""
+    N - p results until the next rank can receive these results."""
     _positive(p=p, m=m, v=v)
     if v > 1 and m % p and m > 2 * p:
         raise ValueError(f"interleaved 1F1B takes micro-batches in groups of p = {p}, or fewer than"
@@ -94,9 +96,9 @@ def interleaved(p, m, v):
 
 
 def zb_h1(p, m):
-    """Returns the ZB-H1 schedule: 1F1B with backward in two parts. On rank s, after more than s
-    parts B, each B is followed by the oldest W. The other W come at the end. Each rank holds
-    min(p, m) micro-batches."""
+    """Returns the ZB-H1 schedule: 1F1B with backward in two parts. Rank s first runs s parts B
+    without a W. After each later B it runs the oldest W. The remaining W come at the end. Each rank
+    holds the activations of min(p, m) micro-batches."""
     schedule = []
     for s, dos in enumerate(one_f_one_b(p, m)):
         filled, n_b, n_w = [], 0, 0
@@ -138,12 +140,12 @@ def n_micro(schedule):
 
 
 def splits(schedule):
-    """Returns True if its backwards have two parts, B and W."""
+    """Returns True if the backwards of this schedule have two parts, B and W."""
     return any(do.kind == "W" for dos in schedule for do in dos)
 
 
 def before(do, n_stages):
-    """Returns the part whose result this one waits for, or None."""
+    """Returns the part whose result `do` waits for, or None."""
     kind, stage, micro = do
     if kind == "F":
         return Do("F", stage - 1, micro) if stage else None
@@ -161,8 +163,8 @@ def text(schedule):
 
 
 def live(schedule):
-    """Returns for each rank the largest number of (stage, micro-batch) pairs whose activations it
-    holds at the same time. They are held from F to the last part."""
+    """Returns for each rank the largest number of (stage, micro-batch) pairs whose activations the
+    rank holds at the same time. Activations are held from F to the last part of the pair."""
     last = "W" if splits(schedule) else "B"
     most = []
     for dos in schedule:
@@ -179,8 +181,8 @@ def check(schedule):
     """Raises ValueError, with the rank and the part, unless the schedule can run.
 
     It checks three things. Each stage is on one rank, which runs F, B and W of every micro-batch in
-    this order, each once. A stage sends results in the order in which the next one receives them.
-    No rank waits for ever, even if a stage can send a result only after the one before was
+    this order, each once. A stage sends results in the order in which the next stage receives them.
+    No rank waits for ever, even if a stage can send a result only after its previous result was
     received."""
     ranks = {}
     for rank, dos in enumerate(schedule):
@@ -209,8 +211,8 @@ def check(schedule):
 
 
 def _check_rank(rank, dos, stages, m, kinds):
-    """Raises ValueError unless the rank has each part of its stages and the m micro-batches once,
-    in the right order."""
+    """Raises ValueError unless the rank runs each part of each of its stages and m micro-batches
+    once, in the right order."""
     place = {do: i for i, do in enumerate(dos)}
     for do, n in Counter(dos).items():
         if n > 1:
@@ -227,8 +229,9 @@ def _check_rank(rank, dos, stages, m, kinds):
 
 
 def _check_progress(schedule, ranks):
-    """Simulates the schedule, and raises ValueError if it stops. A rank can run a part if the
-    result that it needs is ready, and the stage's result before has been received."""
+    """Simulates the schedule, and raises ValueError if the simulation stops before the end. A rank
+    can run a part if two conditions hold: the result that the part needs is ready, and the stage's
+    previous result has been received."""
     at, done, taken, last = [0] * len(schedule), set(), {None}, {}
 
     def waits(rank):
@@ -259,7 +262,7 @@ def _check_progress(schedule, ranks):
 
 
 def _to(do):
-    """Returns the stage that gets a part's result; for W the part's own stage."""
+    """Returns the stage that gets a part's result. For W this is the part's own stage."""
     return do.stage + {"F": 1, "B": -1, "W": 0}[do.kind]
 
 
@@ -267,9 +270,9 @@ def timeline(schedule, F=1.0, B=1.0, W=1.0, hop=0.0):
     """Returns for each rank a list of its parts as At. A part starts when its rank is free and the
     result that it needs has arrived.
 
-    F, B, W: seconds of each part in a stage, or lists with one number for each stage. An undivided
-    backward takes B + W. hop: seconds of a message to another rank; messages do not delay each
-    other."""
+    F, B, W: the seconds of each part in a stage, or lists with one number for each stage. An
+    undivided backward takes B + W. hop: the seconds of a message to another rank. Messages do not
+    delay each other."""
     places, ends = rank_of_stage(schedule), {}
     parts = {"F": (F,), "B": (B,) if splits(schedule) else (B, W), "W": (W,)}
 
@@ -302,6 +305,6 @@ def makespan(lanes):
 
 
 def bubble(lanes):
-    """Returns the share of the ranks' time in which they idle, from 0 to 1."""
+    """Returns the fraction of the ranks' time in which they idle, from 0 to 1."""
     busy = sum(end - start for lane in lanes for _, start, end in lane)
     return 1 - busy / (len(lanes) * makespan(lanes))

@@ -8,14 +8,14 @@
     weights()                                           W: sets W.grad
 
 Part B is a normal backward, but the ops in SPLIT compute only the gradients of their inputs. For
-each of these ops it makes a twin node, with the same saved arrays, and edges only to the op's
+each of these ops part B makes a twin node, with the same saved arrays, and edges only to the op's
 weights. Part W is a backward from the twins. All sums have the same terms in the same order as in
 one backward, so the bits are the same. Between the parts only the inputs of these ops and gy are
 held.
 
 If another op uses the weight, too, the weight gets its gradient in part B. This also holds for
-weights in a recomputed segment, with one exception: if the segment is the whole graph from leaves
-to roots, it runs again in B, and is then split like any other graph.
+weights in a recomputed segment, with one exception. If the segment is the whole graph from leaves
+to roots, the segment runs again in B, and is then split like any other graph.
 Source: Qi et al. 2024 (arXiv 2401.10241).   Test: tests/parallel/model/test_split.py
 """
 
@@ -34,8 +34,8 @@ SPLIT = (Linear, Conv2d, MatMul)  # their input 0 is an activation, the others a
 
 
 def backward_to_inputs(roots, gradients):
-    """Runs backward without the gradients of weights. Returns (a function that computes these, the
-    set of leaves that wait for it)."""
+    """Runs backward without the gradients of weights. Returns (a function that computes the
+    gradients of the weights, the set of these weights)."""
     later, twins = {}, []
     roots = _run_again(roots)
     for node, places in _separable(roots):
@@ -91,9 +91,9 @@ def _separable(roots):
 
 
 def _inputs_only(node, places, twins, gy):
-    """Takes the place of the node's backward: computes only gradients of inputs, and adds a twin
+    """Is called in place of the node's backward. Computes only gradients of inputs, and adds a twin
     for the weights."""
-    # restores the class's backward; without this cycle the node is freed at once
+    # restores the class's backward, and removes a reference cycle, so the node is freed at once
     del node.backward
     twin = copy.copy(node)
     twin.retained = {}

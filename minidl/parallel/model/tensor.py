@@ -1,27 +1,28 @@
 """Tensor parallelism: the weight of a layer is cut, and each rank has a part of it.
 
-The plain form, with the picture of columns and rows: minidl/plain/tensor_parallel.py. Here: biases,
-attention, embeddings, widths that the ranks do not divide, sums that travel while the next product
-is computed (overlapped.py), and sequence parallelism.
+The plain form, with the picture of columns and rows: minidl/plain/tensor_parallel.py. Here layers
+have biases, and attention and embeddings are divided, too. Widths need not be multiples of the
+number of ranks. Sums may travel while the next product is computed (overlapped.py). Sequence
+parallelism is possible.
 
 A row layer's bias is added once, after the sum. Attention is cut by heads: qkv in columns, head by
-head, and the projection in rows. So a block of a GPT runs 4 all-reduces a step, of B T C elements
-each: two in forward (`all_reduce`) and two in backward (`copy`).
+head, and the projection in rows. So a block of a GPT runs 4 all-reduces in a step, each of B T C
+elements: two in forward (`all_reduce`) and two in backward (`copy`).
 
 Sequence parallelism (`seq=1`, the dimension of tokens): between a row layer and the next column
 layer, each rank has only its block of the tokens. `all_reduce` becomes `reduce_scatter`, and `copy`
-becomes `all_gather`. The bytes are the same, and norms and dropouts hold 1/n of the activations. A
-norm and a row layer's bias see only this rank's tokens, so each rank has a part of their weights'
-gradients. `copy` of the weight sums the parts.
+becomes `all_gather`. The same bytes are sent, and norms and dropouts hold 1/n of the activations. A
+norm and a row layer's bias are applied only to this rank's tokens. So each rank has only a part of
+the gradient of the norm's weights and of the bias. `copy` of such a parameter sums the parts.
 
-A column layer gathers K bytes and keeps them for backward. With `gather_again` it keeps only its
-own K/n bytes, and backward gathers again, (n-1)/n K more bytes. A block of a GPT then holds
-2 (n-1)/n B T C elements less, and sends the same number more.
+A column layer gathers K bytes and keeps them for backward. With `gather_again` the layer keeps only
+its own K/n bytes, and backward gathers the rest again: (n-1)/n K more bytes are sent. A block of a
+GPT then holds 2 (n-1)/n B T C elements less, and sends the same number of elements more.
 
 A layer draws the whole matrix from the generator, and keeps its slice. So any number of ranks
-trains the same model. The ranks need not divide widths and heads: `chunks.bounds` cuts them. In
-attention each rank has its own heads, so dropout there uses a different generator on each rank
-(`apart`). Elsewhere all ranks draw the same numbers.
+trains the same model. `chunks.bounds` cuts widths and heads. In attention each rank has its own
+heads, so dropout there uses a different generator on each rank (`apart`). Elsewhere all ranks draw
+the same numbers.
 
 Sources: Shoeybi et al. 2019 (arXiv 1909.08053); sequences: Korthikanti et al. 2022 (2205.05198).
 Test: tests/parallel/model/test_tensor.py   Tutorial: tutorials/13_tensor_parallel.py
@@ -47,8 +48,8 @@ from minidl.parallel.model import functions, overlapped
 class Part(NamedTuple):
     """The part of a parameter that this rank has.
 
-    Dimension `dim` consists of `repeats` equal pieces (3 for qkv). Rank r has
-    piece[bounds[r] : bounds[r+1]] of each."""
+    Dimension `dim` consists of `repeats` equal pieces (3 for qkv). Rank r has the part
+    piece[bounds[r] : bounds[r+1]] of each piece."""
 
     t: Transport
     dim: int
@@ -57,8 +58,8 @@ class Part(NamedTuple):
 
 
 def cut(p, t, dim, bounds=None, repeats=1):
-    """Replaces p's array by this rank's part along dim. bounds: the bounds of a piece; None: equal
-    parts. Raises ValueError if a rank would have no part."""
+    """Replaces p's array by this rank's part along dim. bounds, repeats: as in Part; by default the
+    parts are equal. Raises ValueError if a rank would have no part."""
     length, left = divmod(p.shape[dim], repeats)
     part = Part(t, dim, bounds or chunks.bounds(length, t.size), repeats)
     if p.part is not None:  # tied: two layers share it
@@ -85,8 +86,9 @@ def own_part(part, array):
 
 
 def whole(p, array=None):
-    """Returns the whole array if p is a part of it, else p's array. array: p.grad, for the whole
-    gradient. Collective over the ranks of p's group: a ring all-gather."""
+    """Returns the undivided array of parameter p. If p is not divided, this is p's array. To get
+    the undivided gradient, pass array=p.grad. Collective over the ranks of p's group: a ring
+    all-gather."""
     array = p.array if array is None else backend.array_of(array)
     if p.part is None:
         return array
@@ -102,8 +104,8 @@ def whole(p, array=None):
 
 def apart(t, generator=None):
     """Returns a generator that draws different numbers on each rank of t. It is made from
-    `generator` (None: the default one), which advances by the same amount on all ranks. So
-    recompute can restore that generator's state."""
+    `generator` (by default from the default generator). `generator` itself advances by the same
+    amount on all ranks, so recompute can restore its state."""
     seed, stream, counter = (generator or random.default_generator()).take(1)
     # distinct for seeds below 2**48 and streams below 2**20
     return random.Generator((seed + (t.rank + 1 << 48)) % 2**64, (stream + (counter << 20)) % 2**64)
@@ -113,7 +115,7 @@ class Divided:
     """The base class of layers that are divided over the ranks of t.
 
     ColumnLinear(768, 3072, t=t) draws the whole weight and cuts it. `of` makes a divided layer from
-    a whole one: it cuts the layer's parameters, and keeps its hooks."""
+    an undivided layer: it cuts the layer's parameters, and keeps the layer's hooks."""
 
     def __init__(self, *args, t, **options):
         whole = {name: options.pop(name) for name in _OF_THE_WHOLE if name in options}
@@ -140,11 +142,13 @@ _OF_THE_WHOLE = ("bias", "generator", "dropout", "padding_idx", "eps")  # a laye
 class ColumnLinear(Divided, Linear):
     """Computes this rank's columns of y = x W^T + b.
 
-    x (..., in) is replicated; with `seq` it is this rank's block of the tokens. Returns y
-    (..., out / n), or with gather (..., out) on all ranks.
+    x (..., in) is replicated. With `seq` x is this rank's block of the tokens. Returns y
+    (..., out / n), or with gather=True (..., out) on all ranks.
 
-    overlap: sums the gradient of x while the gradient of W is computed (overlapped.py)
-    gather_again: with `seq`, keeps only this rank's tokens, and backward gathers all of them again
+    overlap: if True, the gradient of x is summed over ranks while the gradient of W is computed
+    (overlapped.py)
+    gather_again: only with `seq`. If True, the layer keeps only this rank's tokens, and backward
+    gathers all tokens again
     all_reduce: as in functions.copy"""
 
     def divide(self, t, seq=None, gather=False, bounds=None, repeats=1, overlap=False,
@@ -193,13 +197,13 @@ class GatheredLinear(linear.Linear):
 
 
 class RowLinear(Divided, Linear):
-    """Computes y = x W^T + b from this rank's columns of x: partial sums are summed over the ranks.
+    """Computes y = x W^T + b from this rank's columns of x. Partial sums are summed over the ranks.
 
-    x is (..., in / n); with scatter x (..., in) is replicated. y (..., out) is replicated; with
-    `seq` it is this rank's block of the tokens. b is added once.
+    x is (..., in / n). With scatter=True x (..., in) is replicated. y (..., out) is replicated.
+    With `seq` y is this rank's block of the tokens. b is added once.
 
-    overlap: the number of parts of the rows; one part is summed over ranks while the next is
-    computed (overlapped.py)"""
+    overlap: the number of parts into which the rows are cut, or 0. One part is summed over ranks
+    while the next part is computed (overlapped.py)"""
 
     def divide(self, t, seq=None, scatter=False, bounds=None, overlap=0, all_reduce=None):
         super().divide(t, seq)
@@ -220,15 +224,15 @@ class RowLinear(Divided, Linear):
 
 
 def arriving(layer, x):
-    """Returns the input of a column layer: x itself, or with `seq` all ranks' tokens gathered."""
+    """Returns the input of a column layer: x itself, or with `seq` the tokens of all ranks."""
     if layer.seq is None:
         return functions.copy(layer.t, x, layer.all_reduce)
     return functions.all_gather(layer.t, x, layer.seq)
 
 
 def leaving(layer, y):
-    """Returns the sum of the ranks' y; with `seq` only this rank's block of the tokens. Raises
-    ValueError if the ranks do not divide the tokens."""
+    """Returns the sum of the ranks' y. With `seq` returns only this rank's block of the tokens.
+    Raises ValueError if the number of tokens is not a multiple of the number of ranks."""
     if layer.seq is None:
         return functions.all_reduce(layer.t, y, layer.all_reduce)
     if y.shape[layer.seq] % layer.t.size:  # the next layer gathers blocks of equal length
@@ -240,14 +244,14 @@ def leaving(layer, y):
 
 
 def of_block(layer, p):
-    """Returns the replicated weight p. With `seq` its gradient is summed over the ranks, because
-    each rank applies it to its own tokens."""
+    """Returns the replicated weight p. With `seq` the gradient of p is summed over the ranks,
+    because each rank applies p to its own tokens."""
     return p if p is None or layer.seq is None else functions.copy(layer.t, p)
 
 
 class ParallelAttention(Divided, CausalSelfAttention):
-    """CausalSelfAttention with some of the heads on each rank. Each rank needs at least one head,
-    and the numbers may differ."""
+    """CausalSelfAttention with some of the heads on each rank. Each rank needs at least one head.
+    Ranks may have different numbers of heads."""
 
     def divide(self, t, seq=None, overlap=0, all_reduce=None, gather_again=False):
         super().divide(t, seq)
@@ -303,8 +307,8 @@ class SequenceDropout(Divided, Dropout):
 
 
 def sequence_norm(layer, t, seq=1):
-    """Returns the layer, a LayerNorm or RMSNorm, in its form for this rank's tokens. Raises
-    TypeError for another layer."""
+    """Returns a SequenceLayerNorm or SequenceRMSNorm made from `layer`, a LayerNorm or RMSNorm.
+    Raises TypeError for another layer."""
     forms = {LayerNorm: SequenceLayerNorm, RMSNorm: SequenceRMSNorm}
     if type(layer) not in forms:
         raise TypeError(f"rank {t.rank}: wanted a LayerNorm or RMSNorm, which go token by token; "

@@ -1,15 +1,16 @@
 """A text in parts: which tokens a rank has, which keys its queries see, its mask and dropout.
 
-If causal attention cuts the text into n pieces, rank 0 computes one block, and rank n-1 computes n.
-The zigzag order cuts the text into 2n chunks, and gives rank r the chunks r and 2n-1-r:
+If causal attention cuts the text into n pieces, rank 0 computes one block, and rank n-1 computes n
+blocks. The zigzag order cuts the text into 2n chunks, and gives rank r the chunks r and 2n-1-r:
 
-    n = 4       chunk 0 1 2 3 4 5 6 7       Lower rank: all queries see the first half of its keys.
-    rank              0 1 2 3 3 2 1 0       Higher rank: the second half of the queries sees all its
-                                            keys. Both are the same work.
+    n = 4       chunk 0 1 2 3 4 5 6 7       Keys of a lower rank: all queries see the first half.
+    rank              0 1 2 3 3 2 1 0       Keys of a higher rank: the second half of the queries
+                                            sees all of them. Both cases are the same work.
 
-If the ranks do not divide the text, `chunks.bounds` cuts it. Masks and dropout use positions in the
-whole text, and the ranks' generators have the same state. So the result is the same as on one rank
-with the whole text. (NumPy then computes attention, because the kernels count positions from 0.)
+If the length of the text is not a multiple of the number of pieces, `chunks.bounds` cuts the text.
+Masks and dropout use positions in the whole text, and the ranks' generators have the same state. So
+the result is the same as on one rank with the whole text. (With dropout NumPy computes attention,
+because the kernels count positions from 0.)
 
 Source: Grattafiori et al. 2024 (Llama 3, arXiv 2407.21783), section 3.3.2: the zigzag order.
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
@@ -51,7 +52,7 @@ def positions(length, n, rank, order="zigzag", xp=None):
 
 
 def lengths(length, n, order="zigzag"):
-    """Returns a list: how many tokens each rank has. They differ by at most two."""
+    """Returns a list: how many tokens each rank has. The numbers differ by at most two."""
     return [sum(b - a for a, b in pieces(length, n, r, order)) for r in range(n)]
 
 
@@ -64,9 +65,10 @@ def split(x, t, order="zigzag", dim=1):
 
 
 def seen(rank, owner, length, n, is_causal, order):
-    """Returns (queries, keys, causal): `rank` computes these of its queries, a slice, against these
-    of `owner`'s keys, a slice. causal: True if the causal triangle masks them. None if `rank` sees
-    no key of `owner`."""
+    """Returns (queries, keys, causal), or None if `rank` sees no key of `owner`.
+
+    queries: the slice of rank's queries that see keys of `owner`. keys: the slice of owner's keys
+    that these queries see. causal: True if the causal triangle masks a part of these keys."""
     everything = slice(None)
     if not is_causal or owner == rank:
         return everything, everything, is_causal
@@ -91,8 +93,8 @@ def pairs(length, n, rank, order="zigzag"):
 
 
 def check_part(t, length, n_here, order):
-    """Returns how many tokens of a text of this length each rank has. Raises ValueError if this
-    rank does not have n_here."""
+    """Returns a list: how many tokens of a text of this length each rank has. Raises ValueError if
+    n_here is not this rank's number."""
     chunks_of(t.rank, t.size, order)  # raises for an unknown order, with this rank's number
     n_each = lengths(length, t.size, order)
     if n_each[t.rank] != n_here:
@@ -115,7 +117,7 @@ def as_mask(t, mask):
 
 def mask_at(mask, queries, keys):
     """Returns the part of a whole text's mask at these positions of queries and keys. A dimension
-    of length 1 is kept: it broadcasts."""
+    of length 1 does not change, because it broadcasts."""
     if callable(mask):
         return mask(queries, keys)
     for axis, at in ((-2, queries), (-1, keys)):
@@ -137,8 +139,11 @@ class OfWhole:
         self._begin(q, k, **self.whole)
 
     def _begin(self, q, k, t, heads, tokens, mask, dropout_p, generator):
-        """heads: (index of the first head here, number of all heads). tokens: (queries, keys) of
-        the whole text. Sets self.at: the positions of the queries and of the keys that are here."""
+        """Sets the attributes for the whole text. self.at becomes the positions of the queries and
+        of the keys.
+
+        heads: (index of the first head of this rank, number of all heads). tokens: (number of
+        queries, number of keys) in the whole text."""
         self.t, self.heads, self.tokens, self.mask = t, heads, tokens, mask
         self.at = [self.xp.arange(n) for n in tokens]
         drop.check_probability(dropout_p, self.op)
@@ -161,8 +166,8 @@ class OfWhole:
 
 
 class PartDropout(drop.Dropout):
-    """Dropout of this rank's tokens, dimension 1 of x (B, L, ...), by their positions in the whole
-    text."""
+    """Dropout of this rank's tokens, which are dimension 1 of x (B, L, ...). The position of a
+    token in the whole text decides its random numbers."""
 
     op = "dropout"
 
@@ -186,6 +191,6 @@ class PartDropout(drop.Dropout):
 
 
 def dropout(x, p=0.5, training=True, *, generator=None, **part):
-    """Returns functional.dropout of this rank's part of a text. It drops the same elements as one
-    rank with the whole text."""
+    """Returns functional.dropout of this rank's part of a text. It drops the same elements as a
+    single rank that has the whole text."""
     return PartDropout.apply(x, p=p, generator=generator, **part) if training and p else x

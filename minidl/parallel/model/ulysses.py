@@ -1,10 +1,10 @@
 """Ulysses: attention of a text in parts, by two all-to-alls.
 
-The plain form: minidl/plain/ulysses.py. Here: the all-to-alls are Functions
-(functions.all_to_all) with a backward; heads that share keys, any mask, dropout and unequal parts.
-The result has the same bits as attention on one rank.
+The plain form: minidl/plain/ulysses.py. Here the all-to-alls are Functions with a backward
+(functions.all_to_all). Query heads may share keys, the ranks' parts may be unequal, and any mask
+and dropout may be used. The result has the same bits as attention on one rank.
 
-Source: Jacobs et al. 2023 (arXiv 2309.14509). Bytes, and another way: context.py
+Source: Jacobs et al. 2023 (arXiv 2309.14509). Bytes, and another method: context.py
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
 """
 
@@ -25,9 +25,9 @@ class UlyssesSelfAttention(OfWhole, SelfAttention):
 
 def ulysses_attention(query, key, value, t, is_causal=False, scale=None, *, attn_mask=None,
                       dropout_p=0.0, length=None, generator=None):
-    """Like ring_attention, but the text is cut in "contiguous" order. n must divide H, and G must
-    divide n or be a multiple of it; else it raises ValueError. The mask is made in full, queries x
-    keys, as on one rank."""
+    """Like ring_attention, but the text is cut in "contiguous" order. H must be a multiple of n. G
+    must be a multiple of n, or n a multiple of G. Otherwise it raises ValueError. Each rank makes
+    the mask for all queries and all keys, as a single rank would."""
     n, n_heads, n_groups = t.size, query.shape[1], key.shape[1]
     attn_mask = as_mask(t, attn_mask)
     check_heads(t, n_heads)
@@ -49,8 +49,8 @@ def ulysses_attention(query, key, value, t, is_causal=False, scale=None, *, attn
 
 def ulysses_self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0, *, t, attn_mask=None,
                            length=None, generator=None):
-    """Like ring_self_attention, but the text is cut in "contiguous" order, and n must divide
-    n_heads; else it raises ValueError."""
+    """Like ring_self_attention, but the text is cut in "contiguous" order. Raises ValueError unless
+    n_heads is a multiple of n."""
     attn_mask = as_mask(t, attn_mask)
     check_heads(t, n_heads)
     n_batch, n_here, width = qkv.shape
@@ -66,7 +66,8 @@ def ulysses_self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0, *, t, a
 
 
 def _of_heads(t, n_heads, xp, tokens, mask, dropout_p, generator):
-    """Returns (this rank's heads of the mask, or None; the options for OfWhole)."""
+    """Returns (mask, options). mask: this rank's heads of the mask, or None. options: the arguments
+    for OfWhole."""
     first, end = (n_heads // t.size * r for r in (t.rank, t.rank + 1))
     if mask is not None:
         mask = mask_at(mask, *map(xp.arange, tokens))
@@ -77,7 +78,7 @@ def _of_heads(t, n_heads, xp, tokens, mask, dropout_p, generator):
 
 
 def check_heads(t, n_heads):
-    """Raises ValueError unless the ranks divide the heads."""
+    """Raises ValueError unless n_heads is a multiple of the number of ranks."""
     if n_heads % t.size:
         raise ValueError(f"rank {t.rank}: Ulysses gives every rank as many heads: {n_heads} heads "
                          f"are no multiple of {t.size} ranks. The ring takes any number")

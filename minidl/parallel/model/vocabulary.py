@@ -5,14 +5,13 @@
     logits         the output layer's columns (ColumnLinear): (tokens, V / n) on each rank
     cross entropy  loss = lse - x[target],   lse = log sum over all V of e^x
 
-    rank r         lse_r over its logits, x_r = its logit of the target, else 0      tokens each
+    rank r         lse_r over its logits, x_r = its logit of the target, else 0      (tokens,) each
     all ranks      m = max lse_r;   lse = m + log sum_r e^(lse_r - m);   x = sum_r x_r
     sent           an all-reduce of the maxima, and one of the two sums: 3 numbers a token, not V
 
 No rank ever holds all V logits of a token, or their gradients. With GPT-2's 50,257 words a batch of
 8 x 1,024 tokens has 1.6 GB of logits. Backward sends nothing: gx = (e^(x - lse) - [x is the
-target]) g.
-The kernels are those of `F.cross_entropy`, on the rank's columns.
+target]) g. The kernels of `F.cross_entropy` are used on the rank's columns.
 
 Source: Shoeybi et al. 2019 (arXiv 1909.08053), section 3.
 Test: tests/parallel/model/test_vocabulary.py   Tutorial: tutorials/13_tensor_parallel.py
@@ -35,8 +34,9 @@ from minidl.parallel.model.tensor import Divided, cut, leaving
 
 
 class VocabEmbedding(Divided, Embedding):
-    """Embedding with some of the rows on each rank: ids (...) -> (..., width); with `seq` this
-    rank's block of the tokens. Backward sends nothing; with seq it is an all-gather."""
+    """Embedding with some of the rows on each rank: ids (...) -> (..., width). With `seq` the
+    result is this rank's block of the tokens. Backward sends nothing, or with `seq` is an
+    all-gather."""
 
     def divide(self, t, seq=None, all_reduce=None):
         super().divide(t, seq)
@@ -61,11 +61,11 @@ class VocabEmbedding(Divided, Embedding):
 
 
 class VocabCrossEntropy(Function):
-    """Computes -log softmax(x)[target] of x (rows, V / n), this rank's columns. Saves x, which the
-    layer before keeps anyway, the targets, and lse, one number a row.
+    """Computes -log softmax(x)[target]. x (rows, V / n) has this rank's columns. Saves three
+    arrays: x, which the layer before keeps anyway; the targets; and lse, one number for each row.
 
-    If all of a rank's logits of a row are -inf (masked words), its lse is -inf there, and its part
-    of the sum is 0. If this is so on all ranks, the loss is nan, as in PyTorch.
+    If a row has only logits of -inf on a rank (masked words), the rank's lse of this row is -inf,
+    and the rank's part of the sum is 0. If this is so on all ranks, the loss is nan, as in PyTorch.
 
     With label smoothing a, the loss is (1 - a) (lse - x[target]) + a (lse - mean of x), over all V
     columns. The ranks then also add their sums of x."""
@@ -77,7 +77,7 @@ class VocabCrossEntropy(Function):
         xp = self.xp
         first, end = bounds[t.rank : t.rank + 2]
         here = (target >= first) & (target < end) & (target != ignore_index)
-        # if the target is in another rank's columns: any column, its logit is not used
+        # if the target is in another rank's columns, take column 0: its logit is not used
         local = xp.ascontiguousarray(xp.where(here, target - first, 0), np.int64)
         x = xp.ascontiguousarray(x)
         with np.errstate(invalid="ignore"):  # a masked row gives nan
@@ -113,9 +113,9 @@ class VocabCrossEntropy(Function):
         g *= self.counts
         run = pick(undivided.by_kernel_backward, undivided.by_numpy_backward, x)
         gx = run(g, x, lse, local, NONE)
-        # a row whose target is on another rank has no -1: compute its column 0 again
+        # if a row's target is on another rank, 1 was subtracted in column 0: compute this again
         gx[:, 0] = xp.where(self.elsewhere, g * xp.exp(x[:, 0] - lse), gx[:, 0])
-        if self.smoothing:  # the share a of the target's 1 moves to all classes, evenly
+        if self.smoothing:  # a fraction of the target's probability goes to all classes, evenly
             moved = (g * self.smoothing).astype(gx.dtype)
             gx -= moved[:, None] / self.n_classes
             gx[xp.arange(len(gx)), local] += xp.where(self.elsewhere, 0, moved)
@@ -129,9 +129,9 @@ def cross_entropy(t, input, target, n_classes, *, ignore_index=-100, reduction="
                   label_smoothing=0.0):
     """Returns F.cross_entropy of logits whose columns are divided over t, the same on all ranks.
 
-    input is (rows, this rank's number of the n_classes columns); target is (rows,), replicated.
-    Raises ValueError for other shapes, and IndexError for a target that is not a class.
-    Collective."""
+    input: this rank's columns of the logits, (rows, number of its columns). n_classes: the number
+    of columns on all ranks. target: (rows,), the same on all ranks. Raises ValueError for other
+    shapes, and IndexError for a target that is not a class. Collective."""
     check_reduction("cross_entropy", reduction)
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"rank {t.rank}: label_smoothing must be from 0 to 1; got "
@@ -158,7 +158,8 @@ def cross_entropy(t, input, target, n_classes, *, ignore_index=-100, reduction="
 def bytes_sent(n_rows, itemsize, n, rank, smooths=False):
     """Returns the bytes that `rank` of n sends in `cross_entropy`.
 
-    itemsize: of the sums; 4 also for float16. smooths: True with label smoothing."""
+    itemsize: the bytes of an element of the sums, 4 also for float16. smooths: True with label
+    smoothing."""
     n_sums = 3 if smooths else 2
     return ring.bytes_sent(n_rows, itemsize, n, rank) + ring.bytes_sent(
         n_sums * n_rows, itemsize, n, rank)

@@ -29,9 +29,9 @@ from minidl.parallel.data.bucket import weight
 class Rule(NamedTuple):
     """The functions of a rule.
 
-    may_pull(clocks, worker)   returns True if the worker may pull; clocks: {worker: pushes made} of
-                               the workers that have not left
-    apply(server)              called after each request: turns pushes in server.inbox into updates
+    may_pull(clocks, worker)   returns True if the worker may pull. clocks: {worker: number of its
+                               pushes}, for the workers that have not left
+    apply(server)              called after each request. Turns pushes in server.inbox into updates
     """
 
     name: str
@@ -59,9 +59,9 @@ def each_push(server):
 
 def mean_of_all(server):
     """Makes one update with the mean over all workers that have not left, weighted by their
-    samples. Does nothing until all of them have pushed.
+    samples. Does nothing until all these workers have pushed.
 
-    The steps are those of data parallelism (bucket.py): weight, add in rank order, divide, cast."""
+    The steps are as in data parallelism (bucket.py): weight, add in rank order, divide, cast."""
     if not server.inbox or any(worker not in server.inbox for worker in server.clocks):
         return
     n, total = len(server.inbox), sum(n_samples for _, n_samples in server.inbox.values())
@@ -94,7 +94,8 @@ def bounded(s):
     """Returns the rule "stale synchronous parallel": a worker waits if it is more than s steps
     ahead of the slowest.
 
-    A push is then at most (N-1)(2s+1) updates stale. While a worker computes, another worker can
-    move from s steps behind it to s+1 steps ahead, which is 2s+1 pushes."""
+    With N workers a push is then at most (N-1)(2s+1) updates stale. While a worker computes, each
+    other worker can move from s steps behind this worker to s+1 steps ahead of it. These are 2s+1
+    pushes."""
     return Rule(f"ssp({s})", lambda clocks, worker: lead(clocks, worker) <= s, each_push,
                 stalest=lambda n: (n - 1) * (2 * s + 1))

@@ -1,7 +1,7 @@
 """The parameter server: some ranks hold the parameters, the others compute gradients.
 
-The plain form: minidl/plain/parameter_server.py. Here: several servers, workers that ask in any
-order, a Rule that decides which worker waits, and failures.
+The plain form: minidl/plain/parameter_server.py. Here there are several servers, workers ask in any
+order, a Rule decides which worker waits, and servers and workers may fail.
 
     server 0   [w1 b1]  version 7 --8---9--        worker: pull, compute, push, pull, ...
     server 1   [w2   ]  version 7 --8---9--
@@ -21,15 +21,16 @@ A Rule decides when a push is applied and which worker may pull: SYNC, ASYNC, bo
 
 Bytes: in a step each worker pulls K bytes and pushes K, so the link of a single server carries
 2 N K. A rank of a ring sends 2 (N-1)/N K. Headers (framing.py) are separate messages: a pull has a
-request and a reply, a push has one header, and leaving has one. Labels in a ledger:
-param_server.pull, .push, .header. An embedding that is too large to send whole: tables.py.
+request and a reply, a push has one header, and leaving has one. The labels in a ledger are
+param_server.pull, .push, .header. If an embedding is too large to be sent completely, use
+tables.py.
 
 Failures: a worker that leaves by an exception tells the servers. A worker that is silent for
-`silence_s` seconds is dropped. All rules but SYNC then go on without it. With `slower` they also go
-on without a straggler: bounded(s) waits only for the others. A server that fails refuses all pulls
-with its rank and its error, which ends the job. (If a process is killed, mpiexec ends the others.)
-A server handles one message at a time, in the order of arrival (in the simulator: of modelled
-time), so it needs no locks.
+`silence_s` seconds is dropped. All rules except SYNC then go on without this worker. With `slower`
+these rules also go on without a straggler: with bounded(s), workers wait only for workers that are
+not slow. A server that fails answers each pull with its rank and its error, and this ends the job.
+(If a process is killed, mpiexec ends the others.) A server needs no locks, because it handles one
+message at a time, in the order of arrival (in the simulator: in the order of modelled time).
 
 Source: Li et al. 2014 (OSDI), "Scaling distributed machine learning with the parameter server".
 Test: tests/parallel/server/test_server.py, test_failures.py
@@ -57,12 +58,13 @@ class Server:
                 updates its own part, `shard`. Training starts from the servers' values
     rule        SYNC, ASYNC, bounded(s) or GEO
     optimizer   f(list of tensors) -> optimizer; None for GEO
-    silence_s   drop a worker that sends no request for this many seconds, unless it waits for this
-                server; None: never
-    slower      k: no worker waits for a slow worker: its last step, from pull to push, took k times
-                the median or more. A slow worker gets the newest weights, and counts as one that is
-                not behind. Its push counts, unless it is staler than the rule allows. Not with
-                SYNC. None: all workers wait for slow ones
+    silence_s   the server drops a worker that sends no request for this many seconds, unless the
+                worker is waiting for this server. With None no worker is dropped
+    slower      a number k. A worker is slow if its last step, from pull to push, took k times the
+                median or more. No other worker waits for a slow worker. A slow worker gets the
+                newest weights, and counts as a worker that is not behind. Its push is used, unless
+                it is staler than the rule allows. Not possible with SYNC. With None all workers
+                wait for slow workers, too
 
     All ranks must pass the same arguments. Raises ValueError for arguments that do not fit."""
 
@@ -86,16 +88,17 @@ class Server:
         self.version = 0
         self.clocks = dict.fromkeys(workers, 0)  # pushes of each worker that has not left
         self.inbox = {}  # worker -> (values as long as the shard, samples): pushed, not yet applied
-        self.waiting = set()  # workers that asked to pull, but may not yet
+        self.waiting = set()  # workers that asked to pull, but may not pull yet
         self.replies = {}  # worker -> requests of its last reply; they keep the sent array alive
-        self.log = []  # (worker, version that it read, version it met, time) of each push
-        self.leads = {worker: 0 for worker in workers}  # most steps ahead when it pulled
+        # for each push: (worker, version that it had pulled, version when the push came, time)
+        self.log = []
+        self.leads = {worker: 0 for worker in workers}  # most steps ahead at any of its pulls
         self.heard = dict.fromkeys(workers, self.t.time())
         self.state = dict.fromkeys(workers, "here")  # later "left", or why it was removed
 
     def serve(self):
         """Answers the workers until the last one has left. Returns report(). Raises WorkerLost if a
-        worker failed and the rule needs it, or the error of an update."""
+        worker failed and the rule needs all workers. If an update fails, raises its error."""
         ticking = self.t.spawn(self._tick) if self.silence_s else None
         try:
             while self.clocks:
@@ -133,12 +136,12 @@ class Server:
         elif kind == PUSH:
             self._pushed(src, version, n_samples)
         elif src in self.clocks:
-            self._wait_for_replies([src])  # does not block: a worker that asks has the last reply
+            self._wait_for_replies([src])  # does not block: the worker has received its last reply
             self.waiting.add(src)
         self._go_on()
 
     def _go_on(self):
-        """Applies the pushes that the rule lets apply now, and answers workers that may pull."""
+        """Applies the pushes if the rule allows it now, and answers the workers that may pull."""
         self.rule.apply(self)
         for worker in sorted(self.waiting):
             clocks = self._clocks_for(worker)
@@ -154,7 +157,8 @@ class Server:
                 f"them pull; pushes made: {self.clocks}. A rule must let the slowest go on.")
 
     def _clocks_for(self, worker):
-        """Returns {worker: pushes} of this worker and the workers that it may have to wait for."""
+        """Returns {worker: number of its pushes} for this worker and for the workers that it may
+        have to wait for."""
         awaited = {w: clock for w, clock in self.clocks.items() if w not in self.slow}
         if worker in awaited:
             return awaited
@@ -173,7 +177,7 @@ class Server:
         values = framing.recv_body(self.t, src, shard.n_elems, shard.dtype, "param_server.push",
                                    shard.xp)
         if src not in self.clocks:
-            return  # dropped before
+            return  # this worker was dropped earlier
         if src in self.inbox:
             raise RuntimeError(f"rank {self.t.rank}: worker {src} pushed twice within one step of "
                                f"the rule {self.rule.name}. Pull between two pushes.")
@@ -198,8 +202,8 @@ class Server:
         self._reply(worker, REFUSED, objects.pack(text), "param_server.refused")
 
     def _wait_for_replies(self, workers=None):
-        """Waits until these workers have received their replies. None: all workers that left
-        without an error."""
+        """Waits until these workers have received their replies. By default waits for all workers
+        that left without an error."""
         if workers is None:
             workers = [worker for worker, state in self.state.items() if state == "left"]
         for worker in workers:
@@ -214,8 +218,8 @@ class Server:
             self._remove(src, reason)
 
     def _remove(self, worker, reason):
-        """Goes on without a worker. reason: why it failed; None if it left at the end. Raises
-        WorkerLost if it failed and the rule needs it."""
+        """Goes on without a worker. reason: why the worker failed; None if it left at its end.
+        Raises WorkerLost if the worker failed and the rule needs all workers."""
         self.state[worker] = reason or "left"
         del self.clocks[worker]
         self.waiting.discard(worker)
@@ -233,15 +237,15 @@ class Server:
         self._go_on()
 
     def _tick(self):
-        """Runs in the background: sends the server a message from time to time. At each the server
-        looks for silent workers."""
+        """Runs in the background. Sends the server a message from time to time. At each message the
+        server looks for silent workers."""
         period_s = self.silence_s / 4
         over = False
         while not over:
             due = self.t.time() + period_s
             self.t.compute(period_s)
             while not self.t.simulated and self.clocks and self.t.time() < due:
-                time.sleep(min(period_s, 0.02))  # short, as the end of the job waits for it
+                time.sleep(min(period_s, 0.02))  # short, because the end of the job waits for this
             over = not self.clocks
             framing.send(self.t, self.t.rank, TICK, 0, over, label="param_server.tick")
 
@@ -252,8 +256,8 @@ class Server:
         return Counter(met - read for who, read, met, _ in self.log if worker in (None, who))
 
     def report(self):
-        """Returns a table of the workers, as text. A slow worker has few pushes, and they are very
-        stale."""
+        """Returns a table of the workers, as text. A slow worker has few pushes, and its pushes are
+        very stale."""
         lines = [
             f"server {self.t.rank}: {len(self.shard.params)} tensors, rule {self.rule.name}, "
             f"version {self.version}",

@@ -5,9 +5,10 @@
 
     values      | the server's tensors, one after another |
 
-A request and a reply begin with a header (framing.py): the kind, the version that was read or is
-sent, and for a push the number of samples. The body of a push and of a reply holds the values. For
-large embedding tables there is another server, which sends single rows: tables.py.
+A request and a reply begin with a header (framing.py). The header holds the kind and a version: in
+a request the version that the worker has, in a reply the version that is sent. The header of a push
+also holds the number of samples. The body of a push and of a reply holds the values. For large
+embedding tables there is another server, which sends single rows: tables.py.
 
 Test: tests/parallel/server/test_server.py   Used by: server.py, worker.py, tables.py
 """
@@ -25,16 +26,16 @@ GRANTED, REFUSED = range(2)  # replies
 
 
 def why_left(kind, error):
-    """Returns the body of a LEAVE message: the error as text, or an empty body. kind, error: as
-    __exit__ gets them."""
+    """Returns the body of a LEAVE message: the error as text, or an empty body if there is none.
+    kind, error: the arguments of __exit__."""
     if kind is None:
         return framing.NO_BODY
     return objects.pack("".join(traceback.format_exception_only(kind, error)).strip())
 
 
 def recv_text(t, src, n_bytes, label):
-    """Receives the text that follows a header: why src left or refuses. Returns it, or None if it
-    has 0 bytes."""
+    """Receives the text that follows a header: the reason why src left or refuses. Returns the
+    text, or None if n_bytes is 0."""
     if not n_bytes:
         return None
     return objects.unpack(framing.recv_body(t, src, n_bytes, np.uint8, label))
@@ -43,9 +44,9 @@ def recv_text(t, src, n_bytes, label):
 def shards(params, n_servers):
     """Returns for each server a list of the indices of its tensors.
 
-    Takes the largest tensors first, and gives each to the server with the fewest bytes. Tensors
-    stay whole, because an optimizer may need a tensor's norm. The fullest server holds at most
-    4/3 - 1/(3S) times the bytes of the best division (Graham 1969)."""
+    Takes the largest tensors first, and gives each to the server with the fewest bytes. Tensors are
+    not cut, because an optimizer may need a tensor's norm. With S servers, the fullest server holds
+    at most 4/3 - 1/(3S) times the bytes that it has in the best division (Graham 1969)."""
     owned, load = [[] for _ in range(n_servers)], [0] * n_servers
     for i in sorted(range(len(params)), key=lambda i: -params[i].nbytes):
         server = load.index(min(load))

@@ -1,14 +1,14 @@
 """A table of embeddings that grows: a row is made when its id is seen, and removed when unused.
 
-    id 7741  --> slot 2     weight | z | n | seen        slot 0   ...   arrays double when full, so
-    id 12    --> slot 0                                  slot 1   free  a push costs what it touches
-    id 903   seen once of 3                              slot 2   ...
+    id 7741  --> slot 2     weight | z | n | seen        slot 0   ...   arrays double when full;
+    id 12    --> slot 0                                  slot 1   free  a push changes only the
+    id 903   seen once of 3                              slot 2   ...   slots of its ids
 
 Ids are any int64 numbers. There may be more ids than memory has room for rows. An id gets a row
-when `admit` pushes had it (most ids come only once). It loses the row, with its optimizer's state,
-if no push had it for `ttl_s` seconds of event time. Ids with and without rows are kept in the order
-of their last push, so the oldest are found at once. An id without a row has its initial weights, a
-function of seed and id.
+after it was in `admit` pushes (most ids come only once). The row and its optimizer's state are
+removed if the id was in no push for `ttl_s` seconds of event time. Ids with and without rows are
+kept in the order of their last push, so the oldest ids are found at once. An id without a row has
+its initial weights, which are a function of seed and id.
 
     ftrl       z += g - (sqrt(n + g^2) - sqrt(n)) / alpha * w      n += g^2
                w = 0 where |z| <= l1, else (sign(z) l1 - z) / ((beta + sqrt(n)) / alpha + l2)
@@ -31,7 +31,8 @@ class Rows(NamedTuple):
 
     update   update(w, g, *state) changes w and the state in place; all are (rows, dim)
     state    the names of the state arrays
-    scale    initial weights are uniform in [-scale, scale); 0: they are 0"""
+    scale    initial weights are uniform in [-scale, scale). If scale is 0, the weights start at
+             0"""
 
     update: Callable
     state: tuple
@@ -64,10 +65,10 @@ def adagrad(lr=0.1, eps=1e-10, scale=0.05):
 class Table:
     """The rows of one server.
 
-    dim     elements of a row
-    rows    ftrl(...) or adagrad(...); None: adagrad()
-    admit   an id gets a row in its push number `admit`
-    ttl_s   seconds of event time after which an unused row is removed; None: never
+    dim     the number of elements of a row
+    rows    ftrl(...) or adagrad(...); by default adagrad()
+    admit   an id gets a row when it is in a push for the `admit`-th time
+    ttl_s   the seconds of event time after which an unused row is removed; None: never
 
     Raises ValueError for a wrong argument."""
 
@@ -126,8 +127,9 @@ class Table:
         self.seen[slots] = self.now
 
     def tick(self, now):
-        """Sets the event time to now, in ms, and removes rows that no push had for ttl_s. A server
-        also gets pushes without an id of its own, so the event time is the same on all servers."""
+        """Sets the event time to now, in ms, and removes rows whose ids were in no push for ttl_s.
+        A server also gets pushes without any of its own ids, so the event time is the same on all
+        servers."""
         self.now = max(self.now, now)
         self._forget()
 
@@ -157,7 +159,8 @@ class Table:
         return slot
 
     def _forget(self):
-        """Removes the rows and counts that no push had for ttl_s. They are at the front."""
+        """Removes the rows and counts of ids that were in no push for ttl_s. The oldest ids are at
+        the front of `slots` and of `waiting`."""
         if self.ttl is None:
             return
         while self.slots and self.seen[slot := next(iter(self.slots.values()))] < (
@@ -180,8 +183,8 @@ class Table:
                 "waiting": np.array(waiting, np.int64).reshape(-1, 3)}
 
     def load_rows(self, rows, mine):
-        """Replaces all rows by those of `rows` for which mine(ids) is True. rows: the result of
-        rows() on all servers, concatenated."""
+        """Replaces all rows of this table. Takes the entries of `rows` for which mine(ids) is True.
+        rows: the results of rows() on all servers, concatenated."""
         self.clear()
         which = np.flatnonzero(mine(rows["id"]))
         which = which[np.argsort(rows["seen"][which], kind="stable")]

@@ -18,19 +18,25 @@
 
 SYNC applies the pushes of a step when all partitions have pushed, in the order of the partitions.
 So the bits are the same for any numbers of workers and servers, also for one rank without messages.
-ASYNC applies each push when it arrives. A push has the position up to which its partition was read.
-A server drops a push whose position it has already seen. So a worker may push again if it does not
-know whether a push has arrived.
+ASYNC applies each push when it arrives. A push contains the position up to which its partition was
+read. A server drops a push whose position it has already seen. So a worker may push again if it
+does not know whether a push has arrived.
 
 A cut is a consistent moment to save. The messages of a rank arrive in order. So when the cuts of
-all workers have come, all pushes before them have come, and no later ones. Then all ranks save
-together.
+all workers have arrived, all pushes before the cuts have arrived, and no later push has arrived.
+Then all ranks save together.
 
-All servers have the same event time: every push goes to all servers, even without an id of theirs.
-So rows are removed at the same step for any number of servers.
+All servers have the same event time, because every push goes to all servers, even to a server that
+has none of its ids. So rows are removed at the same step for any number of servers.
 
-Bytes for n ids of one server: pull 32 + 8 n, and 32 + 4 dim n back; push 32 + 8 (n + 1) + 4 dim n;
-end_step 32 a server, and 40 for each table and partition without a push; leaving 32, and 32 back.
+Bytes between a worker and one server, for n ids of this server:
+
+    pull       32 + 8 n, and 32 + 4 dim n back
+    push       32 + 8 (n + 1) + 4 dim n
+    end_step   40 for each table and partition without a push
+    cut        32
+    leaving    32, and 32 back
+
 Labels: table.ids, .pull, .push, .header.
 Source: Li et al. 2014 (OSDI).   Test: tests/parallel/server/test_tables.py
 Used by: tutorials/train_clicks.py
@@ -60,10 +66,10 @@ class Tables:
                              f"servers (0 where one rank is alone); got {rule}, {servers}")
         if not isinstance(tables, list | tuple) or len({b.name for b in tables}) < len(tables):
             raise ValueError(f"rank {t.rank}: wanted a list of tables, each of a name of its own")
-        self.t = t.subgroup(range(t.size))  # messages of its own
+        self.t = t.subgroup(range(t.size))  # its messages cannot mix with the caller's
         self.tables, self.partitions, self.rule = {b.name: b for b in tables}, partitions, rule
         self.names, self.n_servers, self.serves = list(self.tables), servers, t.rank < servers
-        self.seen = np.zeros((len(tables), partitions), np.int64)  # positions that have come
+        self.seen = np.zeros((len(tables), partitions), np.int64)  # positions of the last pushes
         self.inbox, self.round, self.waiting, self.replies = {}, 0, [], {}
         self.dropped, self._said = 0, set()
 
@@ -71,7 +77,7 @@ class Tables:
 
     def pull(self, name, ids):
         """Returns the weights (n, dim) float32 of these ids, (n,). With SYNC it waits until the
-        step before has been applied."""
+        pushes of the step before have been applied."""
         ids, table = np.ascontiguousarray(ids, np.int64), self._table(name)
         if not self.n_servers:
             return table.pull(ids)
@@ -91,8 +97,9 @@ class Tables:
     def push(self, name, ids, grads, partition, position, now):
         """Pushes the gradients (n, dim) of ids, from the records of one partition in this step.
 
-        No id may occur twice. position: how many records of the partition have been used, with
-        these. now: the event time in ms. Raises ValueError for wrong shapes, or an id twice."""
+        No id may occur twice. position: how many records of the partition have been used, including
+        the records of this push. now: the event time in ms. Raises ValueError for wrong shapes, or
+        if an id occurs twice."""
         wanted, ids = self._table(name), np.ascontiguousarray(ids, np.int64)
         table = self.names.index(name)
         if np.shape(grads) != (len(ids), wanted.dim) or not 0 <= partition < self.partitions:
@@ -113,8 +120,8 @@ class Tables:
                 request.wait()
 
     def end_step(self, mine):
-        """Ends this rank's step. Pushes an empty message for each of its partitions, `mine`, that
-        had no push in this step, so that servers do not wait for one."""
+        """Ends this rank's step. mine: the partitions of this rank. For each partition that had no
+        push in this step, pushes an empty message, so that servers do not wait for a push."""
         none = np.empty(0, np.int64)
         for table, name in enumerate(self.names):
             for partition in mine:
@@ -125,7 +132,7 @@ class Tables:
         self.round += bool(self.n_servers)
 
     def cut(self, step):
-        """Asks the servers to save after all pushes so far. All workers call it, then save."""
+        """Asks the servers to save after all pushes so far. All workers call cut(), then save."""
         for server in range(self.n_servers):
             framing.send(self.t, server, CUT, step, label="table.cut")
 
@@ -179,15 +186,15 @@ class Tables:
             framing.send(self.t, worker, LEAVE, label="table.left")
 
     def _pushed(self, key, position, now, ids, grads):
-        """Applies a push, or keeps it until all pushes of its step have come. Drops a push that has
-        come before."""
+        """Applies a push, or keeps it until all pushes of its step have come. Drops a push that
+        arrives for the second time."""
         table, partition = divmod(key, self.partitions)
         if position:  # 0: the partition had no records in this step
             if position <= self.seen[table, partition]:
                 self.dropped += 1
                 return
             self.seen[table, partition] = position
-        # a worker that has nothing to pull may be steps ahead
+        # a worker that has nothing to pull may be several steps ahead
         self.inbox.setdefault(key, []).append((now, ids, grads))
         while len(self.inbox) == (1 if self.rule is ASYNC else self.seen.size):
             self.inbox, oldest = {}, self.inbox
@@ -202,7 +209,8 @@ class Tables:
             self.round += bool(self.serves)
 
     def _answer(self):
-        """Answers the pulls whose step has been applied."""
+        """Answers the pulls that need not wait. With SYNC a pull waits until the pushes of all
+        steps before it have been applied."""
         still = []
         for src, step, name, ids in self.waiting:
             if self.rule is SYNC and step > self.round:
@@ -244,8 +252,8 @@ class Tables:
         return found
 
     def load_rows(self, rows):
-        """Takes this server's rows from those of all servers. Any number of servers may have saved
-        them."""
+        """Takes this server's rows from the rows of all servers. Any number of servers may have
+        saved these rows."""
         def mine(ids):
             owner = mixed(ids) % np.uint64(max(self.n_servers, 1))
             return owner == np.uint64(self.t.rank)

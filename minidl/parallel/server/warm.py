@@ -2,7 +2,7 @@
 
     offline, to the cut    a 0.4   b 0.1   c 0.9               the cut: a time
     here                           b 0.3   c 0.2   d 0.7       d came after the cut
-    after                  a 0.4   b 0.1   c 0.9   d 0.7       with their optimizer's state
+    after                  a 0.4   b 0.1   c 0.9   d 0.7       and the optimizer's state of each row
 
     offline = Tables(t, [...], servers, P)                     the same tables and servers
     snapshot.load("offline", t, model=model, tables=offline)
@@ -10,14 +10,14 @@
     start = [log.at_time(p, cut) for p in range(P)]            the stream from the cut on, if taken
 
 The offline rows have seen no record after the cut. So the stream is read again from the cut, and
-positions are counted again. A row that stays (d) sees those records twice. If this run has no rows
-yet, as at its start, the result is the same as if it had trained on the records before the cut
-itself. With SYNC it has the same bits.
+positions are counted again from there. A row that this run keeps (d) sees these records twice. If
+this run has no rows yet, as at its start, the result is the same as if this run itself had trained
+on the records before the cut. With SYNC the result has the same bits.
 
-The gate computes the log loss of predictions, on records that neither run has trained on, or both.
-If the offline rows are worse (trained on other features, too briefly, on broken data), this run
-gets its old rows back.
-Source: Dawid 1984 (prequential); He et al. 2014 (ADKDD), of models that must be fresh.
+The gate computes the log loss of predictions. The records for the gate must be ones that neither of
+the two runs has trained on, or that both have trained on. If the offline rows are worse (trained on
+other features, too briefly, or on broken data), this run gets its old rows back.
+Source: Dawid 1984 (prequential); He et al. 2014 (ADKDD), on models that must be fresh.
 Test: tests/parallel/server/test_warm.py   Tutorial: tutorials/24_stream.py, train_clicks.py
 """
 
@@ -25,12 +25,12 @@ import numpy as np
 
 
 def warm_start(tables, offline, gate):
-    """Returns (True if the offline rows were taken, gate() before, gate() with them). Collective;
-    call it while no server serves.
+    """Returns (True if the offline rows were taken, the result of gate() before, the result of
+    gate() with the offline rows). Collective. Call it while no server serves.
 
     tables, offline   Tables with the same number of servers
-    gate()            returns a mean log loss, the same on all ranks. On a server it must call
-                      serve(); on a worker it pulls and predicts, without a push
+    gate()            returns a mean log loss, the same on all ranks. On a server gate() must call
+                      serve(). On a worker it pulls rows and predicts, without a push
 
     Raises ValueError if the tables or the numbers of servers differ."""
     tables.load_state_dict(offline.state_dict())  # the same tables, or ValueError
@@ -55,7 +55,7 @@ def warm_start(tables, offline, gate):
 
 
 def taken_over(table, offline):
-    """Puts all rows of `offline` into `table`, and its counts of ids without a row."""
+    """Puts all rows of `offline` into `table`, and also offline's counts of ids without a row."""
     own, new, now = table.rows(), offline.rows(), max(table.now, offline.now)
     stays = ~np.isin(own["id"], new["id"])
     rows = {kind: np.concatenate([own[kind][stays], new[kind]])

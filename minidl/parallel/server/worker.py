@@ -8,11 +8,12 @@
             worker.push(len(images))                      p.grad to the servers
 
 Geo: a worker makes k steps of a local optimizer between `pull` and `push_difference`. The push
-sends (p.data - the pulled weights) / N. So each worker's progress counts 1/N, and messages are sent
-only every k steps.
+sends (p.data - the pulled weights) / N, with N workers. So each worker's progress counts 1/N, and
+messages are sent only every k steps.
 
-The parameters may be on a GPU, on workers and on servers. A pull is copied to the GPU and a push
-from it, as one message for each server (comm/transport/staging.py).
+The parameters may be on a GPU, on workers and on servers. The weights of a pull are copied to the
+GPU, and the gradients of a push are copied from the GPU. There is one message for each server
+(comm/transport/staging.py).
 
 At the end of the block, or at an exception in it, the worker tells the servers that it leaves.
 
@@ -26,18 +27,18 @@ from minidl.parallel.server.shards import LEAVE, PULL, PUSH, REFUSED, check, rec
 
 
 class Refused(RuntimeError):
-    """A server has failed, or has dropped this worker. rank: the server's."""
+    """A server has failed, or has dropped this worker. rank: the rank of this server."""
 
     rank = None
 
 
 class Worker:
-    """One worker rank. The arguments are as in server.Server. versions: the last version pulled
-    from each server."""
+    """One worker rank. The arguments are as in server.Server. versions: for each server, the last
+    version that this worker pulled."""
 
     def __init__(self, t, params, n_servers=1):
         self.shards = check(t, params, n_servers)
-        self.t = t.subgroup(range(t.size))  # as the servers: messages cannot mix with the caller's
+        self.t = t.subgroup(range(t.size))  # as on servers: messages cannot mix with the caller's
         self.n_workers = t.size - n_servers
         self.versions = [0] * n_servers
         self._pulled = [None] * n_servers  # the last reply of each server
@@ -54,8 +55,8 @@ class Worker:
                 p.version += 1
 
     def push(self, n_samples=1):
-        """Sends p.grad to the servers, and sets it to None. No gradient counts as zeros.
-        n_samples: its weight in the mean of SYNC."""
+        """Sends each p.grad to the servers, and sets p.grad to None. If p.grad is None, zeros are
+        sent. n_samples: the weight of this push in the mean of SYNC."""
         for server, shard in enumerate(self.shards):
             grads = [gradient_or_zeros(p) for p in shard.params]
             self._push(server, shard.pack(grads), n_samples)
@@ -63,7 +64,8 @@ class Worker:
                 p.grad = None
 
     def push_difference(self):
-        """Sends (p.data - the pulled weights) / N. Raises RuntimeError without a pull before."""
+        """Sends (p.data - the pulled weights) / N. Raises RuntimeError if pull() was not called
+        before."""
         for server, shard in enumerate(self.shards):
             if self._pulled[server] is None:
                 raise RuntimeError(f"rank {self.t.rank}: pull before the first push_difference")

@@ -15,8 +15,8 @@ from minidl.tensor import Absent
 
 
 class Freed(Absent, np.lib.mixins.NDArrayOperatorsMixin):
-    """Stands for a weight whose elements are in the ranks' shards: shape and dtype, no elements.
-    Using it as an array raises AttributeError."""
+    """Stands for a weight whose elements are in the ranks' shards. It has a shape and a dtype, but
+    no elements. Using it as an array raises AttributeError."""
 
     base, nbytes = None, 0
 

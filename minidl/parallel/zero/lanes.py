@@ -10,10 +10,10 @@ point where the job was submitted. `down` and `up` are the two directions of a l
 of alpha seconds, and beta seconds per byte (comm/transport/links.py). `bytes` counts the bytes sent
 in each direction.
 
-    Modelled    jobs run at once, in order; only the clock is modelled, so every run gives the same
+    Modelled    jobs run at once, in order. Only the clock is modelled, so every run gives the same
                 times
-    Threads     one thread for each lane, and the real clock; with a link, copies are slowed down to
-                its speed
+    Threads     one thread for each lane, and the real clock. If a link is given, copies are slowed
+                down to the speed of the link
 
 Lanes are a Timeline (minidl/timeline.py): `spans` has every job, in seconds since the start.
 
@@ -41,7 +41,7 @@ class Lanes(Timeline):
 
     def copy(self, lane, n_bytes, fn, after=(), label=""):
         """Submits fn() as a job that moves n_bytes over the link. lane: "down" or "up". Returns the
-        job, for `after` and wait()."""
+        job, which can be passed as `after` or to wait()."""
         self.bytes[lane] += n_bytes
         latency, seconds_per_byte = self.link or (0.0, 0.0)
         return self.run(lane, fn, after, label, n_bytes * seconds_per_byte, latency)
@@ -63,8 +63,8 @@ class Modelled(Lanes):
         return self.free["device"]
 
     def run(self, lane, fn, after=(), label="", seconds=0.0, latency=0.0):
-        """Runs fn() now, and books the lane's next `seconds` for it. Returns the time when the job
-        is done, for `after` and wait()."""
+        """Runs fn() now, and counts its lane as busy for `seconds`. Returns the time when the job
+        is done, which can be passed as `after` or to wait()."""
         start = max(self.free[lane], self.time(), *after, 0.0)
         fn()
         self.free[lane] = start + seconds
@@ -90,8 +90,8 @@ class Modelled(Lanes):
 class Threads(Lanes):
     """Runs each lane in a thread, by the real clock.
 
-    link: (alpha in seconds, beta in seconds per byte): copies are slowed down to this speed. None:
-    copies at full speed."""
+    link: (alpha in seconds, beta in seconds per byte). Copies are slowed down to this speed. With
+    None copies run at full speed."""
 
     def __init__(self, link=None):
         super().__init__(link and Link(*link))

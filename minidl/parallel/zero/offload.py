@@ -1,17 +1,19 @@
 """ZeRO-Offload: the optimizer's state is in host memory, and the host updates the weights.
 
-The plain form: minidl/plain/offload.py. Here: the lanes of its picture run at the same time, pieces
-are buckets, host memory is pinned, any elementwise optimizer works, and updates may be delayed.
+The plain form: minidl/plain/offload.py. Here: the lanes in the picture of that file run at the same
+time, its pieces are buckets, host memory is pinned, any elementwise optimizer works, and updates
+may be delayed.
 
         model.half()
         optimizer = Offload(optim.AdamW(model.parameters(), lr=1e-3))     # or model.shards()
-        loss.backward()             # gradients stream down, and their device memory is freed
+        loss.backward()             # gradients go down, and their device memory is freed
         optimizer.step()            # while bucket k comes up, bucket k+1 is updated
 
-For X parameters in float16, 4X bytes cross the link in a step. This is the minimum if the host
-updates and the device runs forward. With a ZeRO stage each of n ranks moves 1/n of them. The
-weights have the same bits as with the same optimizer on the device. The gradients are on the host:
-clip by `scaler.step(optimizer, max_norm=)`.
+"Down" is from the device to the host, "up" from the host to the device. For X parameters in
+float16, 4X bytes cross the link in a step. This is the minimum if the host updates and the device
+runs forward. With a ZeRO stage each of n ranks moves 1/n of these bytes. The weights have the same
+bits as with the same optimizer on the device. The gradients are on the host, so clip them by
+`scaler.step(optimizer, max_norm=)`.
 
 Delayed update: after `delay_after` steps the host updates with the gradients of step i while the
 device runs forward and backward of step i+1. So the device uses weights that are one update old:
@@ -21,7 +23,8 @@ device runs forward and backward of step i+1. So the device uses weights that ar
     the first delayed call   brings up nothing, because the update before it came up at once
     at the end               call finish()
 
-Parameters in float32 work too, with 8X bytes a step. Lanes: lanes.py; copies: cuda/host_memory.py.
+Parameters in float32 work too, with 8X bytes in a step. The lanes are in lanes.py, the copies in
+cuda/host_memory.py.
 Source: Ren et al. 2021, "ZeRO-Offload" (arXiv 2101.06840).
 Test: tests/parallel/zero/test_offload.py, test_offload_snapshot.py
 Tutorial: tutorials/12_offload.py
@@ -55,8 +58,8 @@ class HostBucket:
     """Parameters whose gradients go down together, and whose weights come up together.
 
     copies     {parameter: a leaf with its weights on the host}; the optimizer updates these leaves
-    grads      [{parameter: host array for its gradient}]; with delayed updates two of these dicts:
-               the running update reads the second one"""
+    grads      a list of dicts {parameter: host array for its gradient}. There is one dict; with
+               delayed updates there are two, and the running update reads the second one"""
 
     def __init__(self, params, n_grads):
         self.params = params
@@ -72,21 +75,21 @@ class HostBucket:
             copied.array[...] = backend.to_device(p.array, "cpu")
         self.jobs = []
         # dicts used as ordered sets of parameters: a set would have another order on every run
-        self.ready = {}  # their gradients are complete and have not been sent
-        self.sent = {}  # their gradients have been sent down since the last step
-        self.updated = {}  # their new weights have not come up
+        self.ready = {}  # parameters whose gradients are complete and have not been sent
+        self.sent = {}  # parameters whose gradients have been sent down since the last step
+        self.updated = {}  # parameters whose new weights have not come up
 
 
 class Offload:
-    """Moves an elementwise optimizer to the host. It must not have made a step yet.
+    """Moves an elementwise optimizer to the host. The optimizer must not have made a step yet.
 
-    lanes          Modelled or Threads; None: Threads for a GPU, else Modelled
+    lanes          a Modelled or Threads; by default Threads for a GPU, else Modelled
     bucket_bytes   a bucket is sent once it holds this many bytes. Small buckets start earlier, but
                    there are more copies to start
     delay_after    the number of steps after which updates are delayed by one step; None: no delay
 
-    Raises ValueError for an optimizer that has state or master weights already, and for LARS or
-    LAMB on a ZeRO stage's shards."""
+    Raises ValueError if the optimizer already has state or master weights, and for LARS or LAMB on
+    the shards of a ZeRO stage."""
 
     def __init__(self, optimizer: Optimizer, lanes: Any = None, bucket_bytes: int = 1 << 20,
                  delay_after: int | None = None):
@@ -118,7 +121,7 @@ class Offload:
     # -- gradients come down
 
     def on_grad_ready(self, p):
-        """The engine calls it when p.grad is complete. With data parallelism the gradient is not
+        """The engine calls this when p.grad is complete. With data parallelism the gradient is not
         averaged yet: collect() sends it later."""
         if is_local(p):
             return
@@ -168,8 +171,8 @@ class Offload:
     # -- the step
 
     def step(self, closure: Callable[[], Any] | None = None, *, unscale: Any = 1.0) -> Any:
-        """Updates the weights with all gradients so far. On return the device has new weights; with
-        a delay, the weights of the update before.
+        """Updates the weights with all gradients so far. When step() returns, the device has the
+        new weights. With a delay the device has the weights of the previous update.
 
         closure: as in Optimizer.step. Returns its result, or None."""
         loss = None if closure is None else called(closure)
@@ -200,8 +203,8 @@ class Offload:
         return loss
 
     def update_of(self, bucket, unscale):
-        """Returns a function that makes the optimizer's step for this bucket's parameters. It keeps
-        the options of now, if they change before it runs."""
+        """Returns a function that makes the optimizer's step for this bucket's parameters. The
+        function uses the present options (such as lr), even if they change before it runs."""
         here = {bucket.copies[p] for p in bucket.sent}
         part = copy.copy(self.inner)  # shares state and master weights with self.inner
         part.param_groups = [
@@ -240,7 +243,7 @@ class Offload:
                 self.seen[p] = p.version
 
     def finish(self) -> None:
-        """Brings up the weights of a delayed update. Call it at the end of training."""
+        """Brings up the weights of a delayed update. Call this at the end of training."""
         self.wait_for_update()
         self.lanes.wait([self.send_up(bucket, ()) for bucket in self.buckets if bucket.updated])
 
@@ -293,15 +296,17 @@ class Offload:
         return self.inner.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Like the optimizer's; then the device gets the values of the master weights."""
+        """Like the optimizer's load_state_dict(). Then the device gets the values of the master
+        weights."""
         self.wait_for_update()
         self.inner.load_state_dict(state)
         self.refresh()
         self.finish()
 
     def refresh(self):
-        """Call it after the master weights or the device's weights were overwritten. If a host copy
-        then differs from the device's weights, its update has not come up yet."""
+        """Call this after the master weights or the device's weights were overwritten. If a host
+        copy then differs from the device's weights, the host copy counts as an update that has not
+        come up yet."""
         self.inner.write_low(self.inner.low)
         self.inner.refresh()
         for bucket in self.buckets:

@@ -1,28 +1,29 @@
 """ZeRO, stages 1 and 2: a rank keeps only its share of the optimizer's state, and of the gradients.
 
-The plain form: minidl/plain/zero.py. Here: buckets of several parameters, scattered while backward
-runs; parameters that a rank did not use; uneven shares of the batch; several backwards a step;
-optimizers, clipping and loss scaling that work on shards. Rank r has block r of each bucket: its
-shard.
+The plain form: minidl/plain/zero.py. Here buckets of several parameters are scattered while
+backward runs. Some parameters may be unused on a rank, the shares of the batch may be uneven, and a
+step may have several backwards. Optimizers, clipping and loss scaling work on shards. Rank r has
+block r of each bucket: its shard.
 
     bytes a parameter, mixed precision     stage 1: 2 + 2 + 12/n     stage 2: 2 + 2/n + 12/n
     sent per rank and step                 (n-1)/n X twice           (the same as an all-reduce)
 
         model = Zero1(model, t)                               # or Zero2
-        optimizer = optim.AdamW(model.shards(), lr=1e-3)      # any elementwise one, LARS, LAMB
+        optimizer = optim.AdamW(model.shards(), lr=1e-3)      # any elementwise one; LARS; LAMB
         F.cross_entropy(model(x), y).backward()               # on return, shards have gradients
         optimizer.step()
         model.gather()
 
-A block may begin or end in the middle of a parameter, so no padding is needed. The results have the
-same bits as DataParallel's with the same buckets and `all_reduce=ring_blocks.all_reduce`, if
-gradients are float32 or all ranks have the same number of samples. (A float16 gradient is weighted
-and rounded before it travels.) If several backwards of a step send, their means are added; data
-parallelism averages the sum again. A parameter that no rank used gets a gradient of zeros, so
-weight decay still acts on it.
+A block may begin or end in the middle of a parameter, so no padding is needed. Compare with
+DataParallel with the same buckets and `all_reduce=ring_blocks.all_reduce`. The results have the
+same bits if gradients are float32, or if all ranks have the same number of samples. (A float16
+gradient is weighted and rounded before it is sent.) If several backwards of a step send, ZeRO adds
+their means, but data parallelism averages the sum again. A parameter that no rank used gets a
+gradient of zeros, so weight decay still acts on this parameter.
 
-Mixed precision: first `amp.prepare(model, "O2")`, then Zero1, then `optim.use_master_weights`.
-GradScaler reads the shards' `sharded_by`, so all ranks clip and skip together.
+For mixed precision call first `amp.prepare(model, "O2")`, then Zero1, then
+`optim.use_master_weights`. GradScaler reads `sharded_by` of the shards, so all ranks clip together
+and skip a step together.
 
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054).   Tutorial: tutorials/11_zero.py
 Test: tests/parallel/zero/test_zero.py, test_zero_costs.py, test_zero_use.py
@@ -60,14 +61,16 @@ if TYPE_CHECKING:
 class ShardedBucket:
     """Parameters that are cut into shards together. The Reducer (bucket.py) uses it as a Bucket.
 
-    weights   1-d array of all elements; the parameters' arrays are views of it. None in stage 3
-              while the weights are freed
+    weights   1-d array of all elements of the parameters. The parameters' arrays are views of it.
+              None in stage 3 while the weights are freed
     bounds    rank r owns weights[bounds[r] : bounds[r+1]]
-    shard     this rank's block, as a leaf; its `grad` is the mean gradient of the block
-    flat      1-d array of the whole gradients, made in the first backward; with free_gradients,
-              freed after each backward's scatter"""
+    shard     this rank's block, as a leaf; shard.grad is the mean gradient of the block
+    flat      1-d array of the gradients of all elements. It is made in the first backward. With
+              free_gradients it is freed after the scatter of each backward"""
 
-    n_gathers = 1  # gathers a step; for weights that stage 3 frees, a forward and its backward
+    # how often the weights are gathered in a step. If stage 3 frees the weights: how often in a
+    # forward with its backward
+    n_gathers = 1
     freed = False
 
     def __init__(self, t, params, group, free_gradients):
@@ -98,7 +101,8 @@ class ShardedBucket:
         return chunks.split(array, self.t.size)[self.t.rank]
 
     def take(self, p):
-        """Copies p's gradient into `flat`, and frees it. No gradient counts as zeros."""
+        """Copies p's gradient into `flat`, and sets p.grad to None. If p has no gradient, writes
+        zeros."""
         if self.flat is None:
             self.flat = self.xp.empty(self.bounds[-1], self.dtype)
             views = flat.views(self.flat, self.shapes)
@@ -111,8 +115,8 @@ class ShardedBucket:
         p.grad = None
 
     def fill(self, unused):
-        """Puts zeros, or gradients that wait under no_sync(), in for the unused parameters. take()
-        has copied the others."""
+        """Fills the places of the unused parameters in `flat`: with gradients that waited under
+        no_sync(), else with zeros. take() has already copied the other gradients."""
         for p in unused:
             self.take(p)
         # allocated here, not in reduce(): a GPU's memory belongs to the stream that allocates it
@@ -170,7 +174,8 @@ class ShardedBucket:
 
 
 class Clears:
-    """A hook of a shard: zero_grad() also clears the whole gradients that wait under no_sync()."""
+    """A hook of a shard. With this hook zero_grad() also clears the gradients that wait in the
+    parameters under no_sync()."""
 
     def __init__(self, params):
         self.params = params
@@ -194,13 +199,14 @@ class Zero1(DataParallel):
     """ZeRO stage 1: the optimizer updates this rank's shards, not the whole parameters.
 
     groups:  lists of parameters that get different options of the optimizer. Each parameter that
-             requires a gradient must be in one list. Their shards are `shards(0)`, `shards(1)`, ...
+             requires a gradient must be in exactly one list. `shards(0)` returns the shards of the
+             first list, `shards(1)` the shards of the second list, ...
     free_gradients: used by Zero2 and Zero3.
     runs:    used by Zero3: lists of parameters. A bucket never mixes parameters of two lists.
 
-    The other arguments are as in DataParallel. Frozen parameters stay whole. Gradients add up in
-    the shards until zero_grad(). Each backward sends. Under no_sync() it does not: the whole
-    gradients wait.
+    The other arguments are as in DataParallel. Frozen parameters are not cut. Gradients add up in
+    the shards until zero_grad(). Each backward sends its gradients. But under no_sync() nothing is
+    sent, and the gradients wait in the parameters.
 
     Raises TypeError for parameters on several devices, and ValueError for wrong groups."""
 
@@ -245,15 +251,15 @@ class Zero1(DataParallel):
         return [b.shard for b in self.reducer.buckets if group is None or b.group == group]
 
     def gather(self) -> None:
-        """Call it after the optimizer's step: all ranks get the new weights of all shards.
+        """Call this after the optimizer's step: all ranks get the new weights of all shards.
         Collective."""
         for bucket in self.reducer.buckets:
             bucket.gather(self.t)
 
     def check(self):
         """Checks before forward that the parameters match the shards, and removes Scattered
-        gradients. Raises RuntimeError if gather() is missing, or if another array replaced a
-        parameter's."""
+        gradients. Raises RuntimeError if gather() is missing, or if the array of a parameter was
+        replaced by another array."""
         if any(b.gathered != b.shard.version for b in self.reducer.buckets):
             raise RuntimeError(f"rank {self.t.rank}: the shards have been updated and the "
                                "parameters not; call model.gather() after optimizer.step()")
@@ -273,27 +279,28 @@ class Zero1(DataParallel):
         return super().forward(*inputs, **options)
 
     def absent(self, loss: Any = None) -> None:
-        """As in DataParallel; the shards get the mean over the other ranks' samples."""
+        """Like DataParallel.absent(). The shards get the mean over the other ranks' samples."""
         self.check()
         super().absent()
 
     def ended(self):
-        """The reducer calls it at the end of a backward: the gradients are in the shards."""
+        """The reducer calls this at the end of a backward: the gradients are in the shards."""
         for p in self.reducer.params:
             p.grad = Scattered(p.shape, p.dtype)
 
     @contextmanager
     def gathered(self):
-        """`with model.gathered() as module:` inside, every parameter is whole, at every stage."""
+        """A context: `with model.gathered() as module:`. Inside the context each parameter has all
+        its elements, in every stage of ZeRO."""
         yield self.module
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As a module's; it also clears the shards' gradients."""
+        """Like Module.zero_grad(). Also clears the shards' gradients."""
         for p in [*self.parameters(), *self.shards()]:
             clear_gradient(p, set_to_none or type(p.grad) is Scattered)
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
-        """As a module's; master weights of the shards get the new values, too."""
+        """Like Module.load_state_dict(). Master weights of the shards get the new values, too."""
         result = super().load_state_dict(state, strict)
         for bucket in self.reducer.buckets:
             bucket.shard.version += 1
@@ -310,8 +317,9 @@ class Zero1(DataParallel):
             ring.all_reduce(self.t, x)
 
     def grad_norm(self) -> float:
-        """Returns the 2-norm of the model's whole gradient, a float. Divided experts count, and a
-        tied weight counts once. Collective. Raises RuntimeError if no shard has a gradient."""
+        """Returns the 2-norm of the gradient of the whole model, a float. Divided experts count,
+        and a tied weight counts once. Collective. Raises RuntimeError if no shard has a
+        gradient."""
         if all(s.grad is None for s in self.shards()):
             raise RuntimeError(f"rank {self.t.rank}: no shard has a gradient. Call backward first. "
                                "With an offloaded optimizer gradients are on the host: see "
@@ -320,14 +328,14 @@ class Zero1(DataParallel):
         return clip.grad_norm([*self.shards(), *self.local_parameters()])
 
     def clip_grad_norm_(self, max_norm: float) -> Any:
-        """Scales the whole gradient so that its norm is at most max_norm. Returns the norm that it
-        had, as optim.clip_grad_norm_ does. Collective."""
+        """Scales the gradients so that their common norm is at most max_norm. Returns the norm
+        before scaling, as optim.clip_grad_norm_ does. Collective."""
         norm, parameters = self.grad_norm(), [*self.shards(), *self.local_parameters()]
         clip.scale_to(parameters, norm, max_norm)
         return clip.norm_tensor(norm, parameters)
 
     def local_parameters(self):
-        """Returns the parameters that are not cut, because each rank has its own (experts)."""
+        """Returns the parameters that are not cut: the experts, because each rank has its own."""
         return [p for p in self.module.parameters() if p.is_local]
 
     def parts(self):

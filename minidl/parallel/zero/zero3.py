@@ -10,21 +10,24 @@ while this unit runs, and the model may be any module, not only a list of layers
     sent per rank and step                 (n-1)/n X three times: twice to gather, once to scatter
 
 A unit is one item of the outermost lists (ModuleList, Sequential), such as a transformer's block.
-Its weights are whole while it runs, in forward and in backward. Between them its parameters hold a
-`Freed`. The graph saves parameters by reference (saved.py), not their arrays, so the arrays can be
-freed. Our packer gathers the weights again before backward reads them. Meanwhile the background
-thread gathers the next unit. The order is that of the first forward, the same on all ranks.
+The unit's weights are complete while the unit runs, in forward and in backward. Between forward and
+backward the unit's parameters hold a `Freed`. The graph saves parameters by reference (saved.py),
+not their arrays, so the arrays can be freed. Our packer gathers the weights again before backward
+reads them. Meanwhile the background thread gathers the next unit. The units keep the order of the
+first forward, which is the same on all ranks.
 
 Parameters outside of all units (embeddings, the head) belong to the root. They are whole from the
 start of forward to the end of backward, so they are gathered once a step. Small units
 (`stay_below`) are never freed, and are gathered once a step, too. Frozen weights are cut and
-gathered like the others, but have no gradients to scatter, and the optimizer gets no shard of them.
-Experts that are divided over the ranks (expert_parallel) are not cut: each rank has its own.
+gathered like the others. But they have no gradients to scatter, and the optimizer does not get
+their shards. Experts that are divided over the ranks (expert_parallel) are not cut, because each
+rank has its own experts.
 
 If a unit computes a new array from a weight (a slice, a cast under autocast), this array is an
-activation and stays until backward. Under no_sync() whole gradients wait; weights are still freed.
+activation and is kept until backward. Under no_sync() the gradients wait in the parameters, and
+weights are still freed.
 
-Source: units and gathering ahead: Zhao et al. 2023 (FSDP, arXiv 2304.11277); else as zero.py.
+Source: units and gathering ahead: Zhao et al. 2023 (FSDP, arXiv 2304.11277); the rest: see zero.py.
 Test: tests/parallel/zero/test_zero.py   Tutorial: tutorials/11_zero.py
 """
 
@@ -56,8 +59,8 @@ if TYPE_CHECKING:
 
 
 def use(params, whole):
-    """Makes the parameters' arrays views of the 1-d `whole`. Their versions stay, because the
-    values are the same as before."""
+    """Makes the parameters' arrays views of the 1-d `whole`. The versions of the parameters do not
+    change, because the values are the same as before."""
     for p, view in zip(params, flat.views(whole, [p.shape for p in params]), strict=True):
         p.array = view
 
@@ -221,15 +224,15 @@ class Zero3(Zero1):
                 b.array[...] = before
 
     def gather(self) -> None:
-        """Call it after the optimizer's step. Frees the old weights; the next use gathers the new
-        ones. Units that stay whole are gathered now."""
+        """Call this after the optimizer's step. Frees the old weights. The next use of a unit
+        gathers its new weights. Units that are never freed are gathered now."""
         self.free(self.buckets)
         super().gather()
 
     @contextmanager
     def gathered(self):
-        """`with model.gathered() as module:` inside, every parameter is whole, for reading only.
-        Collective."""
+        """A context: `with model.gathered() as module:`. Inside the context each parameter has all
+        its elements. Only read them, because the shards do not get changes. Collective."""
         self.need(*self.buckets)
         stays, self.stays = self.stays, set(self.buckets)
         try:
@@ -239,7 +242,7 @@ class Zero3(Zero1):
             self.free(self.buckets)
 
     def bytes_sent(self, n_backwards: int = 1) -> int:
-        """As in the other stages. Frozen weights that are freed are gathered twice for each
+        """Like Zero1.bytes_sent(). Frozen weights that are freed are gathered twice for each
         backward."""
         return super().bytes_sent(n_backwards) + sum(
             ring_blocks.bytes_sent(b.bounds, b.dtype.itemsize, self.t.rank, n_scatters=0,
@@ -280,9 +283,11 @@ def items(model):
 
 
 def plan_units(t, model, units, requires_grad=True):
-    """Returns a list of parameters for the root (in no unit), and then one for each unit.
+    """Returns a list of lists of parameters. The first list is for the root: parameters that are in
+    no unit. Then comes a list for each unit.
 
-    Only parameters with this requires_grad are listed. Raises ValueError if two units share one."""
+    Only parameters with this requires_grad are listed. Raises ValueError if two units share a
+    parameter."""
     times = Counter(p for module in units for p in module.parameters())
     if shared := [p for p, n in times.items() if n > 1]:
         raise ValueError(f"rank {t.rank}: want each parameter in at most one unit (an item of a "
