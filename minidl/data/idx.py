@@ -22,8 +22,8 @@ CODES = {np.dtype(t).newbyteorder("="): code for code, t in TYPES.items()}
 
 
 def read(path, most_bytes=MOST_BYTES):
-    """Returns the array in an IDX file, in native byte order. The file may be gzipped: the first
-    two bytes tell. Raises ValueError if the file is damaged, or if its array has more than
+    """Returns the array in an IDX file, in native byte order. The file may be gzipped: its first
+    two bytes show this. Raises ValueError if the file is damaged, or if its array has more than
     most_bytes bytes."""
     with open(path, "rb") as file:
         packed = file.read(2) == b"\x1f\x8b"  # gzip's own magic number

@@ -29,7 +29,8 @@ SERVERS = {"redis": RedisLog, "kafka": KafkaLog}
 
 def open(url, **options):
     """Returns the log at `url`: file:FOLDER, redis://HOST:PORT/NAME or kafka://HOST:PORT/TOPIC.
-    options: of its class, such as partitions=4 for a new log. Raises ValueError for another url."""
+    options: arguments for the log's class, such as partitions=4 for a new log. Raises ValueError
+    for a url of another form."""
     scheme, _, rest = url.partition(":")
     if scheme == "file":
         return FolderLog(rest, **options)
