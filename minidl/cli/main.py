@@ -42,7 +42,8 @@ inside Windows: type `wsl --install` in a terminal, restart, open Ubuntu, and in
 
 
 def main(argv=None):
-    """Runs one command. Returns the exit status. argv: its arguments; None: sys.argv[1:]."""
+    """Runs one command. Returns the exit status. argv: the words of the command. The default is
+    sys.argv[1:]."""
     if sys.platform == "win32":
         print(tr(WINDOWS), file=sys.stderr)
         return 2
