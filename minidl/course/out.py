@@ -142,7 +142,7 @@ def slides(figure, name):
         for text in (text for part in figure.subfigs for text in part.texts):
             text.set_visible(text.get_figure() in homes)
         _own_numbers(shown[0], shown[-1])
-        # the text grows less than the factor, by the root, so that a wide text fits
+        # only by the root of the room: the slide is then larger, so that a wide text fits
         figure.set_size_inches(whole * np.sqrt(_room(grids, shown)))
         for kind in "png", "svg":
             file = f"slides/{name}-{number}.{kind}"
