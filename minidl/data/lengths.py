@@ -36,8 +36,8 @@ FILLS = (0, -100)  # padding of ids and of targets: cross entropy ignores -100
 
 
 def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
-    """Returns a function lists(epoch) for Pipeline.group. It returns the batches of an epoch, as
-    lists of indices. The samples of a batch have similar lengths.
+    """Returns a function lists(epoch) for Pipeline.group, which returns the batches of an epoch. A
+    batch is a list of indices. The samples of a batch have similar lengths.
 
     lengths:    the length of each sample.
     batch_size: how many samples a batch has. Pass either batch_size or tokens.
@@ -69,9 +69,11 @@ def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
 
 
 def packs(lengths, capacity, pool=1000, seed=0):
-    """Returns a function lists(epoch) for Pipeline.group. It returns the rows of an epoch, as lists
-    of indices: the samples of a row have at most `capacity` tokens together. lengths: the length of
-    each sample. pool: how many samples are packed together, by first fit decreasing."""
+    """Returns a function lists(epoch) for Pipeline.group, which returns the rows of an epoch. A row
+    is a list of indices. The samples of a row have at most `capacity` tokens together.
+
+    lengths: the length of each sample.
+    pool:    how many samples are packed together, by first fit decreasing."""
     lengths = _that_fit(lengths, capacity)
 
     def lists(epoch):

@@ -31,7 +31,7 @@ class DataLoader:
     """Iterates over batches of Tensors: (x, y) if a sample is (x, y). The batches come in the
     sampler's order for every value of `prefetch` and `workers`.
 
-    shuffle:    True: a new random order for each pass, drawn from `generator` or the default
+    shuffle:    if True, each pass has a new random order, drawn from `generator` or the default
                 generator. Every rank then sees all samples, so on several ranks pass a
                 DistributedSampler as `sampler`. A sampler may also be passed as `shuffle`.
     sampler:    yields indices: a DistributedSampler or any sequence. The default is 0, 1, 2, ...
@@ -39,7 +39,7 @@ class DataLoader:
     drop_last:  True leaves out a last batch that is smaller than batch_size.
     prefetch:   how many batches the threads load ahead. With 2, one batch is ready while the next
                 batch is being loaded. With 0, the caller's thread loads the batches.
-    workers:    how many threads load. "auto": prefetch.py finds the number.
+    workers:    how many threads load. With "auto", prefetch.py chooses the number.
     num_workers: PyTorch's number of processes. Here n > 0 means workers=n threads, and 0 changes
                 nothing. pin_memory, persistent_workers and prefetch_factor are accepted and
                 ignored: use `device` and `prefetch`.
@@ -52,7 +52,7 @@ class DataLoader:
     An IterableDataset is read in its own order. Then the loader has no len().
 
     If the dataset raises an exception, the `for` loop over the loader raises it. The threads end
-    with the iteration, also after `break`.
+    when the iteration ends, also after `break`.
 
     A dataset may draw from the default generator, for instance for augmentation. Sample i of epoch
     e draws from its own random stream, made from (seed, e, i). The seed is the seed of the caller's

@@ -49,7 +49,7 @@ AT_ONCE = 1 << 14  # indices that are drawn in one call
 class RandomSampler(Sampler):
     """Yields random indices of range(len(data_source)).
 
-    replacement: False: a permutation. True: each index is drawn independently.
+    replacement: if False, a pass is a permutation. If True, each index is drawn independently.
     num_samples: how many indices a pass has. The default is len(data_source). If num_samples is
                  larger, a pass has several permutations, one after another.
     Indices are drawn only when they are needed, so num_samples may be 10**10."""

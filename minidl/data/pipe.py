@@ -3,7 +3,7 @@
     clicks = data.Pipe("zcat clicks-$RANK.gz | awk '$3 > 0'", t, batch=256, parse=numbers)
     for records, total in clicks:           # total: the number of records of all ranks in this step
         loss = ...                          # records may be empty while other ranks have some
-        model(x, n_samples=len(records))    # DataParallel weights by records
+        model(x, n_samples=len(records))    # DataParallel weights a rank by its number of records
 
     each rank   sh | sh | -> its records        $RANK and $SIZE tell the program its share
     deal=True   rank 0's -> dealt out           one program (or an open file: a FIFO, sys.stdin).
@@ -21,7 +21,7 @@ with status 141. Pipe does not count this as a failure. If you leave the loop ea
 are ended.
 
 Never read mpiexec's standard input: if a rank does not read it, MPICH's mpiexec dies after 64 KB,
-and Open MPI's hangs. `minidl run --stdin FILE` opens FILE as rank 0's sys.stdin.
+and Open MPI's mpiexec hangs. `minidl run --stdin FILE` opens FILE as rank 0's sys.stdin.
 
 Test: tests/data/test_pipe.py   Tutorial: tutorials/26_input.py
 """
@@ -135,8 +135,8 @@ class Program:
                                "pipefail a program that failed looks like one that has ended")
         self.errors = tempfile.TemporaryFile()
         environment = os.environ | {"RANK": str(t.rank), "SIZE": str(t.size)}
-        # A new process group, so that close() can end all its programs at once. Python ignores
-        # SIGPIPE; Popen restores it for the programs.
+        # A new process group, so that close() can end all programs at once. Python ignores SIGPIPE,
+        # but Popen restores this signal for the programs.
         self.process = subprocess.Popen(
             [shell, "-o", "pipefail", "-c", source], stdin=subprocess.DEVNULL, env=environment,
             stdout=subprocess.PIPE, stderr=self.errors, start_new_session=True)

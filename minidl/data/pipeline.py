@@ -13,7 +13,7 @@ each stage is a method, and a pipeline may have any stages. Its position can be 
                .shard(t.rank, t.size)
                .batch(32)
                .prefetch(4, workers="auto"))     threads in order (prefetch.py)
-    for batch in batches: ...                    one epoch; a second loop: the next epoch
+    for batch in batches: ...                    one epoch; a second loop runs the next epoch
 
 Every stage turns a sequence into a sequence (stages.py). A sequence is a length and a pure function
 get(i). So workers may load the elements in any order. Random augmentations depend only on (seed,
@@ -48,7 +48,8 @@ from minidl.random import default_generator, using
 
 
 class Pipeline:
-    """See above. Each stage's method returns a new pipeline, and does not change this one.
+    """A data pipeline, as described above. Each stage is a method. It returns a new pipeline, and
+    does not change this one.
 
     source: an object with len() and [i], or a stream, which can only be iterated over."""
 
@@ -74,8 +75,8 @@ class Pipeline:
         return new
 
     def shuffle(self, seed=0):
-        """Puts all elements into a random order, a new one in every epoch. Call it before shard().
-        """
+        """Puts all elements into a random order, which is new in every epoch. Call shuffle() before
+        shard()."""
         self._only_before("shuffle", shard=self._shard, batch=self._batch)
         new = self._stage(stages.shuffled, seed)
         new._shuffled = True
@@ -215,9 +216,9 @@ class Pipeline:
         return elements
 
     def _late_work(self, epoch, seed, batches):
-        """Returns a function work(number, item). If `batches` is True, it applies the stages after
-        batch() to a batch. Otherwise it applies the stages before batch() to an item of a stream.
-        """
+        """Returns a function work(number, item). If `batches` is True, this function applies the
+        stages after batch() to a batch. Otherwise it applies the stages before batch() to an item
+        of a stream."""
         chosen = [(depth, fn, argument) for depth, (fn, argument, late) in enumerate(self._late, 32)
                   if late == batches]
 
@@ -283,7 +284,7 @@ class Pipeline:
         elif tasks:
             yield tasks, stages.DROPPED
 
-    # -- its place
+    # -- the position
 
     def state_dict(self, gather=None):
         """Returns the position: a few integers, the same on all ranks. After filter() each rank has

@@ -1,12 +1,13 @@
 """Threads work ahead. Their results come in order.
 
-The plain form: minidl/plain/prefetch.py. Here: several threads, and a rule for how many:
+The plain form: minidl/plain/prefetch.py. Here: several threads, and a rule for their number.
 
     worker 0     load 0    | load 2    | load 4    | wait ...     at most n_ahead results wait
     worker 1     load 1    | load 3    | load 5    | wait ...
     training         step 0 | step 1 | step 2 | ...
 
-Loading an item takes L seconds, and L_cpu of them are on a core. Training on it takes S seconds.
+Loading an item takes L seconds: L_cpu seconds on a core, and the rest waiting. Training on the item
+takes S seconds.
 With k workers one step takes
 
     max(L_io / k, L_cpu * ranks / cores, S)     instead of L + S          L_io = L - L_cpu
@@ -42,8 +43,8 @@ def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
     say:      workers="auto" calls say(line). The line tells the number that it has chosen, and why.
     ranks:    how many ranks share this machine's cores.
 
-    An exception in tasks or work is raised at its place in the order, after all results before it.
-    The threads end with the iteration, also after `break`."""
+    An exception in tasks or work is raised at its place in the order, after all earlier results.
+    The threads end when the iteration ends, also after `break`."""
     if not n_ahead:
         yield from ((task, work(task)) for task in tasks)
         return

@@ -30,15 +30,15 @@ ORDER_STREAMS = 1 << 62
 
 
 def order(n, seed, epoch):
-    """Returns the order of an epoch: a permutation of range(n), from (seed, epoch)."""
+    """Returns the order of an epoch: a permutation of range(n), drawn from (seed, epoch)."""
     return Generator(seed, ORDER_STREAMS + epoch).permutation(n)
 
 
 class DistributedSampler(Sampler):
     """Iterates over this rank's share of range(n).
 
-        DistributedSampler(n, rank, size)                     n: the number of samples
-        DistributedSampler(dataset, num_replicas, rank)       with a dataset: PyTorch's order
+        DistributedSampler(n, rank, size)                  n: the number of samples
+        DistributedSampler(dataset, num_replicas, rank)    the same arguments as in PyTorch
 
     shuffle: if False, every epoch has the order of the dataset.
     tail:  how to treat the last samples if `size` does not divide n (see the picture). With "pad"
@@ -71,7 +71,7 @@ class DistributedSampler(Sampler):
         self.n, self.rank, self.size = int(n), rank, size
         self.shuffle, self.seed, self.tail = shuffle, seed, tail
         self.epoch = 0
-        self.consumed = 0  # positions of the epoch's order that the ranks together have used
+        self.consumed = 0  # how many positions of the order all ranks together have used
         self._resume_at = 0  # where the next pass starts: 0 unless a state was loaded
 
     def set_epoch(self, epoch):

@@ -1,4 +1,4 @@
-"""The stages of a pipeline. Each turns a sequence into a sequence, for one epoch.
+"""The stages of a pipeline. Each stage turns a sequence into a sequence, for one epoch.
 
     Elements(n, get, number)        n elements. get(i) returns element i. number(i) returns its
                                     number among the elements of all ranks
@@ -153,8 +153,8 @@ def sharded(below, where, rank, size, tail, groups):
 
 
 def before(position, size):
-    """Returns the entries of a position that are finished. The last entry is not finished if it has
-    the same number of ranks: then each rank continues in this entry, at its own place."""
+    """Returns the finished entries of a position. If the last entry has the same number of ranks,
+    this entry is not finished: each rank continues where it stopped."""
     return position[:-1] if position and position[-1][0] == size else position
 
 

@@ -26,13 +26,13 @@ WINDOW_STREAMS = 1 << 63
 
 
 def stdlib_corpus(max_bytes=None, root=None):
-    """Returns the standard library's .py files, joined in the order of their names: an array (n,),
-    uint8, read-only.
+    """Returns the text of the standard library's .py files, joined in the order of their names. It
+    is a read-only array (n,), uint8.
 
-    max_bytes: at most this many bytes, from the start.
+    max_bytes: if given, only the first max_bytes bytes of the text are returned.
     root:      another folder of .py files.
-    Another version of Python has another text. So if ranks run on different machines, one of them
-    must send its text to the others. Raises FileNotFoundError if no file can be read."""
+    Another version of Python has another text. So if ranks run on different machines, one rank must
+    send its text to the other ranks. Raises FileNotFoundError if no file can be read."""
     root = Path(root or sysconfig.get_path("stdlib"))
     chunks, n_bytes = [], 0
     for path in _python_files(root):

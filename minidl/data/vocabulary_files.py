@@ -4,15 +4,15 @@
     merges.txt       #version: 0.2              a comment
                      Ġ t                        the first pair that joins: a space and a t
                      h e
-    tokenizer.json   both in one file, with the special tokens and the pattern that cuts words
+    tokenizer.json   ids and pairs in one file, with special tokens and the pattern that cuts words
 
 A token is a sequence of bytes, but JSON holds characters. So the files write each byte as a
 printable character. A byte that is a printable Latin-1 character is written as this character. The
 other 68 bytes are written as the characters from 256 on, in order. A space, byte 32, is written as
 "Ġ", which is character 256 + 32.
 
-A file may be from an unknown author, or only a part of a file. A wrong table would still encode
-every text, but into ids that the model was not trained on. So the reader checks everything first:
+A file may come from an unknown author, or may be incomplete. A wrong table would still encode every
+text, but into ids that the model was not trained on. So the reader checks everything first:
 
     each byte has a token; both tokens of a pair and the joined token exist; no pair comes twice
     the ids are 0, 1, 2, ..., each once

@@ -35,7 +35,7 @@ LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
 
 SPACE = ("\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009"
          "\u200a\u2028\u2029\u202f\u205f\u3000")  # White_Space of Unicode
-# Where a word ends depends on at most two characters after it: after "'r", an "e" may follow.
+# The end of a word depends on at most two characters after it: an "e" may follow after "'r".
 LOOKS_AHEAD = 2
 AT_ONCE = 1 << 16  # characters that are cut in one call: few calls, and little memory
 

@@ -4,7 +4,7 @@
     folder.py       a log in a folder, without a server
     redis.py        a log in Redis or Valkey
     kafka.py        a log in a broker with Kafka's protocol
-    source.py       batches from a log, the same on any number of ranks; its position is integers
+    source.py       batches from a log, the same on any number of ranks, with a position to save
     join.py         joins records and their late labels by event time
     prequential.py  test, then train: AUC, log loss and calibration on a stream
 

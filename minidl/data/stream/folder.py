@@ -223,7 +223,7 @@ class FolderLog(Log):
 
     def _end(self, partition):
         """Returns (first offset, number of entries, bytes) of the last segment. The first call
-        removes entries at the end whose records are damaged."""
+        removes the last entries if their records are damaged."""
         base = self._segments(partition)[-1]
         n = self._n(partition, base)
         if partition not in self._whole:  # only once: an earlier writer may have been killed
@@ -252,7 +252,7 @@ class FolderLog(Log):
 
 
 class _Open(int):
-    """A file descriptor. It closes its file when no thread holds it any longer."""
+    """A file descriptor. The file is closed when no thread uses this object any longer."""
 
     def __del__(self, close=os.close):
         close(self)

@@ -227,8 +227,8 @@ class _Merge:
         return min(known, default=None)
 
     def until(self, end):
-        """Handles all records and ends of windows before the event time `end`. Returns their
-        JoinedPart."""
+        """Handles all records and ends of windows before the event time `end`. Returns the result,
+        a JoinedPart."""
         self.arrived, self.given = [], []
         while True:
             times = [side.time() for side in self.sides]

@@ -36,7 +36,7 @@ class Records(NamedTuple):
     """Some records of a partition, in any order.
 
     offsets, times   (n,) int64; times in ms
-    values           a list of n bytes objects, or an array of n elements of Source's dtype"""
+    values           a list of n bytes objects, or an array (n,) of the dtype that Source got"""
 
     partition: int
     offsets: np.ndarray

@@ -191,8 +191,8 @@ class _Blocks:
     def _permuted(self, block):
         first, records = block
         order = Generator(self.source.seed, self.partition)
-        order.set_state((self.source.seed, self.partition, first << 32))  # other numbers than
-        # those of any other block
+        # random numbers that no other block uses
+        order.set_state((self.source.seed, self.partition, first << 32))
         return records.typed(self.source.dtype).pick(order.permutation(records.n))
 
     def close(self):
@@ -207,7 +207,7 @@ class _Blocks:
                 (first, _), records = next(self.blocks, ((None, None), None))
                 self.ended = first is None
                 if self.ended or not records.n:
-                    break  # or idle
+                    break  # the partition has ended or is idle
                 self.used = place[2] if place[1] else 0  # a saved place may be inside a block
                 self.first, self.records = first, records
             some = self.records.pick(slice(self.used, self.used + n - taken.n))
@@ -231,7 +231,7 @@ def closed_blocks(log, partition, first, n, block, block_ms, until, idle_s, stop
             have = have.pick(slice(closed, None))
         if idle:
             yield first, none_of(partition)
-    if have.n and not stop.is_set():  # the end at `until`
+    if have.n and not stop.is_set():  # the last block, which ends at `until`
         if have.n < n:
             raise ValueError(f"partition {partition}: the block from offset {first} on has {n} "
                              f"records in the snapshot, but until={until} leaves {have.n}. Give a "
@@ -240,7 +240,7 @@ def closed_blocks(log, partition, first, n, block, block_ms, until, idle_s, stop
 
 
 def _closed(have, n, block, block_ms):
-    """Returns how many of these records make a block, or 0 if the block is not complete yet."""
+    """Returns how many of the first records make a block, or 0 if the block is not complete yet."""
     if n:
         return n if have.n >= n else 0
     late = np.flatnonzero(have.times[:block] >= have.times[0] + block_ms) if (
