@@ -4,10 +4,10 @@
 
 1. Finds the largest 0.1 % of 25 million elements. Three contestants take turns:
    parallel/data/topk_mask.py, NumPy's argpartition of the magnitudes, and torch.topk.
-2. Times a step of bench_train_step.py's GPT, with 8 windows of 256 bytes a rank, on 4 MPI ranks.
-   Their messages are slowed down to a link of 100 Mbit/s. C is the time of a step without
+2. Times a step of bench_train_step.py's GPT on 4 MPI ranks, with 8 windows of 256 bytes per rank.
+   The messages are slowed down to a link of 100 Mbit/s. C is the time of a step without
    communication. D is the time that the dense ring adds. A method that sends a share s of the dense
-   bytes could take C + D s. The bar is 90 % of that speed-up.
+   bytes could take C + D s. The bar is 90 % of the speed-up (C + D) / (C + D s).
 3. The same by the simulator's clock, with D = 20 C by choice. The times are modelled, without
    noise.
 4. Times a step on 2 ranks without a slower link. PyTorch's hooks over gloo take turns with ours in
@@ -16,8 +16,8 @@
    later steps are the same in both with the same Q.
 5. Divides the final loss of a small GPT by the final loss of dense training: on the standard
    library's text, 4 simulated ranks, three seeds, AdamW. DGC and its dense run use SGD, a smaller
-   GPT and four times as many steps, because an element waits for 100 steps at 99 % and for 1,000
-   steps at 99.9 %.
+   GPT and four times as many steps. The reason: at a sparsity of 99 % an element waits for 100
+   steps, and at 99.9 % for 1,000 steps.
 
 Each rank has one thread.
 """

@@ -113,7 +113,7 @@ def forward(lib, name):
 
 
 def plan(lib, name):
-    """Returns the same as forward(), with minidl's compiled plan. PyTorch runs the convolution."""
+    """Returns the same as forward(), but in minidl the function runs the compiled plan."""
     conv, x, run = forward(lib, name)
     if lib is not minidl:
         return conv, x, run

@@ -12,7 +12,7 @@
     cnn    3 times (convolution, batch norm, relu) with poolings between them, then linear;
            28 x 28 images, batches of 1 and 32
     gpt    4 layers, width 256, 8 heads: the logits of a text of 256 tokens; and one more token
-           after 128, with a cache of keys and values in both (eager computes the whole text again)
+           after 128, with a cache of keys and values (only eager computes the whole text again)
     int8   a linear layer, 1024 x 1024, with 64 and with 256 rows, in 8-bit integers; x is quantised
            at run time (eager: the plan in float32; ort: DynamicQuantizeMatMul)
 
@@ -48,7 +48,8 @@ INT8_FASTER = 3  # int8 must be this many times as fast as our own float32
 READING = "mlp 1", "gpt step"  # rows whose time is mostly reading the weights
 PAST = 128  # tokens before the step
 
-OTHERS = {"ov": ("OpenVINO", 1.0), "torch": ("torch.compile", 0.5)}  # at most this part of its time
+# {key: (the peer's name, the largest part of the peer's time that the plan may take)}
+OTHERS = {"ov": ("OpenVINO", 1.0), "torch": ("torch.compile", 0.5)}
 
 TOLERANCE = 2e-6  # of the largest number: float32 sums in another order
 

@@ -105,7 +105,7 @@ def measure_one(size, n_threads, repeats):
     contestants = {OURS: timed(lambda: ours(*batch)), TORCH: timed(lambda: theirs(*batch)),
                    "peak": timed(multiply_adds)}
     times = take_turns(contestants, repeats)
-    time.sleep(0.1)  # PyTorch's threads look for work for a moment longer
+    time.sleep(0.1)  # after a step, PyTorch's threads still look for work for a moment
     return {"parameters": sum(p.numel() for p in model.parameters()),
             "operations": operations(size), "peak": n_peak, "times_s": times}
 

@@ -4,8 +4,8 @@
 
 Folder and mock cluster write records of `size` bytes to one partition. A call writes 1,000 records
 if it can take several. Then they read the records from the beginning, in batches of 1,000. A record
-counts as written when it is acknowledged. Nobody waits for a disk: the mock cluster has no disk and
-keeps 5 MB of a partition. The folder's records survive the end of the process, but not a power
+counts as written when it is acknowledged. No write waits for a disk. The mock cluster has no disk,
+and keeps 5 MB of a partition. The folder's records survive the end of the process, but not a power
 failure.
 
 The second part compares a log in Kafka (minidl.data.stream.kafka) with confluent-kafka alone, which

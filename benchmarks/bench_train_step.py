@@ -116,7 +116,7 @@ def make_torch(weights, n_threads, device, size=SIZE):
 
 
 def products(size):
-    """Returns the shapes of a step's products: [(a, b, the part that a causal mask leaves)]."""
+    """Returns the shapes of a step's products: [(a, b, the fraction that a causal mask needs)]."""
     n, c, d = size.batch * size.context, size.width, size.width // size.heads
     linear = [(n, c, 3 * c), (n, c, c), (n, c, 4 * c), (n, 4 * c, c)] * size.layers
     shapes = []

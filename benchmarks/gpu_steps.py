@@ -177,8 +177,8 @@ def verdict(rung):
 
 def speed(rung):
     """Returns the columns with a rung's speed, and with its share of a copy's speed or of cuBLAS's
-    speed in the same dtype. A depthwise convolution is compared with a copy, because bytes limit
-    it. On the stand-in for CuPy the share is empty, because it means nothing."""
+    speed in the same dtype. A depthwise convolution is compared with a copy, because moving bytes
+    limits its speed. On the stand-in for CuPy the share is empty, because it means nothing."""
     if not rung.flop or rung.name.endswith("_depthwise"):
         return {"GB/s": rung.n_bytes / rung.time_s / 1e9, "of": "a copy",
                 "share": f"{rung.copy_s / rung.time_s:.0%}" if rates() else ""}

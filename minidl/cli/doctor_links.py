@@ -41,7 +41,7 @@ def main(numbers):
 
 def ping_pong(t, n_bytes, rounds=ROUNDS):
     """Returns the seconds of a message from rank 0 to rank 1: half the shortest round trip. All
-    ranks call it. Ranks 2 and above wait."""
+    ranks must call this function. Ranks 2 and above wait."""
     x, times = np.zeros(n_bytes, np.uint8), []
     tree.barrier(t)
     for _ in range(rounds):
@@ -58,7 +58,7 @@ def ping_pong(t, n_bytes, rounds=ROUNDS):
 
 
 def report(t):
-    """Measures and stores the figures. Returns the text to print. All ranks call it."""
+    """Measures and stores the figures. Returns the text to print. All ranks must call report()."""
     lines = []
     if t.size > 1:
         short, long = ping_pong(t, 8), ping_pong(t, 1 << 22, 9)

@@ -8,7 +8,7 @@
 
 Before each attempt every host must run `true`: by srun in a Slurm job, otherwise by ssh, as MPI's
 own launchers do. If HYDRA_LAUNCHER_EXEC is set (for MPICH), that command is used instead. A host
-that does not answer in ASK_S seconds gets no ranks. It is asked again before the next attempt.
+that does not answer in ASK_S seconds gets no ranks, but is asked again before the next attempt.
 Test: tests/cli/test_hosts.py   Used by: launcher.py
 """
 

@@ -220,7 +220,8 @@ def convolution(op, draw, x_shape, w_shape, options, rungs, weight_rungs):
 
 
 def columns(name, args):
-    """Returns the wanted result, by conv_columns in float64. args: three arrays, then options."""
+    """Returns the wanted result, computed by conv_columns in float64. args: three arrays, and then
+    options."""
     return getattr(conv_columns, name)(*exact(*args[:3]), *args[3:])
 
 
@@ -240,7 +241,7 @@ def exact(*arrays):
 
 
 def elementwise(op, kernel, *arrays, **options):
-    """Launches an elementwise kernel of `op`. Returns its result. options: its macros."""
+    """Launches an elementwise kernel of `op`. Returns the result. options: the kernel's macros."""
     out = arrays[0].copy()
     op.elementwise(op.FILE, kernel, out.dtype, out.size, (out, *arrays, out.size), **options)
     return out
@@ -252,5 +253,5 @@ def row_rungs(x, rungs=(1, 2, 3, 4, 5)):
 
 
 def ladder(function, rungs, *args):
-    """Returns one call of function(*args, rung=...) for each rung."""
+    """Returns a list with a function for each rung. It calls function(*args, rung=...)."""
     return [functools.partial(function, *args, rung=rung) for rung in rungs]

@@ -4,9 +4,9 @@
 
 Every rank runs the script as `python script.py` would (rank.py), but sees only one GPU of its
 machine (gpus.py). The launcher runs until all ranks have ended. If a run fails, the launcher prints
-how (supervisor.py). With --restarts it starts the ranks again (restarts.py). Ctrl-C, SIGTERM and
-SIGHUP (a closed terminal) end all ranks. Then the exit status is 128 + the signal's number, as in a
-shell.
+the reason (supervisor.py). With --restarts it starts the ranks again (restarts.py). Ctrl-C, SIGTERM
+and SIGHUP (a closed terminal) end all ranks. Then the exit status is 128 + the signal's number, as
+in a shell.
 
 Test: tests/cli/test_main.py, test_supervisor.py   Tutorial: tutorials/00_hello.py
 """

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from minidl.backend import n_cores
 
-# NumPy's BLAS reads one of these: any library with OpenMP, OpenBLAS, MKL.
+# NumPy's BLAS reads one of these variables. They are for any library with OpenMP, OpenBLAS, MKL.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 # By default Open MPI refuses to run as root (usual in containers), and refuses more ranks than

@@ -95,7 +95,7 @@ def _links(where):
 
 def _launched_rank():
     """Returns the number of this rank from the variables that mpiexec sets, or None. The guard
-    needs it before minidl is imported, so it cannot call supervised.launched_as."""
+    needs this number before minidl is imported, so it cannot call supervised.launched_as."""
     if "MINIDL_NEWCOMER" in os.environ:  # comm/transport/ulfm.py
         numbers = os.environ["MINIDL_NEWCOMER"].split()[1].split(",")
         return int(numbers[int(os.environ["OMPI_COMM_WORLD_RANK"])])

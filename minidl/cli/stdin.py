@@ -3,7 +3,7 @@
 mpiexec would pass its own standard input on to rank 0. But if rank 0 does not read this input,
 MPICH's mpiexec dies after 64 KB, and Open MPI's mpiexec hangs. So `minidl run ... < FILE` is an
 error. A pipe that holds data is an error, too.
-FILE may be a FIFO. Rank 0 must be able to open it on its host.
+FILE may be a FIFO. Rank 0 must be able to open FILE on its host.
 
 Test: tests/cli/test_numa.py   Used by: launcher.py, rank.py
 """

@@ -446,7 +446,7 @@ class Supervisor:
                        healing)
 
     def left(self):
-        """Returns the ranks without the dead ranks of a run that heals."""
+        """Returns all ranks except the dead ranks of a run that heals."""
         return [rank for rank in self.ranks if rank not in self._lost]
 
     def _left_badly(self, rank, now):
@@ -463,7 +463,7 @@ class Supervisor:
         return rank.exits["status"] if rank.exits else rank.status
 
     def _how(self, rank):
-        """Returns (rank, how it ended, in words)."""
+        """Returns (rank, text). The text tells how the rank ended."""
         if rank.exits and not (rank.status or 0) < 0:
             return rank, f"called sys.exit({rank.exits['code']}) at {rank.exits['line']}"
         when = {"born": "before world()", "joining": "in world()", "joined": "in the middle of its "

@@ -5,7 +5,7 @@
     /dev/shm/sm_segment.host.0.5118.1    Open MPI: shared memory
     /tmp/ompi.1860/                      Open MPI: the folder of mpiexec, with its process number
 
-While mpiexec and its child processes run, the launcher looks which of these files they use. After
+While mpiexec and its child processes run, the launcher notes which of these files they use. After
 these processes have ended, the launcher removes the files that still exist. A guard that ends its
 rank does the same for its rank. So shared memory is removed on every host, and also if the launcher
 is killed. This file imports nothing from minidl, because a guard runs it alone.
@@ -36,7 +36,7 @@ def of(pid):
                 held.append(os.readlink(link))
         for text in held:
             found |= set(FILE.findall(text))
-            # only folders of these processes: an Open MPI daemon for several runs keeps its own
+            # only folders of these processes: an Open MPI daemon for several runs keeps its folder
             found |= {path for path, owner in FOLDER.findall(text) if int(owner) in family}
     return found
 

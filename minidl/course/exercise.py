@@ -9,7 +9,7 @@
     minidl check 07       grades work/07_ring.py: grade.py
     minidl solution 07    shows the difference between work/07_ring.py and tutorials/07_ring.py
 
-07a means only this exercise: `minidl exercise 07a --force` blanks it and keeps the others.
+07a means only this exercise: `minidl exercise 07a --force` blanks 07a and keeps the others.
 
 So an exercise is written only once: in the tutorial, which runs.
 

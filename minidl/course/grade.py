@@ -105,7 +105,7 @@ def check(number, root=ROOT, work=WORK, deadline=DEADLINE, **how):
 def results(number, root=ROOT, work=WORK, deadline=DEADLINE, answers=None, student=None):
     """Returns a Result for each exercise that "07" or "07a" means, and prints it.
 
-    After `deadline` seconds the student's process is stopped, and shows where it was.
+    After `deadline` seconds the student's process prints where it is, and ends.
     answers: the folder of the course's answers. student: a name, for other inputs."""
     seed, file = seed_of(student), grader_file(number[:2], root)
     graders = grader(number[:2], root, answers, seed)

@@ -6,7 +6,7 @@
       tutorials/graders/      graders without wrong answers and without their `reference` regions
       work/                   the exercises of the course, blank: students write and hand in these
       course.cfg              which tutorials, how many points each exercise has
-      .github/workflows/      GitHub Classroom grades every push, an exercise a step
+      .github/workflows/      GitHub Classroom grades every push, with a step for each exercise
     DIR-answers/              for the teachers only
       tutorials/ kernels/     the solutions
       graders/                the whole graders: `minidl check --answers DIR-answers`

@@ -218,7 +218,7 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
     for one in folders:
         print(f"\n=== {one.name}", flush=True)
         lines[one.name] = _graded(one, wanted, answers, personal, root)
-        _write_table(Path(table), lines)  # after each: these lines stay if a later one fails
+        _write_table(Path(table), lines)  # after each student: a later failure loses no lines
     print(f"\nwrote {table}: {len(lines)} students")
     return 0
 

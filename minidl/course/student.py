@@ -208,7 +208,7 @@ def answer(graders, module, path, name, args):
 def serve(grader, path, deadline, seed, requests, replies):
     """Runs the student's process: loads the grader's file and the student's file, and answers
     requests."""
-    faulthandler.dump_traceback_later(deadline, exit=True)  # then it prints the stack and exits
+    faulthandler.dump_traceback_later(deadline, exit=True)  # prints the stack, then exits
     requests, replies = os.fdopen(requests, "rb"), os.fdopen(replies, "wb")
     graders = load_grader(Path(grader), seed)
     try:
