@@ -9,9 +9,10 @@ continues from the newest snapshot. The script can read the number of the attemp
 MINIDL_ATTEMPT. It may print the number, but its results must not depend on the number.
 
     what happened                                  what the next attempt does
-    the same step fails twice in the same way      a bug, not a fault: no more attempts. Addresses,
-                                                   process numbers and times may differ
-    a rank has not started                         one attempt with one rank less, and then again
+    the same step fails twice in the same way      no next attempt: this is a bug, not a fault. The
+                                                   two messages may differ in addresses, process
+                                                   numbers and times
+    some ranks have not started                    one attempt without these ranks, and then again
                                                    with all ranks
     a host of --hosts does not answer              fewer ranks until the host answers (hosts.py)
     the same rank fails twice in a row, at         one attempt with one rank less, if --min-ranks
@@ -145,7 +146,8 @@ def alike(how):
 
 
 def lost_places(past, spare):
-    """Returns how many ranks less the next attempt has. spare: how many ranks may be missing."""
+    """Returns by how many ranks the next attempt is smaller than n. spare: how many ranks may be
+    missing."""
     if past and 0 < past[-1].absent < past[-1].n:  # if no rank started, mpiexec is the cause
         return past[-1].absent
     twice = len(past) > 1 and past[-2].n == past[-1].n and len(past[-1].failed) == 1

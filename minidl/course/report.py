@@ -7,8 +7,8 @@
     minidl progress                     shows which exercises in work/ are blank, edited, passed
     minidl class DIR --csv points.csv   grades every student's folder in DIR: a table of points
 
-An exercise gives all of its points in course.cfg or none. A tutorial gives the sum of its
-exercises' points.
+An exercise gives either all of its points in course.cfg, or no points. A tutorial gives the sum of
+its exercises' points.
 
 Source: Gradescope, "Autograder specifications", output format; the JUnit schema of Jenkins' plugin
 Test: tests/course/test_report.py   Course: docs/course/kit.md

@@ -83,9 +83,9 @@ class Pipeline:
         return new
 
     def interleave(self, fn=None, cycle=4, block=1):
-        """Makes a part fn(element) from each element: a sequence with len() and [i]. If fn is None,
-        the element is the part. Yields the elements of `cycle` parts in turn, `block` elements of a
-        part at a time. When a part ends, the next part takes its place."""
+        """fn turns each element into a part, which is a sequence with len() and [i]. If fn is None,
+        the elements themselves are the parts. Takes the elements of `cycle` parts in turn, `block`
+        elements of a part at a time. When a part ends, the next part takes its place."""
         self._only_before("interleave", shard=self._shard, batch=self._batch)
         return self._stage(stages.interleaved, fn or (lambda part: part), cycle, block)
 

@@ -77,8 +77,8 @@ def _permuted(below, order):
 
 
 def interleaved(below, where, fn, cycle, block):
-    """fn(element) makes a part of each element. Yields the elements of `cycle` parts in turn,
-    `block` elements of a part at a time."""
+    """fn turns each element into a part, which is a sequence. Takes the elements of `cycle` parts
+    in turn, `block` elements of a part at a time."""
     parts = [fn(part) for part in map(below.get, range(below.n)) if part is not DROPPED]
     waiting, places = iter(enumerate(map(len, parts))), []
     turn = [[which, 0, n] for which, n in itertools.islice(waiting, cycle)]
