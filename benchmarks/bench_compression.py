@@ -12,8 +12,8 @@
    noise.
 4. Times a step on 2 ranks without a slower link. PyTorch's hooks over gloo take turns with ours in
    the same processes: fp16_compress_hook, and PowerSGD at the same rank. In minidl and in PyTorch,
-   the first two steps of PowerSGD are dense. tests/parallel/data/test_powersgd.py checks that the
-   later steps are the same in both with the same Q.
+   the first two steps of PowerSGD are dense. tests/parallel/data/test_powersgd.py checks that
+   later steps give the same results in minidl and PyTorch, if both begin with the same Q.
 5. Divides the final loss of a small GPT by the final loss of dense training: on the standard
    library's text, 4 simulated ranks, three seeds, AdamW. DGC and its dense run use SGD, a smaller
    GPT and four times as many steps. The reason: at a sparsity of 99 % an element waits for 100

@@ -279,7 +279,8 @@ def _ip(*arguments):
 
 
 def _call(*command):
-    """Runs a command. Returns its output. Raises ClusterError with its stderr if it fails."""
+    """Runs a command. Returns the output. If the command fails, raises ClusterError with the
+    command's stderr."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise ClusterError(f"{' '.join(command)}: {done.stderr.strip()}")

@@ -34,7 +34,7 @@ class Net(NamedTuple):
 
 
 def step_of(lib, model, x, y):
-    """Returns a function that does forward, backward and a step of SGD with momentum. It returns
+    """Returns a function that does forward, backward and a step of SGD with momentum, and returns
     the loss."""
     F = lib.nn.functional
     loss_of = F.cross_entropy if y.ndim == 1 else F.mse_loss
@@ -166,8 +166,8 @@ def operations(lib, model, x):
     """Returns (operations of forward, operations of backward). A multiply-add of a convolution or
     a linear layer counts as two operations. Backward needs this number of operations for the
     gradient of the weights, and again for the gradient of the input. Only the layer that reads x
-    needs no gradient of its input. Products with the zeros of a padding do not count: they change
-    no result, and oneDNN leaves them out."""
+    needs no gradient of its input. Products with the zeros of a padding do not count, because they
+    change no result, and oneDNN leaves these products out."""
     nn, counted = lib.nn, []
 
     def count(module, inputs, output):

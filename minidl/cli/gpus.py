@@ -20,7 +20,8 @@ LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 
 
 def local_rank(environ):
-    """Returns this rank's number on its machine, or None if the launcher has not set it."""
+    """Returns this rank's number on its machine, or None if the launcher has not set this number.
+    """
     return _number(environ, LOCAL_RANK)
 
 

@@ -1,4 +1,4 @@
-'''Exercises are regions of the tutorials. This file writes them blank, and shows the solutions.
+'''Exercises are regions of the tutorials. This file blanks the regions, and shows the solutions.
 
     # >>> exercise 07a: reduce-scatter          (`//` instead of `#` in a .cu file)
     # What to do, in a comment: it stays in the blank file.

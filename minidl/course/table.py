@@ -1,4 +1,4 @@
-"""The table at the end of a tutorial: the found value, the value of theory, and a rule for both.
+"""The table at the end of a tutorial: found values, values of theory, and rules that compare them.
 
     exact         found == theory: bytes, messages, elements, steps
     rel<1e-6      |found - theory| < 1e-6 * |theory|
@@ -59,7 +59,7 @@ def holds(found, theory, rule):
 
 def merge(tables):
     """Returns one list of Rows from the tables of all ranks. If a row is not ok on some rank, takes
-    this row from the first such rank. Otherwise takes it from rank 0."""
+    this row from the first such rank. Otherwise takes the row from rank 0."""
     rows = {}
     for rank, table in enumerate(tables):
         for row in table:

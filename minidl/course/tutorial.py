@@ -16,7 +16,7 @@ The same script then runs in three ways:
     python tutorials/07_ring.py                one rank, and a message: how to get more ranks
 
 With `--device cuda` the arrays of the script are on a GPU. Each rank of a machine has its own GPU,
-if there are enough. put(args, x) copies an array to the GPU, and host(x) copies it back.
+if there are enough GPUs. put(args, x) copies an array to the GPU, and host(x) copies it back.
 
 Test: tests/course/test_tutorial.py
 """

@@ -7,7 +7,7 @@ two lines give the same batches:
     Pipeline(data).shuffle(0).shard(rank, size).batch(32).prefetch(2)       (pipeline.py)
 
 In the first line the sampler holds the order and the position. In the second line the pipeline
-holds them.
+holds the order and the position.
 
 Use DataLoader for a program that was written for PyTorch. A DataLoader contains a Pipeline, which
 has the threads and copies batches to the GPU. A pipeline can always save its position for any

@@ -100,7 +100,8 @@ def interleaved(below, where, fn, cycle, block):
 
 
 def cached(below, where, kept):
-    """Stores each element in the mapping `kept`, as (element,). A dropped element is None there."""
+    """Stores each element in the mapping `kept`, as (element,). Stores None for a dropped element.
+    """
     def get(i):
         number = int(below.number(i))
         with contextlib.suppress(KeyError):  # missing or damaged

@@ -268,7 +268,7 @@ def _checksums(values, entries):
 
 
 def _write(file, content, at):
-    """Writes all of `content` at the position `at`. One pwrite() may write only a part."""
+    """Writes all of `content` at the position `at`. A single pwrite() may write only a part."""
     rest = memoryview(content)
     while rest:
         done = os.pwrite(file, rest, at)

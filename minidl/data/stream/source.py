@@ -45,9 +45,10 @@ POLL_S = 0.005  # seconds between two reads of a partition without a new record
 
 
 class Part:
-    """The records of one partition in a step. It has the fields of Records, and n, the number of
-    records. position: the partition's first + i after these records (see the picture). The position
-    only grows. So a parameter server that stores the position can drop a push that comes twice."""
+    """The records of one partition in a step. A Part has the fields of Records, and n, the number
+    of records. position: the partition's first + i after these records (see the picture). The
+    position only grows. So a parameter server that stores the position can drop a push that comes
+    twice."""
 
     def __init__(self, records, position):
         self.partition, self.offsets, self.times, self.values = records
