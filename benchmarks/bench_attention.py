@@ -8,7 +8,8 @@ are the three thirds of one projection, as in a transformer:
 
     kernel   kernels/cpu/attention_tile.cu      torch   scaled_dot_product_attention, same strides
     plain    minidl/ops/attention.py: NumPy in blocks, matrix products by its BLAS
-    bound    only the matrix products, by NumPy's BLAS: 2 forward, 5 backward, half if causal
+    bound    only the matrix products, by NumPy's BLAS: 2 forward, 5 backward; half of their time
+             if causal
 
 GFLOP/s count the products: 4 B H L^2 E operations forward and 10 B H L^2 E backward. Peers take
 turns. Figures are medians in ms. Ratios are medians over the rounds.

@@ -2,22 +2,24 @@
 
     python benchmarks/bench_compression.py [--repeats 5] [--net 100Mbit,1ms] [--steps 256] [--out F]
 
-1. Finds the largest 0.1 % of 25 million elements: parallel/data/topk_mask.py, NumPy's argpartition
-   of the magnitudes and torch.topk take turns.
-2. Times a step of bench_train_step.py's GPT, with 8 windows of 256 bytes a rank, on 4 MPI ranks.
-   Their messages are slowed down to a link of 100 Mbit/s. C is the time of a step without
+1. Finds the largest 0.1 % of 25 million elements. Three contestants take turns:
+   parallel/data/topk_mask.py, NumPy's argpartition of the magnitudes, and torch.topk.
+2. Times a step of bench_train_step.py's GPT on 4 MPI ranks, with 8 windows of 256 bytes per rank.
+   The messages are slowed down to a link of 100 Mbit/s. C is the time of a step without
    communication. D is the time that the dense ring adds. A method that sends a share s of the dense
-   bytes could take C + D s. The bar is 90 % of that speed-up.
-3. The same by the simulator's clock, with D = 20 C by choice. The times are modelled: no noise.
+   bytes could take C + D s. The bar is 90 % of the speed-up (C + D) / (C + D s).
+3. The same by the simulator's clock, with D = 20 C by choice. The times are modelled, without
+   noise.
 4. Times a step on 2 ranks without a slower link. PyTorch's hooks over gloo take turns with ours in
-   the same processes: fp16_compress_hook, and PowerSGD at the same rank. The first two steps of
-   PowerSGD are dense in both. tests/parallel/data/test_powersgd.py checks that both train alike
-   from then on with the same Q.
+   the same processes: fp16_compress_hook, and PowerSGD at the same rank. In minidl and in PyTorch,
+   the first two steps of PowerSGD are dense. tests/parallel/data/test_powersgd.py checks that
+   later steps give the same results in minidl and PyTorch, if both begin with the same Q.
 5. Divides the final loss of a small GPT by the final loss of dense training: on the standard
    library's text, 4 simulated ranks, three seeds, AdamW. DGC and its dense run use SGD, a smaller
-   GPT and four times the steps: at 99 % an element waits for 100 steps, at 99.9 % for 1,000.
+   GPT and four times as many steps. The reason: at a sparsity of 99 % an element waits for 100
+   steps, and at 99.9 % for 1,000 steps.
 
-One thread a rank.
+Each rank has one thread.
 """
 
 import argparse
@@ -105,7 +107,7 @@ def stepper(model, x, y):
 
 
 def theirs(t, x, y):
-    """{name: step} of PyTorch's hooks."""
+    """Returns {name: a function that takes one step} for PyTorch's hooks."""
     import torch
     import torch_gpt
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
@@ -131,7 +133,7 @@ def theirs(t, x, y):
 
 
 def worker(args):
-    """Runs on each rank: all contestants take turns. Rank 0 writes their seconds and bytes."""
+    """Runs on each rank. All contestants take turns. Rank 0 writes their seconds and bytes."""
     t = plain = comm.world()
     if args.worker == "throttled":
         t = Throttled(t, links_text.parse(args.net, t.size))
@@ -165,7 +167,8 @@ def run(args, kind, n):
 
 
 def modelled():
-    """Returns {name: modelled seconds of a step's communication}: 4 ranks, 1 ms, 100 Mbit/s."""
+    """Returns {name: modelled seconds of a step's communication}, for 4 ranks and a link of
+    100 Mbit/s and 1 ms."""
     def body(t, name):
         x, y = batch_of(t.rank, 1, LARGE[1])
         step = stepper(wrapped(t, name), x, y)
@@ -192,7 +195,7 @@ def ways(n_steps):
     def dense(net, t, optimizer):
         return DataParallel(net, t)
 
-    # at a rate of 3e-3 the dense runs of three seeds differ by 17 %: too much to see the bar's 2 %
+    # at a learning rate of 3e-3 the dense runs of three seeds differ by 17 %, but the bar is 2 %
     adamw = partial(optim.AdamW, lr=1e-3)
     found = {"dense": (dense, adamw)}
     found |= {name: (by(name), adamw) for name in ("fp16", "int8")}
@@ -200,12 +203,12 @@ def ways(n_steps):
 
 
 def dgc_ways(n_steps):
-    """Returns the same as `ways`, for DGC. The rate 0.2 is the best of 0.1, 0.2 and 0.4 for the
-    dense run. Such a short run needs a long warm-up: docs/compression.md."""
+    """Returns the same as `ways`, for DGC. The learning rate 0.2 is the best of 0.1, 0.2 and 0.4
+    for the dense run. Such a short run needs a long warm-up (docs/compression.md)."""
     def dense(net, t, optimizer):
         return DataParallel(net, t)
 
-    def dgc(sparsity, warm_up, share):  # share: the part of the steps that is warm-up
+    def dgc(sparsity, warm_up, share):  # share: which fraction of the steps is warm-up
         stage = int(n_steps * share / len(warm_up))
         return lambda net, t, optimizer: Compressed(
             net, t, DGC(momentum=0.9, sparsity=sparsity, warm_up=warm_up, stage_steps=stage))

@@ -9,20 +9,20 @@
     plan       the convolution's plan by minidl.infer; PyTorch runs it eagerly
 
 PyTorch's convolutions on a CPU come from oneDNN. Both libraries get the same weights. First their
-losses (for a layer: its arrays) are compared, then they take turns. "part" is the share of the
-processor's peak: the multiply-adds per second of convolutions and linear layers, divided by the
-rate of bench_peak.py's loop on registers in its best turn. Other work takes time but counts as 0
-operations. The part may be over 100 %: minidl uses Winograd's algorithm for 3 x 3, which needs
-fewer multiplications than are counted.
+losses (or, for a layer, its arrays) are compared. Then the libraries take turns. "part" is the
+share of the processor's peak: the multiply-adds per second of convolutions and linear layers,
+divided by the rate of bench_peak.py's loop on registers in its best turn. Other work takes time but
+counts as 0 operations. The part may be over 100 %, because minidl uses Winograd's algorithm for
+3 x 3, which needs fewer multiplications than are counted.
 
-With one thread, times are CPU time: a busy machine disturbs it less. With two, times are wall time:
-they are reliable only on a quiet machine.
+With one thread, times are CPU time, which a busy machine disturbs less. With two threads, times are
+wall time, which is reliable only on a quiet machine.
 
 Each number of threads and each isa runs in its own process. avx2 limits both libraries to AVX2,
 which most laptops have, by the environment variables named in bench_peak.py.
 
-Memory: a new process for each row and library measures how much two steps raise its peak resident
-memory. That includes the model, its gradients and the optimizer's state.
+Memory: a new process for each row and library measures how much two steps raise the process's peak
+resident memory. That includes the model, its gradients and the optimizer's state.
 --profile prints only a table of minidl's time by operation.
 """
 
@@ -83,7 +83,7 @@ def step(lib, name):
 
 
 def layer(lib, name):
-    """Returns (convolution, input, a function that runs it forward and backward)."""
+    """Returns (convolution, input, a function that runs the convolution forward and backward)."""
     channels = int(name.split()[0])
     minidl.manual_seed(0)
     rng = np.random.default_rng(0)
@@ -101,7 +101,7 @@ def layer(lib, name):
 
 
 def forward(lib, name):
-    """Returns (convolution, input, a function that runs only its forward)."""
+    """Returns (convolution, input, a function that runs the convolution only forward)."""
     conv, x, _ = layer(lib, name)
     x.requires_grad_(False)
 
@@ -113,7 +113,7 @@ def forward(lib, name):
 
 
 def plan(lib, name):
-    """Returns the same as forward(), with minidl's compiled plan. PyTorch runs the convolution."""
+    """Returns the same as forward(), but in minidl the function runs the compiled plan."""
     conv, x, run = forward(lib, name)
     if lib is not minidl:
         return conv, x, run
@@ -132,7 +132,8 @@ for kind in layer, forward, plan:
 
 
 def contestants(name):
-    """Returns ({library: a call}, operations of a call). Checks first that both give the same."""
+    """Returns ({library: a function}, operations of a call). Checks first that the functions of
+    both libraries give the same result."""
     import torch
 
     kind, what = ROWS[name]

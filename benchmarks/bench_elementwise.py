@@ -3,9 +3,10 @@
     python benchmarks/bench_elementwise.py [--threads 1 2] [--repeats 5] [--quick] [--device cuda]
                                            [--out FILE]
 
-GELU, AdamW, SGD, dropout, finite check, norm and the gradient of an embedding, float32. PyTorch's
-AdamW and SGD are the fused ones. GELU and dropout allocate their output, as in training. Optimizers
-work in place. The copy allocates or works in place like the op. op_table.py explains the columns.
+Measures GELU, AdamW, SGD, dropout, finite check, norm and the gradient of an embedding, in float32.
+PyTorch's AdamW and SGD are the fused forms. GELU and dropout allocate their output, as in training.
+Optimizers work in place. The copy allocates its output if the op does, and works in place if the op
+does. op_table.py explains the columns.
 """
 
 import math
@@ -24,7 +25,7 @@ torch = import_torch()
 SIZES = [1 << 20, 1 << 24]
 COLS = 1024  # columns of the matrices
 VOCABULARY = 8192  # rows of the embedding's table
-# bytes an element: each input read once and the output written; 8 for all other ops
+# bytes per element: each input read once and the output written; 8 for all other ops
 BYTES = {"gelu (tanh) backward": 12, "gelu (normal) backward": 12, "adamw": 28,
          "sgd with momentum": 20, "finite check": 4, "norm": 4, "embedding gradient": 12}
 IN_PLACE = ("adamw", "sgd with momentum", "finite check", "norm")

@@ -12,18 +12,18 @@
     cnn    3 times (convolution, batch norm, relu) with poolings between them, then linear;
            28 x 28 images, batches of 1 and 32
     gpt    4 layers, width 256, 8 heads: the logits of a text of 256 tokens; and one more token
-           after 128, with a cache of keys and values in both (eager computes the whole text again)
+           after 128, with a cache of keys and values (only eager computes the whole text again)
     int8   a linear layer, 1024 x 1024, with 64 and with 256 rows, in 8-bit integers; x is quantised
            at run time (eager: the plan in float32; ort: DynamicQuantizeMatMul)
 
-    read   for one image or one token: only reads as many bytes as the weights have. It takes turns
-           with the others. No plan in float32 can be faster
+    read   for one image or one token: only reads a block of memory with as many bytes as the
+           weights. It takes turns with the other contestants. No plan in float32 can be faster
 
-With one thread, times are CPU time: a busy machine disturbs it less. With more threads, times are
-wall time, which is reliable only on a quiet machine. Before each measurement there is a pause, in
-which the other contestants' threads fall asleep, and a first call, which wakes the contestant's own
-threads. Peers take turns. Figures are medians. onnx's helper functions build the peer's model from
-the traced graph. Its attention is onnxruntime's fused operator.
+With one thread, times are CPU time, which a busy machine disturbs less. With more threads, times
+are wall time, which is reliable only on a quiet machine. Before each measurement there is a pause,
+in which the threads of the other contestants fall asleep. Then a first call wakes the contestant's
+own threads. Peers take turns. Figures are medians. onnx's helper functions build onnxruntime's
+model from the traced graph. The attention in this model is onnxruntime's fused operator.
 """
 
 import argparse
@@ -44,11 +44,12 @@ MOST = {"mlp 1": 0.75, "mlp 64": 1.05, "cnn 1": 0.75, "cnn 32": 0.75, "gpt 256":
 CALLS = {"mlp 1": 20, "mlp 64": 3, "cnn 1": 10, "cnn 32": 1, "gpt 256": 1,
          "gpt step": 4, "int8 64": 10, "int8 256": 3}
 MOST_OF_TWO = {"mlp 1": 0.8, "mlp 64": 1.1, "cnn 1": 0.85, "cnn 32": 0.85}  # with two threads
-INT8_FASTER = 3  # times as fast as our own float32
+INT8_FASTER = 3  # int8 must be this many times as fast as our own float32
 READING = "mlp 1", "gpt step"  # rows whose time is mostly reading the weights
 PAST = 128  # tokens before the step
 
-OTHERS = {"ov": ("OpenVINO", 1.0), "torch": ("torch.compile", 0.5)}  # at most this part of its time
+# {key: (the peer's name, the largest part of the peer's time that the plan may take)}
+OTHERS = {"ov": ("OpenVINO", 1.0), "torch": ("torch.compile", 0.5)}
 
 TOLERANCE = 2e-6  # of the largest number: float32 sums in another order
 
@@ -95,7 +96,7 @@ def model_of(name):
             *stage(1, 16), nn.MaxPool2d(2), *stage(16, 32), nn.MaxPool2d(2), *stage(32, 64),
             nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)), (int(size), 1, 28, 28)
         with minidl.no_grad():
-            model(minidl.randn(64, 1, 28, 28))  # running statistics that are not 0 and 1
+            model(minidl.randn(64, 1, 28, 28))  # makes running statistics that are not 0 and 1
     return model.eval(), rng.standard_normal(shape).astype(np.float32)
 
 
@@ -249,8 +250,8 @@ def missing(package):
 
 
 def reading(model):
-    """Returns a call that reads as many bytes as the weights that a step needs. Embeddings do not
-    count: a step reads only one row of each."""
+    """Returns a function that reads as many bytes as the weights have that a step needs. Embeddings
+    do not count, because a step reads only one row of an embedding."""
     import numpy as np
 
     from minidl import nn
@@ -264,7 +265,7 @@ def reading(model):
 
 
 def openvino_of(model, x, n_threads):
-    """Returns a call that runs the exported file in OpenVINO."""
+    """Returns a function that runs the exported file in OpenVINO."""
     import openvino
 
     from minidl import infer
@@ -278,7 +279,7 @@ def openvino_of(model, x, n_threads):
 
 
 def torch_of(model, x, n_threads):
-    """Returns a call of torch.compile's result for the layers of an mlp or a cnn."""
+    """Returns a function that runs the layers of an mlp or a cnn, compiled by torch.compile."""
     import numpy as np
     import torch
 
@@ -311,8 +312,8 @@ def torch_of(model, x, n_threads):
 
 
 def one_model(name, repeats, n_threads, others=()):
-    """Returns a model's times, its ratios, and the plan's error relative to the largest number.
-    others: keys of OTHERS."""
+    """Returns a model's times, the ratios of these times, and the plan's error divided by the
+    largest number of the result. others: keys of OTHERS."""
     import numpy as np
 
     import minidl
@@ -364,8 +365,8 @@ def one_model(name, repeats, n_threads, others=()):
 
 
 def plan_of(model, x, quantised=False, n_threads=1):
-    """Returns (the plan's call, the peer's call, the seconds of two compilations, the plan's
-    memory)."""
+    """Returns four things: a function that runs the plan, a function that runs the peer's model,
+    the seconds of two compilations, and the plan's memory."""
     from minidl import infer
 
     graphs = [infer.trace(model, x) for _ in range(2)]
@@ -381,7 +382,7 @@ def plan_of(model, x, quantised=False, n_threads=1):
 
 
 def step_of(model, ids):
-    """Returns the same as plan_of, for the last token of ids with the others in the cache."""
+    """Returns the same as plan_of, for the last token of ids. The other tokens are in the cache."""
     import numpy as np
 
     from minidl import infer

@@ -2,15 +2,15 @@
 
     python benchmarks/bench_input.py [--rounds 3] [--items 30] [--out F.json]
 
-An item is a batch that takes L seconds to load. A step of S seconds follows each item. It sleeps,
-as the CPU waits while a GPU computes. There are four kinds of loading: waiting for a disk (sleep),
-computing outside Python's lock (zlib), both, and, for comparison only, holding the lock (a loop in
-Python), which more threads cannot speed up. The bound is the formula of minidl/data/prefetch.py,
-with L, L_cpu and S as measured here:
+An item is a batch that takes L seconds to load. A step of S seconds follows each item. The step
+sleeps, because the CPU waits while a GPU computes. There are four kinds of loading. One waits for a
+disk (sleep), one computes outside Python's lock (zlib), and one does both. The last kind holds the
+lock (a loop in Python). It is there only for comparison, because more threads cannot speed it up.
+The bound is the formula of minidl/data/prefetch.py, with L, L_cpu and S as measured here:
 
-    max(L_io / k, L_cpu / cores, S) with k workers, max(L, S) with one
+    max(L_io / k, L_cpu / cores, S) with k workers, max(L, S) with one worker
 
-The columns are bound / time of a step: 1.00 is perfect. Times start at the tenth item, when they
+The columns are (bound / time of a step): 1.00 is perfect. Times start at the tenth item, when they
 are steady. grain is left out if it is not installed (pip install grain).
 """
 
@@ -87,7 +87,7 @@ def torchs(source, workers):
 
 
 def steady(make, load, n_items, workers):
-    """Returns a contestant: its time is the seconds of an item and its step."""
+    """Returns a contestant. It returns the seconds of an item together with its step."""
     def run():
         items = make(Source(load, n_items), workers)
         for k, _ in enumerate(items):
@@ -109,7 +109,8 @@ def alone(load, repeats=15):
 
 
 def slept():
-    """Returns the seconds of a step: sleep(0.010) takes a little longer."""
+    """Returns the measured seconds of a step, because sleep(0.010) takes a little longer than
+    0.010 s."""
     start = time.perf_counter()
     for _ in range(20):
         time.sleep(STEP_S)
@@ -163,7 +164,7 @@ def main():
                 continue
             its = [bar(f"{name} workers: part of the bound", reached["minidl"],
                        {1: 0.95, 2: 0.90}[workers], best=bound / min(times["minidl"]))]
-            # two that reach the bound still differ by sleep's noise: 2 % is a draw
+            # two peers that reach the bound still differ by the noise of sleep: 2 % is a draw
             its += [faster(f"{name} workers: as fast as {peer}", times[peer], times["minidl"], 0.98)
                     for peer in peers if peer != "minidl"]
             bars += its

@@ -3,12 +3,12 @@
     python benchmarks/bench_kernels.py [--threads 1 2] [--repeats 9] [--quick] [--out FILE]
 
     compile  compiles every kernel of kernels/ alone and without a cache, as its first launch does.
-             Seconds of processor time, ours and the compiler's: a user waits this long if a core is
-             free
-    runner   loads a kernel from the cache in a new process; launches one with four arrays and a
-             number; runs layer norm with barriers, where each CUDA thread is a fibre: 256 threads
+             The figure is the processor time of this process and of the compiler, in seconds. A
+             user waits this long if a core is free
+    runner   loads a kernel from the cache in a new process; launches a kernel with four arrays and
+             a number; runs layer norm with barriers, where each CUDA thread is a fibre: 256 threads
              on a row of 1,024 columns
-    add3     out = a + b + c. Bound: the copy bandwidth for its 16 bytes an element
+    add3     out = a + b + c. The bound is the time to copy the same 16 bytes per element
 
 Peers run in the same rounds (common.py). Figures are medians. Ratios are medians over the rounds.
 """
@@ -65,9 +65,9 @@ def cold_compile(path, name, defines):
 
 
 def runner(repeats):
-    """Returns {name: seconds of each round}: of a load from the cache in a new process, of a
-    launch, and of one row of layer norm's second rung on one CPU thread (a block has 256 threads).
-    """
+    """Returns {name: seconds of each round} for three cases: a load from the cache in a new
+    process; a launch; and one row of layer norm's second rung on one CPU thread (a block has 256
+    threads)."""
     code = (
         "import time, minidl.cuda as cuda; from minidl.cuda import cpu\n"
         "cpu.runtime()\n"  # once for all kernels
@@ -91,7 +91,7 @@ def runner(repeats):
 
 
 def add3(n_elems, repeats, threads):
-    """Times add3 on `threads` threads, its peers, and a copy of the same bytes."""
+    """Times add3 on `threads` threads, the peers of add3, and a copy of the same bytes."""
     rng = np.random.default_rng(0)
     a, b, c = (rng.random(n_elems, np.float32) for _ in range(3))
     out, kernel = np.zeros_like(a), cuda.kernel("add3.cu", "add3")
@@ -109,7 +109,7 @@ def add3(n_elems, repeats, threads):
         torch.add(ta, tb, out=t_out)
         torch.add(t_out, tc, out=t_out)
 
-    def copy_same_bytes():  # a copy moves 8 bytes an element, so two make 16
+    def copy_same_bytes():  # a copy moves 8 bytes per element, so two copies move 16 bytes
         np.copyto(out, a)
         np.copyto(out, b)
 

@@ -3,18 +3,21 @@
     python benchmarks/bench_large_batch.py [--repeats 3] [--net 100Mbit,1ms] [--out FILE.json]
 
 1. SyncBatchNorm: the bytes of a layer's forward and backward on 2, 4 and 8 simulated ranks must
-   equal the formula. Then a small CNN's step on 2 MPI ranks, divided by the step with batch norm.
+   equal the formula. Then the time of a small CNN's step on 2 MPI ranks is divided by the time of
+   the step with batch norm.
 2. A GPT on 4 MPI ranks, slowed down to a link of 100 Mbit/s and 1 ms. C is the time of a step that
-   sends nothing. D is the time that data parallelism adds. With 1/H of the bytes a step may take
-   C + D/H. The bar is 90 % of that speed-up, (C + D) / (C + D/H).
-3. The simulator with D = 20 C, modelled: DiLoCo with H = 32 must be at least 8 times as fast. Then
-   a small GPT (small_gpt.py) trains for 256 steps. Data parallelism does the first half. Its loss,
-   divided by data parallelism's loss, is at most 1.02: the mean of 3 seeds. Local SGD has H = 8 and
-   momentum SGD. DiLoCo has H = 32, AdamW and an outer momentum of 0.5, because it has four rounds.
+   sends nothing. D is the time that data parallelism adds. A method that sends 1/H of the bytes
+   could take C + D/H. The bar is 90 % of the speed-up (C + D) / (C + D/H).
+3. The simulator with D = 20 C, modelled: DiLoCo with H = 32 must be at least 8 times as fast as
+   data parallelism. Then a small GPT (small_gpt.py) trains for 256 steps. Data parallelism does the
+   first half of the steps, and local SGD or DiLoCo the second half. The final loss, divided by the
+   loss of data parallelism alone, must be at most 1.02, as the mean of 3 seeds. Local SGD has H = 8
+   and momentum SGD. DiLoCo has H = 32, AdamW, and an outer momentum of 0.5, because there are only
+   four rounds.
 4. A round of H = 8 on 2 ranks without a slower link. PyTorch does the same in the same processes:
    DDP's post_localSGD hook with PeriodicModelAverager over gloo.
 
-One thread a rank.
+Each rank has one thread.
 """
 
 import argparse
@@ -71,7 +74,8 @@ def wrong_bytes(t):
 
 
 def cnn_steps(t):
-    """Returns {name: a step} of one CNN under DataParallel, with plain and synchronised norms."""
+    """Returns {name: a function that takes one step} for a CNN under DataParallel, with batch norm
+    and with SyncBatchNorm."""
     def make(convert):
         minidl.manual_seed(0)
         model = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
@@ -130,7 +134,7 @@ def gpt_steps(t, kinds):
 
 
 def modelled(t, wrap, n_steps, compute_s):
-    """Returns the modelled seconds of a step of 8 KB of weights."""
+    """Returns the modelled seconds of a step of a model with 8 KB of weights."""
     model = nn.Linear(64, 32)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     wrapped = wrap(model, t, optimizer)
@@ -167,7 +171,8 @@ def diloco(model, t, optimizer):
 
 
 def few_rounds(model, t, optimizer):
-    """Returns DiLoCo for four rounds. An outer momentum of 0.9 needs more rounds to build up."""
+    """Returns a DiLoCo for four rounds. An outer momentum of 0.9 would need more rounds to build
+    up."""
     def outer(params):
         return optim.SGD(params, lr=0.7, momentum=0.5, nesterov=True)
 

@@ -3,10 +3,10 @@
     python benchmarks/bench_launch.py [--rounds 50] [--out F.json]
 
 Records the launches of a GPT's training step (4 layers, AdamW) on the CPU: kernel, grid, block,
-arguments. Then launches them again through minidl's path for a GPU, on stand-ins for CuPy's arrays
-and with an empty function as the kernel. So it measures minidl's Python alone, without the time of
-CuPy and the driver. Before kernels cached what they look up, the same launches took 28.7 us for
-add3, 42.7 us on average (BEFORE_US) and 2475 us for the whole step, on a 2-core Xeon.
+arguments. Then repeats these launches through minidl's code for a GPU. Stand-ins replace CuPy's
+arrays, and an empty function replaces the kernel. So only minidl's Python code is measured, without
+the time of CuPy and the driver. Before kernels cached what they look up, the same launches took
+28.7 us for add3, 42.7 us on average (BEFORE_US) and 2475 us for the whole step, on a 2-core Xeon.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import types
 import numpy as np
 from common import bar, device_option, finish, heading, row, timed
 
-BEFORE_US = 42.7  # a launch of the step, on average, at commit 91092b5 on that machine
+BEFORE_US = 42.7  # a launch of the step, on average, at commit 91092b5 on that 2-core Xeon
 VOCAB, CONTEXT, LAYERS, HEADS, WIDTH, BATCH = 65, 32, 4, 4, 64, 4
 
 

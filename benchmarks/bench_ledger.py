@@ -2,10 +2,10 @@
 
     python benchmarks/bench_ledger.py [--messages 10000] [--rounds 9] [--out F.json]
 
-A rank sends itself four floats by `sendrecv`, two messages a call, in the simulator and on MPI in
+A rank sends itself four floats by `sendrecv`, two messages per call, in the simulator and on MPI in
 one process. Three transports take turns: plain, with a ledger, and with a ledger that is off. Each
-is measured in a collective, which looks up its line in the ledger once, and point to point, where
-each message looks it up.
+transport is measured in two cases. A collective looks up its line in the ledger once. Point to
+point, each message looks up its line.
 """
 
 import argparse
@@ -41,7 +41,8 @@ in_a_collective = collective(point_to_point)
 
 
 def overheads(t, args):
-    """Returns {(how, which): median of the microseconds that a message takes beyond plain}."""
+    """Returns {(how, which): microseconds that a message takes more than on the plain transport}.
+    They are medians."""
     off = Ledger(t)
     off.off()
     result = {}

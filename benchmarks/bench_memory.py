@@ -3,28 +3,33 @@
     python benchmarks/bench_memory.py [--blocks 16] [--rows 16] [--segments 4] [--out FILE.json]
 
 Measures one training step of a GPT in fp32 with AdamW. The ledger's bytes are compared with four
-figures: 16 bytes a parameter; the activations that memory/predict.py predicts from one row and two;
-tracemalloc, which counts allocations by Python's objects; and the process's peak resident memory
-(VmHWM), in a new process for every figure. The last two are higher, because the ledger does not
-count temporaries inside an op's expressions. Recompute lowers all three by the same amount.
+figures:
 
-The C library returns freed memory to the system only if the memory is a mapping of its own. With
-MALLOC_MMAP_THRESHOLD_ every array above 64 KiB is one. By default the process may keep freed arrays
-to use them again. Both are shown.
+    16 bytes per parameter
+    the activations that memory/predict.py predicts from batches of one row and of two rows
+    tracemalloc, which counts allocations by Python's objects
+    the process's peak resident memory (VmHWM), in a new process for every figure
+
+The last two figures are higher, because the ledger does not count temporaries inside an op's
+expressions. Recompute lowers the ledger's bytes and these two figures by the same amount.
+
+The C library returns freed memory to the system only if this memory is a separate mapping. With
+MALLOC_MMAP_THRESHOLD_ every array above 64 KiB is a separate mapping. By default the process may
+keep freed arrays to use them again. The figures of both cases are shown.
 
 Activation offload (minidl/memory/offload.py): the bytes on the device if saved arrays wait on the
 host, with and without recompute, and the bytes moved.
 
-Fragmentation (minidl/memory/fragmentation.py): a first-fit allocator runs the same step twice, with
-every array separate, and with parameters, gradients and states in one contiguous buffer. The figure
-is the worst share of the memory that is free but outside the largest free piece.
+Fragmentation (minidl/memory/fragmentation.py): a first-fit allocator runs the same step twice.
+First every array is separate. Then parameters, gradients and states are in one contiguous buffer.
+The figure is the largest fraction of the memory that is free but outside the largest free piece.
 
 Comparison with PyTorch: two steps of a GPT with context 256 and batch 8, each library in its own
 process. The figure is how much the peak resident memory exceeds the memory held before the model is
-created. Earlier, a step of a tiny GPT loads everything that is loaded on first use. Both read the
-same weights from a file, and their losses must be the same. Columns: minidl's MiB, PyTorch's MiB,
-and their ratio, whose bar is 1. "held" is 16 bytes a parameter: parameters, gradients and AdamW's
-two states.
+created. Before that, a step of a tiny GPT loads everything that is loaded on first use. minidl and
+PyTorch read the same weights from a file, and their losses must be the same. Columns: minidl's MiB,
+PyTorch's MiB, and their ratio, whose bar is 1. "held" is 16 bytes per parameter: parameters,
+gradients and AdamW's two states.
 """
 
 import argparse
@@ -66,7 +71,8 @@ def options():
 
 
 class Training:
-    """A GPT whose blocks run in recomputed segments. With 0 segments it keeps all activations."""
+    """A GPT whose blocks run in segments with recompute. With 0 segments it keeps all activations.
+    """
 
     def __init__(self, n_blocks, n_rows, segments, level="O0"):
         import minidl
@@ -103,7 +109,8 @@ class Training:
 
 
 def resident(args):
-    """Returns the peak resident bytes of two steps. The first creates the optimizer's state."""
+    """Returns the peak resident bytes of two steps. The first step creates the optimizer's state.
+    """
     training = Training(args.blocks, args.rows, args.segments)
     training.step()
     training.step()
@@ -111,14 +118,16 @@ def resident(args):
 
 
 def of_process(field):
-    """Returns the bytes of a line of /proc/self/status: VmRSS is resident now, VmHWM the peak."""
+    """Returns the bytes of one field of /proc/self/status. "VmRSS" is the memory that is resident
+    now, and "VmHWM" is its peak."""
     with open("/proc/self/status") as status:
         line = next(line for line in status if line.startswith(field))
     return int(line.split()[1]) * 1024
 
 
 def minidl_peak(args):
-    """Returns how many bytes two steps add to the process's peak, and their losses."""
+    """Returns how many bytes two steps add to the process's peak memory, and the losses of the
+    steps."""
     from minidl import nn, optim
 
     def training(shape, weights, x, y):
@@ -148,7 +157,7 @@ def peak_of(training, args):
     training(TINY, None, *batch_of(0, 1, TINY[1]))()
     before = of_process("VmRSS")
     step = training(args.shape, np.load(args.weights), *batch_of(0, BATCH, args.shape[1]))
-    losses = [step() for _ in range(2)]  # the first creates the optimizer's state
+    losses = [step() for _ in range(2)]  # the first step creates the optimizer's state
     return {"bytes": of_process("VmHWM") - before, "losses": losses}
 
 
@@ -188,7 +197,7 @@ def ledger(args):
 
 
 def states(args):
-    """Returns {level: (ledger's bytes between two steps, number of parameters)}."""
+    """Returns {level: (the ledger's bytes between two steps, number of parameters)}."""
     from minidl import memory
 
     found = {}

@@ -3,11 +3,16 @@
     python benchmarks/bench_optimizer.py [--threads 1 2] [--repeats 15] [--device cuda]
                                          [--out FILE.json]
 
-Contestants take turns, one step each: minidl's kernel (one launch, one pass over memory); the same
-with fp16 weights and gradients, fp32 master weights, unscaling and the check for inf; PyTorch's
-AdamW(fused=True) on the CPU; minidl's NumPy step, which reuses one buffer; and the formula in NumPy
-with a new array for every operation. The second part measures the time that autocast adds to a
-training step whose ops all stay in fp32: each op still chooses its precision.
+Contestants take turns, one step each:
+
+    minidl's kernel: one launch, one pass over memory
+    the same with fp16 weights and gradients, fp32 master weights, unscaling and the check for inf
+    PyTorch's AdamW(fused=True) on the CPU
+    minidl's NumPy step, which reuses one buffer
+    the formula in NumPy, with a new array for every operation
+
+The second part measures the time that autocast adds to a training step if all ops stay in fp32.
+Each op must still choose its precision.
 """
 
 import argparse
@@ -107,7 +112,8 @@ def contestants(n_threads, device):
 
 
 def autocast_overhead(repeats, device):
-    """Returns the seconds of each round of a step with and without autocast. All ops stay fp32."""
+    """Returns the seconds of each round, for a step with autocast and a step without. All ops stay
+    in fp32."""
     import numpy as np
 
     import minidl

@@ -2,12 +2,13 @@
 
     python benchmarks/bench_overhead.py [--calls 300] [--rounds 200] [--device cuda] [--out F.json]
 
-4x4 arrays with a gradient, one thread. The arithmetic of 16 elements takes almost no time. The rest
-is Python: it reads the Mode, builds the node, chooses and launches the kernel. PyTorch eager does
-this in C++. A figure is the smallest of many rounds, since noise only adds time. The build of
-Python matters. Without profile-guided optimisation (pyenv's default) ours takes up to 1.15 times
-as long, and PyTorch the same time. The builds by Debian and python.org have this optimisation.
-tests/test_calls.py counts the Python calls of an op.
+The arrays are 4x4 and need a gradient, and there is one thread. The arithmetic of 16 elements takes
+almost no time. The rest of the time is Python code, which reads the Mode, builds the node, chooses
+the kernel and launches it. PyTorch eager does this in C++. A figure is the smallest of many rounds,
+because noise only adds time. The build of Python matters: without profile-guided optimisation
+(pyenv's default) minidl takes up to 1.15 times as long, and PyTorch takes the same time. The builds
+by Debian and python.org have this optimisation. tests/test_calls.py counts the Python calls of an
+op.
 """
 
 import argparse
@@ -34,7 +35,7 @@ def options():
 
 
 def ops(randn, F, device):
-    """Returns {name: a call} for one of the libraries."""
+    """Returns {name: a function that calls the op} for one of the libraries."""
     x, w, b = (randn(*shape).to(device) for shape in ((4, 4), (4, 4), (4,)))
     x.requires_grad_(True)
     w.requires_grad_(True)

@@ -3,14 +3,14 @@
     python benchmarks/bench_param_server.py [--elems 100000] [--seconds 120] [--out F.json]
 
 Everything is simulated with a modelled clock (1 Gbit/s, 50 us). The figures are the same on every
-machine. It prints two tables:
+machine. The benchmark prints two tables:
 
     bytes     bytes of a step, by the ledger, with S servers and N workers: the busiest server's
-              link, the formula 2 N K / S, and the busiest rank of a ring of the N workers. It also
-              shows the seconds of a step that computes nothing
-    time      seconds until the loss is --excess above the best one: least squares with noise, in
-              batches. A gradient takes 1 s, or 3 s on a slow worker. Geo sends a difference every 4
-              steps
+              link, the formula 2 N K / S, and the busiest rank of a ring of the N workers. The
+              table also shows the seconds of a step that computes nothing
+    time      seconds until the loss is at most --excess above the best loss. The task is least
+              squares with noise, in batches. A gradient takes 1 s, or 3 s on a slow worker. Geo
+              sends a difference every 4 steps
 """
 
 import argparse
@@ -47,8 +47,8 @@ def options():
 
 
 def step_bytes(n_servers, n_workers, n_elems):
-    """Returns (bytes of weights and gradients at the busiest server, modelled seconds of a sync
-    step)."""
+    """Returns two figures: the bytes of weights and gradients at the busiest server, and the
+    modelled seconds of a synchronous step."""
 
     def body(t):
         ledger = Ledger(t)
@@ -108,7 +108,8 @@ def table_of_bytes(n_elems):
 
 
 def train(rule, speeds, seconds, lr=0.2, batch=8):
-    """Returns [(modelled seconds, loss above the best one)] after each update of the weights."""
+    """Returns [(modelled seconds, loss minus the best loss)], one pair after each update of the
+    weights."""
     g = minidl.Generator(5)
     x = g.normal(256, 8, dtype=np.float64)
     y = x @ g.normal(8, 1, dtype=np.float64) + g.normal(256, 1, dtype=np.float64)

@@ -4,14 +4,14 @@
 
 The peak is the rate of a loop of multiply-adds on registers: a kernel of this file, run by the CPU
 runner on the same number of threads. No step can be faster. The operations of a step are its matrix
-products, forward and backward. Attention counts the half that a causal mask leaves. All other work
-(norms, GELU, softmax, the optimizer, Python) takes time and counts as 0 operations. The GPTs have
-3, 23 and 124 million parameters. minidl and PyTorch start from the same weights, use the same
-batch, have equal losses, and take turns.
+products, forward and backward. Attention counts only half of its products, because of the causal
+mask. All other work (norms, GELU, softmax, the optimizer, Python) takes time and counts as 0
+operations. The GPTs have 3, 23 and 124 million parameters. minidl and PyTorch start from the same
+weights, use the same batch, have equal losses, and take turns.
 
-The last rows limit all three to AVX2 without AVX-512, as on most laptops (MINIDL_CPU,
-OPENBLAS_CORETYPE, ATEN_CPU_CAPABILITY, ONEDNN_MAX_CPU_ISA). On a processor without AVX-512 they
-repeat the first rows.
+For the last rows, minidl, PyTorch and the loop are limited to AVX2 without AVX-512, as on most
+laptops (MINIDL_CPU, OPENBLAS_CORETYPE, ATEN_CPU_CAPABILITY, ONEDNN_MAX_CPU_ISA). On a processor
+without AVX-512 these rows repeat the first rows.
 """
 
 import argparse
@@ -38,8 +38,8 @@ AVX2 = {"MINIDL_CPU": "haswell", "OPENBLAS_CORETYPE": "Haswell", "ATEN_CPU_CAPAB
 AVX2_SIZES, AVX2_BAR = ("3", "23"), 0.7  # part of PyTorch's time
 OURS, TORCH = "minidl", "PyTorch eager"
 
-# Ten registers of sums: two multiply-adds start in each cycle and each takes four cycles, so with
-# eight or more registers none waits for its last multiply-add.
+# Ten registers of sums. In each cycle two multiply-adds start, and a multiply-add takes four
+# cycles. So with eight or more registers no register waits for its last multiply-add.
 LOOP = """
 #ifdef __AVX512F__
 const int N = 160;
@@ -71,8 +71,9 @@ def options():
 
 
 def peak(n_threads, n=60_000):
-    """Returns a function that does multiply-adds on all threads, and its number of operations. It
-    has many blocks, because the runner runs the first block alone before threads share the rest."""
+    """Returns a function that does multiply-adds on all threads, and its number of operations. Its
+    launch has many blocks, because the runner runs the first block on one thread, before threads
+    share the other blocks."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "multiply_adds.cu"
         path.write_text(LOOP)
@@ -104,7 +105,7 @@ def measure_one(size, n_threads, repeats):
     contestants = {OURS: timed(lambda: ours(*batch)), TORCH: timed(lambda: theirs(*batch)),
                    "peak": timed(multiply_adds)}
     times = take_turns(contestants, repeats)
-    time.sleep(0.1)  # PyTorch's threads look for work for a moment longer
+    time.sleep(0.1)  # after a step, PyTorch's threads still look for work for a moment
     return {"parameters": sum(p.numel() for p in model.parameters()),
             "operations": operations(size), "peak": n_peak, "times_s": times}
 
@@ -127,7 +128,7 @@ def rate_of_peak(found):
 
 
 def part(found, name):
-    """Returns the share of the peak, by the median time of a step."""
+    """Returns which fraction of the peak rate a step reaches, by the median time of a step."""
     return found["operations"] / statistics.median(found["times_s"][name]) / rate_of_peak(found)
 
 

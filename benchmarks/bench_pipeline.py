@@ -4,22 +4,23 @@
 
 1. Simulates 1,024 ranks as 128 pipelines of 8 stages with small arrays. It compares a step's
    modelled time, bytes and messages with the closed forms. Then it simulates 1,024 ranks as dp 16 x
-   pp 8 x tp 8, with every message of a small GPT's step by 1F1B, and compares the modelled time and
-   the bytes with the planner's.
+   pp 8 x tp 8, with every message of a small GPT's step by 1F1B. It compares the modelled time and
+   the bytes with the figures of the planner.
 2. Runs a GPT in 2 stages on 2 MPI ranks of one thread each, float32, AdamW included, with every
    schedule of minidl/parallel/model/schedule.py. The peers run in the same processes over gloo:
    ScheduleGPipe and Schedule1F1B of torch.distributed.pipelining. First all losses are compared.
-   Then all take turns. A ratio is the median over the rounds of two times of the same round. The
-   embedding is not tied to the output layer, because PyTorch's stages would not sum the two
-   gradients. A rank that waits for its neighbour sleeps between checks, as gloo does. (MPI checks
-   without a pause inside a collective.) Otherwise a waiting rank would take processor time from a
-   working one. "inputs first": a backward sends the inputs' gradients before it computes the
-   weights' gradients (Pipeline's inputs_first), so the stage before begins its backward earlier.
-   The schedule stays the same. The bars are for these.
+   Then all contestants take turns. Each round gives a ratio of two times of this round, and the
+   table shows the median of these ratios. The embedding is not tied to the output layer, because
+   PyTorch's stages would not sum the two gradients. A rank that waits for its neighbour sleeps
+   between checks, as gloo does. (MPI checks without a pause inside a collective.) Otherwise a
+   waiting rank would take processor time from a working rank. "inputs first": a backward sends the
+   inputs' gradients before it computes the weights' gradients (Pipeline's inputs_first). So the
+   stage before begins its backward earlier. The schedule does not change. The bars are for the
+   contestants with "inputs first".
 3. Runs the same on 4 ranks: 2 stages of 2 ranks that divide the blocks' matrices. minidl calls
    `parallelize` before `cut`. PyTorch uses torch.distributed.tensor.parallel inside
-   torch.distributed.pipelining. In both, each rank of a stage has the whole embedding and the whole
-   output layer.
+   torch.distributed.pipelining. In minidl and in PyTorch, each rank of a stage has the whole
+   embedding and the whole output layer.
 
 Bars: part 1 equals the formulas and takes at most a minute. A step takes at most PyTorch's time.
 """
@@ -70,7 +71,8 @@ def options():
 
 
 def simulated():
-    """Returns {schedule: modelled seconds, bytes, messages of all ranks, and their formulas}."""
+    """Returns for each schedule the modelled seconds, the bytes and the messages of all ranks, and
+    the formulas for these figures."""
     p, m, hop, found = 8, 8, 1e-3, {}
     exposed = {"1F1B": 2 * (p - 1) * m / p + 2 * (p - 2), "GPipe": 2 * (p - 1)}  # messages
     data = np.ones((m, 4), np.float32)
@@ -99,7 +101,8 @@ def simulated():
 
 
 def whole_grid():
-    """Returns the same for a step on dp 16 x pp 8 x tp 8. The arrays have a small GPT's sizes."""
+    """Returns the figures and the planner's figures for a step on dp 16 x pp 8 x tp 8. The arrays
+    have a small GPT's sizes."""
     n, (dp, pp, tp), links = 1024, (16, 8, 8), Links.uniform(1e-6, 1e-9)
     shape = planner.Shape(layers=8, width=16, heads=8, context=4, vocab=64)
     task = planner.Task(n, links, 1e12, shape, batch=8 * dp, flops=2e7)
@@ -171,8 +174,8 @@ def loss(logits, y):
 
 
 def ours(grid, args, name, x, y):
-    """Returns a function that takes one step. It returns the mean loss on the last stage, else
-    None."""
+    """Returns a function that takes one step. On the last stage this function returns the mean
+    loss, and on other stages None."""
     parts, gpt = OURS[name.removesuffix(FIRST)](grid.pp.size, args.micro), model()
     if grid.tp.size > 1:
         parallelize(gpt, grid, {name: rule for name, rule in gpt_plan().items()

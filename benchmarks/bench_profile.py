@@ -3,17 +3,17 @@
     python benchmarks/bench_profile.py [--threads 1] [--repeats 9] [--out FILE.json]
 
 Runs the step of bench_train_step.py (4 layers, width 256, context 256, batch 8, AdamW) with the
-same weights and batch in minidl and in PyTorch, with and without a profiler. They take turns in
-blocks of three steps. The overhead is the median over the blocks of (with / without) - 1, in CPU
-time: a busy machine disturbs it less. The time to enter and leave a profiler does not count.
-torch.profiler records only the CPU, without shapes and FLOPs, which minidl always records.
-profile(memory=True), which counts every array by its kind, is measured, too.
+same weights and batch in minidl and in PyTorch, with and without a profiler. These contestants take
+turns in blocks of three steps. The overhead is the median over the blocks of (with / without) - 1.
+It is measured in CPU time, which a busy machine disturbs less. The time to enter and leave a
+profiler does not count. torch.profiler records only the CPU, without shapes and FLOPs, which minidl
+always records. profile(memory=True), which counts every array by its kind, is measured, too.
 
-A step takes half a second and varies by more than either profiler costs. So the two are compared
-on the same GPT at width 32, context 32, batch 2. It has the same number of operators and spans, and
-a step of about 5 ms shows the cost: (with - without), in ms a step. The last part measures the cost
-when no profile runs: it looks for methods that are still wrapped, and times the check "does a
-profile run?", which every collective makes, as a share of a step.
+A step takes half a second, and varies by more than either profiler costs. So the two profilers are
+also compared on a small GPT with width 32, context 32 and batch 2. It has the same number of
+operators and spans, and its step of about 5 ms shows the cost: (with - without), in ms per step.
+The last part measures the cost when no profile runs. It looks for methods that are still wrapped.
+Every collective checks if a profile runs, so it also times this check, as a fraction of a step.
 """
 
 import argparse
@@ -54,7 +54,8 @@ def options():
 
 
 def inside(block, step, n_steps):
-    """Returns a contestant: the CPU seconds of a step inside `block`, without entering it."""
+    """Returns a contestant. It returns the CPU seconds of a step inside the `with` block `block`.
+    The time to enter and leave the block does not count."""
     def run():
         with block():
             step()  # the first step in a block fills the profiler's caches
@@ -67,7 +68,8 @@ def inside(block, step, n_steps):
 
 
 def compare(args, size, n_steps, blocks_for_each):
-    """Returns ({contestant: seconds of a step in each of its blocks}, spans of a step)."""
+    """Returns ({contestant: seconds of a step in each of its blocks}, number of spans of a step).
+    """
     torch = import_torch()
     rng = np.random.default_rng(0)
     ids = rng.integers(0, size.vocab, (size.batch, size.context + 1))
@@ -98,8 +100,8 @@ def measure(args):
 
 
 def left_over():
-    """Returns the methods that a profile left wrapped (none), and the seconds of a collective's
-    check whether a profile runs."""
+    """Returns {"wrapped": the number of classes with a method that is still wrapped after a profile
+    (it should be 0), "question_s": the seconds of the check if a profile runs}."""
     wrapped = [cls for cls in [Function, *Function.__subclasses__()]
                for phase in ("forward", "backward") if hasattr(getattr(cls, phase), "__wrapped__")]
     n, start = 100_000, time.perf_counter()

@@ -3,9 +3,9 @@
     python benchmarks/bench_rows.py [--threads 1 2] [--repeats 5] [--quick] [--device cuda]
                                     [--out FILE]
 
-Measures layer norm, softmax and cross entropy, forward and backward, in float32. Each allocates its
-output. PyTorch's backward is timed without its forward; for cross entropy both are timed together.
-op_table.py explains the columns.
+Measures layer norm, softmax and cross entropy, forward and backward, in float32. Each op allocates
+its output. PyTorch's backward is timed without its forward. Only for cross entropy, forward and
+backward are timed together. op_table.py explains the columns.
 """
 
 import numpy as np
@@ -15,8 +15,8 @@ from op_table import bars_of, compare, options, print_head, rows_of, theirs
 from minidl.ops import cross_entropy, layer_norm, softmax
 
 torch = import_torch()
-SHAPES = [(4096, 256), (1024, 1024), (16384, 1024), (2048, 8192)]  # twice 1 M, twice 16 M
-# bytes an element: each input read once and the output written
+SHAPES = [(4096, 256), (1024, 1024), (16384, 1024), (2048, 8192)]  # 1 M, 1 M, 16 M, 16 M elements
+# bytes per element: each input read once and the output written
 BYTES = {"layer norm": 8, "layer norm backward": 12, "softmax": 8, "softmax backward": 12,
          "cross entropy": 4, "cross entropy both ways": 12}
 

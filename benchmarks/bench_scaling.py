@@ -4,33 +4,33 @@
                                        [--threads 2] [--seconds 4] [--picture F.png] [--out F.json]
 
 1. Ranks, simulated in one process without MPI. All-reduces of 4,096 floats and of 1 MiB run on a
-network of 10 Gbit/s and 10 us a message. Every rank's result is checked.
+network of 10 Gbit/s and 10 us per message. Every rank's result is checked.
 
     modelled   microseconds until the last rank is done, by the simulator's clock
     formula    the closed form of cost.py; modelled / formula must be 1
     wall       seconds of the simulation, including filling and checking the arrays
-    *          the algorithm that select.choose picks for these ranks and bytes, by formulas alone;
+    *          the algorithm that select.choose picks for these ranks and bytes, only by formulas;
                no other algorithm may be faster by the simulator's clock
 
 1 MiB is left out if the arrays of all ranks together exceed 1 GiB. Then comes weak scaling: the
-planner (minidl plan) models a step of gpt2-xl with 8 texts a rank on nodes of 8 ranks. Efficiency
-is (time on one rank) / (time on n ranks). The planner counts the all-reduce of the gradients after
-backward. It does not overlap the two.
+planner (minidl plan) models a step of gpt2-xl with 8 texts per rank on nodes of 8 ranks. Efficiency
+is (time on one rank) / (time on n ranks). In the planner the all-reduce of the gradients starts
+after backward: they do not overlap.
 
 2. Context, measured: causal attention forward and backward, and the training step of a GPT (1
 layer, width 64, 2 heads, vocabulary 256, one text, AdamW), float32. Before timing, attention's
-results and gradients and the GPT's losses of two steps are compared with PyTorch's.
+results and gradients, and the GPT's losses of two steps, are compared with PyTorch's.
 
-    minidl, torch   medians in ms; they take turns
+    minidl, torch   medians in ms; minidl and PyTorch take turns
     torch/minidl    the median over the rounds; above 1, minidl is faster
-    power           p if the time grows like context^p from the length before
+    power           p if the time grows like context^p from the previous length to this length
     activations     MiB that forward saves for backward, at the peak, by memory.record; for torch
                     the MiB that autograd saves, each storage once, without parameters
     step            MiB of all new arrays at the peak of the step, without parameters and gradients
 
 Neither library keeps attention's weights, a matrix of context^2 numbers for each head. So the bytes
-must grow like the context. A control keeps them: softmax(q k^T) v in plain ops. For twice the
-length, the same ledger must count nearly four times the control's bytes.
+must grow like the context. A control keeps the weights: softmax(q k^T) v in plain ops. If the
+length doubles, the ledger must count nearly four times as many bytes for the control.
 
 Test: tests/benchmarks/test_scaling.py
 """
@@ -110,7 +110,7 @@ def in_ranks(args):
                 print(f"{n:5} {array:>12}  left out: all ranks' arrays are "
                       f"{n * n_bytes / 2**30:.0f} GiB, and messages and scratch need more")
                 continue
-            # the simulator's clock counts no sums and has no shared memory
+            # the simulator's clock counts no time for sums, and has no shared memory
             links = select.Figures(ALPHA, BETA, 0.0, None, None, 0.0)
             chosen = label_of(select.choose(n, n_bytes, links))
             times = {label_of(fn): all_reduce(n, n_elems, fn) for fn in FORMULAS}
@@ -151,8 +151,9 @@ def print_messages(n, found):
 
 
 def weak_scaling(ranks):
-    """Returns {ranks: {"dp": efficiency of data parallelism alone, "best": efficiency of the best
-    division, "plan": the name of that division}}, all modelled."""
+    """Returns {ranks: {"dp": ..., "best": ..., "plan": ...}}, all modelled. "dp": the efficiency of
+    data parallelism alone. "best": the efficiency of the best division. "plan": the name of this
+    division."""
     print(f"\nweak scaling, gpt2-xl, {TEXTS} texts a rank, modelled; {NODE} ranks a node\n"
           f"{'ranks':>5}{'dp alone':>10}{'best':>10}   division")
     alone, _ = modelled_step(1)
@@ -209,7 +210,7 @@ def in_turns(steps, same, args):
 
 
 def show(length, found, before):
-    """One line of the table; before: (length, figures) of the line above."""
+    """Prints one line of the table. before: (length, figures) of the line above."""
     times, sizes = found["times"], found["bytes"]
     powers = [power(before[0], before[1]["times"][name], length, times[name]) if before else
               math.nan for name in (OURS, TORCH)]
@@ -220,15 +221,15 @@ def show(length, found, before):
 
 
 def power(short, short_s, long, long_s):
-    """Returns p if the time grows like context^p, by the medians."""
+    """Returns p for which the median time grows like context^p."""
     growth = statistics.median(long_s) / statistics.median(short_s)
     return math.log(growth) / math.log(long / short)
 
 
 def attention(length):
-    """Returns ({name: a function that runs attention forward and backward once}, a function that
-    compares their results, a function that returns the bytes). q, k and v are parts of one array,
-    as in a transformer."""
+    """Returns (steps, same, sizes). steps: {name: a function that runs attention forward and
+    backward once}. The second is a function that compares the results of the steps. The third is a
+    function that returns the bytes. q, k and v are parts of one array, as in a transformer."""
     import torch
     import torch_gpt
 
@@ -284,8 +285,8 @@ def gpt(n_threads, length):
 
 
 def bytes_of(step, model=None):
-    """Returns, by the ledger of one step, the bytes saved for backward (with the inputs), and the
-    bytes of all new arrays."""
+    """Returns {"activations": bytes saved for backward, with the inputs, "step": bytes of all new
+    arrays at the peak}, by the ledger of one step."""
     with memory.record(model) as ledger:
         result = step()
     del result
@@ -295,7 +296,7 @@ def bytes_of(step, model=None):
 
 
 def control_bytes(length):
-    """Returns the bytes of the activations of attention that keeps its weights."""
+    """Returns the bytes of the activations of an attention that keeps its weights."""
     x = np.ones((1, HEADS, length, WIDTH // HEADS), np.float32)
 
     def run():

@@ -2,15 +2,16 @@
 
     python benchmarks/bench_stream.py [--records 30000] [--size 100] [--rounds 7] [--out F.json]
 
-Both write records of `size` bytes to one partition, 1,000 a call if a call takes several, and read
-them from the beginning in batches of 1,000. A record counts as written when it is acknowledged.
-Neither waits for the disk. The mock cluster has no disk and keeps 5 MB of a partition. The folder's
-records survive the end of the process, but not a power failure.
+Folder and mock cluster write records of `size` bytes to one partition. A call writes 1,000 records
+if it can take several. Then they read the records from the beginning, in batches of 1,000. A record
+counts as written when it is acknowledged. No write waits for a disk. The mock cluster has no disk,
+and keeps 5 MB of a partition. The folder's records survive the end of the process, but not a power
+failure.
 
 The second part compares a log in Kafka (minidl.data.stream.kafka) with confluent-kafka alone, which
 produces and flushes, or consumes and takes the values. The figure is the CPU time of this process,
 because the broker (a mock in its own process) may be the slower side. Our log adds times, offsets,
-arrays and named errors. Each reads the partition PASSES times from the beginning. One pass takes
+arrays and named errors. Each peer reads the partition PASSES times from the beginning. A pass takes
 only 20 ms: another thread makes the connection's first fetches, before or during the measured time.
 The peer is left out if it is not installed (pip install confluent-kafka).
 """
@@ -65,7 +66,8 @@ def folder(records):
 
 
 def kafka(records):
-    """Returns the same for the mock cluster, which runs inside this process's librdkafka."""
+    """Returns the same as folder(), for the mock cluster, which runs inside this process's
+    librdkafka."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     holder = Producer({"bootstrap.servers": "unused", "test.mock.num.brokers": 1})
@@ -124,7 +126,8 @@ def spent(work):
 
 
 def ours(records, address):
-    """Returns a contestant: it returns ((CPU, wall) to write, (CPU, wall) to read)."""
+    """Returns a contestant, for our log. The contestant returns ((CPU, wall) to write, (CPU, wall)
+    to read), in seconds."""
     def run():
         log = stream.open(f"kafka://{address}/ours{time.time_ns()}", partitions=4)
         log.append(0, [b"connects"], [1])
@@ -148,7 +151,7 @@ def ours(records, address):
 
 
 def bare(records, address):
-    """Returns the same for confluent-kafka alone."""
+    """Returns the same as ours(), for confluent-kafka alone."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     def run():

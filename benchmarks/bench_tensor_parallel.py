@@ -4,12 +4,12 @@ and without overlap. Experts are compared with a dense layer.
     python benchmarks/bench_tensor_parallel.py [--repeats 15] [--rows 4] [--net 1Gbit,50us]
         [--tokens 1024] [--only-experts] [--out FILE.json]
 
-1. A step of one GPT with AdamW. Its blocks are divided over 2 MPI ranks of this host, one thread a
-   rank. In ours and in PyTorch's, both ranks have the whole embedding and the whole output layer.
-   PyTorch uses torch.distributed.tensor.parallel over gloo: ColwiseParallel and RowwiseParallel on
-   the same layers. The rows of its qkv are reordered, so that each rank gets q, k and v of its
-   heads. First all losses are compared. Then all take turns in the same processes. A ratio is the
-   median over the rounds.
+1. A step of one GPT with AdamW. Its blocks are divided over 2 MPI ranks of this host, with one
+   thread per rank. In minidl and in PyTorch, both ranks have the whole embedding and the whole
+   output layer. PyTorch uses torch.distributed.tensor.parallel over gloo: ColwiseParallel and
+   RowwiseParallel on the same layers. In PyTorch the rows of qkv are reordered, so that each rank
+   gets q, k and v of its heads. First all losses are compared. Then all contestants take turns in
+   the same processes. A ratio is the median over the rounds.
 
     minidl                    ring all-reduces (the default)
     ... shared memory         all-reduces through a window, comm/shared_memory.py
@@ -21,10 +21,10 @@ and without overlap. Experts are compared with a dense layer.
    (minidl/comm/transport/throttled.py). There a core is free while a message travels.
 
 3. Forward and backward of an nn.MoE layer with 4 experts of width 256, divided over the ranks. Each
-   token goes to one expert and none is dropped (experts.py). It is compared with the layer that has
-   all experts on each rank; with a dense feed-forward of one expert's size, which does the same
-   products; and with dispatch and combine alone, the four exchanges of the layer's rows. The bytes
-   are counted and compared with the formula.
+   token goes to one expert, and no token is dropped (experts.py). This layer is compared with three
+   others: the layer that has all experts on each rank; a dense feed-forward of one expert's size,
+   which does the same products; and only dispatch and combine, which are the four exchanges of the
+   layer's rows. The bytes are counted and compared with the formula.
 
 Bars: at most PyTorch's time. The experts' bytes equal the formula.
 """
@@ -50,7 +50,7 @@ from minidl.parallel.model.parallelize import gpt_plan, parallelize
 from minidl.plain import naive
 
 VOCAB, CONTEXT, LAYERS, HEADS, WIDTH = LARGE = 256, 64, 4, 4, 256
-WHOLE = ("token", "head")  # layers that are not divided, in PyTorch neither
+WHOLE = ("token", "head")  # layers that are not divided, also not in PyTorch
 EXPERTS = 4
 WAYS = {"minidl": {}, "minidl, shared memory": {"all_reduce": shared_memory.all_reduce},
         "minidl, overlapped": {"overlap": 2}}
@@ -83,7 +83,7 @@ def network():
 
 
 def ours(t, x, y, way):
-    """Returns a function that takes one step and returns its loss. way: options of the plan, or
+    """Returns a function that takes one step and returns the loss. way: options of the plan, or
     None."""
     model = network()
     if way is not None:
@@ -104,7 +104,7 @@ def ours(t, x, y, way):
 
 
 def theirs(t, x, y):
-    """Returns PyTorch's step."""
+    """Returns a function that takes one step in PyTorch."""
     import torch
     import torch_gpt
     from torch.distributed.tensor import parallel
@@ -167,8 +167,8 @@ def worker(args):
 
 
 def experts_worker(args):
-    """Runs on each rank of part 3. Rank 0 writes {"times_s", "sent", "formula"}: the last two are
-    bytes of a step."""
+    """Runs on each rank of part 3. Rank 0 writes {"times_s", "sent", "formula"}. "sent" are the
+    bytes sent in a step, and "formula" are these bytes by the formula."""
     t, counted = comm.world(), []
     minidl.manual_seed(0)
     whole = nn.MoE(WIDTH, n_experts=EXPERTS, capacity_factor=None)

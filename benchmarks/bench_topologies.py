@@ -8,17 +8,17 @@ and each size K of the float32 array:
 
     K between hosts   bytes that the ledger counted between ranks of different hosts, divided by K
     measured ms       median over the rounds; a round's time is the slowest rank's time
-    / ring            the median over the rounds of (its time / the ring's time)
+    / ring            the median over the rounds of (the algorithm's time / the ring's time)
     modelled ms       the same functions in the simulator, with the links' alpha and beta
     bridge / ledger   bytes by the hosts' interface counters, divided by the ledger's bytes
     ok                yes if the bridge carried at least the ledger's bytes, and at most these bytes
                       plus the headers of the packets, an acknowledgement for each packet, and SETUP
-                      bytes a round
+                      bytes in each round
 
 On the slow link, alpha is half of the shortest measured round trip of one byte. beta comes from the
-link's configured rate without the share of the headers. Inside a host both are measured.
+link's configured rate without the share of the headers. Inside a host, alpha and beta are measured.
 
-"ring, dealt" assigns neighbouring ranks to different hosts, so all its messages cross the bridge.
+"ring, dealt" puts neighbouring ranks on different hosts, so all its messages cross the bridge.
 """
 
 import argparse
@@ -64,8 +64,8 @@ def options():
 
 
 def algorithms(t, hosts):
-    """Returns {name: f(x)}: all-reduces of t's ranks. Each of the `hosts` hosts has a block of
-    consecutive ranks."""
+    """Returns {name: f}. Each f(x) is an all-reduce of t's ranks. Each of the `hosts` hosts has a
+    block of consecutive ranks."""
     per_host = t.size // hosts
     dealt = t.subgroup([h * per_host + i for i in range(per_host) for h in range(hosts)])
     on_hosts = hierarchical.groups(t, per_host)
@@ -81,7 +81,7 @@ def algorithms(t, hosts):
 
 
 def measure(args):
-    """Runs on each rank under mpiexec. Rank 0 writes the figures of all."""
+    """Runs on each rank under mpiexec. Rank 0 writes the figures of all ranks."""
     t = world()
     links = measure_links(t, args)
     ledger = Ledger(t)
@@ -120,8 +120,8 @@ def reduce_and_check(t, name, reduce, x):
 
 
 def one_round(t, ledger, args, reduce, x, counts):
-    """Returns the slowest rank's seconds. Adds to counts the bytes between hosts: the ledger's and
-    the bridge's."""
+    """Returns the slowest rank's seconds. Adds the bytes sent between hosts to `counts`: counts[0]
+    is for the ledger's bytes, counts[1] for the bridge's bytes."""
     my_host = t.rank // args.per_host
     others = [rank for rank in range(t.size) if rank // args.per_host != my_host]
     x[:] = 1
@@ -135,7 +135,7 @@ def one_round(t, ledger, args, reduce, x, counts):
     counts[0] += sum(ledger.count(peer=rank).bytes_sent for rank in others)
     tree.all_reduce(t, time_s, np.maximum)
     time.sleep(QUIET_S)
-    if t.rank % args.per_host == 0:  # one rank reads for its host
+    if t.rank % args.per_host == 0:  # only one rank of a host reads the host's counter
         counts[1] += interface_bytes_sent() - before
     return float(time_s[0])
 
@@ -156,9 +156,9 @@ def measure_links(t, args):
 
 
 def round_trip(t, other, n_bytes, repeats=30):
-    """Returns the shortest of `repeats` round trips between ranks 0 and `other`: longer ones
-    measure the scheduler of a busy machine. The other ranks sleep, because a rank that waits for
-    MPI keeps a core busy."""
+    """Returns the seconds of the shortest of `repeats` round trips between ranks 0 and `other`.
+    Longer round trips measure the scheduler of a busy machine. The other ranks sleep, because a
+    rank that waits for MPI keeps a core busy."""
     x = np.zeros(n_bytes, np.uint8)
     tree.barrier(t)
     times = []
@@ -192,8 +192,8 @@ def modelled(name, kib, args, links):
 
 
 def most(ledger_bytes, rounds):
-    """Returns the most bytes that the bridge may carry for the ledger's bytes: every packet and
-    every acknowledgement has headers."""
+    """Returns the largest number of bytes that the bridge may carry for the ledger's bytes. It is
+    larger than ledger_bytes, because every packet and every acknowledgement has headers."""
     return ledger_bytes * (1 + 2 * HEADERS / SEGMENT) + rounds * SETUP
 
 

@@ -6,10 +6,11 @@
 The contestants are minidl with its kernels, minidl with NumPy alone, and PyTorch. All have the same
 model (4 layers, width 256, 8 heads, context 256, vocabulary 256), weights, batch of 8 and AdamW, in
 float32. First their losses are compared. Then they take turns in blocks of three steps, so that a
-change of the machine's speed affects all. A ratio is the median over the blocks. "matrix products
-alone" is the time of the step's products by NumPy's BLAS: no step can be faster. Two tables follow:
-minidl's time by operation (not on a GPU, where an op only starts its work), and the activations
-that forward saves for backward with kernels, with plain ops, and in PyTorch.
+change of the machine's speed affects all contestants. A ratio is the median over the blocks.
+"matrix products alone" is the time of the step's products by NumPy's BLAS: no step can be faster.
+Two tables follow. The first is minidl's time by operation (not on a GPU, where an op only starts
+its work). The second has the activations that forward saves for backward: with kernels, with plain
+ops, and in PyTorch.
 """
 
 import argparse
@@ -79,14 +80,15 @@ def make_minidl(device="cpu", size=SIZE):
 
 
 def saved(model, x, y):
-    """Returns {operation: bytes that it saves for backward} of a forward and its loss."""
+    """Returns {operation: bytes that it saves for backward}, for one forward with its loss."""
     device = str(next(model.parameters()).device)
     x, y = minidl.Tensor(put(x, device)), minidl.Tensor(put(y, device))
     return saved_by_op(F.cross_entropy(model(x).reshape(-1, SIZE.vocab), y.reshape(-1)))
 
 
 def make_torch(weights, n_threads, device, size=SIZE):
-    """Returns a step and a count of saved bytes for the same model in PyTorch's modules."""
+    """Returns two functions for the same model in PyTorch's modules: one takes a step, and one
+    counts the saved bytes."""
     import torch
     import torch_gpt
     from torch.nn import functional as TF
@@ -114,7 +116,7 @@ def make_torch(weights, n_threads, device, size=SIZE):
 
 
 def products(size):
-    """Returns the shapes of a step's products: [(a, b, the part that a causal mask leaves)]."""
+    """Returns the shapes of a step's products: [(a, b, the fraction that a causal mask needs)]."""
     n, c, d = size.batch * size.context, size.width, size.width // size.heads
     linear = [(n, c, 3 * c), (n, c, c), (n, c, 4 * c), (n, 4 * c, c)] * size.layers
     shapes = []

@@ -2,14 +2,15 @@
 
     python benchmarks/bench_watch.py [--ranks 2 4] [--rounds 40] [--out F.json]
 
-Measures the microseconds that a Watch adds to a ring all-reduce of 256 floats. The share is large
-for such a short call, because the ranks first agree in ceil(log2 n) rounds. Then it measures how
-much the Watch's two sleeping threads slow down a rank that computes: the ratio of the times of a
-Python loop with and without them. Figures are medians over rounds in which both take turns. A
-call's time is the mean of 10 calls on the slowest rank. "At best" compares the fastest rounds,
-because on a busy machine other programs raise the median. Last, it measures the Watch of `minidl
-run` in a data-parallel step of bench_train_step.py's GPT, by the median of ratios of steps that
-take turns. It starts itself under mpiexec.
+Measures the microseconds that a Watch adds to a ring all-reduce of 256 floats. These are a large
+share of such a short call, because the ranks first agree in ceil(log2 n) rounds. Then the benchmark
+measures how much the Watch's two sleeping threads slow down a rank that computes: the ratio of the
+times of a Python loop with and without these threads. Figures are medians over rounds, in which the
+calls with and without a Watch take turns. A call's time is the mean of 10 calls on the slowest
+rank. "At best" compares the fastest rounds, because on a busy machine other programs raise the
+median. Last, the benchmark measures the Watch of `minidl run` in a data-parallel step of
+bench_train_step.py's GPT. Steps with and without a Watch take turns, and the figure is the median
+of the ratios. The benchmark starts itself under mpiexec.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from minidl.comm import Watch, ring, tree, world
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel
 
-CALLS = 10  # few, so that some rounds run without being interrupted
+CALLS = 10  # only a few, so that some rounds run without an interruption
 
 
 def options():
@@ -85,7 +86,7 @@ def measure(args):
 
 
 def training(t):
-    """Returns a contestant: a step of a GPT of 3.2 million weights, 2 sequences a rank."""
+    """Returns a contestant: a step of a GPT of 3.2 million weights, with 2 sequences per rank."""
     minidl.manual_seed(0)
     model = DataParallel(nn.GPT(256, 256, 4, 8, 256), t)
     optimizer = optim.AdamW(model.parameters(), lr=1e-3)

@@ -2,8 +2,8 @@
 
     python benchmarks/bench_zero.py [--repeats 15] [--net 1Gbit,50us] [--out FILE.json]
 
-1. Bytes held and sent per rank in a step of mixed precision (O2, AdamW), on simulated ranks. They
-   must equal the formulas to the byte.
+1. Bytes that a rank holds, and sends in a step of mixed precision (O2, AdamW), on simulated ranks.
+   They must equal the formulas exactly.
 2. Seconds of a float32 step on 4 MPI ranks whose messages are slowed down to a 1 Gbit/s link
    (minidl/comm/transport/throttled.py). All stages take turns in one run. The ratio is the median
    over the rounds of (a stage's time / data parallelism's time).
@@ -60,8 +60,8 @@ def options():
 
 
 def held_and_sent(t, name):
-    """Returns (bytes held between two steps, bytes sent in one) of this rank, with their
-    formulas."""
+    """Returns (held, held_formula, sent, sent_formula). held: the bytes that this rank holds
+    between two steps. sent: the bytes that a rank sends in a step, as the mean over the ranks."""
     t = Ledger(t)
     minidl.manual_seed(0)
     module = nn.GPT(*SMALL)
@@ -90,7 +90,7 @@ def held_and_sent(t, name):
     units = {"data parallel": 2 * 2, "stage 1": 2, "stage 2": 2, "stage 3": 3 - root / X}[name]
     sent = np.array([t.bytes_sent])  # before close(), which gathers the weights of stage 3
     model.close()
-    sent = naive.all_reduce(t.inner, sent)[0] / n  # headers may be uneven
+    sent = naive.all_reduce(t.inner, sent)[0] / n  # the mean: ranks may send unequal headers
     return held, held_formula, sent, units * unit + ahead
 
 

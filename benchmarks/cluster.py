@@ -9,18 +9,18 @@
                        +-- port0 ------ bridge br0 ------ port1 --+
 
 Every host is a network namespace of Linux, which has its own network stack. One cable (a veth pair)
-joins it to a bridge. The bridge also has its own namespace, so nothing changes in the machine's own
-network. A token bucket (`tc tbf`) at both ends of each cable limits it to `mbit` Mbit/s in each
-direction. gso_max_segs makes TCP send packets of one segment, as on a real wire. Without it up to
-64 KiB would travel as one packet with one header.
+joins the host to a bridge. The bridge also has its own namespace, so nothing changes in the
+machine's own network. A token bucket (`tc tbf`) at both ends of each cable limits the cable to
+`mbit` Mbit/s in each direction. gso_max_segs makes TCP send packets of one segment, as on a real
+wire. Without this setting up to 64 KiB would travel as one packet with one header.
 
 MPICH starts its proxies by ssh. Here enter_host.sh replaces ssh, and the name of the namespace is
 the name of the host. So MPI treats a namespace as a machine: ranks in one namespace use shared
-memory, and ranks in different ones use TCP (UCX_TLS).
+memory, and ranks in different namespaces use TCP (UCX_TLS).
 
 The cluster removes everything that it made: at the end, after an exception, ctrl-C, SIGTERM and
-SIGHUP. No process can catch SIGKILL. After it the next cluster removes the old one, because the
-names contain the pid. Processes that still run in a namespace are ended first.
+SIGHUP. No process can catch SIGKILL. After a SIGKILL the next cluster finds the old cluster by the
+pid in the names, and removes it. Processes that still run in a namespace are ended first.
 
 Sources: ip-netns(8), tc-tbf(8); MPICH's Hydra manual for the launcher's arguments.
 Test: tests/benchmarks/test_cluster.py   Used by: bench_topologies.py
@@ -66,7 +66,8 @@ class Cluster(NamedTuple):
 
     def run(self, *command, per_host=1, **options):
         """Runs a Python script with arguments on per_host ranks of every host. Host 0 has the first
-        ranks, host 1 the next. options go to subprocess.run. Returns its result.
+        per_host ranks, and so on. options: for subprocess.run. Returns the result of
+        subprocess.run.
 
         The ranks abort together, as under `minidl run`.
         """
@@ -91,13 +92,14 @@ class Cluster(NamedTuple):
 
 
 def enter(namespace):
-    """Returns the words to put before a command that is to run in a namespace."""
+    """Returns the words that make a command run in a namespace. Put them before the command."""
     return ["ip", "netns", "exec", namespace]
 
 
 @contextlib.contextmanager
 def cluster(hosts=2, mbit=200.0):
-    """Builds a cluster, yields it as a Cluster, and removes it. Raises ClusterError if it cannot.
+    """Builds a cluster, yields a Cluster, and removes the cluster. Raises ClusterError if no
+    cluster can be built.
 
     The default of 200 Mbit/s is slow enough for two cores to handle the packets of four ranks.
     """
@@ -119,7 +121,7 @@ def cluster(hosts=2, mbit=200.0):
 
 
 def why_not():
-    """Returns None if a cluster can be built, else a sentence that names what is missing."""
+    """Returns None if a cluster can be built, otherwise a sentence that names what is missing."""
     if not sys.platform.startswith("linux"):
         return f"the test cluster needs Linux's network namespaces; this is {sys.platform}"
     for tool in ("ip", "tc"):
@@ -140,8 +142,8 @@ def why_not():
 
 
 def _why_not_allowed():
-    """Tries the three things that a container or a small kernel may refuse. Returns None, or why it
-    failed."""
+    """Tries the three things that a container or a small kernel may refuse. Returns None, or the
+    reason of a failure."""
     name = f"minidl-{os.getpid()}-{next(_number)}-switch"
     try:
         _ip("netns", "add", name)
@@ -193,7 +195,8 @@ def _address(host):
 
 
 def power_off(host):
-    """Cuts a host off, so that it answers no message, then kills all its processes."""
+    """Cuts a host off from the network, so that it answers no message. Then kills all processes of
+    the host."""
     network = os.stat(_PLACE / host).st_ino
     _ip("netns", "del", host)  # removes only the name; running processes keep the namespace
     while pids := [pid for pid in _all_pids() if _network_of(pid) == network]:
@@ -224,7 +227,7 @@ def _remove(names):
                     os.kill(pid, then)
             time.sleep(0.05)
     for name in names:
-        # another process may remove the same stale one at this moment
+        # another process may remove the same old cluster at this moment
         subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
     left = sorted(set(names) & set(_namespaces()))
     if left:
@@ -250,8 +253,8 @@ def _alive(pid):
 
 @contextlib.contextmanager
 def _signals_as_exceptions():
-    """Inside, the first SIGTERM or SIGHUP raises SystemExit, as ctrl-C raises KeyboardInterrupt.
-    Later ones are ignored, because they would interrupt the removal."""
+    """In the `with` block, the first SIGTERM or SIGHUP raises SystemExit, as ctrl-C raises
+    KeyboardInterrupt. Later signals are ignored, because they would interrupt the removal."""
     if threading.current_thread() is not threading.main_thread():
         raise ClusterError("a test cluster is built in the main thread, which gets the signals")
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -276,7 +279,8 @@ def _ip(*arguments):
 
 
 def _call(*command):
-    """Runs a command. Returns its output. Raises ClusterError with its stderr if it fails."""
+    """Runs a command. Returns the output. If the command fails, raises ClusterError with the
+    command's stderr."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise ClusterError(f"{' '.join(command)}: {done.stderr.strip()}")

@@ -4,9 +4,9 @@
     bars      [a figure and the goal that it must reach]: `bar`, `faster`
     rows      [question, peer, figure, names of its bars]: `row`; run_all.py makes a table of them
 
-A ratio of times is the median over the rounds of the ratio of two times of one round (`ratio`). The
-ratio of the least times (`best_ratio`) is shown, too: it depends less on a busy machine and more on
-luck. Bars judge the median.   Test: tests/benchmarks/test_figures.py
+A ratio of times (`ratio`) is a median: each round gives the ratio of two times of this round. The
+ratio of the least times (`best_ratio`) is shown, too. It depends less on a busy machine, and more
+on luck. Bars judge the median.   Test: tests/benchmarks/test_figures.py
 """
 
 import argparse
@@ -91,8 +91,8 @@ def import_torch():
 
 
 def device_option(parser, only_cpu=None):
-    """Adds the option --device cpu or cuda. only_cpu: why this benchmark runs only on the CPU.
-    The error says it if a user asks for another device."""
+    """Adds the option --device cpu or cuda. only_cpu: the reason why this benchmark runs only on
+    the CPU. The error gives this reason if a user asks for another device."""
     parser.add_argument("--device", type=functools.partial(_device, only_cpu), default="cpu",
                         metavar="{cpu,cuda}", help=only_cpu or "device of the arrays (cpu)")
 
@@ -119,8 +119,8 @@ def put(x, device):
 
 
 def torch_runs_on(device):
-    """Returns True if PyTorch is installed and can use the device. For a GPU it must be built with
-    CUDA."""
+    """Returns True if PyTorch is installed and can use the device. For a GPU, PyTorch must be built
+    with CUDA."""
     try:
         import torch
     except ImportError:
@@ -142,8 +142,8 @@ def take_turns(contestants, repeats, warm_up=1):
     """Returns {name: [seconds of each round]}. A contestant is a function that returns its time.
 
     All contestants run once per round, in a random order that is the same on all ranks. So a change
-    of the machine's speed affects all of them. And none always follows the same neighbour, whose
-    threads may still spin. Compare figures of the same round with `ratio`.
+    of the machine's speed affects all contestants. And no contestant always runs after the same
+    other one, whose threads may still spin. Compare figures of the same round with `ratio`.
     """
     times = {name: [] for name in contestants}
     for i in range(warm_up + repeats):
@@ -155,11 +155,12 @@ def take_turns(contestants, repeats, warm_up=1):
 
 
 def timed(work, calls=1, device="cpu", clock=time.perf_counter, alone=False):
-    """Returns a contestant for `take_turns`: the seconds of one call of `work`, the mean of `calls`
-    calls. On a GPU it waits until the work is done: a call only starts it.
+    """Returns a contestant for `take_turns`. It returns the seconds of one call of `work`, as the
+    mean of `calls` calls. On a GPU a call only starts the work, so the contestant waits until the
+    work is done.
 
-    alone: for short calls with several threads. It first pauses until the other contestants'
-    threads fall asleep, then makes one call that wakes its own threads."""
+    alone: for short calls with several threads. If True, the contestant first pauses until the
+    threads of other contestants fall asleep. Then it makes one call that wakes its own threads."""
     wait = _nothing
     if device != "cpu":
         from minidl.cuda import synchronize as wait
@@ -181,8 +182,9 @@ def timed(work, calls=1, device="cpu", clock=time.perf_counter, alone=False):
 
 
 def on_all_ranks(t, work, calls=1):
-    """Returns a contestant for `take_turns` that all ranks of t run. All begin together. The time
-    is the slowest rank's seconds for work(), divided by `calls`, the calls that work() makes."""
+    """Returns a contestant for `take_turns` that all ranks of t run. All ranks begin together. The
+    contestant returns the slowest rank's seconds for work(), divided by `calls`. calls: how many
+    calls work() makes."""
     from minidl.plain import naive  # here: a benchmark may set the environment first
 
     def run():
@@ -268,8 +270,8 @@ def print_profile(name, step, *batch):
 
 
 def threads(n):
-    """Returns the environment in which NumPy's BLAS and PyTorch use n threads. They read it when
-    they are loaded."""
+    """Returns the environment in which NumPy's BLAS and PyTorch use n threads. These libraries read
+    the environment when they are loaded."""
     return dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(n))
 
 
@@ -321,19 +323,21 @@ def start_gloo(t):
 
 
 def bar(what, figure, wanted, at_most=False, best=None):
-    """Returns a figure with its goal, at least or at most `wanted`. best: the figure by least
-    times."""
+    """Returns a figure with its goal. The goal is at least `wanted`, or at most `wanted` if at_most
+    is True. best: the figure computed from the least times."""
     met = figure <= wanted if at_most else figure >= wanted
     return dict(what=what, figure=figure, best=best, wanted=wanted, at_most=at_most, met=bool(met))
 
 
 def faster(what, peer, ours, wanted):
-    """Returns the bar "ours is at least `wanted` times as fast as the peer", turn by turn."""
+    """Returns the bar "ours is at least `wanted` times as fast as the peer". Compares times of the
+    same round."""
     return bar(what, ratio(peer, ours), wanted, best=best_ratio(peer, ours))
 
 
 def row(question, peer, figure, bars=()):
-    """Returns a line of docs/figures.md. Its bars give the goal, and whether it is reached."""
+    """Returns a line of docs/figures.md. Its bars give the goal, and tell if the goal is reached.
+    """
     return dict(question=question, peer=peer, figure=figure, bars=[b["what"] for b in bars])
 
 
@@ -349,7 +353,8 @@ def span(figures):
 
 
 def print_bars(bars):
-    """Prints a line for each bar: the figure, the same by least times, the goal, met or not."""
+    """Prints a line for each bar: the figure, the figure by least times, the goal, and whether the
+    goal is met."""
     print("\nbars (of ratios: the median of turns; in brackets that of the least times)")
     for b in bars:
         sign, verdict = "<=" if b["at_most"] else ">=", "met" if b["met"] else "NOT MET"
@@ -358,8 +363,8 @@ def print_bars(bars):
 
 
 def finish(figures, bars, rows, path, left_out=()):
-    """Prints the bars, and what this machine could not measure. Writes all as JSON to `path`, if
-    it is given."""
+    """Prints the bars, and what this machine could not measure. If `path` is given, writes all
+    arguments into this file, as JSON."""
     if bars:
         print_bars(bars)
     for what in left_out:

@@ -15,8 +15,9 @@ import numpy as np
 
 
 class Net(NamedTuple):
-    """make(library) returns the model. Then come the shape of its input and its number of classes.
-    With None classes, the model learns images of the shape `target`."""
+    """A net of the benchmark. make(library) returns the model. The other fields are the shape of
+    the input and the number of classes. If the number of classes is None, the model learns images
+    of the shape `target`."""
 
     make: Callable
     shape: tuple
@@ -33,7 +34,7 @@ class Net(NamedTuple):
 
 
 def step_of(lib, model, x, y):
-    """Returns a function that does forward, backward and a step of SGD with momentum. It returns
+    """Returns a function that does forward, backward and a step of SGD with momentum, and returns
     the loss."""
     F = lib.nn.functional
     loss_of = F.cross_entropy if y.ndim == 1 else F.mse_loss
@@ -83,7 +84,7 @@ def separable(lib):
 
 
 def resnet18(lib):
-    """Returns a ResNet-18 for images of 32 x 32: the first layer is 3 x 3 and keeps the size.
+    """Returns a ResNet-18 for images of 32 x 32. The first layer is 3 x 3, with stride 1.
 
     Source: He et al., "Deep residual learning", 2015."""
     nn, F = lib.nn, lib.nn.functional
@@ -114,8 +115,8 @@ def resnet18(lib):
 
 
 def unet(lib):
-    """Returns a U-Net with two levels down and up. On the way up, each level also gets the result
-    of the way down that has the same size.
+    """Returns a U-Net that makes the images smaller twice, and then larger twice. On the way up,
+    each level also gets the result of the same size from the way down.
 
     Source: Ronneberger et al., "U-Net", 2015."""
     nn = lib.nn
@@ -163,9 +164,10 @@ LAYERS = {64: (16, 64, 32, 32), 128: (32, 128, 16, 16), 256: (32, 256, 8, 8)}
 
 def operations(lib, model, x):
     """Returns (operations of forward, operations of backward). A multiply-add of a convolution or
-    a linear layer counts as two. Backward does the same number for the weights, and the same number
-    for the input, except in the layer that reads x. Products with the zeros of a padding do not
-    count: they change no result, and oneDNN leaves them out."""
+    a linear layer counts as two operations. Backward needs this number of operations for the
+    gradient of the weights, and again for the gradient of the input. Only the layer that reads x
+    needs no gradient of its input. Products with the zeros of a padding do not count, because they
+    change no result, and oneDNN leaves these products out."""
     nn, counted = lib.nn, []
 
     def count(module, inputs, output):
@@ -174,7 +176,7 @@ def operations(lib, model, x):
         if isinstance(module, nn.Conv2d):
             for size, places, kernel in zip(x.shape[2:], output.shape[2:], weight.shape[2:]):
                 n *= products_inside(size, places, kernel, module.stride, module.padding)
-        elif isinstance(module, nn.ConvTranspose2d):  # each input place meets the whole window
+        elif isinstance(module, nn.ConvTranspose2d):  # each input place uses the whole window
             n *= int(np.prod(x.shape[2:]) * np.prod(weight.shape[2:]))
         counted.append((n, 2 * n if x.requires_grad else n))
 
@@ -187,7 +189,7 @@ def operations(lib, model, x):
 
 
 def products_inside(size, places, kernel, stride, padding):
-    """Returns, for one side of an image, how many pairs (place in the result, place in the window)
-    read the image and not its padding."""
+    """Returns the number of products along one side of an image: the pairs (place in the result,
+    place in the window) that read the image and not its padding."""
     read = stride * np.arange(places)[:, None] - padding + np.arange(kernel)
     return int(((0 <= read) & (read < size)).sum())

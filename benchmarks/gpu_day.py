@@ -4,18 +4,20 @@
     python benchmarks/gpu_day.py --out FOLDER            all steps
     python benchmarks/gpu_day.py --out FOLDER --step kernels --again
 
-A step is a process with its own limit of seconds. It has parts, such as one kernel file or one
-folder of tests. Finished parts are kept. If the command was killed, start it again: it continues
-with the first part that is not done. --again forgets the results of all steps, or of one --step.
+A step is a process with its own limit of seconds. A step has parts, such as one kernel file or one
+folder of tests. The results of finished parts are kept. If the command was killed, start it again.
+It continues with the first part that is not done. --again forgets the results of all steps, or of
+one --step.
 
     parts/STEP/begun         the name of the running part
     parts/STEP/3-softmax.json    the rows of a part, written to another name first, then renamed
     steps/STEP.json          an ended step: its rows, its seconds, and how it ended
-    gpu_day.json, gpu_day.md     all steps, after each step
+    gpu_day.json, gpu_day.md     all steps; written again after each step
     logs/, cache/, tmp/      the output of the steps, compiled kernels, temporary files
 
-If a part fails or takes too long, its row gives the reason and its last lines. Then the next part
-runs. Send back gpu_day.json and gpu_day.md. gpu_steps.py has the parts. See also docs/gpu.md.
+If a part fails or takes too long, its row gives the reason and the last lines of its output. Then
+the next part runs. Send back gpu_day.json and gpu_day.md. gpu_steps.py has the parts. See also
+docs/gpu.md.
 Test: tests/benchmarks/test_gpu_day.py
 """
 
@@ -34,7 +36,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TOTAL_S = 600
-# {step: (its seconds, the most seconds of one part)}. The tests come last and take the rest.
+# {step: (seconds of the step, most seconds of one part)}. The tests come last and use the time that
+# is left.
 STEPS = {"machine": (40, 30), "kernels": (200, 45), "step": (90, 45), "memory": (40, 30),
          "parallel": (60, 30), "sanitizer": (60, 30), "tests": (TOTAL_S, 120)}
 LEAST_S = 5  # a step does not begin if fewer seconds are left
@@ -60,7 +63,8 @@ def options(arguments=None):
 
 
 def write(path, text):
-    """Writes a file. If this process is killed, the file has the old text or the new one."""
+    """Writes a file. If this process is killed, the file has either the old text or the new text.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(text)
@@ -95,8 +99,8 @@ def forget(folder, step=None):
 
 
 def environment(folder, left_s=TOTAL_S):
-    """Returns the environment of a step's process: all its files go to the folder. left_s: the
-    seconds that it has."""
+    """Returns the environment of a step's process, which writes all files into the folder. left_s:
+    the seconds that are left for the process."""
     cache, tmp = folder / "cache", folder / "tmp"
     tmp.mkdir(parents=True, exist_ok=True)
     kept = {name: str(cache / name.lower()) for name in (
@@ -112,7 +116,7 @@ def environment(folder, left_s=TOTAL_S):
 
 def work(folder, step, parts):
     """Runs the parts of a step that are not done. An exception in a part ends the process, because
-    CUDA does not work after a kernel's error. The next process continues with the part after it."""
+    CUDA does not work after a kernel's error. The next process continues with the next part."""
     end_with_parent()
     done = {path.name for path in part_files(folder, step)}
     for i, (name, function) in enumerate(parts):
@@ -129,7 +133,7 @@ def part_file(folder, step, i, name):
 
 def end_with_parent():
     """Ends this process, and all processes that it started, when the parent ends for any reason.
-    The parent holds the other end of stdin, so a closed stdin shows that it ended."""
+    The parent holds the other end of stdin. So a closed stdin shows that the parent has ended."""
     def watch():
         os.read(0, 1)
         os.killpg(0, signal.SIGKILL)
@@ -141,7 +145,8 @@ def end_with_parent():
 
 
 def start(args, step, left_s):
-    """Starts the process of a step. Its output goes to logs/. left_s: the seconds that it has."""
+    """Starts the process of a step. Its output goes to logs/. left_s: the seconds that are left for
+    the process."""
     logs = args.out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, __file__, "--out", args.out, "--step", step, "--size", args.size,
@@ -177,7 +182,7 @@ def begun(folder, step):
 
 def run_step(args, step, limit_s, part_s, clock=time.monotonic, start=start, end=end,
              sleep=time.sleep):
-    """Runs a step to its end. Returns its result, which steps/STEP.json gets."""
+    """Runs a step to its end. Returns the result, which is later written into steps/STEP.json."""
     began, how = clock(), "done"
     while how == "done":
         process = start(args, step, began + limit_s - clock())
@@ -199,8 +204,8 @@ def run_step(args, step, limit_s, part_s, clock=time.monotonic, start=start, end
 
 
 def wait(folder, step, process, deadline, part_s, clock, sleep):
-    """Waits for a step's process. Returns (None, or why parts are not done; True if its time is
-    over)."""
+    """Waits for a step's process. Returns (reason, is_over). reason: why parts are not done, or
+    None. is_over: True if the step's time is over."""
     part, since = None, clock()
     while process.poll() is None:
         if clock() >= deadline:
@@ -263,7 +268,7 @@ def sentence(result):
 
 
 def faults(rows):
-    """Returns the rows with a wrong result, and of parts that failed or were ended."""
+    """Returns the rows with a wrong result, and the rows of parts that failed or were ended."""
     return [row for row in rows if row.get("right") == "WRONG"
             or str(row.get("result", "")).startswith(("failed", "ended"))]
 
@@ -274,7 +279,7 @@ def page(whole):
 
 
 def section(whole):
-    """Returns the same as a section of docs/figures.md."""
+    """Returns the results as a section of docs/figures.md."""
     return (f"\n## On a GPU\n\nBy `make gpu-day`, measured on {whole['device']}, {whole['date']}.\n"
             f"{tables(whole, '###')}\n")
 

@@ -90,8 +90,8 @@ def peaks():
 
 @functools.cache
 def rates():
-    """Returns {"bandwidth", "float32", "float16": bytes or operations a second}, or None if they
-    mean nothing."""
+    """Returns {"bandwidth": bytes per second, "float32" and "float16": operations per second}.
+    Returns None on the stand-in for CuPy, where they mean nothing."""
     from minidl.profile import peaks
 
     if on_stand_in():
@@ -101,8 +101,9 @@ def rates():
 
 # -- kernels
 
-# The shares that the headers of kernels/*.cu predict: of a copy's bandwidth or, for products, of
-# the peak of the lanes or tensor cores. For float, except for kernels that take only halves.
+# The shares that the headers of kernels/*.cu predict. They are shares of a copy's bandwidth or, for
+# products, of the peak of the lanes or tensor cores. They are for float32, except for kernels that
+# take only float16.
 EXPECTED = {
     "add3": "90%", "add3_packs": "90 to 95%", "gelu_packs": "90%", "relu": "50%",
     "relu_backward": "50%", "relu_packs": "90%", "relu_backward_packs": "90%",
@@ -149,8 +150,8 @@ def kernels(size):
 
 
 def kernel_rows(name, size, repeats):
-    """Returns a row for each rung, named by its slowest kernel. Then come rows for the other
-    kernels that it launches, if they have no row yet."""
+    """Returns a row for each rung, named by the rung's slowest kernel. After them come rows for the
+    other kernels that the rungs launch, if these kernels have no row yet."""
     from minidl.cli import kernel_bench
 
     rows, others = [], {}
@@ -175,9 +176,9 @@ def verdict(rung):
 
 
 def speed(rung):
-    """Returns the columns of a rung's speed, and its share of a copy's speed or of cuBLAS in its
-    dtype. A convolution with one channel a group is limited by bytes. On the stand-in a share means
-    nothing and stays empty."""
+    """Returns the columns with a rung's speed, and with its share of a copy's speed or of cuBLAS's
+    speed in the same dtype. A depthwise convolution is compared with a copy, because moving bytes
+    limits its speed. On the stand-in for CuPy the share is empty, because it means nothing."""
     if not rung.flop or rung.name.endswith("_depthwise"):
         return {"GB/s": rung.n_bytes / rung.time_s / 1e9, "of": "a copy",
                 "share": f"{rung.copy_s / rung.time_s:.0%}" if rates() else ""}
@@ -208,8 +209,8 @@ def gpt_and_batch(size):
 
 
 def minidl_step(size, level="O0"):
-    """Returns (model, optimizer, a function that takes one step and returns its loss on the
-    GPU)."""
+    """Returns (model, optimizer, step). step() takes one step and returns the loss, which is on the
+    GPU."""
     import minidl
     from minidl import nn, optim
     from minidl.nn import functional as F
@@ -234,8 +235,8 @@ def minidl_step(size, level="O0"):
 
 
 def torch_step(size, model, half, device="cuda"):
-    """Returns the same for PyTorch, with the weights of minidl's model. half: autocast and a
-    GradScaler."""
+    """Returns a function that takes one step in PyTorch, with the weights of minidl's model. half:
+    if True, uses autocast and a GradScaler."""
     import torch
     import torch_gpt
     from torch.nn import functional as F
@@ -269,7 +270,8 @@ def half(size):
 
 
 def beside_torch(size, level):
-    """Compares the losses of minidl and PyTorch, then times them in turns. Returns the rows."""
+    """Runs the first steps of minidl and PyTorch for their losses, and then times both in turns.
+    Returns the rows, which show times and losses."""
     from common import NO_TORCH, torch_runs_on
 
     model, _, ours = minidl_step(size, level)
@@ -318,9 +320,9 @@ def memory(size):
 
 
 def ledger_and_pool(size, level):
-    """Returns two rows. Between two steps: the ledger's bytes and the bytes that CuPy's pool has
-    lent. At the peak: the ledger's bytes and the bytes that the pool took from the device, which
-    are the most that it ever lent plus gaps."""
+    """Returns two rows. The first, between two steps, has the ledger's bytes and the bytes in use
+    in CuPy's pool. The second, at the peak, has the ledger's bytes and the bytes that the pool took
+    from the device. These are the most bytes that were in use at one time, plus gaps."""
     from minidl import memory
 
     if on_stand_in():
@@ -349,8 +351,8 @@ def parallel(size):
 
 
 def data_parallel(size, n):
-    """Runs a data-parallel step of n processes on one GPU, each with its part of one batch. The
-    losses must be the same for all n."""
+    """Runs a data-parallel step of n processes on one GPU. Each process has its part of one batch.
+    The losses must be the same for every n."""
     from minidl.cli.machine import find_mpiexec
 
     what = f"{n} process{'es' * (n > 1)}"
@@ -403,8 +405,8 @@ def is_installed(package):
 
 
 def ran(*command, check=True, limit_s=None):
-    """Runs a process without stdin. Returns its output. After limit_s it interrupts the process,
-    like Ctrl-C."""
+    """Runs a process without stdin. Returns its output. After limit_s seconds, interrupts the
+    process, as Ctrl-C does."""
     with subprocess.Popen([str(word) for word in command], cwd=ROOT, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
@@ -420,7 +422,7 @@ def ran(*command, check=True, limit_s=None):
 
 # -- sanitizer
 
-# one file each with rows and shared memory, atomics, tables of addresses, tensor cores
+# one file for each of these: rows and shared memory, atomics, tables of addresses, tensor cores
 WATCHED = ("softmax", "embedding_grad", "adamw", "matmul")
 TOOLS = ("memcheck", "racecheck")
 
@@ -434,7 +436,8 @@ def sanitizer(size):
 
 
 def watched(tool, name):
-    """Runs a sanitizer tool with small sizes: it makes a kernel a hundred times slower."""
+    """Runs a sanitizer tool with small sizes, because the tool makes a kernel a hundred times
+    slower."""
     from minidl.cli import kernel_bench
 
     sizes = kernel_bench.SMALL[len(kernel_bench.SIZES[name][1])]
@@ -454,14 +457,15 @@ def verdict_of_sanitizer(text):
 
 # -- tests
 
-SLICE_S = 100  # most seconds of one folder; with GRACE_S less than a part's limit in gpu_day.py
+SLICE_S = 100  # most seconds for one folder. SLICE_S + GRACE_S is below a part's limit (gpu_day.py)
 GRACE_S = 8  # seconds for pytest to write its results after Ctrl-C
 END = time.monotonic() + float(os.environ.get("GPU_DAY_LEFT_S", "inf"))  # when this process ends
 
 
 def tests(size):
-    """Returns parts that run pytest -m gpu, one folder of tests/ each; "small" takes two files.
-    Each interrupts pytest before the time is over, so that its results until then count."""
+    """Returns parts that run pytest -m gpu. Each part runs one folder of tests/. The size "small"
+    runs only two files. A part interrupts pytest before the time is over, so that the results until
+    then count."""
     if size == "small":
         files = ["tests/cuda/test_philox.py", "tests/cuda/test_index_check.py"]
         return [(file.removeprefix("tests/"), functools.partial(tested, [file])) for file in files]
@@ -477,8 +481,8 @@ def tests(size):
 
 
 def tested(files):
-    """Runs these files. Returns a row with the numbers of passed and skipped tests, and a row for
-    each failed test."""
+    """Runs the tests in these files. Returns a row with the numbers of passed and skipped tests,
+    and a row for each failed test."""
     left_s = min(SLICE_S, END - time.monotonic() - 2 * GRACE_S)
     if left_s < GRACE_S:
         return nothing(f"{Path(files[0]).parent}, {len(files)} files", "left out: no time is left")

@@ -6,11 +6,11 @@
     torch     PyTorch's op
     copy      NumPy's copy of an array of the same size
 
-Peers take turns. Times are medians in ns an element. Ratios are (peer's time / kernel's time):
-above 1 the kernel is faster. "bound" is the time to copy the bytes that the op must move. Its ratio
-may exceed 1 on two threads, because NumPy's copy uses one thread. On a GPU (--device cuda) NumPy's
-chain and out= are left out and the GPU makes the copy. There the ratio of "bound" is the share of
-the GPU's bandwidth that a kernel reaches.
+Peers take turns. Times are medians in ns per element. Ratios are (peer's time / kernel's time).
+Above 1, the kernel is faster. "bound" is the time to copy the bytes that the op must move. Its
+ratio may exceed 1 on two threads, because NumPy's copy uses one thread. On a GPU (--device cuda)
+chain and out= are left out, and the GPU makes the copy. There the ratio of "bound" is the fraction
+of the GPU's bandwidth that a kernel reaches.
 """
 
 import argparse
@@ -27,7 +27,8 @@ TIMES, RATIOS = ("kernel", "chain", "out=", "torch", "copy"), ("chain", "out=", 
 
 
 def options(doc):
-    """Parses the command line of both. Prints the head of the table."""
+    """Returns the options of bench_elementwise.py and bench_rows.py. doc: the benchmark's
+    docstring."""
     parser = argparse.ArgumentParser(description=doc.split("\n")[0])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=5, help="above 1 M elements; else 3 times")
@@ -41,8 +42,8 @@ def options(doc):
 
 
 def theirs(device, *arrays):
-    """Returns PyTorch tensors of these NumPy arrays. On a CPU they share the memory. If PyTorch
-    cannot use the device they stay on the CPU, and `compare` leaves PyTorch out."""
+    """Returns PyTorch tensors of these NumPy arrays. On a CPU they share the arrays' memory. If
+    PyTorch cannot use the device, the tensors are on the CPU, and `compare` leaves PyTorch out."""
     import torch
 
     return [torch.from_numpy(a).to(device if torch_runs_on(device) else "cpu") for a in arrays]
@@ -56,7 +57,7 @@ def print_head(args):
 
 
 def compare(op, shape, contestants, n_bytes, args):
-    """Measures an op on an array of this shape for each number of threads. Prints and returns the
+    """Measures an op on an array of this shape for each number of threads. Prints and yields the
     figures. n_bytes: bytes read and written for each element."""
     n = shape[0] * shape[1]
     if args.device != "cpu":
@@ -72,7 +73,8 @@ def compare(op, shape, contestants, n_bytes, args):
         times = take_turns({name: timed(f, device=args.device, alone=n_threads > 1)
                             for name, f in contestants.items()}, repeats)
         ns = {name: statistics.median(t) / n * 1e9 for name, t in times.items()}
-        times["bound"] = [n_bytes / 8 * t for t in times["copy"]]  # a copy reads 4 and writes 4
+        # a copy reads 4 bytes and writes 4 bytes for each element
+        times["bound"] = [n_bytes / 8 * t for t in times["copy"]]
         ratios = {k: ratio(times[k], times["kernel"]) for k in RATIOS if k in times}
         best = {k: best_ratio(times[k], times["kernel"]) for k in PEERS if k in times}
         print(f"{op:<27}{f'{shape[0]} x {shape[1]}':>14}{n_threads:>8}",
@@ -84,7 +86,7 @@ def compare(op, shape, contestants, n_bytes, args):
 
 def bars_of(figures, goals):
     """Returns {op: [bars]}. At each size an op must be goals[op] times as fast as NumPy's chain,
-    and as fast as PyTorch. The worst shape and number of threads count."""
+    and as fast as PyTorch. For each size, the worst shape and the worst number of threads count."""
     return {op: [bar(f"{op}, {n >> 20} M: {peer} / kernel",
                      min(f["ratio"][peer] for f in mine), wanted,
                      best=min(f["best"][peer] for f in mine))
@@ -96,7 +98,7 @@ def bars_of(figures, goals):
 
 def rows_of(figures, bars, questions):
     """Yields a row for each question and peer, over all sizes, shapes and threads. questions:
-    {question: its ops}."""
+    {question: the ops that it is about}."""
     for question, ops in questions.items():
         for peer, name in PEERS.items():
             about = [b for op in ops for b in bars[op] if f": {peer} /" in b["what"]]

@@ -5,13 +5,15 @@
     make bench ARGS=--table                  the table again, from the newest file of results/
 
 Each benchmark runs in its own process, started by the command in its header. It writes its figures,
-its bars and its rows of the table (common.py). One file, results/DATE-MACHINE.json, holds all:
+its bars and its rows of the table (common.py). The file results/DATE-MACHINE.json holds the results
+of all benchmarks:
 
     {"date", "machine", "finished", "benchmarks": {name: {"date", "machine", "load_before",
      "versions", "command", "seconds", "figures", "bars", "rows", "note"}}}
 
-If a benchmark did not run or failed, its entry is copied from the newest older file. "note" says
-why it failed, and the table gives the date of its figures. Test: tests/benchmarks/test_figures.py
+If a benchmark did not run or failed, its entry is copied from the newest older file. "note" tells
+why it failed, and the table shows the date of the copied figures.
+Test: tests/benchmarks/test_figures.py
 """
 
 import argparse
@@ -53,7 +55,7 @@ def command_of(script):
 
 
 def run(command):
-    """Runs a benchmark. Returns (its results, None), or (None, why there are none)."""
+    """Runs a benchmark. Returns (results, None), or (None, the reason why there are no results)."""
     program, *rest = shlex.split(command)
     program = sys.executable if program == "python" else Path(sys.executable).with_name(program)
     with tempfile.TemporaryDirectory() as folder:
@@ -68,8 +70,8 @@ def run(command):
 
 
 def run_all(scripts, only, before):
-    """Runs the benchmarks in `only`. Returns the results of all: the others, and those that fail,
-    keep their results from `before`."""
+    """Runs the benchmarks in `only`. Returns the results of all benchmarks. Benchmarks that fail or
+    are not in `only` keep their results from `before`."""
     results = {"date": f"{datetime.date.today()}", "machine": machine(), "benchmarks": {}}
     for script in scripts:
         name, command = script.stem, command_of(script)
@@ -126,7 +128,7 @@ def write(results, folder=FOLDER / "results"):
 
 
 def goal(bars):
-    """Returns the different goals of a row's bars, such as '>= 0.8 / 1 / 1.3'."""
+    """Returns the goals of a row's bars, each goal once, such as '>= 0.8 / 1 / 1.3'."""
     goals = [f"{'<=' if b['at_most'] else '>='} {b['wanted']:g}" for b in bars]
     first, *others = dict.fromkeys("exact" if g == "<= 0" else g for g in goals)
     return " / ".join([first, *(g.split()[-1] for g in others)])
@@ -138,7 +140,8 @@ def reached(bars):
 
 
 def summary(results):
-    """Returns a paragraph: where and how all was measured, and how many goals are reached."""
+    """Returns a paragraph that tells where and how the figures were measured, and how many goals
+    are reached."""
     entries = results["benchmarks"].values()
     now = [e for e in entries if is_of(e, results)]
     versions = {f"{name} {version}" for e in now for name, version in e["versions"].items()}
@@ -170,13 +173,13 @@ def table(results):
 
 
 def is_of(entry, results):
-    """Returns True if these figures have the date and the machine of `results`."""
+    """Returns True if this entry has the same date and machine as `results`."""
     return (entry["date"], entry["machine"]) == (results["date"], results["machine"])
 
 
 def when(entry, results):
-    """Returns ' (date, processor)' for figures from an older file. Names the processor only if it
-    differs."""
+    """Returns ' (date, processor)' for figures from an older file. The processor is named only if
+    it differs."""
     if is_of(entry, results):
         return ""
     processor = entry["machine"].split(", ")[0]
@@ -184,7 +187,8 @@ def when(entry, results):
 
 
 def with_table(page, results, gpu=None):
-    """Returns the page with this table, and with the tables of a GPU's day if there is one."""
+    """Returns the page with the table of `results`. If `gpu` is given, adds the tables of these
+    results of gpu_day.py."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     if not after:

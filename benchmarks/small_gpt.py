@@ -1,9 +1,9 @@
 """A GPT for benchmarks: a batch, its loss, a training step, and the final loss of a training.
 
-bench_compression.py and bench_large_batch.py call `final_losses` to check that methods that send
-less train equally well. It returns the final loss of a small GPT on the standard library's text, on
-4 simulated ranks. All runs have the same text. Batches depend only on the rank, the seed and the
-step. torch_gpt.py has the same step in PyTorch.
+bench_compression.py and bench_large_batch.py check that methods that send less train equally well.
+They call `final_losses`, which returns the final loss of a small GPT. The GPT trains on the
+standard library's text, on 4 simulated ranks. All runs have the same text. Batches depend only on
+the rank, the seed and the step. torch_gpt.py has the same step in PyTorch.
 """
 
 import numpy as np
@@ -18,11 +18,12 @@ from minidl.parallel import DataParallel
 
 VOCAB = 256
 SHAPE = VOCAB, 32, 2, 4, 64  # vocabulary, context, layers, heads, width
-RANKS, BATCH = 4, 4  # windows of a rank in a step
+RANKS, BATCH = 4, 4  # BATCH: windows of a rank in a step
 
 
 def batch_of(rank, rows, context):
-    """Returns a rank's random ids, (rows, context), and the id after each of them, flat."""
+    """Returns a rank's random ids (rows, context), and the targets (rows * context,). The target of
+    an id is the next id."""
     ids = np.random.default_rng(rank).integers(0, VOCAB, (rows, context + 1))
     return ids[:, :-1].copy(), ids[:, 1:].reshape(-1).copy()
 
@@ -44,9 +45,10 @@ def step_of(model, optimizer, x, y):
 
 
 def final_loss(t, wrap, make_optimizer, seed, n_steps, n_dense=0, shape=SHAPE):
-    """Returns the loss on 256 other windows after n_steps. The rate falls to 0 along a cosine.
-    wrap(net, t, optimizer) returns the module to call. If it has a step(), that is called after the
-    optimizer's step. n_dense: how many first steps use data parallelism."""
+    """Trains for n_steps. Returns the loss on 256 other windows. The learning rate falls to 0 along
+    a cosine. wrap(net, t, optimizer) returns the module to call. If this module has a method
+    step(), it is called after the optimizer's step. n_dense: the first n_dense steps use data
+    parallelism."""
     data = text.stdlib_corpus(1 << 18)
     minidl.manual_seed(seed)
     net = nn.GPT(*shape)

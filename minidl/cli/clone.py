@@ -1,13 +1,14 @@
-"""Chooses the clone of minidl that a command works with, if there are two.
+"""Chooses the clone of minidl that a command works with, if there are two clones.
 
-    ~/old      pip install -e .           the `minidl` command belongs to this one
+    ~/old      pip install -e .           the `minidl` command belongs to this clone
     ~/new      minidl run -n 2 tutorials/07_ring.py         runs with ~/new/minidl and ~/new/kernels
 
-All commands have one rule. They use the clone with the first argument that is a Python or CUDA
-file. If there is none, they use the clone with the current folder. If there is none, they use the
-installed package. Without this rule a student could edit a kernel in ~/new, and the command would
-run the kernel in ~/old. If the chosen clone is not the running one, the command prints a line and
-starts itself again with the chosen clone.
+All commands follow one rule. A command uses the clone that contains the first Python or CUDA file
+among the arguments. If there is no such file, or if it is in no clone, the command uses the clone
+that contains the current folder. If there is no such clone, it uses the installed package. Without
+this rule a student could edit a kernel in ~/new, and the command would run the kernel in ~/old. If
+the chosen clone is not the running one, the command prints a line and starts itself again with the
+chosen clone.
 
 Test: tests/cli/test_clone.py   Used by: main.py
 """

@@ -4,7 +4,8 @@
     --     not installed; what works without it      ->     how to repair or add it
 
 Every check tries the program or library: it starts two ranks, compiles a file, runs a kernel on the
-GPU. An MPI or CUDA library of the wrong version may crash. So it is tried in another process.
+GPU. An MPI or CUDA library of the wrong version may crash. So such a library is tried in another
+process.
 
 Test: tests/cli/test_main.py
 """
@@ -33,8 +34,9 @@ SECONDS = 30  # the limit for each program. The slowest, the first import of CuP
 
 
 def main(links=None, peaks=None):
-    """Prints every finding. Returns the exit status: 0 if minidl is usable, else 1. links, peaks:
-    the numbers of --links and --peaks, or None. With one of them it measures instead."""
+    """Prints every finding. Returns the exit status: 0 if minidl is usable, otherwise 1. links,
+    peaks: the numbers of --links and --peaks, or None. If one of them is given, main() measures,
+    and does not print findings."""
     if links is not None:
         return doctor_links.main(links or [2, 4])
     if peaks is not None:
@@ -56,7 +58,8 @@ def main(links=None, peaks=None):
 
 def measure_peaks(numbers):
     """`--peaks`: measures with each number of threads, and stores the figures. Each number needs
-    its own process, because BLAS reads it only when it is loaded. Returns the exit status."""
+    its own process, because BLAS reads the number only when BLAS is loaded. Returns the exit
+    status."""
     code = ("from minidl import cuda; from minidl.profile import peaks\n"
             "for d in ['cpu', *['cuda'] * cuda.is_available()]: print(peaks.store(d))\n")
     return max(subprocess.run([sys.executable, "-c", code],
@@ -98,7 +101,7 @@ def numpy():
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     cores, fix = machine.n_cores(), ""
     n_threads = f"up to {cores} threads"
-    if installed("threadpoolctl"):  # it comes with scikit-learn
+    if installed("threadpoolctl"):  # scikit-learn installs it
         import threadpoolctl
 
         pools = threadpoolctl.threadpool_info()
@@ -139,7 +142,7 @@ def mpi_library():
 
 
 def ranks():
-    """Checks mpiexec: do two ranks that it starts find each other?"""
+    """Checks mpiexec: it starts two ranks, and these must find each other."""
     mpiexec = machine.find_mpiexec()
     if mpiexec is None:
         mark = BROKEN if installed("mpi4py") else WITHOUT
@@ -158,7 +161,7 @@ def two_ranks(mpiexec, vendor):
     code = (
         "import sys; from mpi4py import MPI\n"
         "threads = 'ok' if MPI.Query_thread() == MPI.THREAD_MULTIPLE else 'few'\n"
-        # one write, so that the two ranks' lines cannot mix
+        # each rank writes its line in one call, so that the lines of two ranks cannot mix
         "sys.stdout.write(f'I am {MPI.COMM_WORLD.rank} of {MPI.COMM_WORLD.size} {threads}\\n')\n")
     done = _run([mpiexec, "-n", "2", sys.executable, "-c", code], env=machine.environment(2))
     if done is None:
@@ -173,8 +176,8 @@ def two_ranks(mpiexec, vendor):
 
 
 def diagnose(mpiexec, vendor, said, output):
-    """Returns the Finding about why the two ranks did not become ranks 0 and 1 of 2. said: the
-    lines that they printed. output: all output of mpiexec."""
+    """Returns the Finding that tells why the two ranks did not become ranks 0 and 1 of 2. said: the
+    lines that the ranks printed. output: all output of mpiexec."""
     last = [line for line in output.splitlines() if line.strip()][-3:]
     text = f"two ranks did not start: {' / '.join(last) or 'no output'}"
     fix = f"try it by hand: {mpiexec} -n 2 hostname"
@@ -324,7 +327,8 @@ def installed(name):
 
 
 def _run(command, seconds=SECONDS, **options):
-    """Returns the ended process with its output, or None if it did not start or end in time."""
+    """Runs a command. Returns the ended process with its output. Returns None if the process did
+    not start, or did not end in time."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=seconds,
                               stdin=subprocess.DEVNULL, **options)
@@ -333,8 +337,8 @@ def _run(command, seconds=SECONDS, **options):
 
 
 def _ask_python(code):
-    """Runs `code` in another process. Returns the JSON in the last line of its output, or {"error":
-    its last line} if it failed."""
+    """Runs `code` in another process. Returns the JSON in the last line of the output. If the
+    process failed, returns {"error": the last line}."""
     done = _run([sys.executable, "-c", code])
     if done is None:
         return {"error": f"no answer within {SECONDS} s"}

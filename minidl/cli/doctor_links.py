@@ -1,8 +1,8 @@
 """`minidl doctor --links 2 4`: measures how fast messages are with 2 ranks, then with 4.
 
-For each number of ranks it prints the time of a ping-pong between two ranks, the figures by which
-select.py chooses an all-reduce, and its choice for each size. This takes about 2 s. It stores the
-figures, and `select.stored(t)` reads them.
+For each number of ranks it prints three things: the time of a ping-pong between two ranks, the
+figures by which select.py chooses an all-reduce, and the all-reduce that select.py chooses for each
+size. This takes about 2 s. The figures are stored. `select.stored(t)` reads them.
 
 Test: tests/comm/test_select.py
 """
@@ -41,7 +41,7 @@ def main(numbers):
 
 def ping_pong(t, n_bytes, rounds=ROUNDS):
     """Returns the seconds of a message from rank 0 to rank 1: half the shortest round trip. All
-    ranks call it. Ranks 2 and above wait."""
+    ranks must call this function. Ranks 2 and above wait."""
     x, times = np.zeros(n_bytes, np.uint8), []
     tree.barrier(t)
     for _ in range(rounds):
@@ -58,7 +58,7 @@ def ping_pong(t, n_bytes, rounds=ROUNDS):
 
 
 def report(t):
-    """Measures and stores the figures. Returns the text to print. All ranks call it."""
+    """Measures and stores the figures. Returns the text to print. All ranks must call report()."""
     lines = []
     if t.size > 1:
         short, long = ping_pong(t, 8), ping_pong(t, 1 << 22, 9)

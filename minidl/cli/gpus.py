@@ -3,10 +3,10 @@
     4 ranks, 2 GPUs       local rank   0  1  2  3        each rank sees its own GPU as cuda:0, so
                           GPU          0  1  0  1        "cuda" is right in every script
 
-CUDA reads CUDA_VISIBLE_DEVICES when a process first uses a GPU. So rank.py sets it before that, and
-without CuPy, because importing CuPy takes a second. If a user or a batch system has set the
-variable, only its GPUs are given to the ranks. If this process cannot count the GPUs, it sets
-nothing.
+CUDA reads CUDA_VISIBLE_DEVICES when a process first uses a GPU. So rank.py sets this variable
+before the first use. It does not import CuPy for this, because the import takes a second. If a user
+or a batch system has set the variable, only the GPUs in it are given to the ranks. If rank.py
+cannot count the GPUs, it does not set the variable.
 A rank that mpiexec starts without `minidl run` sees all GPUs. Then the script must call
 minidl.cuda.set_device(local_rank(os.environ)).
 Test: tests/cli/test_gpus.py
@@ -14,18 +14,20 @@ Test: tests/cli/test_gpus.py
 
 from pathlib import Path
 
-# A rank's number on its machine: the variables of Open MPI, of MPICH and Intel MPI, of Slurm.
+# The variables with a rank's number on its machine, of Open MPI, of MPICH and Intel MPI, of Slurm.
 LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 
 
 def local_rank(environ):
-    """Returns this rank's number on its machine, or None if the launcher has not set it."""
+    """Returns this rank's number on its machine, or None if the launcher has not set this number.
+    """
     return _number(environ, LOCAL_RANK)
 
 
 def own_gpu(environ, devices="/dev"):
-    """Returns what to add to a rank's environment so that it sees one GPU: {} or one variable."""
+    """Returns the variables to add to a rank's environment, so that the rank sees one GPU: a dict
+    with one variable, or {} if nothing is to be added."""
     rank, n_ranks = local_rank(environ), _number(environ, LOCAL_SIZE)
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:

@@ -8,7 +8,7 @@
 
 Before each attempt every host must run `true`: by srun in a Slurm job, otherwise by ssh, as MPI's
 own launchers do. If HYDRA_LAUNCHER_EXEC is set (for MPICH), that command is used instead. A host
-that does not answer in ASK_S seconds gets no ranks. It is asked again before the next attempt.
+that does not answer in ASK_S seconds gets no ranks, but is asked again before the next attempt.
 Test: tests/cli/test_hosts.py   Used by: launcher.py
 """
 
@@ -24,8 +24,8 @@ LINE = re.compile(r"(?P<name>[\w.:-]+)(\s+slots=(?P<slots>[1-9]\d*))?")
 
 
 def read(path):
-    """Returns {host: how many ranks it takes}, in the order of the file. path: a file, or "slurm".
-    Raises ValueError if the file cannot be read, or a line is wrong."""
+    """Returns {host: number of ranks on this host}, in the order of the file. path: a file, or
+    "slurm". Raises ValueError if the file cannot be read, or if a line is wrong."""
     if str(path) == SLURM:
         return of_slurm(os.environ)
     try:
@@ -48,7 +48,7 @@ def read(path):
 
 def of_slurm(env):
     """Returns {host: number of tasks} of the Slurm job with the variables `env`. Raises ValueError
-    if a variable is missing, or the two do not fit."""
+    if a variable is missing, or if the number of hosts differs from the number of task counts."""
     try:
         nodes, tasks = env["SLURM_JOB_NODELIST"], env["SLURM_TASKS_PER_NODE"]
     except KeyError as error:
@@ -78,9 +78,9 @@ def _numbers(ranges):
 
 
 def answering(hosts, ask_s=ASK_S):
-    """Returns the part of {host: slots} whose hosts run a command within ask_s seconds."""
+    """Returns {host: slots} with only those hosts that run a command within ask_s seconds."""
     if own := os.environ.get("HYDRA_LAUNCHER_EXEC"):
-        agent = [own]  # a path, as MPICH takes it: no options
+        agent = [own]  # only a path, without options: MPICH reads the variable in the same way
     elif "SLURM_JOB_ID" in os.environ:
         agent = ["srun", "--overlap", "-N1", "-n1", "-w"]
     else:

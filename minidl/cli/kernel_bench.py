@@ -11,9 +11,9 @@ tolerance is 8 times this.
 
 The time is the median over the repeats, and counts only the launches. On a GPU each repeat is the
 mean of several launches in a row, so that Python's own time does not count. GB/s counts each array
-of a launch once, which is the least that the launch must move. "of a copy" compares it with a copy
-that moves the same number of bytes. A matrix product is limited by arithmetic, so its speed is in
-GFLOP/s, with 2 operations for a multiply-add.
+of a launch once, because the launch must move at least these bytes. "of a copy" compares the speed
+with the speed of a copy that moves the same number of bytes. A matrix product is limited by
+arithmetic, so its speed is in GFLOP/s, with 2 operations for a multiply-add.
 
 Source: the programs of llm.c's dev/cuda.   Test: tests/cli/test_kernel_bench.py
 The rungs: kernel_rungs.py, kernel_rungs_more.py   Tutorial: tutorials/03_kernel_tour.py
@@ -43,7 +43,7 @@ SIZES = kernel_rungs.SIZES | kernel_rungs_more.SIZES
 FILES = kernel_rungs.FILES | kernel_rungs_more.FILES
 # small sizes for tests: {how many sizes a file has: the sizes}
 SMALL = {1: (1000,), 2: (9, 48), 3: (20, 36, 70), 4: (1, 2, 40, 16)}
-IN_A_ROW = 10  # launches in one measurement on a GPU: from the second on, the host is ahead
+IN_A_ROW = 10  # launches in one measurement on a GPU, so that the GPU never waits for the host
 
 
 class Launch(NamedTuple):
@@ -81,8 +81,9 @@ class Rung(NamedTuple):
 
 
 def bench(name, size=None, device="cpu", repeats=5):
-    """Prints a line for each rung of kernels/<name>.cu. Returns the exit status, 1 if a rung is
-    wrong. Raises KernelError for an unknown name, a wrong number of sizes, or a missing GPU."""
+    """Prints a line for each rung of kernels/<name>.cu. Returns the exit status: 1 if a rung is
+    wrong, otherwise 0. Raises KernelError for an unknown name, a wrong number of sizes, or a
+    missing GPU."""
     name = name.removesuffix(".cu")
     if name not in SIZES:
         raise KernelError(f"no bench for {name!r}; there are {', '.join(sorted(SIZES))}")
@@ -153,8 +154,8 @@ def print_line(rung, device):
 
 @contextmanager
 def recorded(xp, times=1):
-    """Yields a list. It gets a Launch for every launch in the `with` block. Each launch runs
-    `times` times."""
+    """Yields a list, for a `with` block. Every launch in the block adds a Launch to this list. Each
+    launch runs `times` times."""
     launches, launch = [], Kernel.__call__
 
     def timed(kernel, grid, block, args, **options):
@@ -167,9 +168,9 @@ def recorded(xp, times=1):
 
 
 def seconds(work, xp, times=1):
-    """Returns the seconds of one work(), as the mean of `times` calls. On a GPU the GPU's clock
-    measures from the start of the first to the end of the last. While the GPU works, the host
-    launches the next one."""
+    """Returns the seconds of one call of work(), as the mean of `times` calls. On a GPU, the GPU's
+    clock measures from the start of the first call to the end of the last call. While the GPU works
+    on a call, the host launches the next call."""
     if xp is np:
         start = time.perf_counter()
         for _ in range(times):
@@ -198,8 +199,8 @@ def arrays_of(result):
 
 
 def difference(got, wanted):
-    """Returns the largest difference, divided by the largest wanted value. inf if the shapes
-    differ."""
+    """Returns the largest difference, divided by the largest wanted value. Returns inf if the
+    shapes differ."""
     got, wanted = backend.to_device(got, "cpu").astype(np.float64), np.asarray(wanted)
     if got.shape != wanted.shape:
         return np.inf

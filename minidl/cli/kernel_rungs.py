@@ -1,8 +1,8 @@
-"""The rungs that `minidl kernel bench` runs, and the results that each should give.
+"""The rungs that `minidl kernel bench` runs, and the results that each rung should give.
 
-Each kernel file has one function here. Its arguments are `op`, the file of minidl/ops/ that
-launches the kernels; draw(*shape), which makes an input; and the sizes. It returns a list of Cases.
-To add a kernel file, write such a function and add its SIZES.
+Each kernel file has one function here. The function returns a list of Cases. Its arguments are:
+`op`, the file of minidl/ops/ that launches the kernels; draw(*shape), which makes an input; and the
+sizes. To add a kernel file, write such a function and add an entry to SIZES.
 
 Test: tests/cli/test_kernel_bench.py   Used by: kernel_bench.py
 """
@@ -17,9 +17,9 @@ from minidl import backend
 from minidl.ops import conv_columns, conv_cpu
 from minidl.ops import softmax as softmax_op
 
-# {name: (sizes for a CPU, sizes for a GPU)}. A size is one of these: elements; rows, columns;
-# m, n, k; batch, heads, length, width; samples, channels, places; samples, channels, height, width;
-# images, channels, height = width, channels out
+# {name: (sizes for a CPU, sizes for a GPU)}. The sizes are, by the kernel: (elements);
+# (rows, columns); (m, n, k); (batch, heads, length, width); (samples, channels, places);
+# (samples, channels, height, width); (images, channels, height = width, channels out)
 SIZES = {"add3": ((1 << 22,), (1 << 26,)), "gelu": ((1 << 20,), (1 << 24,)),
          "relu": ((1 << 22,), (1 << 26,)), "batch_norm": ((8, 64, 256), (64, 256, 784)),
          "pool": ((8, 64, 16, 16), (64, 256, 28, 28)),
@@ -27,15 +27,15 @@ SIZES = {"add3": ((1 << 22,), (1 << 26,)), "gelu": ((1 << 20,), (1 << 24,)),
          "cross_entropy": ((256, 1024), (16384, 1024)), "matmul": ((256,) * 3, (2048,) * 3),
          "attention": ((1, 2, 256, 64), (8, 12, 1024, 64)),
          "conv": ((1, 16, 28, 32), (32, 128, 56, 128))}
-# the file of minidl/ that launches the kernel, if it is not the file of the same name in ops/
+# {name: the file of minidl/ that launches the kernels}, if this is not the file ops/<name>.py
 FILES = {"attention": "ops.attention_kernel", "conv": "ops.conv_kernel", "relu": "ops.activations"}
 # Some rungs with the same result.
 #   calls    one function for each rung, without arguments
-#   wanted   the result that each should return
+#   wanted   the result that each rung should return
 #   n_terms  how many terms the longest sum has
-#   flop     operations of a product, else 0
+#   flop     the number of operations of a matrix product; 0 for other kernels
 #   rounding the rounding error of the results
-#   n_bytes  bytes moved, if the kernel gets its arrays by tables of addresses, else 0
+#   n_bytes  the bytes moved, if the kernel gets its arrays by tables of addresses; otherwise 0
 Case = namedtuple("Case", "calls wanted n_terms flop rounding n_bytes", defaults=(1, 0, 6e-8, 0))
 HALF = dict(n_terms=1, rounding=2**-11)  # float16 results; tensor cores sum in float32
 
@@ -148,7 +148,8 @@ def cross_entropy(op, draw, rows, cols):
 
 
 def matmul(op, draw, m, n, k):
-    """A GPU has a fourth rung, in float16. So have attention and conv below."""
+    """On a GPU there is one more rung, in float16. The same is true for attention and conv below.
+    """
     a, b = draw(m, k), draw(k, n)
     cases = [Case(ladder(op.by_kernel, (1, 2, 3), a, b), np.matmul(*exact(a, b)), k,
                   2 * m * n * k)]
@@ -182,14 +183,14 @@ def attention_cases(op, rungs, q, k, v, go, precision):
 
 
 def plain_attention(q, k, v, go, scale):
-    """Returns (o, gq, gk, gv), by NumPy, with the whole matrix P of probabilities."""
+    """Returns (o, gq, gk, gv), computed by NumPy with the complete matrix P of probabilities."""
     p = softmax_op.by_numpy(scale * q @ k.swapaxes(2, 3))
     gs = scale * softmax_op.by_numpy_backward(go @ v.swapaxes(2, 3), p)
     return p @ v, gs @ k, gs.swapaxes(2, 3) @ q, p.swapaxes(2, 3) @ go
 
 
 def conv(op, draw, n_images, n_in, size, n_out):
-    """Two convolutions by 3 x 3: an ordinary one, and a depthwise one with n_in groups."""
+    """Two convolutions by 3 x 3: an ordinary convolution, and a depthwise one with n_in groups."""
     same = (1, 1), ((1, 1), (1, 1)), (1, 1), 1  # stride, padding, dilation, groups
     return [*convolution(op, draw, (n_images, n_in, size, size), (n_out, n_in, 3, 3), same,
                          (1, 2, 3, 4, "winograd"), (1, 2, 3)),
@@ -198,8 +199,8 @@ def conv(op, draw, n_images, n_in, size, n_out):
 
 
 def convolution(op, draw, x_shape, w_shape, options, rungs, weight_rungs):
-    """Returns Cases for forward and for the gradient of the weight. On a CPU the first rung is the
-    CPU's own kernel. On a GPU the last rung uses tensor cores."""
+    """Returns Cases for forward and for the gradient of the weight. On a CPU the first rung is a
+    kernel that is only for CPUs. On a GPU the last rung uses tensor cores."""
     x, w, b = draw(*x_shape), draw(*w_shape), draw(w_shape[0])
     gy, out = draw(x_shape[0], w_shape[0], *x_shape[2:]), x_shape[2:]
     cases = []
@@ -219,7 +220,8 @@ def convolution(op, draw, x_shape, w_shape, options, rungs, weight_rungs):
 
 
 def columns(name, args):
-    """Returns the wanted result, by conv_columns in float64. args: three arrays, then options."""
+    """Returns the wanted result, computed by conv_columns in float64. args: three arrays, and then
+    options."""
     return getattr(conv_columns, name)(*exact(*args[:3]), *args[3:])
 
 
@@ -239,7 +241,7 @@ def exact(*arrays):
 
 
 def elementwise(op, kernel, *arrays, **options):
-    """Launches an elementwise kernel of `op`. Returns its result. options: its macros."""
+    """Launches an elementwise kernel of `op`. Returns the result. options: the kernel's macros."""
     out = arrays[0].copy()
     op.elementwise(op.FILE, kernel, out.dtype, out.size, (out, *arrays, out.size), **options)
     return out
@@ -251,5 +253,5 @@ def row_rungs(x, rungs=(1, 2, 3, 4, 5)):
 
 
 def ladder(function, rungs, *args):
-    """Returns one call of function(*args, rung=...) for each rung."""
+    """Returns a list with a function for each rung. It calls function(*args, rung=...)."""
     return [functools.partial(function, *args, rung=rung) for rung in rungs]

@@ -19,8 +19,9 @@ from minidl.cuda.index_check import C_TYPES
 from minidl.cuda.launch import BLOCK
 from minidl.ops import softmax as softmax_op
 
-# {name: (sizes for a CPU, sizes for a GPU)}. A size is one of these: arrays, elements of each;
-# elements; rows, columns; rows, columns out, columns in; positions, columns, rows of the table
+# {name: (sizes for a CPU, sizes for a GPU)}. The sizes are, by the kernel: (arrays, elements of
+# each array); (elements); (rows, columns); (rows, columns out, columns in);
+# (positions, columns, rows of the table)
 SIZES = {"adamw": ((8, 1 << 16), (32, 1 << 19)), "sgd": ((8, 1 << 16), (32, 1 << 19)),
          "lamb": ((8, 1 << 16), (32, 1 << 19)), "grad_norm": ((8, 1 << 16), (32, 1 << 19)),
          "unscale_check": ((8, 1 << 16), (32, 1 << 19)), "pack": ((8, 1 << 16), (32, 1 << 19)),
@@ -43,15 +44,17 @@ BETAS, EPS, LR, DECAY = (0.9, 0.999), 1e-8, 1e-2, 0.1
 
 
 def instead(call, x, *endings):
-    """Returns a list of calls: `call` with other kernels, and then `call` itself. Each of `endings`
-    is (old, new): the kernel whose name ends in `old` is replaced by the one that ends in `new`. On
-    a CPU the list is only [call], because other kernels run there. x: an array on the device."""
+    """Returns a list of calls: `call` with other kernels, and then `call` itself. endings: pairs
+    (old, new). For each pair there is a call in which a kernel whose name ends in `old` is replaced
+    by the kernel whose name ends in `new`. On a CPU the list is only [call], because other kernels
+    run there. x: an array on the device."""
     others = [] if isinstance(x, np.ndarray) else endings
     return [*(functools.partial(replaced, call, *ending) for ending in others), call]
 
 
 def replaced(call, old, new):
-    """Returns call(), with kernels whose names end in `old` replaced by the ones in `new`."""
+    """Returns call(). Each kernel whose name ends in `old` is replaced by the kernel whose name
+    ends in `new`."""
     kernel = dispatch.kernel
 
     def other(file, name, *args, **defines):

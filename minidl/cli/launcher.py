@@ -3,9 +3,10 @@
     minidl run -n 4 script.py    mpiexec -n 4 python rank.py script.py, with the environment below
 
 Every rank runs the script as `python script.py` would (rank.py), but sees only one GPU of its
-machine (gpus.py). The launcher runs as long as the ranks, and prints how a run failed
-(supervisor.py). With --restarts it starts the ranks again (restarts.py). Ctrl-C, SIGTERM and SIGHUP
-(a closed terminal) end all ranks. Then the exit status is 128 + the signal's number, as in a shell.
+machine (gpus.py). The launcher runs until all ranks have ended. If a run fails, the launcher prints
+the reason (supervisor.py). With --restarts it starts the ranks again (restarts.py). Ctrl-C, SIGTERM
+and SIGHUP (a closed terminal) end all ranks. Then the exit status is 128 + the signal's number, as
+in a shell.
 
 Test: tests/cli/test_main.py, test_supervisor.py   Tutorial: tutorials/00_hello.py
 """
@@ -34,8 +35,8 @@ NO_MPIEXEC = ("no mpiexec next to this Python ({python}) or on the PATH. Install
               "Without MPI most scripts run with: python {script} --sim {n}")
 
 
-# If one is set, mpiexec takes the hosts from a job. Slurm, PBS and LSF set the first three, and a
-# user of MPICH the last.
+# If one of these variables is set, mpiexec takes the hosts from a job. Slurm, PBS and LSF set the
+# first three, and a user of MPICH sets the last.
 JOBS = ("SLURM_JOB_NODELIST", "PBS_NODEFILE", "LSB_HOSTS", "HYDRA_HOST_FILE")
 
 
@@ -51,25 +52,26 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
 
     script       the path of a Python file
     arguments    a list of its arguments
-    threads      BLAS threads for each rank; None: cores / n
-    mpiexec      the command of the launcher, with its options; None: find_mpiexec()
+    threads      the number of BLAS threads of each rank. The default is cores / n
+    mpiexec      the command that starts the ranks, with its options. The default is find_mpiexec()
     net          a network to imitate, in the form of links_text.parse. `comm.world()` reads it from
                  MINIDL_NET
-    watch        True: `comm.world()` makes a Watch. MINIDL_WATCH holds its deadline, or "no"
-    deadline_s   how many seconds ranks may wait for a rank that computes; 0: no limit
+    watch        if True, `comm.world()` makes a Watch. MINIDL_WATCH holds the Watch's deadline, or
+                 "no"
+    deadline_s   how many seconds ranks may wait for a rank that computes. 0 means no limit
     start_s      how many seconds after the first rank the last rank may start
-    bind         "numa" or "core": binds each rank to the cores of one node, or to one core for each
-                 of its threads (numa.py)
+    bind         "numa" binds each rank to the cores of one node. "core" binds each rank to one core
+                 for each thread of the rank (numa.py)
     stdin_file   a file that rank 0 gets as standard input
     restarts     how often failed ranks are started again
-    min_ranks    the smallest number of ranks to start; None: n
-    silence_s    the run has failed if no rank of an elastic.run does a step for this many
-                 seconds; 0: no limit
-    heal         True: the ranks continue without a rank that dies (elastic/heal.py). Then there is
-                 no Watch, because a Watch would end all ranks
+    min_ranks    the smallest number of ranks to start. The default is n
+    silence_s    the run has failed if no rank of an elastic.run does a step for this many seconds.
+                 0 means no limit
+    heal         if True, the ranks continue without a rank that dies (elastic/heal.py). Then there
+                 is no Watch, because a Watch would end all ranks
     replacements  with heal: how many dead ranks are replaced in the whole run
-    hosts        a file of hosts, or "slurm" (hosts.py). None: this machine, or the hosts in the
-                 options of mpiexec
+    hosts        a file of hosts, or "slurm" (hosts.py). By default the ranks start on this machine,
+                 or on the hosts in the options of mpiexec
     """
     check_script(script, arguments, n)
     if stdin_file is None and (name := stdin.given()):
@@ -119,10 +121,10 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
         return sum(there.values())
 
     def start(n, attempt):
-        """Runs one attempt on n ranks. Returns (status, its Supervisor)."""
+        """Runs one attempt on n ranks. Returns (exit status, the attempt's Supervisor)."""
         bound = [] if bind is None else bind_options(launcher[0], bind, n, threads)
         where = ["-host", places.places(there, n)] if there else []
-        # rank.py by its path: -m would look for minidl in the current folder first
+        # rank.py is started by its path: -m would look for minidl in the current folder first
         command = [*launcher, *bound, *where, "-n", str(n), sys.executable, rank.__file__, script,
                    *arguments]
         supervisor = Supervisor(n, deadline_s, start_s, one_host=one_host and not there, say=say,
@@ -144,13 +146,14 @@ def say(text):
 
 
 def names_hosts(launcher):
-    """Returns True if ranks may start on other hosts: mpiexec has options, or a job's variable is
-    set. Otherwise the launcher listens only on the loopback address."""
+    """Returns True if ranks may start on other hosts, because mpiexec has options, or because a
+    variable of a job is set. If False, the launcher listens only on the loopback address."""
     return len(launcher) > 1 or any(name in os.environ for name in JOBS)
 
 
 def bind_options(mpiexec, bind, n, threads=None):
-    """Returns mpiexec's options that bind the ranks. Raises LaunchError if it cannot bind them."""
+    """Returns the options with which mpiexec binds the ranks. Raises LaunchError if mpiexec cannot
+    bind them."""
     try:
         return numa.options(machine.vendor_of(mpiexec), bind, n,
                             threads or max(1, n_cores() // n), n_cores())
@@ -159,7 +162,7 @@ def bind_options(mpiexec, bind, n, threads=None):
 
 
 def check_script(script, arguments, n):
-    """Raises LaunchError if there is no such script, or if its arguments contain --sim. The message
+    """Raises LaunchError if there is no such script, or if `arguments` contain --sim. The message
     says what to type instead."""
     if not Path(script).is_file():
         number = re.fullmatch(r"(\d{1,2})[a-z]?", script)
@@ -177,8 +180,8 @@ def check_script(script, arguments, n):
 
 
 def healing(launcher):
-    """Returns mpiexec's options by which the ranks continue when one dies. Raises LaunchError
-    unless it is Open MPI 5 or newer."""
+    """Returns the options with which mpiexec lets the ranks continue when a rank dies. Raises
+    LaunchError unless mpiexec is of Open MPI 5 or newer."""
     if not (said := machine.version_of(launcher[0])):
         raise LaunchError(f"cannot start {launcher[0]}")
     found = re.search(r"Open MPI\)? (\d+)", said)
@@ -193,7 +196,7 @@ def healing(launcher):
 
 
 class _Interrupted(Exception):
-    """A signal ends the run. The argument is its number."""
+    """Raised if a signal ends the run. The argument is the signal's number."""
 
 
 def _supervised(command, env, supervisor, its_stdin):

@@ -1,6 +1,6 @@
 """Describes this machine for the commands: its cores, its mpiexec, the environment of the ranks.
 
-    find_mpiexec()      next to this Python, else on the PATH
+    find_mpiexec()      the path of mpiexec: next to this Python, otherwise on the PATH
     vendor_of(mpiexec)  MPICH, Open MPI, Intel MPI
     environment(n)      threads for each rank, and settings of the MPI and BLAS libraries
 
@@ -15,13 +15,13 @@ from pathlib import Path
 
 from minidl.backend import n_cores
 
-# NumPy's BLAS reads one of these: any library with OpenMP, OpenBLAS, MKL.
+# NumPy's BLAS reads one of these variables. They are for any library with OpenMP, OpenBLAS, MKL.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
-# By default Open MPI refuses to run as root (usual in containers), refuses more ranks than cores,
-# and binds each rank to one core, so that all its BLAS threads share it. These variables change
-# that. mpirun 4.x reads the names with OMPI_, mpirun 5.x the names with PRTE_. MPICH has none of
-# these limits and ignores the variables.
+# By default Open MPI refuses to run as root (usual in containers), and refuses more ranks than
+# cores. It also binds each rank to one core, so that all BLAS threads of a rank share this core.
+# These variables change the defaults. mpirun 4.x reads the names with OMPI_, and mpirun 5.x reads
+# the names with PRTE_. MPICH has none of these limits and ignores the variables.
 OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -67,8 +67,8 @@ def vendor_of(mpiexec):
 
 def environment(n, threads=None):
     """Returns the environment for n ranks on this machine: this process's environment with some
-    variables added. threads: BLAS threads for each rank. None: cores / n, and variables that the
-    user has set stay."""
+    variables added. threads: the number of BLAS threads of each rank. If None, it is cores / n, and
+    variables that the user has set are not changed."""
     env = dict(os.environ)
     share = str(threads or max(1, n_cores() // n))
     for name in THREAD_VARIABLES:
@@ -80,9 +80,9 @@ def environment(n, threads=None):
     # threads of kernels. With this value they sleep after 2**4 ticks. On 2 cores a training step
     # takes a tenth less time.
     env.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
-    # The next forward needs the memory that backward frees. glibc would return it to the system and
-    # get it again page by page. That is 20,000 page faults in a step of a small GPT, 5% of its
-    # time. 32 MiB is the largest value of the second variable.
+    # The next forward needs the memory that backward frees. glibc would return this memory to the
+    # system, and get it again page by page. That is 20,000 page faults in a step of a small GPT,
+    # 5% of the step's time. 32 MiB is the largest value of the second variable.
     env.setdefault("MALLOC_TRIM_THRESHOLD_", str(2**30))
     env.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**25))
     if n > n_cores():  # a waiting rank must leave its core to the other ranks

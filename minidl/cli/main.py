@@ -42,7 +42,8 @@ inside Windows: type `wsl --install` in a terminal, restart, open Ubuntu, and in
 
 
 def main(argv=None):
-    """Runs one command. Returns the exit status. argv: its arguments; None: sys.argv[1:]."""
+    """Runs one command. Returns the exit status. argv: the words of the command. The default is
+    sys.argv[1:]."""
     if sys.platform == "win32":
         print(tr(WINDOWS), file=sys.stderr)
         return 2
@@ -303,8 +304,9 @@ def parser():
 
 
 def _count(text):
-    """Returns the whole number of at least 1 in an option's text. The functions below do the same
-    for other options. An error becomes a message of the parser."""
+    """Returns the number in the text of an option. It must be a whole number of at least 1. If the
+    text is wrong, the parser prints the error. The functions below do the same for other options.
+    """
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"want a whole number, at least 1, got {text!r}")
     return int(text)
@@ -345,7 +347,7 @@ def _number(text):
 
 
 def _notebook(text):
-    """Returns a path as it is, or the number of a tutorial from its number or name."""
+    """Returns a path unchanged. For the number or the name of a tutorial, returns the number."""
     with contextlib.suppress(argparse.ArgumentTypeError):
         return text if os.path.isfile(text) else _number(text)
     return text

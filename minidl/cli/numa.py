@@ -3,9 +3,9 @@
 The plain form, with the picture and the formula of the time: minidl/plain/numa.py. Here: launchers
 bind the ranks, and the doctor measures near and far memory and finds the nodes of pages.
 
-`minidl run --bind numa` binds each rank to the cores of one node, in turn. `--bind core` binds it
-to one core for each of its threads. mpiexec does the binding: `options` returns its options.
-`minidl doctor` shows the result.
+`minidl run --bind numa` binds each rank to the cores of one node. The nodes are taken in turn.
+`--bind core` binds a rank to one core for each thread of the rank. mpiexec does the binding, and
+`options` returns the options for mpiexec. `minidl doctor` shows the result.
 
 Sources: the kernel's Documentation/ABI/stable/sysfs-devices-node; MPICH's Hydra and Open MPI's
 PRRTE manuals (-bind-to, --map-by).   Test: tests/cli/test_numa.py
@@ -29,7 +29,7 @@ MEASURED = 1 << 28  # bytes that are read to measure a node's memory: more than 
 
 
 class BindError(Exception):
-    """The error if this launcher cannot bind the ranks. The message says what to do."""
+    """The error if mpiexec cannot bind the ranks. The message says what to do."""
 
 
 def options(vendor, bind, n, threads, n_cores):
@@ -51,8 +51,8 @@ def options(vendor, bind, n, threads, n_cores):
 
 
 def nodes(root="/sys"):
-    """Returns the list of Nodes, sorted by number. The numbers may have gaps. [] if the system does
-    not list its nodes."""
+    """Returns the list of Nodes, sorted by number. The numbers may have gaps. Returns [] if the
+    system does not list its nodes."""
     found = []
     for folder in Path(root, "devices/system/node").glob("node[0-9]*"):
         memory = re.search(r"MemTotal:\s+(\d+) kB", (folder / "meminfo").read_text())
@@ -83,9 +83,9 @@ def nics(root="/sys"):
 
 
 def touched(array, maps="/proc/self/numa_maps"):
-    """Returns {node: number of pages} of the array's memory, or {} if the system does not tell. It
-    adds up all mappings with a part of the array. There may be several, because NumPy asks for huge
-    pages in the middle of an array."""
+    """Returns {node: number of pages} of the array's memory, or {} if the system does not tell.
+    The numbers are sums over all mappings that contain a part of the array. There may be several
+    mappings, because NumPy asks for huge pages in the middle of an array."""
     try:
         lines = Path(maps).read_text().splitlines()
     except OSError:
@@ -103,8 +103,9 @@ def touched(array, maps="/proc/self/numa_maps"):
 
 
 def here(root="/sys"):
-    """Returns {"cpus", "nodes", "memory"} of this rank: its cpus as text, the list of their nodes,
-    and the node of its memory, or None if that is unknown."""
+    """Returns {"cpus", "nodes", "memory"} of this rank. "cpus": the rank's cpus as text. "nodes": a
+    list of the nodes of these cpus. "memory": the node of the rank's memory, or None if this node
+    is unknown."""
     cpus = backend.cores()
     pages = touched(np.ones(TOUCHED, np.uint8))
     return {"cpus": ranges(cpus), "nodes": on(nodes(root), cpus),
@@ -123,21 +124,21 @@ def ranges(cpus):
 
 
 def time_s(n_bytes, remote, local_bps, remote_bps):
-    """Returns the seconds to read n_bytes, by the formula of minidl/plain/numa.py. remote: the part
-    of the bytes on the other node. local_bps, remote_bps: bytes per second."""
+    """Returns the seconds to read n_bytes, by the formula of minidl/plain/numa.py. remote: the
+    fraction of the bytes that is on the other node. local_bps, remote_bps: bytes per second."""
     return n_bytes * ((1 - remote) / local_bps + remote / remote_bps)
 
 
 def measure(all_nodes):
-    """Returns (bytes/s of near memory, bytes/s of far memory), read by one core. Returns None
-    unless this process has cores on two nodes."""
+    """Returns (bytes/s of near memory, bytes/s of far memory), read by one core. Returns None if
+    this process has cores on only one node."""
     before = backend.cores()
     sets = [node.cpus & before for node in all_nodes if node.cpus & before]
     if len(sets) < 2:
         return None
     try:
         os.sched_setaffinity(0, {min(sets[0])})
-        x, speeds = np.ones(MEASURED // 8), []  # written by this core: it is on the first node
+        x, speeds = np.ones(MEASURED // 8), []  # on this core's node, because this core writes it
         for cpus in sets[:2]:
             os.sched_setaffinity(0, {min(cpus)})
             times = []

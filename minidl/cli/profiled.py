@@ -30,7 +30,8 @@ def in_ranks(work):
 
 def around(work, settings, t):
     """Runs work() in a profile. Then rank 0 prints the report and writes the files. Returns 0. If
-    work() exits with another status than 0, that ends the profile, as an exception does."""
+    work() exits with a status that is not 0, or raises an exception, the profile ends without a
+    report."""
     settings = json.loads(settings)
     with minidl.profile(t, memory=settings["memory"]) as p:
         try:

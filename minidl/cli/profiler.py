@@ -1,4 +1,4 @@
-"""`minidl profile [-n 4] script.py`: profiles a script without a change to the script.
+"""`minidl profile [-n 4] script.py`: profiles a script. The script is not changed.
 
     minidl profile -n 4 train.py --steps 20      report; profile.json for Perfetto, profile.html
     minidl profile --picture train.py            one rank; profile.png, too
@@ -22,10 +22,10 @@ from minidl.text import tr
 def run(script, arguments, n, out, memory, picture, deadline_s):
     """Profiles a Python script. Returns its exit status.
 
-    n:          how many ranks. None: this process, without MPI
+    n:          how many ranks. If None, the script runs in this process, without MPI
     out:        the name of the written files, without .json, .html, .png
-    memory:     True: also memory by kind
-    picture:    True: also writes a .png
+    memory:     if True, also measures the memory of each kind
+    picture:    if True, also writes a .png
     deadline_s: as in launcher.run"""
     launcher.check_script(script, arguments, n or 1)
     if not (folder := Path(out).absolute().parent).is_dir():

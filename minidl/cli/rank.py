@@ -1,9 +1,9 @@
 """One rank of `minidl run`: a guard, and the process that runs the script.
 
     mpiexec -- guard (waits)        Only a parent process learns how its child ended: by which
-                 |                  signal, with which status. mpiexec prints little about it. So
-                 '-- rank 2: script each rank has its own parent, the guard. It tells the launcher
-                                    (supervisor.py) how the rank ended.
+                 |                  signal, with which status. mpiexec prints little about this. So
+                 '-- rank 2: script each rank has its own parent, the guard. The guard tells the
+                                    launcher (supervisor.py) how the rank ended.
 
 The first process forks before it imports minidl. The parent is the guard, and waits for signals.
 The guard inherits the connection to mpiexec. So MPICH's mpiexec does not notice that a rank died,
@@ -32,7 +32,7 @@ import time
 from pathlib import Path
 
 ROOT = str(Path(__file__).resolve().parents[2])  # the folder that contains minidl
-SUPERVISOR = "MINIDL_SUPERVISOR"  # addresses, comma, port, token: set by supervisor.py
+SUPERVISOR = "MINIDL_SUPERVISOR"  # "addresses,port,token", set by supervisor.py
 CONNECT_S = 5.0  # seconds to connect to the launcher
 GUARD_S = 5.0  # seconds for the guard to end its rank
 OTHERS_S = 2.0  # seconds for the other guards to end their ranks
@@ -49,7 +49,8 @@ def main():
     sys.path.insert(0, os.path.dirname(os.path.realpath(sys.argv[0])))
     if ROOT not in sys.path:
         sys.path.append(ROOT)
-    heals = os.environ.get("MINIDL_HEAL") == "1"  # then a rank may start new ranks, which need it
+    # with MINIDL_HEAL a rank may start new ranks, which need the variable SUPERVISOR
+    heals = os.environ.get("MINIDL_HEAL") == "1"
     where = os.environ.get(SUPERVISOR) if heals else os.environ.pop(SUPERVISOR, None)
     links = _links(where) if where else None
     if links is None:
@@ -67,11 +68,12 @@ def main():
 
 
 def _links(where):
-    """Returns two connections to the launcher, (the guard's, the rank's), or None if it cannot be
-    reached. Ends this process if the launcher has ended: then its host refuses the connection."""
+    """Returns two connections to the launcher, (the guard's, the rank's). Returns None if the
+    launcher cannot be reached. If the launcher has ended, its host refuses the connection, and this
+    function ends the process."""
     addresses, port, token = where.split(",")
     addresses = [(address, int(port)) for address in addresses.split("+")]
-    door = runpy.run_path(DOOR)  # an import would import all of minidl
+    door = runpy.run_path(DOOR)  # `import` would import the package minidl, too
     me, links = door["new_caller"](), []
     try:
         for i, say in enumerate(("guard", "born")):
@@ -93,7 +95,7 @@ def _links(where):
 
 def _launched_rank():
     """Returns the number of this rank from the variables that mpiexec sets, or None. The guard
-    needs it before minidl is imported, so it cannot call supervised.launched_as."""
+    needs this number before minidl is imported, so it cannot call supervised.launched_as."""
     if "MINIDL_NEWCOMER" in os.environ:  # comm/transport/ulfm.py
         numbers = os.environ["MINIDL_NEWCOMER"].split()[1].split(",")
         return int(numbers[int(os.environ["OMPI_COMM_WORLD_RANK"])])
@@ -113,10 +115,10 @@ def _send(link, **line):
 
 def _guard(link, pid, heals=False):
     """Tells the launcher when the process `pid` stops, continues and ends. Ends the process when
-    the launcher asks for it or has ended. Does not return.
+    the launcher asks for this, or when the launcher has ended. Does not return.
 
-    heals: if the rank fails, the guard kills itself by a signal. Only then does Open MPI tell the
-    other ranks that a rank has died."""
+    heals: if True and the rank fails, the guard kills itself by a signal. Open MPI tells the other
+    ranks about the death only if the guard ends in this way."""
     woken, wakes = socket.socketpair()
     wakes.setblocking(False)
     signal.set_wakeup_fd(wakes.fileno())
@@ -144,7 +146,7 @@ def _guard(link, pid, heals=False):
         woken.recv(4096)
     if status is None:
         traces = runpy.run_path(TRACES)
-        os.kill(pid, signal.SIGSTOP)  # so that it makes no new files
+        os.kill(pid, signal.SIGSTOP)  # so that the rank makes no new files
         os.waitpid(pid, os.WUNTRACED)
         held = traces["of"](pid)  # MPI's shared memory
         os.kill(pid, signal.SIGKILL)
@@ -152,15 +154,15 @@ def _guard(link, pid, heals=False):
         traces["remove"](held)
         if not any(line.get("ask") == "end" for line in link.heard()):
             # The launcher has ended. When the first guard ends, MPICH's mpiexec kills the other
-            # guards. So each guard waits until all have removed their files.
+            # guards. So each guard waits until all guards have removed their files.
             time.sleep(OTHERS_S)
     _send(link, say="ended")
     os._exit(status if status is not None and status >= 0 else 1)
 
 
 def _die_with(parent):
-    """Linux ends this process when its guard ends. On other systems the launcher tells it to end.
-    """
+    """Makes Linux end this process when its guard ends. On other systems the launcher tells the
+    process to end."""
     with contextlib.suppress(OSError, AttributeError):
         PR_SET_PDEATHSIG = 1
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -250,8 +252,8 @@ def _say_finished():
 
 
 def _of_script(trace):
-    """Returns the part of a traceback that begins in the script: without the calls in this file and
-    in runpy."""
+    """Returns the part of a traceback that begins in the script. The calls in this file and in
+    runpy are left out."""
     first = trace
     while first is not None and (first.tb_frame.f_code.co_filename == __file__
                                  or first.tb_frame.f_globals.get("__name__") == "runpy"):
@@ -260,10 +262,11 @@ def _of_script(trace):
 
 
 def _answer(link):
-    """Answers the launcher, which asks where this rank is or tells it to end.
+    """Answers the launcher, which asks where this rank is, or tells the rank to end.
 
-    When the launcher ends, the guard ends this rank. The guard needs the rank to be running, to see
-    which files MPI has made. If the guard has ended as well, the rank ends itself after GUARD_S."""
+    When the launcher ends, the guard ends this rank. The rank must still run then, so that the
+    guard can see which files MPI has made. If the guard has ended as well, the rank ends itself
+    after GUARD_S."""
     from minidl.comm.observe.places import places_now, said
 
     main = threading.main_thread().ident

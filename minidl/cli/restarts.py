@@ -9,16 +9,17 @@ continues from the newest snapshot. The script can read the number of the attemp
 MINIDL_ATTEMPT. It may print the number, but its results must not depend on the number.
 
     what happened                                  what the next attempt does
-    the same step fails twice in the same way      a bug, not a fault: no more attempts. Addresses,
-                                                   process numbers and times may differ
-    a rank has not started                         runs without its place, and then again with all
-    a host of --hosts does not answer              runs without its places until the host answers
-                                                   (hosts.py)
-    the same rank fails twice in a row, at         runs without one place, if --min-ranks allows,
-    different steps                                and then again with all
+    the same step fails twice in the same way      no next attempt: this is a bug, not a fault. The
+                                                   two messages may differ in addresses, process
+                                                   numbers and times
+    some ranks have not started                    one attempt without these ranks, and then again
+                                                   with all ranks
+    a host of --hosts does not answer              fewer ranks until the host answers (hosts.py)
+    the same rank fails twice in a row, at         one attempt with one rank less, if --min-ranks
+    different steps                                allows it, and then again with all ranks
 
-The run ends if fewer ranks than --min-ranks can start. A script without elastic.run starts from the
-beginning.
+The run ends if fewer ranks than --min-ranks can start. A script without elastic.run starts again
+from the beginning.
 Source: torchrun's --max-restarts and --nnodes min:max (PyTorch). torchrun has no rule for a bug: it
 uses up all restarts.
 Test: tests/cli/test_restarts.py   Used by: launcher.py
@@ -37,9 +38,9 @@ class Attempt(NamedTuple):
 
     n:       how many ranks were to start
     begins:  the first step of training, or None
-    step:    the step in which it ended, or None if no rank was training
+    step:    the step in which the attempt ended, or None if no rank was training
     seconds: how long the attempt ran
-    how:     what ended it, in words
+    how:     what ended the attempt, in words
     failed:  the numbers of the ranks that failed
     absent:  how many ranks did not start
     status:  the exit status"""
@@ -74,7 +75,8 @@ def until_done(start, n, least, restarts, say=sys.stderr.write, room=None):
     least:    the smallest number of ranks to start
     restarts: how many more attempts are allowed
     say:      writes a text for the user
-    room:     room() returns for how many ranks there are places now. None: always for n"""
+    room:     room() returns the number of ranks for which there are places now. If None, there are
+              always places for n ranks"""
     past = []
 
     def startable():
@@ -119,7 +121,7 @@ def attempt_of(n, status, supervisor, seconds):
     ranks, left = supervisor.ranks, supervisor.left()
     steps = [rank.step for rank in supervisor.failed if rank.step is not None] or [
         rank.step for rank in left if rank.step is not None]
-    behind = min if left else max  # a run that healed until no rank was left: the last rank's step
+    behind = min if left else max  # max: the run healed until no rank was left
     begins = [rank.begins for rank in ranks if rank.begins is not None]
     how = "done" if status == 0 else supervisor.failure or f"mpiexec ended with status {status}"
     return Attempt(n, min(begins, default=None), behind(steps, default=None), seconds, how,
@@ -132,7 +134,7 @@ def is_bug(past):
         return False
     before, last = past[-2:]
     if last.absent == last.n and any(a.step is not None for a in past):
-        return False  # mpiexec started no rank, but did before: a host is shutting down
+        return False  # mpiexec started no rank now, but ranks before: a host is shutting down
     return (before.step, alike(before.how), before.status) == (
         last.step, alike(last.how), last.status)
 
@@ -144,8 +146,8 @@ def alike(how):
 
 
 def lost_places(past, spare):
-    """Returns by how many ranks the next attempt is smaller. spare: how many ranks may be missing.
-    """
+    """Returns by how many ranks the next attempt is smaller than n. spare: how many ranks may be
+    missing."""
     if past and 0 < past[-1].absent < past[-1].n:  # if no rank started, mpiexec is the cause
         return past[-1].absent
     twice = len(past) > 1 and past[-2].n == past[-1].n and len(past[-1].failed) == 1

@@ -1,9 +1,9 @@
 """The standard input of a run: `minidl run --stdin FILE` opens FILE as rank 0's standard input.
 
-mpiexec would pass its own standard input on to rank 0. But if rank 0 does not read it, MPICH's
-mpiexec dies after 64 KB, and Open MPI's hangs. So `minidl run ... < FILE` is an error, and so is a
-pipe that holds data.
-FILE may be a FIFO. Rank 0 must be able to open it on its host.
+mpiexec would pass its own standard input on to rank 0. But if rank 0 does not read this input,
+MPICH's mpiexec dies after 64 KB, and Open MPI's mpiexec hangs. So `minidl run ... < FILE` is an
+error. A pipe that holds data is an error, too.
+FILE may be a FIFO. Rank 0 must be able to open FILE on its host.
 
 Test: tests/cli/test_numa.py   Used by: launcher.py, rank.py
 """
@@ -16,8 +16,8 @@ VARIABLE = "MINIDL_STDIN"
 
 
 def given(fd=0):
-    """Returns the name of the file on standard input, or "a pipe", if there is data to read. None
-    if there is none."""
+    """Returns the name of the file on standard input, or "a pipe" for a pipe. Returns None if there
+    is no data to read."""
     try:
         mode = os.fstat(fd).st_mode
         if stat.S_ISREG(mode):

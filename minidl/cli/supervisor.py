@@ -15,20 +15,21 @@ and so on (supervised.py). The first of these failures ends the run, and the mes
     no rank moves for `deadline_s`: every rank stays at the same Python instruction
     no rank of an elastic.run has done a step for `silence_s`
 
-With --heal a failure of the first kind is printed and does not end the run: the other ranks
+With --heal a failure of the first kind is printed and does not end the run. The other ranks
 continue (elastic/), and may take `start_s` to heal. But the run ends if a rank dies before all
-ranks are in world(), or if no rank is left. It also fails if the group's first rank dies after its
-elastic.run, because only this rank would do the rest of the script, such as writing the result.
+ranks are in world(), or if no rank is left. The run also fails if the group's first rank dies after
+its elastic.run, because only this rank would do the rest of the script, such as writing the result.
 
-A rank that raises an exception prints it itself. However a run ends, the guards kill their ranks,
-and then mpiexec ends.
+A rank that raises an exception prints the traceback itself. However a run ends, the guards kill
+their ranks, and then mpiexec ends.
 
-A Watch also observes ranks (comm/observe/lookout.py). Each finds failures that the other cannot
-find. A Watch runs inside the ranks. It knows the message that a rank waits for, so it finds a
-deadlock after a second. It also works under mpirun without this file. The supervisor runs outside.
-It knows how a rank ended. It also finds a rank that hangs outside minidl's calls, has no Watch, or
-does not answer. It waits longer, for LOOKS + LATER looks, so that a Watch prints first. Both ask by
-lines of JSON over TCP, and places.py finds a rank's place in its script.
+A Watch also observes ranks (comm/observe/lookout.py). Watch and supervisor find different failures.
+A Watch runs inside the ranks. It knows the message that a rank waits for, so it finds a deadlock
+after a second. A Watch also works under mpirun without this file. The supervisor runs outside the
+ranks. It knows how a rank ended. It also finds a rank that hangs outside minidl's calls, a rank
+that has no Watch, and a rank that does not answer. The supervisor waits longer, for LOOKS + LATER
+looks, so that a Watch prints first. Watch and supervisor send their questions as lines of JSON over
+TCP, and places.py finds a rank's place in its script.
 
 Test: tests/cli/test_supervisor.py   Used by: launcher.py
 """
@@ -46,12 +47,12 @@ from minidl.comm.observe.door import CLOSED, Door, new_token
 from minidl.comm.observe.side_channel import own_addresses
 from minidl.text import in_words
 
-TOGETHER_S = 0.5  # if all ranks exit, the last one follows the first within this time
+TOGETHER_S = 0.5  # if all ranks exit, the last rank follows the first rank within this time
 STARTING_S = 3.0  # the same, while some ranks are not in world() yet
 PASSED_ON_S = 0.15  # time for mpiexec to pass on output before ranks are killed
-KILLED_S = 5.0  # time for the guards to kill their ranks; after it mpiexec is ended
+KILLED_S = 5.0  # time for the guards to kill their ranks; after this time mpiexec is ended
 LOOKS = 8  # how often the supervisor asks for each rank's place within deadline_s
-LATER = 2  # more looks before it ends the run: a Watch has the same deadline and must print first
+LATER = 2  # looks after deadline_s: a Watch has the same deadline and must print first
 ANSWER_S = 0.5  # the shortest time between two looks: a busy machine answers slowly
 
 
@@ -59,29 +60,29 @@ ANSWER_S = 0.5  # the shortest time between two looks: a busy machine answers sl
 class Rank:
     """What the supervisor knows about one rank."""
 
-    name: object  # its number, or "?" until it is known
+    name: object  # the rank's number, or "?" until the number is known
     host: str = ""
     pid: int = 0
-    hydra: bool = False  # its mpiexec is MPICH's
+    hydra: bool = False  # mpiexec is MPICH's
     links: dict = field(default_factory=dict)  # {"guard" or "rank": connection}
     state: str = "born"  # then joining, joined, finished, failed, exits
-    in_mpi: bool = False  # it is or was in world(): other ranks do not wait for it there
+    in_mpi: bool = False  # the rank is or was in world(): other ranks do not wait for it there
     since: float = 0.0  # when this state began
-    status: int | None = None  # the exit status of its process; below 0: the signal
+    status: int | None = None  # the exit status of the process; -n if signal n has ended it
     ended_at: float = 0.0
-    exits: dict | None = None  # the message about its sys.exit
-    stopped: float | None = None  # when a signal stopped it; None: it runs
-    hung_up: bool = False  # its process (not its guard) has closed the connection
-    place: str = ""  # its last answer: the line of the script ...
-    at: str = ""  # ... and a text for the instruction of every call on its stack
-    answered: bool = True  # it has answered the last question
-    same: int = 0  # how many looks in a row have found it at the same instruction
-    heard: float = 0.0  # when it last reported a state or a step
+    exits: dict | None = None  # the rank's message about sys.exit
+    stopped: float | None = None  # when a signal stopped the process; None if the process runs
+    hung_up: bool = False  # the rank's process (not the guard) has closed the connection
+    place: str = ""  # the rank's last answer: the line of the script ...
+    at: str = ""  # ... and a text for the instruction of every call on the rank's stack
+    answered: bool = True  # the rank has answered the last question
+    same: int = 0  # how many looks in a row have found the rank at the same instruction
+    heard: float = 0.0  # when the rank last reported a state or a step
     step: int | None = None  # how many steps of training are done
-    begins: int | None = None  # the first step that it reported
-    trained: bool = False  # its elastic.run has ended
-    first: bool = False  # it was rank 0 of the group at the end of elastic.run
-    heals: float | None = None  # when it began to make a new group after a death
+    begins: int | None = None  # the first step that the rank reported
+    trained: bool = False  # the rank's elastic.run has ended
+    first: bool = False  # the rank was rank 0 of the group at the end of elastic.run
+    heals: float | None = None  # when the rank began to make a new group after a death
 
     def __str__(self):
         return f"rank {self.name} (process {self.pid} on {self.host})"
@@ -102,7 +103,8 @@ SAID = {
 
 
 def checked(line):
-    """Returns the message. Raises ValueError unless its kind is in SAID, with the right values."""
+    """Returns the message `line`. Raises ValueError if its kind is not in SAID, or if it does not
+    have the values of this kind."""
     what = line.get("say")
     if not isinstance(what, str) or what not in SAID:
         raise ValueError(f"unknown message {what!r:.100}")
@@ -121,22 +123,24 @@ def signal_name(number):
 
 
 class Supervisor:
-    """Supervises one run. Start mpiexec with `environment`. Then `run(mpiexec)` waits for the end.
+    """Supervises one run. Start mpiexec with `environment`. Then `run(mpiexec, wake)` waits for the
+    end.
 
     n:          how many ranks there are
-    deadline_s: how long ranks may wait without moving; None or 0: no limit
-    start_s:    how long after the first rank the last may start
-    one_host:   True: listen only on the loopback address
+    deadline_s: how many seconds ranks may wait without moving. None or 0 means no limit
+    start_s:    how many seconds after the first rank the last rank may start
+    one_host:   if True, listens only on the loopback address
     say:        writes a text for the user
-    silence_s:  how long no rank of an elastic.run may do a step; 0: no limit
-    heal:       True: the run continues when a rank dies"""
+    silence_s:  the run fails if no rank of an elastic.run does a step for this many seconds. 0
+                means no limit
+    heal:       if True, the run continues when a rank dies"""
 
     def __init__(self, n, deadline_s=None, start_s=60.0, one_host=True, say=sys.stderr.write,
                  silence_s=0.0, heal=False):
         self.n, self.deadline_s, self.start_s, self._write = n, deadline_s, start_s, say
         self.silence_s, self._suspected = silence_s, False
         self.failure = None  # what ended the run, in words without process numbers
-        self.failed = []  # the ranks that caused it
+        self.failed = []  # the ranks that caused the failure
         self.interrupted = False
         self.heal, self._lost = heal, []  # _lost: the dead ranks of a run that heals
         token = new_token()
@@ -146,7 +150,7 @@ class Supervisor:
         self.environment = {SUPERVISOR: f"{addresses},{port},{token}"}
         self._links = {}  # {connection: its Rank, or None before its first message}
         self._traces, self._phase = set(), 0  # files that MPI may leave; see _note_traces
-        self._n_strangers = 0  # connections of other programs that the ranks have turned away
+        self._n_strangers = 0  # connections of other programs that the ranks have refused
         self.ranks = []
         self.status = None  # the exit status of the run, when it is decided
         self._first = self._looked = None
@@ -180,12 +184,12 @@ class Supervisor:
 
     def _cut_off(self, child):
         """Returns the ranks that had not ended when mpiexec ended with status 0. Open MPI's mpiexec
-        does so when a host fails."""
+        ends with status 0 when a host fails."""
         return [] if child.returncode else [
             r for r in self.ranks if r.status is None and r.state in ("joining", "joined")]
 
     def interrupt(self, child, patience_s):
-        """Ends all ranks during a run. They have patience_s seconds to end by themselves."""
+        """Ends all ranks during a run. The ranks have patience_s seconds to end by themselves."""
         self.interrupted = True
         until = time.monotonic() + patience_s
         self._traces |= traces.of(child.pid)
@@ -205,7 +209,7 @@ class Supervisor:
             if "guard" not in rank.links:  # the guard was killed; its rank may still run
                 self._tell(rank, "rank", ask="end")
         # MPICH's mpiexec is killed, because it would print ten lines about ranks that failed. Open
-        # MPI's is not: it has to remove its folders.
+        # MPI's mpiexec is not killed at once, because it has to remove its folders.
         gone = child.poll() is not None
         if (hydra or gone) and self._all_ended(time.monotonic() + KILLED_S):
             child.kill()
@@ -219,8 +223,8 @@ class Supervisor:
         traces.remove(self._traces)
 
     def _note_traces(self, child):
-        """Looks for MPI's files once while ranks start, and once when all are in MPI. After a kill
-        of mpiexec it would be too late."""
+        """Looks for MPI's files once while ranks start, and once when all ranks are in MPI. If
+        mpiexec is killed, it is too late to look for them."""
         in_mpi = all(rank.state not in ("born", "joining") for rank in self.ranks)
         phase = 2 if len(self.ranks) >= self.n and in_mpi else 1 if self.ranks else 0
         if phase > self._phase:
@@ -228,15 +232,15 @@ class Supervisor:
             self._traces |= traces.of(child.pid)
 
     def close(self):
-        """Closes all connections. A guard or a rank that still runs ends then."""
+        """Closes all connections. Then a guard or a rank that still runs ends itself."""
         for each in (self._door, *self._links):
             each.close()
         if n := self._door.n_turned_away + self._n_strangers:
             self._write(f"minidl run: connections of other programs that were turned away: {n}\n")
 
     def _all_ended(self, until):
-        """Waits until all guards have ended, or until the time `until`. Returns True if all have.
-        """
+        """Waits until all guards have ended, or until the time `until`. Returns True if all guards
+        have ended."""
         while guards := [r.links["guard"] for r in self.ranks if "guard" in r.links]:
             ready, _, _ = select.select(guards, [], [], max(0.0, until - time.monotonic()))
             if not ready:
@@ -254,7 +258,7 @@ class Supervisor:
                 rank.links.pop(which)
 
     def _hear(self, wait_s, *wakes):
-        """Reads the messages that come within this time. Returns True if there was anything."""
+        """Reads the messages that come within wait_s seconds. Returns True if something came."""
         ready = select.select([*wakes, *self._door.sockets(), *self._links], [], [], wait_s)[0]
         for lines in self._door.callers():
             self._links[lines] = None
@@ -276,7 +280,7 @@ class Supervisor:
             self._closed(lines, self._links.pop(lines))
 
     def _heard(self, lines, line):
-        """Notes in the Rank what a message says."""
+        """Writes the content of a message into its Rank."""
         rank, now, what = self._links[lines], time.monotonic(), line["say"]
         if (rank is None) != (what in ("guard", "born")):
             raise ValueError(f"the message {what!r} came at the wrong time")
@@ -320,9 +324,9 @@ class Supervisor:
                 self.status = line["status"]
 
     def _rank_of(self, line, which):
-        """Returns the Rank of a first message. Makes a new one if there is none."""
+        """Returns the Rank of a first message. Makes a new Rank if there is none."""
         for rank in self.ranks:
-            if rank in self._lost:  # a new process may have its number
+            if rank in self._lost:  # a new process may have the number of a dead rank
                 continue
             if rank.name == line["rank"] is not None or (
                     line["rank"] is None and rank.host == line["host"] and which not in rank.links):
@@ -333,7 +337,7 @@ class Supervisor:
         return self.ranks[-1]
 
     def _closed(self, link, rank):
-        """Notes that a connection is closed."""
+        """Records that a connection is closed."""
         link.close()
         if rank is not None:
             if link.over != CLOSED:
@@ -350,8 +354,8 @@ class Supervisor:
         """Decides whether the run has failed. If so, sets the status and prints why."""
         if self.status is not None:
             return
-        # Guards end only when all ranks have finished. If a process without MPI_Finalize ends
-        # before, MPICH's mpiexec kills the other ranks without a message.
+        # Guards end only when all ranks have finished. If a process ended earlier, without
+        # MPI_Finalize, MPICH's mpiexec would kill the other ranks without a message.
         if all(rank.status == 0 and rank.state == "finished" for rank in self.ranks):
             for rank in self.ranks:
                 self._tell(rank, "guard", ask="end")
@@ -362,14 +366,14 @@ class Supervisor:
         if self.status is not None:
             return
         crashed = [rank for rank in left if rank.status is not None and rank.status < 0]
-        # a rank that is not in world() yet may just have started: ranks start one after the other
+        # a rank that is not in world() yet may have just started: ranks start one after another
         starting = len(self.ranks) < self.n or any(
             rank.state == "born" for rank in self.ranks if rank not in left)
         together_s = STARTING_S if starting else TOGETHER_S
         late = any(now - (r.ended_at or r.since) >= together_s for r in left)
         if crashed:
             self._fail(*self._how(crashed[0]), 128 - crashed[0].status)
-        elif left and len(left) == self.n:  # all ranks: each ends by itself
+        elif left and len(left) == self.n:  # all ranks failed: each rank ends by itself
             if all(rank.status is not None for rank in left):
                 self._blame(self._how(left[0])[1], left)
                 self.status = max(self._status_of(rank) for rank in left)
@@ -397,9 +401,9 @@ class Supervisor:
             self._fail(absent[0] if len(absent) == 1 else absent, f"ended its script {how}", 1)
 
     def _judge_lost(self, left, now):
-        """For a run that heals. left: the ranks that failed. Notes dead ranks as lost. Returns the
-        other failed ranks: they called sys.exit. When the scripts of all other ranks have ended,
-        it does not wait for their MPI_Finalize, because it may hang after a death."""
+        """Used if the run heals. left: the ranks that failed. Records dead ranks as lost. Returns
+        the other failed ranks, which called sys.exit. When the scripts of all ranks that are not
+        lost have ended, does not wait for MPI_Finalize, which may hang after a death."""
         for rank in left:
             if rank.state != "exits" and rank not in self._lost:
                 self._lost.append(rank)
@@ -429,8 +433,8 @@ class Supervisor:
         self._end_with(how, 1)
 
     def _judge_healing(self, others, now):
-        """Ends the run if a rank died before all were in world(), or if healing takes longer than
-        `start_s`."""
+        """Ends the run if a rank died before all ranks were in world(), or if healing takes longer
+        than `start_s`."""
         early = [rank for rank in self._lost if rank.state in ("born", "joining")]
         if early and now - early[0].ended_at > STARTING_S and any(
                 rank.state in ("born", "joining") for rank in others):
@@ -442,15 +446,15 @@ class Supervisor:
                        healing)
 
     def left(self):
-        """Returns the ranks without the dead ranks of a run that heals."""
+        """Returns all ranks except the dead ranks of a run that heals."""
         return [rank for rank in self.ranks if rank not in self._lost]
 
     def _left_badly(self, rank, now):
         """Returns True if the rank is known to have failed."""
         if rank.state == "exits":
             return True
-        # A rank's last message may come after its guard's. When the rank's connection is closed,
-        # all its messages have come.
+        # A rank's last message may come after the last message of its guard. When the rank's
+        # connection is closed, all messages of the rank have come.
         known = rank.status is not None and (
             rank.hung_up or now - rank.ended_at > TOGETHER_S)
         return known and (rank.status != 0 or rank.state != "finished")
@@ -459,7 +463,7 @@ class Supervisor:
         return rank.exits["status"] if rank.exits else rank.status
 
     def _how(self, rank):
-        """Returns (rank, how it ended, in words)."""
+        """Returns (rank, text). The text tells how the rank ended."""
         if rank.exits and not (rank.status or 0) < 0:
             return rank, f"called sys.exit({rank.exits['code']}) at {rank.exits['line']}"
         when = {"born": "before world()", "joining": "in world()", "joined": "in the middle of its "
@@ -478,7 +482,7 @@ class Supervisor:
         training = [rank for rank in ranks if not rank.trained and rank.state != "finished"]
         silent_s = now - max((rank.heard for rank in ranks), default=now)
         patience_s = self.silence_s
-        if not any(rank.step is not None for rank in ranks):  # before step 1 they import and load
+        if not any(rank.step is not None for rank in ranks):  # ranks still import and load
             patience_s = max(patience_s, self.start_s)
         if not training or silent_s < patience_s / 2:
             self._suspected = False
@@ -499,7 +503,8 @@ class Supervisor:
 
     def _look(self, now):
         """Asks each rank for its place, in regular intervals. Ends the run if no rank has moved in
-        LOOKS + LATER looks, or if ranks have waited for deadline_s in world()."""
+        LOOKS + LATER looks. Also ends it if a rank has waited in world(), or was stopped by a
+        signal, for deadline_s seconds."""
         busy = [rank for rank in self.ranks if rank.status is None]
         waiting = [rank for rank in busy if rank.state == "joining"]
         absent = [rank for rank in self.ranks if rank.state == "born"]
@@ -532,15 +537,15 @@ class Supervisor:
         self._end_with("\n".join(lines), 1)
 
     def _fail(self, ranks, how, status, more=""):
-        """Ends the run with a sentence. ranks: a Rank or a list. more: the end of the sentence,
-        which is not part of `failure`."""
+        """Ends the run and prints a sentence. ranks: a Rank or a list of Ranks. more: the end of
+        the sentence. It is printed, but is not part of `failure`."""
         one = isinstance(ranks, Rank)
         who = ranks if one else in_words([rank.name for rank in ranks]) + ":"
         self.failure, self.failed = how, [ranks] if one else ranks
         self._end_with(f"{who} {how}{more}", status)
 
     def _blame(self, how, ranks):
-        """Notes what ended the run. Only the first call counts."""
+        """Records what ended the run. Only the first call counts."""
         if self.failure is None:
             self.failure, self.failed = how, ranks
 

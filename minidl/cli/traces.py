@@ -5,10 +5,10 @@
     /dev/shm/sm_segment.host.0.5118.1    Open MPI: shared memory
     /tmp/ompi.1860/                      Open MPI: the folder of mpiexec, with its process number
 
-While mpiexec and its child processes run, the launcher finds the files that they hold. After they
-have ended, it removes the files that are left. A guard that ends its rank does the same for its
-rank. So shared memory is removed on every host, and also if the launcher is killed. This file
-imports nothing from minidl, because a guard runs it alone.
+While mpiexec and its child processes run, the launcher notes which of these files they use. After
+these processes have ended, the launcher removes the files that still exist. A guard that ends its
+rank does the same for its rank. So shared memory is removed on every host, and also if the launcher
+is killed. This file imports nothing from minidl, because a guard runs it alone.
 
 Test: tests/cli/test_leftovers.py   Used by: supervisor.py, rank.py
 """
@@ -25,18 +25,18 @@ FOLDER = re.compile(r"(/\S*/ompi\.(\d+))/")
 
 
 def of(pid):
-    """Returns the set of MPI's paths that a process and its descendants hold. The set is empty on a
+    """Returns the set of MPI's paths that a process and its descendants use. The set is empty on a
     system without /proc."""
     found, family = set(), below(pid)
     for each in family:
         held = []
-        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+        with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
             held.append(Path(f"/proc/{each}/maps").read_text())
             for link in Path(f"/proc/{each}/fd").iterdir():
                 held.append(os.readlink(link))
         for text in held:
             found |= set(FILE.findall(text))
-            # only folders of these processes: an Open MPI daemon for several runs keeps its own
+            # only folders of these processes: an Open MPI daemon for several runs keeps its folder
             found |= {path for path, owner in FOLDER.findall(text) if int(owner) in family}
     return found
 

@@ -5,9 +5,9 @@
     out       pictures and traces in out/
     exercise  exercises: blank, fill in, compare
     grade     graders: run a student's file, say what is wrong
-    report    points, as JSON, JUnit XML, for Gradescope; the table of a class
+    report    points, as JSON, as JUnit XML, for Gradescope; the table of a class
     notebook  a script as a Jupyter notebook
-    student   runs the student's code in a process of its own
+    student   runs the student's code in a separate process
     handout   a course for students, without solutions
     language  texts in the reader's language; comments: the comments of a script
     training  the options of a script that trains by any technique

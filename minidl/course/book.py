@@ -1,7 +1,8 @@
 """Reads the pages of minidl/plain for documents: the text of each page, and its real files.
 
     docs/book.md      the contents with the real files, written by `make register`
-    the site          a document for each page, with the code of page and real file, by `make docs`
+    the site          a document for each page, with the code of the page and of its real files,
+                      written by `make docs`
 
 The text of a page is read from its file. The page is never imported.
 
@@ -17,14 +18,15 @@ from minidl.checkout import PACKAGE
 ROOT = PACKAGE.parent  # the pages are part of the package
 BOOK = "minidl/plain"
 REAL = re.compile(r"The real one, (minidl/[\w/.]+\.py(?: and minidl/[\w/.]+\.py)?), adds: (.+)")
-# name: of the file, without .py    title: the first sentence of the docstring
+# name: the name of the file, without .py    title: the first sentence of the docstring
 # real: the paths of the real files    adds: what the real files add, as one text
 # story: the docstring without title, real and adds    code: the file without its docstring
 Page = namedtuple("Page", "name title story real adds code")
 
 
 def contents(root=ROOT):
-    """Returns [(section, [(page, its line in the contents)])] of minidl/plain/__init__.py."""
+    """Returns the contents in minidl/plain/__init__.py: [(section, [(page, line about the page)])].
+    """
     told = ast.get_docstring(ast.parse((root / BOOK / "__init__.py").read_text("utf-8")),
                              clean=False)
     sections = []
@@ -42,8 +44,8 @@ def page(name, root=ROOT):
 
 
 def page_of(name, text):
-    """Returns the Page in the text of a file. Raises ValueError if it does not say what the real
-    one adds."""
+    """Returns the Page in the text of a file. Raises ValueError if the docstring does not tell what
+    the real file adds."""
     tree = ast.parse(text)
     told = ast.get_docstring(tree)
     before, *rest = re.split(r"(?=The\s+real\s+one,)", told, maxsplit=1)
@@ -58,8 +60,9 @@ def page_of(name, text):
 
 
 def same_names(here, root=ROOT):
-    """Returns [(real file, source)]: its functions and classes that have the same name as one on
-    the page. If a file has none, source is an outline of all its functions and classes."""
+    """Returns [(real file, source)]. `source` are the functions and classes of the file that have
+    the same name as a function or class on the page. If there are none, it is an outline of all
+    functions and classes of the file."""
     names = {node.name for node in ast.parse(here.code).body
              if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     found = []
@@ -78,8 +81,8 @@ def source(text, node):
 
 
 def outline(node):
-    """Returns the first sentence of the docstring as a comment, then `def name(arguments): ...`. A
-    class is followed by its public methods."""
+    """Returns the first sentence of the docstring as a comment, and then
+    `def name(arguments): ...`. After a class come its public methods."""
     told = " ".join((ast.get_docstring(node) or "").split())
     told = re.match(r"(.*?[.:])( |$)|.*", told)[0].strip()
     if isinstance(node, ast.FunctionDef):
@@ -93,5 +96,5 @@ def outline(node):
 
 
 def told(here):
-    """Returns the text of a page that is translated: its title and its story."""
+    """Returns the part of a page that is translated: the title and the story."""
     return f"{here.title}\n{here.story}"

@@ -6,8 +6,8 @@
 The English script is the only source of the code. When a file is written for a reader, each comment
 is looked up by its English words. `minidl exercise`, `notebook`, `handout` and the site write such
 files. The site also shows the kernels that the head of a script names. If a comment has changed
-since its translation, it is shown in English, and `make register` lists it. So no translation is
-older than its English.
+since its translation, the comment is shown in English, and `make register` lists it. So no
+translation is shown that is older than the English comment.
 
 Test: tests/course/test_comments.py
 '''
@@ -27,17 +27,18 @@ MARK = re.compile(r"(\s*(?:#|//) >>> exercise \d\d[a-z]: )(.+)|\s*(?:#|//) <<<")
 
 
 class Comment(NamedTuple):
-    """A comment: lines first to last - 1, counted from 0. It begins at `column` of line first."""
+    """A comment. It is in the lines first to last - 1, counted from 0, and begins at `column`."""
     first: int
     last: int
     column: int
     mark: str  # "#", "//" or '"""'
-    text: str  # its lines, without marks and indentation
-    alone: bool = True  # no code before it
+    text: str  # the lines of the comment, without marks and indentation
+    alone: bool = True  # True if there is no code before the comment
 
 
 def comments(text):
-    """Returns the comments of a .cu file or of a Python script, with its docstrings, in order.
+    """Returns the comments and docstrings of a Python script, or the comments of a .cu file, in
+    order.
 
     The marks of an exercise do not count. Comments on neighbouring lines, at the same column, are
     one comment."""
@@ -59,7 +60,8 @@ def comments(text):
 
 
 def _in_python(text):
-    """Returns [(row, column, mark)], also for kernels that are strings of the script."""
+    """Returns [(row, column, mark)] of the comments, also of comments in kernels that are strings
+    of the script."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     found = [(*t.start, "#") for t in tokens if t.type == tokenize.COMMENT]
     found = [(row - 1, column, mark) for row, column, mark in found]
@@ -72,7 +74,8 @@ def _in_python(text):
 
 
 def _in_cpp(lines, rows):
-    """Returns [(row, column, mark)]. This is right because no kernel has // in a string."""
+    """Returns [(row, column, mark)] of the comments in these rows. Every // begins a comment,
+    because no kernel has // in a string."""
     return [(row, lines[row].index("//"), "//") for row in rows if "//" in lines[row]]
 
 
@@ -87,7 +90,8 @@ def _docstrings(text, lines):
 
 
 def kernels_named(text):
-    """Returns the .cu files of kernels/ that the head of a script names. Readers open them, too."""
+    """Returns the .cu files of kernels/ that the head of a script names. Readers will also open
+    these files."""
     named = dict.fromkeys(re.findall(r"\b\w+\.cu\b", ast.get_docstring(ast.parse(text)) or ""))
     return [path for name in named if (path := language.ROOT / "kernels" / name).exists()]
 
@@ -124,7 +128,7 @@ def in_language(text):
 
 
 def _written(comment, start, words):
-    """Returns the lines of a comment in another language. start: the code before it."""
+    """Returns the lines of a comment in another language. start: the code before the comment."""
     space, mark = " " * comment.column, comment.mark
     if mark != '"""':
         return [f"{space if i else start}{mark} {line}".rstrip() for i, line in enumerate(words)]

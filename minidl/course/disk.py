@@ -1,4 +1,4 @@
-"""A disk that may lose power: which files are on it after a failure in any call that saves one.
+"""A simulated disk that may lose power in any call. Shows which files are on it afterwards.
 
         disk.write(name, data)      bytes in memory        fsync(name)       these bytes are safe
         rename(old, new), remove    names in memory        sync_folder()     all names are safe
@@ -14,14 +14,15 @@ Test: tests/course/test_disk.py   Tutorial: tutorials/21_fault_tolerance.py, and
 
 
 class PowerFailure(BaseException):
-    """The power failed. No `except Exception` of a student's code catches it."""
+    """The error if the power fails. `except Exception` in a student's code does not catch it."""
 
 
 class Disk:
     """The files of one folder.
 
-    files: {name: bytes}, all safe. The power fails in call number `dies_at`, counted from 1; None:
-    never. calls: the calls so far, each a list of the name and the arguments."""
+    files:   {name: bytes}. All these files are safe.
+    dies_at: the power fails in this call, counted from 1. If None, it never fails.
+    calls:   a list of the calls so far. A call is a list: its name, and its arguments."""
 
     def __init__(self, files=(), dies_at=None):
         # {name: [the bytes in memory, the safe bytes]}
@@ -38,8 +39,8 @@ class Disk:
         self._power()
 
     def write(self, name, data):
-        """Makes the file, or empties it, and writes the data in three pieces. Each piece is a
-        call."""
+        """Makes the file, or empties it if it exists. Then writes the data in three pieces. Each
+        piece counts as a call."""
         self._power()
         file = self.names.setdefault(name, [b"", b""])
         for k in range(3):
@@ -56,7 +57,8 @@ class Disk:
         self.names[name][1] = self.read(name)
 
     def rename(self, old, new):
-        """Gives the file `old` the name `new`, in one step. Replaces a file of this name."""
+        """Gives the file `old` the name `new`, in one step. If there is a file with the name `new`,
+        it is replaced."""
         self._call("rename", old, new)
         self.names[new] = self.names.pop(old)
 
@@ -70,18 +72,20 @@ class Disk:
         self.safe_names = dict(self.names)
 
     def found(self, name):
-        """Returns four cases that a failure now may leave: [(the names are the ones in memory, the
-        bytes are the ones in memory, the bytes of the file or None if there is no file)]."""
+        """Returns what may be on the disk if the power fails now: four cases (new_names, new_bytes,
+        data). new_names: True if the names in memory are on the disk. new_bytes: True if the bytes
+        in memory are on the disk. data: the bytes of the file, or None if there is no file."""
         return [(new_names, new_bytes, names[name][not new_bytes] if name in names else None)
                 for new_names, names in ((False, self.safe_names), (True, self.names))
                 for new_bytes in (False, True)]
 
 
 def power_failures(save, old, new):
-    """Runs save(disk, "run", new) over a file with the bytes `old`, with a failure in each of its
-    calls in turn.
+    """Runs save(disk, "run", new) again and again on a disk with the file "run", whose bytes are
+    `old`. In each run the power fails in another call.
 
-    Returns (the number of calls, [the bytes, or None, that a failure may leave: four per call])."""
+    Returns (the number of calls, found). `found` has four elements for each call: the bytes that
+    may be in the file after the failure, or None if there may be no file."""
     found = []
     while True:
         disk = Disk({"run": old}, dies_at=len(found) // 4 + 1)

@@ -1,4 +1,4 @@
-'''Exercises are regions of the tutorials. This file writes them blank, and shows the solutions.
+'''Exercises are regions of the tutorials. This file blanks the regions, and shows the solutions.
 
     # >>> exercise 07a: reduce-scatter          (`//` instead of `#` in a .cu file)
     # What to do, in a comment: it stays in the blank file.
@@ -9,7 +9,7 @@
     minidl check 07       grades work/07_ring.py: grade.py
     minidl solution 07    shows the difference between work/07_ring.py and tutorials/07_ring.py
 
-07a means only this exercise: `minidl exercise 07a --force` blanks it and keeps the others.
+07a means only this exercise: `minidl exercise 07a --force` blanks 07a and keeps the others.
 
 So an exercise is written only once: in the tutorial, which runs.
 
@@ -37,19 +37,20 @@ _START = re.compile(r"^\s*(?:#|//) >>> exercise (\d\d[a-z]): (.+?)\s*$")
 BLANK = re.compile(r"\s*(raise NotImplementedError\(|#error )")
 _STOP = re.compile(r"^\s*(?:#|//) <<<\s*$")
 
-# A region is lines[start:stop]; `start` counts from 0, so it is also the line number of its mark.
+# A region is lines[start:stop]. `start` counts from 0. So it is also the line number, counted from
+# 1, of the mark above the region.
 Region = namedtuple("Region", "id title start stop")
 
 
 class ExerciseError(Exception):
-    """The command cannot be done. The message says why, and what to do."""
+    """The error if a command cannot be done. The message says why, and what to do."""
 
 
 def regions(text, name="the file"):
     """Returns the exercises in `text`, in order. Raises ExerciseError if the marks do not match."""
     found, opened = [], None
     if ">>> exercise" not in text and "<<<" not in text:
-        return found  # true for most kernels; saves time
+        return found  # most kernels have no mark: this saves time
     for i, line in enumerate(text.splitlines()):
         start = _START.match(line)
         if start and opened:
@@ -74,7 +75,8 @@ def body(text, region):
 
 
 def fill(text, answers):
-    """Returns `text` with the code of `answers`, {id: code}, in its regions, indented to fit."""
+    """Returns `text` with the code of `answers` in its regions, indented as the marks are.
+    answers: {id: code}."""
     lines = text.splitlines(keepends=True)
     for region in reversed(regions(text)):
         if region.id in answers:
@@ -86,15 +88,16 @@ def fill(text, answers):
 
 
 def blank(text, stops=True):
-    """Returns `text` with every region blank: its first comment, then a line with an error."""
+    """Returns `text` with every region blank. A blank region has its first comment, and then a line
+    with an error."""
     return fill(text, {region.id: _blank_body(text, region, stops) for region in regions(text)})
 
 
 def _blank_body(text, region, stops=True):
-    """Returns the task, then an error that says which exercise is missing.
+    """Returns the task, and then a line with an error that says which exercise is missing.
 
-    stops=False: no error in a kernel, so that the other kernels of its file compile. A region that
-    is already blank, in any language, stays as it is."""
+    stops: if False, a kernel has no such line, so that the other kernels of its file compile. A
+    region that is already blank, in any language, does not change."""
     lines, (comment, mark) = body(text, region).splitlines(), task(text, region)
     if lines[len(comment) :] and BLANK.match(lines[len(comment)]):
         return textwrap.dedent(body(text, region))
@@ -116,7 +119,8 @@ def task(text, region):
 
 
 def tutorials(root=ROOT):
-    """Returns {number: files with its exercises}: the tutorial, then any kernels."""
+    """Returns {number: files}. The files with this tutorial's exercises are the tutorial itself,
+    and then its kernels, if there are any."""
     folder = root / "tutorials"
     if not folder.is_dir():
         raise ExerciseError(f"there is no folder {folder}: exercises need a clone of the "
@@ -150,8 +154,8 @@ def read(path):
 def write(number, force=False, root=ROOT, work=WORK):
     """`minidl exercise NN` or `NNa`: writes the blank files.
 
-    Overwrites a student's work only with `force`. For one exercise, NNa, overwrites only this one.
-    Without a number: lists the exercises."""
+    Overwrites a student's work only with `force`. For one exercise, NNa, overwrites only this
+    exercise. Without a number, lists the exercises."""
     if number is None:
         return listing(root)
     renamed.bring_up_to_date(work)
@@ -189,7 +193,7 @@ def _named(number, root):
 
 
 def _replace(path, text):
-    """Writes the whole file, or leaves the old one."""
+    """Writes a file. If the writing fails, the old file is not changed."""
     unfinished = path.with_name(path.name + ".tmp")
     try:
         path.parent.mkdir(exist_ok=True)

@@ -1,9 +1,9 @@
 '''Grades a student's file: `minidl check 07` runs tutorials/graders/07_ring.py on work/07_ring.py.
 
-A grader judges in this process. The student's code runs in another process (student.py). Its exit
-status and its words do not decide: the grader decides from the numbers that come back. A grader is
-a generator whose argument is the student. It yields a line for every check that held. At the first
-check that did not hold it raises Wrong, with a message that helps:
+A grader judges in this process. The student's code runs in another process (student.py). The exit
+status and the output of that process do not count: the grader decides from the numbers that come
+back. A grader is a generator whose argument is the student. It yields a line for every check that
+passed. At the first check that did not pass it raises Wrong, with a message that helps:
 
     def doubled(module, x):                 runs in the student's process
         return module.double(x)
@@ -17,8 +17,8 @@ check that did not hold it raises Wrong, with a message that helps:
 A grader must not need a solution, because the tutorials of a course may all be blank. Functions
 that would tell the answer stand between `# >>> reference` and `# <<<`. They are called after all
 properties and counters were checked. A handout (handout.py) does not have these functions. So the
-checks that need them run only if there is the course's folder of answers: `answers/` or `check
---answers FOLDER`.
+checks that need these functions run only with the course's folder of answers: `answers/`, or
+`check --answers FOLDER`.
 
 Inputs are drawn from SEED + a number. With `check --student NAME` each student has other inputs.
 
@@ -49,14 +49,14 @@ class Result(NamedTuple):
     exercise: str
     checked: str  # what is checked, in a sentence
     verdict: str  # "passed", "FAILED" or "not graded"
-    held: tuple = ()  # the checks that held
-    message: str = ""  # why it did not pass, or which part was not checked
+    held: tuple = ()  # the checks that passed
+    message: str = ""  # why the exercise did not pass, or which part was not checked
     points: float = 0.0
     of: float = POINTS
 
 
 def kind_of(value):
-    """Returns a description of `value`, which a student's function returned, for a message."""
+    """Returns a description of `value` for a message. A student's function has returned it."""
     if value is None:
         return "None: is there a return?"
     if isinstance(value, (tuple, list)):
@@ -73,8 +73,8 @@ def grader_file(number, root=ROOT):
 def grader(number, root=ROOT, answers=None, seed=0):
     """Returns the grader of a tutorial, as a module.
 
-    It has the reference answers if the folder `answers`, or else root/answers, has them. Raises
-    ExerciseError if `answers` is given and has none."""
+    The grader has the reference answers if they are in the folder `answers` or, by default, in
+    root/answers. Raises ExerciseError if `answers` is given but has no reference answers."""
     file = grader_file(number, root)
     private = (answers or root / "answers") / "graders" / file.name
     if answers and not private.exists():
@@ -84,7 +84,8 @@ def grader(number, root=ROOT, answers=None, seed=0):
 
 
 def settings(root=ROOT):
-    """Returns course.cfg of a handout: its tutorials and points. Empty if there is no file."""
+    """Returns the settings in a handout's course.cfg: tutorials and points. They are empty if there
+    is no such file."""
     found = configparser.ConfigParser()
     found.read(root / "course.cfg", encoding="utf-8")
     return found
@@ -95,7 +96,8 @@ def points_of(name, root=ROOT):
 
 
 def check(number, root=ROOT, work=WORK, deadline=DEADLINE, **how):
-    """`minidl check NN` or `NNa`: grades the student's file. Returns 0 if all pass, else 1."""
+    """`minidl check NN` or `NNa`: grades the student's file. Returns 0 if all exercises pass,
+    otherwise 1."""
     found = results(number, root, work, deadline, **how)
     return 0 if all(result.verdict == "passed" for result in found) else 1
 
@@ -103,7 +105,7 @@ def check(number, root=ROOT, work=WORK, deadline=DEADLINE, **how):
 def results(number, root=ROOT, work=WORK, deadline=DEADLINE, answers=None, student=None):
     """Returns a Result for each exercise that "07" or "07a" means, and prints it.
 
-    After `deadline` seconds the student's process is stopped, and shows where it was.
+    After `deadline` seconds the student's process prints where it is, and ends.
     answers: the folder of the course's answers. student: a name, for other inputs."""
     seed, file = seed_of(student), grader_file(number[:2], root)
     graders = grader(number[:2], root, answers, seed)

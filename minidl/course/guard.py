@@ -3,14 +3,15 @@
     minidl class ──── guard ──── keeper ──── the student's code
          └── a pipe ──┘             └── on Linux a PID namespace of its own, if it is allowed
 
-The parent of the code is the keeper. So a signal to the parent, to its group or to all processes
-does not reach the grader. In a namespace the code can name no other process, and its processes end
-with the keeper, also processes with a session of their own. Without a namespace, guard and keeper
-look for processes that are left, and end them. But then the code could find the grader's number in
-/proc.
+The keeper is the parent of the student's code. So a signal to the parent, or to the parent's group,
+does not reach the grader. In a PID namespace the code cannot address any process outside. When the
+keeper ends, all processes of the code end, also processes with their own session. Without a
+namespace, guard and keeper look for processes that are left, and end them. But then the code could
+find the grader's process number in /proc.
 
-The pipe is a watchdog. When the grader ends, for any reason, the pipe is closed. The guard reads
-this, and ends the other processes. On Linux the kernel also tells it (PR_SET_PDEATHSIG).
+The pipe is a watchdog. When the grader ends, for any reason, the pipe is closed. The guard notices
+this, and ends the other processes. On Linux the kernel also sends the guard a signal
+(PR_SET_PDEATHSIG).
 
 This file is run as a script, and imports little, because it must fork before NumPy starts threads.
 Source: prctl(2), pid_namespaces(7).   Test: tests/course/test_guard.py   Used by: student.py
@@ -27,9 +28,9 @@ import sys
 PDEATHSIG, SUBREAPER = 1, 36  # constants of prctl
 NEWUSER, NEWPID = 0x10000000, 0x20000000  # constants of unshare
 LOOK_S = 0.02  # seconds between two looks at the child
-ROUNDS = 200  # how often to look for processes that are left: each may have begun others
+ROUNDS = 200  # how often to look for processes that are left, which may have started others
 
-_terminated = []  # the number of SIGTERM, if it came
+_terminated = []  # has an element if SIGTERM came
 
 
 def main(grader, path, deadline, seed, life, requests, replies):
@@ -51,7 +52,8 @@ def main(grader, path, deadline, seed, life, requests, replies):
 
 
 def _keep(inside, tell, life, arguments):
-    """Runs the keeper: starts the student's process, waits for it, and tells how it ended."""
+    """Runs the keeper. It starts the student's process, waits for its end, and tells the guard how
+    it ended."""
     os.close(life)
     _end_with_parent()
     child = os.fork()
@@ -67,14 +69,14 @@ def _keep(inside, tell, life, arguments):
         os.close(file)
     status = _wait(child)
     os.write(tell, struct.pack("i", status))
-    if not inside:  # inside a namespace the kernel ends the other processes with this one
+    if not inside:  # in a namespace the kernel ends all processes when the keeper ends
         _end_the_rest()
     os._exit(0)
 
 
 def _serve(*arguments):
     sys.path[0] = os.getcwd()  # as with `python -m`: not the folder of this file
-    # imported: so the graders' `Wrong` is minidl.course.student.Wrong, and not __main__.Wrong
+    # student.py is imported, so that the graders' `Wrong` is minidl.course.student.Wrong
     from minidl.course import student
 
     student.serve(*arguments)
@@ -82,8 +84,8 @@ def _serve(*arguments):
 
 
 def _wait(child, life=None):
-    """Returns the wait status of the child, when it has ended. Kills it if the other end of `life`
-    is closed, or if the kernel has sent SIGTERM: the parent of this process has ended."""
+    """Waits for the end of the child. Returns its wait status. Kills the child if the other end of
+    `life` is closed, or if SIGTERM came, because then the parent of this process has ended."""
     while True:
         pid, status = os.waitpid(-1, os.WNOHANG)  # of any child, also of an inherited one
         if pid == child:
@@ -96,7 +98,7 @@ def _wait(child, life=None):
 
 
 def _end_the_rest():
-    """Kills the children that this process has inherited, until none is left."""
+    """Kills the child processes that this process has inherited, until none is left."""
     for _ in range(ROUNDS):
         for pid in _children():
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -120,7 +122,7 @@ def _children():
 def _end_like(status):
     """Ends this process in the same way as a process with this wait status."""
     if os.WIFSIGNALED(status):
-        with contextlib.suppress(Exception):  # this process must not write a core file
+        with contextlib.suppress(Exception):  # so that this process writes no core file
             import resource
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         number = os.WTERMSIG(status)
@@ -139,8 +141,8 @@ def _linux():
 
 
 def _end_with_parent():
-    """Asks the kernel for SIGTERM when the parent ends. This process also inherits the children of
-    its children, when their parents end."""
+    """Asks the kernel to send SIGTERM when the parent of this process ends. Also lets this process
+    inherit processes that its children have started, when these children end."""
     signal.signal(signal.SIGTERM, lambda number, frame: _terminated.append(number))
     if libc := _linux():
         libc.prctl(PDEATHSIG, signal.SIGTERM)
@@ -148,7 +150,8 @@ def _end_with_parent():
 
 
 def _own_namespace():
-    """Lets the next child begin a PID namespace. Returns True if the system allows it."""
+    """Lets the next child process begin a new PID namespace. Returns True if the system allows
+    this."""
     libc, uid, gid = _linux(), os.getuid(), os.getgid()
     if not libc:
         return False
@@ -156,7 +159,7 @@ def _own_namespace():
         return True
     if libc.unshare(NEWUSER | NEWPID):
         return False
-    with contextlib.suppress(OSError):  # the same user inside; "nobody" can read, too
+    with contextlib.suppress(OSError):  # keep the same user. If this fails, "nobody" can read, too
         for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"),
                            ("gid_map", f"{gid} {gid} 1")):
             with open(f"/proc/self/{name}", "w") as file:

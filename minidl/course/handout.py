@@ -1,12 +1,12 @@
 '''Writes a course for students: `minidl handout DIR` makes a repository without solutions.
 
-    DIR/                      for the students: each gets a copy as a repository (a GitHub template)
+    DIR/                      for the students: each student gets a copy (a GitHub template)
       minidl/ docs/           the framework, to read; without tests, without questions and answers
       tutorials/ kernels/     every exercise blank
       tutorials/graders/      graders without wrong answers and without their `reference` regions
       work/                   the exercises of the course, blank: students write and hand in these
       course.cfg              which tutorials, how many points each exercise has
-      .github/workflows/      GitHub Classroom grades every push, an exercise a step
+      .github/workflows/      GitHub Classroom grades every push, with a step for each exercise
     DIR-answers/              for the teachers only
       tutorials/ kernels/     the solutions
       graders/                the whole graders: `minidl check --answers DIR-answers`
@@ -14,9 +14,10 @@
       sheets.py               draws sheets to fill in by hand, also with solutions
       autograder/             for Gradescope: setup.sh, run_autograder; autograder.zip
 
-Without the answers, a check looks at properties and counters. With them it also looks at reference
-answers (grade.py). The framework itself contains every technique. Students may read it: that is
-what a course is for. The graders count calls, so they notice a call of the library's own function.
+Without the answers, a check looks at properties and counters. With the answers it also compares
+with reference results (grade.py). The framework itself contains every technique. Students may read
+it: that is what a course is for. The graders count calls, so they notice if a student's answer only
+calls the library's own function.
 
 Source: Gradescope, "Autograder specifications"; GitHub Classroom's autograding actions
 Test: tests/course/test_handout.py   Course: docs/course/kit.md
@@ -34,7 +35,7 @@ from minidl.course.exercise import ROOT, ExerciseError
 from minidl.text import language, tr
 
 WHOLE = "minidl", "kernels", "docs", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE"
-PRIVATE = Path("docs", "course", "questions")  # for teachers only, like the others of FOR_TEACHERS
+PRIVATE = Path("docs", "course", "questions")  # for teachers only, as all of FOR_TEACHERS
 FOR_TEACHERS = PRIVATE, Path("docs", "course", "outlines"), Path("docs", "course", "sheets.py")
 _SKIP = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
 
@@ -42,8 +43,9 @@ _SKIP = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
 def handout(folder, tutorials=(), answers=None, personal=False, root=ROOT):
     """Writes the handout into `folder`, and the teachers' files into `answers`. Returns 0.
 
-    tutorials: the numbers of the graded tutorials; empty: all. personal: every student has other
-    inputs, drawn from the name that GitHub or Gradescope gives. Raises ExerciseError."""
+    tutorials: the numbers of the graded tutorials. The default is all tutorials. personal: if True,
+    every student has other inputs, drawn from the name that GitHub or Gradescope gives. Raises
+    ExerciseError if the handout cannot be written."""
     folder, answers = Path(folder), Path(answers or f"{folder}-answers")
     known = exercise.tutorials(root)
     for number in tutorials:
@@ -67,8 +69,8 @@ def handout(folder, tutorials=(), answers=None, personal=False, root=ROOT):
 
 
 def _new_folders(folder, answers, root):
-    """Raises ExerciseError unless both are new or empty folders. Neither may be inside the other,
-    or inside a folder that is copied into it."""
+    """Raises ExerciseError unless `folder` and `answers` are new or empty folders. Neither may be
+    inside the other folder, or inside a folder that is copied into the handout."""
     for one in folder, answers:
         if one.exists() and not one.is_dir():
             raise ExerciseError(f"want a new folder; {one} is a file. Name another folder")
@@ -87,7 +89,7 @@ def _new_folders(folder, answers, root):
 
 
 def _real(path):
-    return Path(os.path.realpath(path))  # Path.resolve raises for a loop of links
+    return Path(os.path.realpath(path))  # Path.resolve raises an error for a loop of links
 
 
 # -- the students' folder
@@ -138,7 +140,8 @@ def _write(path, text):
 
 
 def _without_dead_links(text, folder):
-    """Returns a Markdown page where links to files that are not in the handout are plain words."""
+    """Returns a Markdown page in which each link to a file that is not in the handout is replaced
+    by its words."""
     def link(found):
         alive = "://" in found[2] or (folder / found[2].split("#")[0]).exists()
         return found[0] if alive else found[1]
@@ -147,9 +150,11 @@ def _without_dead_links(text, folder):
 
 
 def public(text):
-    """Returns a grader's file without its wrong answers and the code that only they need.
+    """Returns a grader's file without its wrong answers, and without the code that only the wrong
+    answers need.
 
-    A function of a region `# >>> reference` becomes one that raises Hidden. This ends the check."""
+    Each function in a region `# >>> reference` is replaced by a function that raises Hidden. This
+    error ends the check."""
     lines, hidden, inside = text.splitlines(keepends=True), [], False
     for i, line in enumerate(lines):
         start, stop = line.startswith("# >>> reference"), line.startswith("# <<<")
@@ -164,8 +169,8 @@ def public(text):
 
 
 def _needed(text, hides):
-    """Returns the module with only these parts: statements that are no definitions, the graders,
-    and all definitions that these need."""
+    """Returns the module with only these parts: the statements that are not definitions, the
+    graders, and all definitions that these parts need."""
     tree, lines = ast.parse(text), text.splitlines(keepends=True)
 
     def names(node, context):
@@ -180,7 +185,7 @@ def _needed(text, hides):
         kept += [n for n in tree.body if n not in kept and names(n, ast.Store) & wanted]
     end = 0
     for node in tree.body:
-        if node not in kept:  # the comment above it goes, too
+        if node not in kept:  # the comment above the node is removed, too
             lines[end : node.end_lineno] = [""] * (node.end_lineno - end)
         end = node.end_lineno
     if hides and "import Hidden" not in text:
@@ -191,7 +196,8 @@ def _needed(text, hides):
 
 
 def workflow(names, personal):
-    """Returns GitHub Classroom's workflow: a step for each exercise, then a sum of the points."""
+    """Returns the workflow for GitHub Classroom: a step for each exercise, and then a step that
+    adds the points."""
     student = ' --student "$GITHUB_ACTOR"' if personal else ""
     steps = "".join(STEP.format(name=name, student=student, points=f"{grade.POINTS:g}")
                     for name in names)

@@ -3,10 +3,10 @@
     docs/zh/messages.po          English and Chinese of each message, in GNU gettext's format
     docs/zh/tutorials/07.txt     whole texts: the head of a tutorial, and the tasks of its exercises
 
-How a message is found: minidl/text.py. The first line of a whole text has a hash of its English. If
-the English has changed since, the text is shown with a note that it is older. `make register` finds
-every message in the sources, also f-strings, and lists messages and texts that have no translation
-or an old one.
+minidl/text.py tells how a message is found. The first line of a whole text has a hash of the
+English text. If the English text has changed later, the translation is shown with a note that it is
+older. `make register` finds every message in the sources, also f-strings. It lists messages and
+texts that have no translation, or an old translation.
 
 Source: the GNU gettext manual, "The Format of PO Files"
 Test: tests/course/test_language.py   Pages: README.zh.md, docs/zh
@@ -28,7 +28,7 @@ class Help(argparse.HelpFormatter):
 
 
 class RawHelp(Help, argparse.RawDescriptionHelpFormatter):
-    """Does not break the lines of a description again."""
+    """Help that keeps the line breaks of a description."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
             group.title = tr(group.title)
         for action in self._actions:
             action.help = tr(action.help)
-            for choice in getattr(action, "_choices_actions", ()):  # a command in the list
+            for choice in getattr(action, "_choices_actions", ()):  # one command of the list
                 choice.help = tr(choice.help)
         self.description = tr(self.description)
         self.epilog = tr(self.epilog)
@@ -60,13 +60,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def digest(text):
-    """Returns a hash of the words. Line breaks do not change it."""
+    """Returns a hash of the words of a text. The hash does not depend on line breaks."""
     return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:12]
 
 
 def texts(number, kind=None):
     """Returns {"head": (hash of the English, the translation), "07a": ...} of a tutorial. Returns
-    {} if it has no translation in the reader's language."""
+    {} if the tutorial has no translation in the reader's language."""
     return parts_of(folder(kind or language()) / "tutorials" / f"{number}.txt")
 
 
@@ -82,8 +82,8 @@ def parts_of(path):
 
 
 def translated(number, name, english):
-    """Returns the whole text `name` of a tutorial in the reader's language. If its English has
-    changed since, the first line is a note about it."""
+    """Returns the text `name` of a tutorial in the reader's language. If the English text has
+    changed since the translation, the first line is a note about this."""
     if language() == "en" or name not in (found := texts(number)):
         return english
     of, text = found[name]
@@ -94,6 +94,6 @@ def translated(number, name, english):
 
 
 def unbroken(text):
-    """Returns `text`, for Markdown, without line breaks between two Chinese characters: Markdown
-    would show a space there."""
+    """Returns `text` without line breaks between two Chinese characters, because Markdown would
+    show a space there."""
     return re.sub("(?<=[\u3000-\u9fff\uff00-\uffef])\n(?=[\u4e00-\u9fff])", "", text)

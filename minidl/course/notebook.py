@@ -10,8 +10,8 @@ Cells may be changed and run again. `minidl notebook work/07_ring.py` makes a no
 student's file.
 
 `minidl notebook 07 --colab` writes a notebook that needs no clone, for Colab, Kaggle or any
-Jupyter. Its first cell installs minidl if it is missing, and looks for a GPU. If there is one, the
-last cell uses it.
+Jupyter. Its first cell installs minidl if minidl is missing, and looks for a GPU. If there is a
+GPU, the last cell uses it.
 
 Test: tests/course/test_notebook.py   Formats: nbformat 4.5
 '''
@@ -50,9 +50,11 @@ print("device:", DEVICE, "" if has_gpu else "(in the menu: Runtime, Change runti
 
 
 def write(script, colab=None, root=ROOT, work=WORK):
-    """`minidl notebook NN`, or a Python file: writes work/NAME.ipynb. Returns the exit status.
+    """`minidl notebook NN` or `minidl notebook FILE.py`: writes work/NAME.ipynb. Returns the exit
+    status.
 
-    colab: the source of minidl for `pip install` in the first cell; None: no such cell."""
+    colab: the source of minidl for `pip install` in the first cell. If None, there is no such
+    cell."""
     renamed.bring_up_to_date(work)
     source = Path(script)
     if script.isdigit():
@@ -76,8 +78,9 @@ def write(script, colab=None, root=ROOT, work=WORK):
 
 
 def notebook(text, place, colab=None):
-    """Returns the notebook of a script, as nbformat's dict. place: the path from the notebook to
-    the script. colab: as in `write`; then the script is the installed one."""
+    """Returns the notebook of a script, as a dict in nbformat's form. place: the path from the
+    notebook to the script. colab: as in `write`. With colab, the notebook uses the script of the
+    installed minidl."""
     tree, lines = ast.parse(text), text.splitlines()
     title, _, story = ast.get_docstring(tree).partition("\n")
     cells = [_cell("markdown", f"# {' '.join(title.split())}\n{unbroken(story)}")]
@@ -123,7 +126,8 @@ def _cell(kind, source):
 
 
 def _call(tree, more=()):
-    """Returns the code notebook.run(...): the arguments of the script's launch(...), and `more`."""
+    """Returns the code of the call notebook.run(...). Its arguments are the arguments of the
+    script's launch(...), and `more`."""
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)
              and getattr(n.func, "id", "") == "launch"]
     if not calls:
@@ -137,8 +141,8 @@ def _call(tree, more=()):
 def run(main, options=None, ranks=1, alpha=10e-6, beta=1e-9, device="cpu", **values):
     """Does the work of `tutorial.launch` inside a notebook, on `ranks` simulated ranks.
 
-    Options have their defaults or `values`. device: "cpu" or "cuda". Raises RuntimeError if a row
-    of the table is not ok, TypeError for an unknown option."""
+    values: the values of options; other options have their defaults. device: "cpu" or "cuda".
+    Raises RuntimeError if a row of the table is not ok, and TypeError for an unknown option."""
     known = {name: default for name, (default, _) in (options or {}).items()}
     if unknown := set(values) - set(known):
         raise TypeError(f"no option {', '.join(sorted(unknown))}; there are {', '.join(known)}")

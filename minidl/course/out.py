@@ -35,11 +35,12 @@ def script_of(fn):
 
 
 def write(name, save):
-    """Returns out/<name>, which save(path) wrote, or None.
+    """Writes out/<name> by save(path). Returns the path of the file, or None.
 
-    Another run may write the same file at the same time. So each run saves it in its own folder,
-    then renames it: the file is always a whole one. If it cannot be written, a message is printed
-    and the result is None. The script goes on, because its table comes later."""
+    Another run may write the same file at the same time. So each run saves the file in its own
+    folder, and then moves it to out/. So the file in out/ is always complete. If the file cannot be
+    written, a message is printed and the result is None. The script continues, because its table
+    comes later."""
     path = Path("out", name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,11 +65,12 @@ STYLE = {"font.size": 12, "axes.titlesize": 13, "axes.spines.top": False,
 
 
 def picture(t, args, draw, *data):
-    """Rank 0 calls `draw(plt, *data)`, which returns a figure, and saves it as out/<script>.png.
+    """Rank 0 calls `draw(plt, *data)`, which returns a figure. Then rank 0 saves the figure as
+    out/<script>.png.
 
-    A Jupyter notebook also shows it below the cell.
+    A Jupyter notebook also shows the figure below the cell.
 
-    args: the script's options. Two of them ask for more files: --slides and --every-language."""
+    args: the script's options. With --slides and --every-language, more files are written."""
     if t.rank > 0:
         return
     if importlib.util.find_spec("matplotlib") is None:
@@ -140,7 +142,7 @@ def slides(figure, name):
         for text in (text for part in figure.subfigs for text in part.texts):
             text.set_visible(text.get_figure() in homes)
         _own_numbers(shown[0], shown[-1])
-        # the root leaves the panels some room, so that a wide text fits
+        # only by the root of the room: the slide is then larger, so that a wide text fits
         figure.set_size_inches(whole * np.sqrt(_room(grids, shown)))
         for kind in "png", "svg":
             file = f"slides/{name}-{number}.{kind}"
@@ -149,10 +151,10 @@ def slides(figure, name):
 
 
 def _room(grids, shown):
-    """Takes the room from columns and rows without a panel that is shown.
+    """Makes each column and row of a grid very small if none of its panels is shown.
 
-    Returns (width, height) that is left, as shares of the whole figure: the smallest of all
-    grids."""
+    Returns (width, height): which fraction of the figure's width and height is still used. If there
+    are several grids, these are the smallest fractions."""
     left = [1, 1]
     for grid, ratios in grids.items():
         specs = [axes.get_subplotspec() for axes in shown if axes.get_subplotspec()]
@@ -168,7 +170,8 @@ def _room(grids, shown):
 
 
 def _own_numbers(first, last):
-    """Gives panels the numbers and the label of a shared axis: they may be on a hidden panel."""
+    """Shows the numbers and the label of a shared axis on these panels, because the panel that had
+    them may be hidden."""
     alike = last.get_shared_x_axes().get_siblings(last)
     if len(alike) > 1:
         last.tick_params(labelbottom=True)
@@ -180,11 +183,11 @@ def _own_numbers(first, last):
 
 
 def _around(figure):
-    """Returns the rectangle of everything that is visible, in inches. matplotlib's own, "tight",
-    also counts an empty subfigure."""
+    """Returns the rectangle of everything that is visible, in inches. matplotlib's own rectangle,
+    "tight", also contains empty subfigures."""
     from matplotlib.transforms import Bbox
 
-    for _ in range(2):  # the first layout still uses the sizes of the slide before
+    for _ in range(2):  # the first layout still uses the sizes of the previous slide
         figure.draw_without_rendering()
     texts = [text for part in (figure, *figure.subfigs) for text in part.texts]
     seen = [artist.get_tightbbox() for artist in (*figure.axes, *texts) if artist.get_visible()]
@@ -201,7 +204,7 @@ def font_of(language):
     from matplotlib import font_manager
 
     fonts = font_manager.fontManager
-    if not {font.name for font in fonts.ttflist} & set(CHINESE):  # a newly installed one?
+    if not {font.name for font in fonts.ttflist} & set(CHINESE):  # look for newly installed fonts
         for path in {*font_manager.findSystemFonts()} - {font.fname for font in fonts.ttflist}:
             with suppress(RuntimeError, OSError, ValueError):  # not a font that matplotlib can read
                 fonts.addfont(path)
@@ -210,7 +213,8 @@ def font_of(language):
 
 
 def labels_in(language):
-    """Returns matplotlib's settings with the font for a picture's labels; {} for English labels."""
+    """Returns matplotlib's settings with the font for a picture's labels. Returns {} for English
+    labels."""
     if language == "en":
         return {}
     if (font := font_of(language)) is None:
@@ -229,7 +233,8 @@ def translate(figure):
         for label in figure.findobj(Text):
             label.set_text(tr(label.get_text()))
         for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
-            words = [label.get_text() for label in axis.get_ticklabels()]  # made again when drawn
+            # drawing makes these labels again, so they are set as ticks of the axis
+            words = [label.get_text() for label in axis.get_ticklabels()]
             if list(map(tr, words)) != words:
                 axis.set_ticks(axis.get_ticklocs(), [*map(tr, words)])
 
@@ -256,9 +261,9 @@ def line_at(axes, text, *, x=None, y=None, at=1.0, color=RED):
 
 
 def lanes(axes, names, spans):
-    """Shows when each lane is busy: a bar for each (lane, start, end, color) of spans.
+    """Shows when each lane is busy. Each (lane, start, end, color) in `spans` is a bar.
 
-    Lane 0, names[0], is on top."""
+    Lane 0 is on top. Its name is names[0]."""
     for lane, start, end, color in spans:
         axes.barh(lane, end - start, 0.72, start, color=color, edgecolor="white", linewidth=0.5)
     axes.set_yticks(range(len(names)), names)
@@ -268,7 +273,7 @@ def lanes(axes, names, spans):
 
 
 def box(axes, x, y, text, face="white", shape="square", **style):
-    """Draws a text in a frame. Its middle is at (x, y)."""
+    """Draws a text in a frame. The middle of the frame is at (x, y)."""
     frame = {"boxstyle": f"{shape},pad=0.35", "facecolor": face, "edgecolor": BLUE}
     axes.text(x, y, text, bbox=frame, ha="center", va="center", **style)
 
@@ -280,10 +285,11 @@ def arrow(axes, start, end, color=BLUE, style="-|>", **options):
 
 
 def heat_map(axes, sent, top=None, node_size=None):
-    """Draws how much rank i (row) sent to rank j (column). sent: such as `ledger.matrix()`.
+    """Draws how much rank i (row) sent to rank j (column). Returns the cells, for a colour bar.
 
-    Returns the cells, for a colour bar. top: the value of the darkest colour; None: the largest.
-    node_size: the number of ranks on a node; each node gets a grey square."""
+    sent: an array (n, n), such as `ledger.matrix()`. top: the value of the darkest colour. The
+    default is the largest value. node_size: the number of ranks on a node. Each node gets a grey
+    square."""
     n, top = len(sent), sent.max() if top is None else top
     cells = axes.pcolormesh(np.ma.masked_equal(sent, 0), cmap="YlGnBu", vmin=0, vmax=top,
                             edgecolors="white")

@@ -4,8 +4,8 @@
     from minidl.tutorial import say    becomes from minidl.course.tutorial import say
 
 `minidl exercise`, `check`, `solution`, `progress`, `class` and `notebook` do this first. So an old
-file is never graded as another exercise. If the new file exists, too, the old file is not changed.
-If a user types 06 or 06a, it always means the tutorial that has this number today.
+file is never graded as another exercise. If a file with the new name also exists, the old file is
+not changed. If a user types 06 or 06a, this always means the tutorial that has the number 06 today.
 
 Test: tests/course/test_renamed.py
 '''
@@ -76,7 +76,7 @@ def bring_up_to_date(folder):
             today.write_text(_renumbered(text, old[:2], new[:2]), encoding="utf-8",
                              errors="surrogateescape")
             path.unlink()
-            (folder / "progress.json").unlink(missing_ok=True)  # its verdicts have the old numbers
+            (folder / "progress.json").unlink(missing_ok=True)  # it has verdicts for old numbers
             print(tr(f"renamed {path} to {today}: {old} is {new} now"), flush=True)
     for path in sorted(folder.glob("*.py")):
         if path.is_file():  # reading a named pipe would wait for ever
@@ -84,7 +84,7 @@ def bring_up_to_date(folder):
 
 
 def update_imports(path):
-    """Replaces old names of modules in the imports of a Python file. Prints which."""
+    """Replaces old names of modules in the imports of a Python file. Prints each replaced name."""
     before = path.read_text(encoding="utf-8", errors="surrogateescape")
     text = before
     for old, new in MODULES.items():
@@ -103,8 +103,8 @@ def _renumbered(text, old, new):
 
 
 def _one_import(found):
-    """Returns an import such as `from minidl import amp, nn` with the names of today. Each name
-    that has moved gets its own line."""
+    """Returns an import such as `from minidl import amp, nn` with the module names of today. A name
+    that is now in another module gets its own line."""
     indent, package, names = found.groups()
     names = [name.strip() for name in names.split(",")]
     moved = [name for name in names if f"{package}.{name}" in MODULES]
@@ -117,7 +117,7 @@ def _one_import(found):
 
 
 def _imports(text, module):
-    """Returns True if `text` imports `module`, in one of the two forms."""
+    """Returns True if `text` imports `module`, by `import` or by `from ... import`."""
     package, _, name = module.rpartition(".")
     return bool(re.search(rf"\bfrom {re.escape(module)} import |"
                           rf"\bfrom {re.escape(package)} import [\w, ]*\b{name}\b", text))

@@ -1,14 +1,14 @@
 '''Reports the results of exercises, in every form that a course needs.
 
-    minidl check                        grades the exercises of course.cfg, else the ones in work/
+    minidl check                        grades the exercises of course.cfg, or else those in work/
     minidl check 07 --json -            as JSON, on the standard output; or into a file
     minidl check --junit results.xml    as JUnit XML, which GitLab, Jenkins and GitHub show
     minidl check --gradescope FILE      as Gradescope's results.json
     minidl progress                     shows which exercises in work/ are blank, edited, passed
     minidl class DIR --csv points.csv   grades every student's folder in DIR: a table of points
 
-An exercise gives all of its points in course.cfg or none. A tutorial gives the sum of its
-exercises' points.
+An exercise gives either all of its points in course.cfg, or no points. A tutorial gives the sum of
+its exercises' points.
 
 Source: Gradescope, "Autograder specifications", output format; the JUnit schema of Jenkins' plugin
 Test: tests/course/test_report.py   Course: docs/course/kit.md
@@ -33,15 +33,15 @@ SEEN = "progress.json"  # in work/: the result of the last check of each exercis
 
 
 def numbers(root=ROOT, work=WORK):
-    """Returns the tutorials of the course: the ones in course.cfg, else the ones in work/."""
+    """Returns the numbers of the tutorials in course.cfg, or, without this file, in work/."""
     named = grade.settings(root).get("course", "tutorials", fallback="").split()
     known = exercise.tutorials(root)
     return named or [n for n, files in known.items() if (work / files[0].name).exists()]
 
 
 def results(wanted, root=ROOT, work=WORK, **how):
-    """Returns a Result for each exercise that the numbers in `wanted` mean. An exercise that was
-    not handed in has no points."""
+    """Returns a Result for each exercise of the numbers in `wanted`. An exercise that was not
+    handed in has no points."""
     found = []
     for number in wanted:
         path = work / exercise.sources(number[:2], root)[0].name
@@ -59,7 +59,7 @@ def results(wanted, root=ROOT, work=WORK, **how):
 def check(number=None, work=None, student=None, answers=None, as_json=None, junit=None,
           gradescope=None, root=ROOT):
     """`minidl check`: grades, and writes the files that were asked for. Returns 0 if every exercise
-    passed, else 1."""
+    passed, otherwise 1."""
     work, answers = Path(work or WORK), answers and Path(answers)
     renamed.bring_up_to_date(work)
     wanted = [number] if number else numbers(root, work)
@@ -68,7 +68,7 @@ def check(number=None, work=None, student=None, answers=None, as_json=None, juni
     if number:
         exercise._named(number, root)
         exercise.existing(work / exercise.sources(number[:2], root)[0].name, number[:2])
-    aside = sys.stderr if as_json == "-" else sys.stdout  # only the JSON on standard output
+    aside = sys.stderr if as_json == "-" else sys.stdout  # standard output gets only the JSON
     with contextlib.redirect_stdout(aside):
         found = results(wanted, root, work, answers=answers, student=student)
         points, of = total(found)
@@ -84,7 +84,7 @@ def check(number=None, work=None, student=None, answers=None, as_json=None, juni
 
 
 def total(found):
-    """Returns (points, how many points are possible)."""
+    """Returns (points, possible points), two sums over all exercises."""
     return sum(r.points for r in found), sum(r.of for r in found)
 
 
@@ -146,7 +146,7 @@ def _regions_of(path):
 
 
 def _remember(found, root, work):
-    """Writes the verdict on each exercise, with a hash of its code, into work/progress.json."""
+    """Writes the verdict on each exercise, with a hash of the code, into work/progress.json."""
     seen = _seen(work)
     for r in found:
         for source in exercise.sources(r.exercise[:2], root):
@@ -200,10 +200,11 @@ def progress(root=ROOT, work=WORK):
 
 
 def grade_class(folder, table="points.csv", number=None, answers=None, personal=False, root=ROOT):
-    """`minidl class DIR`: grades each folder in DIR, and writes a line for each into a CSV file.
+    """`minidl class DIR`: grades each folder in DIR. Writes a line for each folder into a CSV file.
 
-    A folder is a student's repository, or has the files of work/. personal: each student has other
-    inputs, drawn from the folder's name. Returns 0. Raises ExerciseError."""
+    A folder is a student's repository, or has the files of work/. personal: if True, each student
+    has other inputs, drawn from the folder's name. Returns 0. Raises ExerciseError if there is no
+    such folder or exercise."""
     folders = sorted(f for f in Path(folder).glob("*") if f.is_dir())
     if not folders:
         raise ExerciseError(f"{folder} has no folders in it; wanted one for each student")
@@ -217,7 +218,7 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
     for one in folders:
         print(f"\n=== {one.name}", flush=True)
         lines[one.name] = _graded(one, wanted, answers, personal, root)
-        _write_table(Path(table), lines)  # after each: these lines stay if a later one fails
+        _write_table(Path(table), lines)  # after each student: a later failure loses no lines
     print(f"\nwrote {table}: {len(lines)} students")
     return 0
 
@@ -240,8 +241,8 @@ def _graded(folder, wanted, answers, personal, root):
 
 
 def _no_links(folder, work):
-    """Raises ExerciseError if a file is a link out of the student's folder: another student's
-    answer."""
+    """Raises ExerciseError if a file is a link to a place outside the student's folder. Such a link
+    could point to another student's answer."""
     for path in [work, *work.glob("*.py")]:
         if not path.resolve().is_relative_to(folder.resolve()):
             raise ExerciseError(f"{path} is a link to {path.resolve()}, outside of {folder}")

@@ -1,20 +1,20 @@
-'''Runs the student's code in a process of its own. That process computes, and another one judges.
+'''Runs the student's code in a separate process. That process computes, and the grader judges.
 
-    student = Apart(grader's file, student's file)       starts the process
+    student = Apart(grader's file, student's file)       starts the student's process
     student.run(sums, 4, 1000)      there: calls sums(module, 4, 1000); module: the student's file
                                     here: returns the same result
 
 `sums` is a function of the grader's file. It calls the student's functions, and returns their
-results and the counters: numbers, text, arrays, and lists, tuples and dicts of them. Nothing else
-is read from the other process: no pickle, no verdict, no exit status. Arguments must be short. Long
-inputs are made on both sides from the same seed.
+results and the counters. These are numbers, text and arrays, and lists, tuples and dicts of them.
+The grader reads nothing else from the student's process: no pickle, no verdict, no exit status.
+Arguments must be short. Long inputs are made in both processes from the same seed.
 
-So the student's code can only give wrong numbers, or none. It has no part in the comparison: it
-cannot replace a function that compares, because that function is in another process. Three risks
-remain. Numbers that are counted (bytes sent, memory held, loads of a kernel) are counted in the
-student's process, and its code could change the counters. A shortcut that the counters do not see
-passes, such as the library's own function under another name. And the process runs under the same
-user, who may change any file of the course. Against these a teacher reads the answers.
+So the student's code can only give wrong numbers, or none. It cannot replace a function that
+compares, because that function is in the grader's process. Three risks remain. First, the counters
+(bytes sent, memory held, loads of a kernel) are in the student's process, so the student's code
+could change them. Second, a shortcut passes if the counters do not notice it, such as the library's
+own function under another name. Third, the process runs under the same user, who may change any
+file of the course. So a teacher should also read the answers.
 
 Test: tests/course/test_student.py, tests/course/test_answers.py
 '''
@@ -38,36 +38,37 @@ from pathlib import Path
 
 import numpy as np
 
-REQUEST_BYTES = 16384  # every pipe takes this many at once: a request never has to wait
+REQUEST_BYTES = 16384  # every pipe takes this many bytes at once, so a request never has to wait
 REPLY_BYTES = 1 << 26  # a longer message is an error
 MESSAGE = 10_000  # characters of a message that are shown
-HEAD = 8  # bytes in front of each message: its length
+HEAD = 8  # the bytes before each message, which hold the message's length
 LATE_S = 10  # seconds to print a stack
 GUARD = Path(__file__).with_name("guard.py")
 GUARD_S = 5  # seconds for a guard to end the processes that are left
 
 
 class Wrong(AssertionError):
-    """The student's answer is wrong. The message says how."""
+    """The error if the student's answer is wrong. The message says what is wrong."""
 
 
 class Failed(Exception):
-    """The student's code raised an error. The message comes from `explain`."""
+    """Raised if the student's code raised an error. The message comes from `explain`."""
 
 
 class Hidden(Exception):
-    """The next check needs the course's reference answers, which are not here."""
+    """Raised if the next check needs the course's reference answers, which are missing."""
 
 
 class NotGraded(Exception):
-    """The student's process gave no answer. The message says what happened to it."""
+    """Raised if the student's process gave no answer. The message says what happened to the
+    process."""
 
 
 def load(path):
-    """Runs a Python file as a module, and returns it. Its name may start with a digit.
+    """Runs a Python file as a module. Returns the module. The file's name may start with a digit.
 
-    The text is always read, never a .pyc: Python uses an old .pyc if the file has the same size and
-    second, as after a quick edit."""
+    The text is always read, never a .pyc file. After a quick edit the file may have the same size,
+    and a time in the same second. Then Python would use the old .pyc file."""
     name = "exercise_" + re.sub(r"\W", "_", str(path))
     module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path))
     sys.modules[name] = module  # as `import` does: the file's functions look their module up here
@@ -76,11 +77,12 @@ def load(path):
 
 
 def load_grader(path, seed=0):
-    """Returns a grader, as a module. Its number SEED, for drawing inputs, becomes `seed`.
+    """Returns a grader, as a module. Its variable SEED, from which inputs are drawn, is set to
+    `seed`.
 
-    If `seed` is not 0 and the grader has a function `personal(draw)`, it also gets other sizes:
-    {name in the grader: new value}. Both processes load it in this way, so their inputs are the
-    same."""
+    If `seed` is not 0, and the grader has a function `personal(draw)`, this function returns other
+    sizes: {name in the grader: new value}. The grader's process and the student's process load the
+    grader in this way, so their inputs are the same."""
     graders = load(path)
     if seed:
         graders.SEED = seed
@@ -90,8 +92,8 @@ def load_grader(path, seed=0):
 
 
 def seed_of(name):
-    """Returns the seed of a student, 1 to 65,521, or 0 without a name. Case and spaces of the name
-    do not count."""
+    """Returns the seed of a student, from 1 to 65,521, or 0 if there is no name. Upper and lower
+    case, and spaces in the name, make no difference."""
     return zlib.crc32("".join(name.lower().split()).encode()) % 65521 + 1 if name else 0
 
 
@@ -108,8 +110,8 @@ HINTS = {
 
 
 def explain(error, path):
-    """Returns the message of an error for a student, without frames of the grader and the
-    framework."""
+    """Returns the message of an error for a student. Lines of the grader and of the framework are
+    left out of the traceback."""
     seen = []  # `raise error from error` would make this loop endless
     while error.__cause__ not in (None, *seen) and not isinstance(error, Wrong):
         seen.append(error)
@@ -133,7 +135,8 @@ def explain(error, path):
 
 
 def printable(text):
-    """Returns the text, cut to MESSAGE characters, so that every terminal and file can show it."""
+    """Returns the text in a form that every terminal and file can show. Cuts it to MESSAGE
+    characters."""
     text = text if len(text) <= MESSAGE else f"{text[:MESSAGE]} ..."
     return text.encode("utf-8", "replace").decode()
 
@@ -192,8 +195,8 @@ def _value(plain):
 
 
 def answer(graders, module, path, name, args):
-    """Returns the reply to `run`: {"value": the result of the grader's function `name`} or
-    {"failed": why}.
+    """Returns the reply to `run`: {"value": the result of the grader's function `name`}, or
+    {"failed": why} if the student's code raised an error.
 
     SystemExit is not caught: it ends the process, as in any program."""
     try:
@@ -203,8 +206,9 @@ def answer(graders, module, path, name, args):
 
 
 def serve(grader, path, deadline, seed, requests, replies):
-    """Runs the student's process: loads the grader's file and the student's, answers requests."""
-    faulthandler.dump_traceback_later(deadline, exit=True)  # then it prints the stack and exits
+    """Runs the student's process: loads the grader's file and the student's file, and answers
+    requests."""
+    faulthandler.dump_traceback_later(deadline, exit=True)  # prints the stack, then exits
     requests, replies = os.fdopen(requests, "rb"), os.fdopen(replies, "wb")
     graders = load_grader(Path(grader), seed)
     try:
@@ -226,7 +230,7 @@ def _send(file, message):
 
 
 def start(*arguments):
-    """Starts a new Python that runs `serve` with these arguments, behind a guard (guard.py).
+    """Starts a new Python process, a guard (guard.py), which starts `serve` with these arguments.
     Returns the guard's process. The last three arguments are files: the watchdog's pipe, requests,
     replies."""
     command = [sys.executable, GUARD, *map(str, arguments)]
@@ -235,7 +239,8 @@ def start(*arguments):
 
 
 class Apart:
-    """The student's process. deadline: after this many seconds it shows its stack and ends."""
+    """The student's process. deadline: after this many seconds the process shows its stack and
+    ends."""
 
     def __init__(self, grader, path, deadline, start=start, seed=0):
         self.deadline, self.start = deadline, time.monotonic()
@@ -272,7 +277,8 @@ class Apart:
     def _read(self, size):
         parts = []
         while size:
-            ended = self.child.poll() is not None  # ask first: then all its bytes are in the pipe
+            # asked before the read: if the process has ended, all its bytes are in the pipe
+            ended = self.child.poll() is not None
             if select.select([self.replies], [], [], 0 if ended else 0.05)[0]:
                 parts.append(os.read(self.replies, min(size, 1 << 20)))
                 size -= len(parts[-1])
@@ -289,7 +295,7 @@ class Apart:
 
     def close(self):
         """Ends all processes of the student's code."""
-        os.close(self.life)  # then the guard ends the others and itself
+        os.close(self.life)  # then the guard ends the other processes and itself
         try:
             self.child.wait(GUARD_S)
         except subprocess.TimeoutExpired:  # the guard was stopped by a signal

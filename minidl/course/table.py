@@ -1,4 +1,4 @@
-"""The table at the end of a tutorial: the value that was found, the value of theory, and a rule.
+"""The table at the end of a tutorial: found values, values of theory, and rules that compare them.
 
     exact         found == theory: bytes, messages, elements, steps
     rel<1e-6      |found - theory| < 1e-6 * |theory|
@@ -27,7 +27,7 @@ class Row(NamedTuple):
     modelled: object
     theory: object
     rule: str
-    ok: bool | None  # None: info
+    ok: bool | None  # None if the rule is "info"
     tutorial: str = ""  # used in the table of all tutorials
 
 
@@ -38,7 +38,8 @@ def row(quantity, measured=None, theory=None, rule="info", modelled=None):
 
 
 def holds(found, theory, rule):
-    """Returns True if a row is ok, None for info. A nan is never ok.
+    """Returns True if a row is ok, and False if it is not ok. Returns None if the rule is "info". A
+    nan is never ok.
 
     Raises ValueError for an unknown rule."""
     if rule == "info":
@@ -57,8 +58,8 @@ def holds(found, theory, rule):
 
 
 def merge(tables):
-    """Returns one list of Rows from the tables of all ranks. A row is the one of rank 0, or of the
-    first rank where it is not ok."""
+    """Returns one list of Rows from the tables of all ranks. If a row is not ok on some rank, takes
+    this row from the first such rank. Otherwise takes the row from rank 0."""
     rows = {}
     for rank, table in enumerate(tables):
         for row in table:
@@ -75,7 +76,8 @@ def failed(rows):
 
 
 def render(rows):
-    """Returns the table as text. Leaves out the columns "tutorial" and "modelled" if empty."""
+    """Returns the table as text. Leaves out the columns "tutorial" and "modelled" if they are
+    empty."""
     word = {True: "yes", False: "NO", None: "-"}
     columns = {name: [tr(name), *(_text(getattr(r, name)) for r in rows)] for name in _COLUMNS}
     columns["ok"] = [tr("ok"), *(tr(word[r.ok]) for r in rows)]

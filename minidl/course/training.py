@@ -1,8 +1,8 @@
-"""The options of a script that trains by any technique: which of them go together.
+"""The options of a script that trains by any technique: which options can be used together.
 
     launch(main, {"steps": (400, "training steps"), ...} | TECHNIQUES, ranks=4)
     check(t, args)                  raises WrongOption on all ranks if options contradict each other
-    start = first_step(args)        the step of the snapshot in --resume; 0: from the beginning
+    start = first_step(args)        the step of the snapshot in --resume, or 0 without --resume
 
 The script also has --batch, --layers, --heads and --steps.
 Test: tests/tutorials/test_train_gpt.py   Tutorial: tutorials/train_gpt.py
@@ -50,7 +50,7 @@ def check(t, args):
 
 
 def first_step(args):
-    """Returns the step of the snapshot to go on from, or 0 if the run begins.
+    """Returns the step of the snapshot from which the run continues, or 0 for a new run.
 
     Raises WrongOption if --resume, --steps and --save do not fit the snapshots."""
     folder, start = snapshot.at_step(args.resume)

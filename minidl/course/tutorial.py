@@ -16,7 +16,7 @@ The same script then runs in three ways:
     python tutorials/07_ring.py                one rank, and a message: how to get more ranks
 
 With `--device cuda` the arrays of the script are on a GPU. Each rank of a machine has its own GPU,
-if there are enough. put(args, x) copies an array to the GPU, and host(x) copies it back.
+if there are enough GPUs. put(args, x) copies an array to the GPU, and host(x) copies it back.
 
 Test: tests/course/test_tutorial.py
 """
@@ -47,9 +47,9 @@ from minidl.cuda.host.compiler import NO_COMPILER
 from minidl.data import datasets
 from minidl.text import errors_translated, tr
 
-# MPI buffers small messages, and makes large ones wait for their receive. The limit depends on the
-# MPI. Simulated tutorials have this limit: so a wrong order of blocking sends hangs in the
-# simulator, as on a cluster.
+# MPI buffers small messages. A send of a large message waits for the receive. Which size is large
+# depends on the MPI. Simulated tutorials have this limit. So a wrong order of blocking sends hangs
+# in the simulator, as on a cluster.
 RENDEZVOUS_BYTES = 16384
 
 # Options of `minidl run`. A user may write them after the script by mistake.
@@ -58,16 +58,18 @@ OF_RUN = ("--net", "--threads", "--hosts", "--restarts", "--heal", "--bind", "--
 
 
 class WrongOption(ValueError):
-    """The script cannot run with this option. The message says what to change.
+    """The error if the script cannot run with an option. The message says what to change.
 
-    All ranks have the same options, so every rank raises it, before anything is sent."""
+    All ranks have the same options, so every rank raises this error, before anything is sent."""
 
 
 def launch(main, options=None, ranks=1):
     """Parses the command line, runs `main(t, args)` on every rank, prints its Table, and exits.
 
-    options   {"name": (default, help)}: `--name VALUE` of the default's type; False makes a flag
-    ranks     the number of ranks that the script is meant for. On one rank it prints what to type
+    options   {"name": (default, help)} for the option `--name VALUE`. The value has the type of the
+              default. If the default is False, the option has no value
+    ranks     the number of ranks that the script is meant for. If there is only one rank, the
+              script prints what to type
     """
     with errors_translated():
         _launch(main, options, ranks)
@@ -106,7 +108,7 @@ def one_blas_thread(environ):
 
     A tutorial's matrices are small. Two threads of OpenBLAS wait for each other in a busy loop, and
     take twice the time of one thread (05_amp.py on 2 cores: 35 s of processor time, not 15). If
-    other processes use the cores, they take eight times as long."""
+    other processes use the cores, the two threads take eight times as long."""
     if not any(name in environ for name in THREAD_VARIABLES):
         if importlib.util.find_spec("threadpoolctl") is not None:  # scikit-learn installs it
             import threadpoolctl
@@ -122,7 +124,8 @@ def _one_rank(script, ranks, why):
 
 
 def _run_alone(main, args):
-    """Runs `_run_rank` on the only rank. Raises its exception itself, not RankFailed."""
+    """Runs `_run_rank` on the only rank. An exception of the rank is raised unchanged, not as
+    RankFailed."""
     try:
         return comm.simulate(1, _run_rank, main, args)[0]
     except RankFailed as failed:
@@ -130,8 +133,8 @@ def _run_alone(main, args):
 
 
 def _run_rank(t, main, args):
-    """Runs one rank. Returns its exit status: 1 if any rank's table has a row that is not ok, 2 for
-    a wrong option."""
+    """Runs one rank. Returns its exit status: 2 for a wrong option, 1 if any rank's table has a row
+    that is not ok, otherwise 0."""
     # Watch reports ranks that disagree or wait for ever; its cost: docs/figures.md
     t = Watch(t, args.deadline or None)
     script = script_of(main)
@@ -215,15 +218,15 @@ def _positive(text):
 
 
 def put(args, x) -> Any:
-    """Returns x on the device of `--device`: a NumPy array, a Tensor or a Module. Returns any other
-    value unchanged."""
+    """Returns x on the device of `--device`, if x is a NumPy array, a Tensor or a Module. Returns
+    any other value unchanged."""
     if isinstance(x, np.ndarray):
         return backend.to_device(x, args.device)
     return x.to(args.device) if hasattr(x, "to") else x
 
 
 def host(x) -> np.ndarray:
-    """Returns an array of NumPy or CuPy, or a Tensor, as a NumPy array."""
+    """Returns x as a NumPy array. x: an array of NumPy or CuPy, or a Tensor."""
     return backend.to_device(backend.array_of(x), "cpu")
 
 
@@ -234,16 +237,16 @@ def say(t, *text):
 
 
 def gather(t, value) -> Any:
-    """Returns the list of every rank's `value` on rank 0, and None on the others.
+    """Returns the list of every rank's `value` on rank 0, and None on the other ranks.
 
-    `value` is anything that pickles. It is sent in a duplicate of the group, apart from all other
-    messages."""
+    `value` is any object that can be pickled. It is sent in a duplicate of the group, so that it
+    cannot mix with other messages."""
     return objects.gather(t.subgroup(range(t.size)), value)
 
 
 def per_rank(t, batch):
-    """Returns how many of the --batch digits each rank has. Raises WrongOption if this is not a
-    whole number, or if the data set has fewer digits."""
+    """Returns how many of the --batch digits each rank has. Raises WrongOption if the ranks cannot
+    have equal numbers of digits, or if the data set has fewer digits than --batch."""
     if batch > (most := len(datasets.digits()[0])):
         raise WrongOption(f"--batch {batch}: there are {most} samples")
     if batch % t.size:
@@ -268,8 +271,9 @@ def progress(t, iterable, what, n=None) -> Any:
 class Table:
     """The end of every tutorial: quantity | measured | theory | rule | ok (table.py).
 
-    Every rank adds rows. Rank 0 prints its own rows. If a row is not ok on some rank, rank 0 prints
-    the row of the first such rank. A line below says if `minidl run --net` slowed the messages."""
+    Every rank adds rows. Rank 0 prints its own rows. But if a row is not ok on some rank, rank 0
+    prints this row of the first such rank. If `minidl run --net` slowed the messages, a line below
+    the table tells this."""
 
     def __init__(self, t):
         self.t, self.rows = t, []

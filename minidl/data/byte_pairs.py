@@ -1,4 +1,4 @@
-"""A tokenizer. It turns a text into tokens, which are fewer and longer than its bytes, and back.
+"""A tokenizer. It turns a text into tokens, and back. Tokens are fewer and longer than bytes.
 
     tokenizer = Tokenizer.learn(text, 1024)                  or, with the tokens of GPT-2:
     tokenizer = Tokenizer.from_hugging_face("gpt2/")         vocab.json, merges.txt
@@ -15,8 +15,8 @@ The plain form: minidl/plain/tokens.py. Here: words, special tokens, GPT-2's fil
                 looked up
     learn       counts each different word once. A table holds the places of each pair, so a merge
                 visits only these places. A heap gives the most frequent pair
-    encode      among the pairs of a word, the pair that was learned first joins first. A heap gives
-                it: n log n steps for a word of n bytes
+    encode      among the pairs of a word, the pair that was learned first joins first. A heap finds
+                this pair: n log n steps for a word of n bytes
     special     <|endoftext|> separates two texts. A user's text must not produce this token. So it
                 becomes a token only if the caller names it
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
-CACHED_WORDS = 1 << 16  # as many as megabytes of text have; the cache takes about 10 MB
+CACHED_WORDS = 1 << 16  # megabytes of text have this many different words; about 10 MB of memory
 CACHED_LENGTH = 64  # characters. A longer word rarely comes twice
 BYTES = [bytes([byte]) for byte in range(256)]
 
@@ -51,7 +51,7 @@ class Tokenizer:
     merges:         [(bytes, bytes)], in the order in which they were learned.
     special_tokens: {name: id}.
     pattern:        how to cut a text into words (words.py).
-    whole_words:    True: a word that is a token becomes this token without merges, as in Llama 3.
+    whole_words:    if True, a word that is a token becomes this token without merges (Llama 3).
     Raises ValueError if a merge uses or makes a token that the vocabulary does not have, or if an
     id is used twice."""
 
@@ -86,9 +86,10 @@ class Tokenizer:
     def learn(cls, text: str | Iterable[str], n_tokens: int,
               special_tokens: Sequence[str] = ()) -> Tokenizer:
         """Returns a tokenizer with n_tokens tokens, learned from a text or from an iterable of its
-        pieces. Its ids are the bytes 0 to 255, then the pairs, then the special tokens. It has
-        fewer tokens if at some point no pair occurs twice. Among equally frequent pairs the pair
-        with the smallest ids comes first. Raises ValueError if n_tokens is too small."""
+        pieces. The ids 0 to 255 are the bytes. After them come the pairs, and then the special
+        tokens. The tokenizer has fewer tokens if at some point no pair occurs twice. Among equally
+        frequent pairs, the pair with the smallest ids is learned first. Raises ValueError if
+        n_tokens is too small."""
         n_pairs = n_tokens - 256 - len(special_tokens)
         if n_pairs < 0:
             raise ValueError(f"Tokenizer.learn: n_tokens is {n_tokens}; want {n_tokens - n_pairs} "
@@ -107,9 +108,11 @@ class Tokenizer:
     @classmethod
     def from_files(cls, vocab: str | PathLike[str], merges: str | PathLike[str],
                    special_tokens: Sequence[str] | None = None) -> Tokenizer:
-        """Returns the tokenizer of GPT-2's two files, vocab.json and merges.txt. special_tokens:
-        their names in vocab.json. None: <|endoftext|> if vocab.json has it. Raises ValueError if a
-        file is wrong: the error names the file, the place, and what it should be."""
+        """Returns the tokenizer of GPT-2's two files, vocab.json and merges.txt. Raises ValueError
+        if a file is wrong. The error tells the file, the place, and what is wanted there.
+
+        special_tokens: the names of the special tokens in vocab.json. The default is
+                        <|endoftext|>, if vocab.json has it."""
         return cls(*vocabulary_files.read_two(Path(vocab), Path(merges), special_tokens))
 
     @classmethod
@@ -135,10 +138,10 @@ class Tokenizer:
 
     def encode(self, text: str, *, allowed_special: str | Collection[str] = (),
                disallowed_special: str | Collection[str] = "all") -> list[int]:
-        """Returns the ids of a text. A special token in allowed_special ("all": every special
-        token) becomes its id. Raises ValueError if the text has a special token that is in
-        disallowed_special and not in allowed_special. A special token in neither of them is encoded
-        as ordinary text. tiktoken has the same rules."""
+        """Returns the ids of a text. If the text has a special token that is in allowed_special,
+        this token becomes its id. If it is only in disallowed_special, encode() raises ValueError.
+        If it is in neither, it is encoded as ordinary text. "all" stands for all special tokens.
+        tiktoken has the same rules."""
         if not isinstance(text, str):
             raise TypeError(f"encode: want a str, got {type(text).__name__}")
         return list(self.encode_iterable([text], allowed_special=allowed_special,
@@ -146,9 +149,9 @@ class Tokenizer:
 
     def encode_iterable(self, pieces: Iterable[str], *, allowed_special: str | Collection[str] = (),
                         disallowed_special: str | Collection[str] = "all") -> Iterator[int]:
-        """Yields the ids of the joined pieces, for instance of the lines of a file. Does not hold
-        the whole text. A word or a special token may begin in one piece and end in the next. The
-        options are the same as in encode()."""
+        """Yields the ids of the joined pieces, for instance of the lines of a file. Does not keep
+        the whole text in memory. A word or a special token may begin in one piece and end in the
+        next. The options are the same as in encode()."""
         names = self.special_tokens.keys()
         allowed = set(names if allowed_special == "all" else allowed_special)
         if unknown := allowed - names:
@@ -170,7 +173,7 @@ class Tokenizer:
                 yield [self.special_tokens[name]]
 
     def encode_word(self, word: bytes) -> list[int]:
-        """Returns the ids of a word, given as bytes. Does not cut it."""
+        """Returns the ids of a word, given as bytes. Does not cut the bytes into words."""
         if self.whole_words and word in self._ids:
             return [self._ids[word]]
         ids = [self._byte_ids[byte] for byte in word]
@@ -180,10 +183,10 @@ class Tokenizer:
         heap = [(ranks[pair], i) for i, pair in enumerate(zip(ids, ids[1:])) if pair in ranks]
         heapq.heapify(heap)
         while heap:
-            rank, i = heapq.heappop(heap)  # among equal pairs the left one: a a a becomes [aa] a
+            rank, i = heapq.heappop(heap)  # of equal pairs, the left one: "aaa" becomes "aa" "a"
             j = right[i]
             if j == n or ranks.get((ids[i], ids[j])) != rank:
-                continue  # one of the two was joined with another neighbour
+                continue  # one of the two tokens was joined with another neighbour
             ids[i], ids[j] = self._joined[rank], None
             right[i] = after = right[j]
             if after < n:
@@ -197,7 +200,7 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int], errors: str = "replace") -> str:
         """Returns the text of some ids. A model may produce ids with only a part of a character.
-        Such a part becomes U+FFFD. With errors="strict" it raises UnicodeDecodeError."""
+        Such a part becomes U+FFFD. With errors="strict", decode() raises UnicodeDecodeError."""
         return self.decode_bytes(ids).decode("utf-8", errors)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
@@ -222,7 +225,7 @@ class Tokenizer:
 
 
 class _Cache(dict):
-    """{word: its ids}. Looking up a word that is not in it encodes the word."""
+    """A dict {word: its ids}. Looking up a word that is missing encodes this word."""
 
     def __init__(self, encode_word):
         self.encode_word = encode_word
@@ -241,7 +244,7 @@ def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, in
     counts: {word: how often it occurs}. For one word the pairs are the same as in
     minidl/plain/tokens.py."""
     # All words are in one list. A token is at the index of its first byte. `left` and `right` are
-    # the indices of its neighbours in the word, or -1 if it has none.
+    # the indices of its neighbours in the word, or -1 if there is no neighbour.
     ids, left, right, times = [], [], [], []
     for word, count in counts.items():
         start, end = len(ids), len(ids) + len(word)
@@ -260,7 +263,7 @@ def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, in
     pairs = []
     while heap and len(pairs) < n_pairs:
         count, pair = heapq.heappop(heap)
-        if -count != n_times[pair]:  # merges have made it rarer: push it with its new count
+        if -count != n_times[pair]:  # merges have made the pair rarer: push it with the new count
             heapq.heappush(heap, (-n_times[pair], pair))
             continue
         if -count < 2:
@@ -268,7 +271,7 @@ def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, in
         token = 256 + len(pairs)
         pairs.append(pair)
         new = set()
-        for i in places.pop(pair):  # from left to right: a a a becomes [aa] a
+        for i in places.pop(pair):  # from left to right: "aaa" becomes "aa" "a"
             j = right[i]
             if j < 0 or (ids[i], ids[j]) != pair:
                 continue  # already joined with another neighbour

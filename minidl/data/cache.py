@@ -5,10 +5,10 @@
     host-pid-x.index    4 integers for each record:     the start of an epoch it reads the index
                         number, begin, length, CRC-32   files of all processes
 
-The index entry is written after its record. So a killed process leaves whole records, and after
-them at most a part of a record that no index entry names. A damaged element is computed again. A
-record is a pickle, and reading a pickle can run code. So files that another user can write are not
-read.
+An index entry is written after its record. So if a process is killed, all indexed records are
+complete. There may be a part of a record after them, but it has no index entry. A damaged element
+is computed again. A record is a pickle, and reading a pickle can run code. So files that another
+user can write are not read.
 Test: tests/data/test_cache.py
 """
 
@@ -36,14 +36,14 @@ class Folder:
         self.path, self.lock = Path(path), threading.Lock()
         # where: {number: (file, begin, length, CRC)}; read_so_far: {file: bytes of its index read}
         self.where, self.read_so_far = {}, {}
-        # files: the open files; name, end: of the file that this process writes
+        # files: the open files; name, end: the name and the length of this process's data file
         self.files, self.name, self.end = {}, None, 0
         self.full = False  # True after a failed write: then no more elements are kept
         weakref.finalize(self, _close, self.files)
 
     def begin(self, n):
         """Reads the new index entries of all processes. n: how many elements the pipeline has.
-        Raises ValueError if the folder is for another number, or damaged."""
+        Raises ValueError if the folder is for another number of elements, or is damaged."""
         self.path.mkdir(parents=True, exist_ok=True)
         about = self.path / "pipeline.json"
         if not about.exists():
@@ -64,7 +64,7 @@ class Folder:
             new = new[:len(new) - len(new) % ENTRY]
             self.read_so_far[name] = seen + len(new)
             for number, begin, length, crc in np.frombuffer(new, "<i8").reshape(-1, 4).tolist():
-                if begin >= 0 and 0 <= length <= size - begin:  # else the entry is damaged
+                if begin >= 0 and 0 <= length <= size - begin:  # otherwise the entry is damaged
                     self.where.setdefault(number, (name, begin, length, crc))
 
     def _described(self, about):
@@ -122,7 +122,8 @@ class Folder:
 
 
 def _checksum(number, record):
-    """Returns the CRC-32 of a record and its number. So it fails for another element's record."""
+    """Returns the CRC-32 of a record and its element's number. So the check also fails if a record
+    belongs to another element."""
     return zlib.crc32(record, number % (1 << 32))
 
 

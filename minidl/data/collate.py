@@ -14,16 +14,16 @@ from minidl.tensor import Tensor
 
 
 def default_collate(batch):
-    """Returns a list of samples as one batch. An array, a Tensor or a number in each sample becomes
-    a Tensor (batch_size, ...) of the same dtype. Python's numbers become int64, float64 or bool.
-    Tuples, named tuples, lists and dicts keep their types, and may be nested. Strings become a list
-    of strings. Raises ValueError if the samples differ in keys, lengths or shapes."""
+    """Returns one batch, made from a list of samples. An array, a Tensor or a number in each sample
+    becomes a Tensor (batch_size, ...) of the same dtype. Python's numbers become int64, float64 or
+    bool. Tuples, named tuples, lists and dicts keep their types, and may be nested. Strings become
+    a list of strings. Raises ValueError if the samples differ in keys, lengths or shapes."""
     return _stacked(batch, "")
 
 
 def _stacked(values, where):
-    """Returns the batch of one field. values: the field of each sample. where: the field's name and
-    a dot, for an error."""
+    """Returns the batch of one field. values: the field's value in each sample. where: the field's
+    name and a dot, for an error message."""
     first = values[0]
     if isinstance(first, dict):
         if any(v.keys() != first.keys() for v in values):

@@ -44,8 +44,8 @@ class Subset(Dataset):
         return len(self.indices)
 
     def __getitem__(self, i):
-        """Returns sample i. `i` may be a slice or an array of integers if the dataset takes them.
-        """
+        """Returns sample i. `i` may be a slice or an array of integers if `dataset` and `indices`
+        accept such an index."""
         return self.dataset[self.indices[i]]
 
 
@@ -73,10 +73,11 @@ class ConcatDataset(Dataset):
 def random_split(dataset, lengths, generator=None):
     """Returns a list of Subsets, in random order and without overlap.
 
-    lengths:   the number of samples in each part, or fractions that sum to 1. Fractions are rounded
-               down. Then each of the first parts gets one of the samples that are left over.
-    generator: draws the order. None: the default generator.
-    Raises ValueError if the numbers do not sum to len(dataset)."""
+    lengths:   the number of samples in each part, or fractions that sum to 1. With fractions, the
+               numbers of samples are rounded down. The samples that are left over go to the first
+               parts, one to each part.
+    generator: draws the order. If None, the default generator draws it.
+    Raises ValueError if the lengths do not sum to len(dataset)."""
     n, lengths = len(dataset), list(lengths)
     if all(0 <= part <= 1 for part in lengths) and math.isclose(sum(lengths), 1):
         lengths = [math.floor(n * part) for part in lengths]

@@ -63,8 +63,8 @@ def digits():
         raise ImportError("the digits come with scikit-learn, which is not installed. "
                           "Install it: pip install 'minidl[tutorials]'")
     table = np.loadtxt(Path(sklearn.origin).parent / "datasets/data/digits.csv.gz", delimiter=",")
-    images, labels = table[:, :-1] / 16, table[:, -1].astype(np.int64)  # (1797, 64): 0 to 16; 0-9
-    images = images.astype(np.float32).reshape(-1, 1, 8, 8)  # sixteenths: exact in float32
+    images, labels = table[:, :-1] / 16, table[:, -1].astype(np.int64)  # pixels 0-16, labels 0-9
+    images = images.astype(np.float32).reshape(-1, 1, 8, 8)  # exact: multiples of 1/16
     order = Generator(0).permutation(len(images))
     test, train = order[:360], order[360:]  # a fifth
     return ArrayDataset(images[train], labels[train]), ArrayDataset(images[test], labels[test])
@@ -72,7 +72,8 @@ def digits():
 
 def idx_folder(path):
     """Returns (train, test) from a folder with the four files of a data set in MNIST's format,
-    plain or .gz. Raises FileNotFoundError if one is missing, ValueError if one does not fit."""
+    plain or .gz. Raises FileNotFoundError if a file is missing, and ValueError if the shape or the
+    dtype of an array is wrong."""
     return _idx_pair(path, "train"), _idx_pair(path, "t10k")
 
 

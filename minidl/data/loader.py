@@ -7,11 +7,11 @@ two lines give the same batches:
     Pipeline(data).shuffle(0).shard(rank, size).batch(32).prefetch(2)       (pipeline.py)
 
 In the first line the sampler holds the order and the position. In the second line the pipeline
-holds them.
+holds the order and the position.
 
-A program that was written for PyTorch uses DataLoader. It wraps a Pipeline, which has the threads
-and copies to the GPU. A pipeline can always save its position for any number of ranks. A DataLoader
-can save it only if its sampler can.
+Use DataLoader for a program that was written for PyTorch. A DataLoader contains a Pipeline, which
+has the threads and copies batches to the GPU. A pipeline can always save its position for any
+number of ranks. A DataLoader can save its position only if its sampler can.
 Test: tests/data/test_loader.py
 """
 
@@ -31,33 +31,34 @@ class DataLoader:
     """Iterates over batches of Tensors: (x, y) if a sample is (x, y). The batches come in the
     sampler's order for every value of `prefetch` and `workers`.
 
-    shuffle:    True: a new random order for each pass, drawn from `generator` or the default
+    shuffle:    if True, each pass has a new random order, drawn from `generator` or the default
                 generator. Every rank then sees all samples, so on several ranks pass a
                 DistributedSampler as `sampler`. A sampler may also be passed as `shuffle`.
-    sampler:    yields indices: a DistributedSampler or any sequence. None: 0, 1, 2, ...
+    sampler:    yields indices: a DistributedSampler or any sequence. The default is 0, 1, 2, ...
     batch_sampler:  yields lists of indices. It replaces batch_size, sampler and drop_last.
     drop_last:  True leaves out a last batch that is smaller than batch_size.
-    prefetch:   how many batches the threads load ahead. 2: one is ready and one is being loaded. 0
-                loads in the caller's thread.
-    workers:    how many threads load. "auto": prefetch.py finds the number.
+    prefetch:   how many batches the threads load ahead. With 2, one batch is ready while the next
+                batch is being loaded. With 0, the caller's thread loads the batches.
+    workers:    how many threads load. With "auto", prefetch.py chooses the number.
     num_workers: PyTorch's number of processes. Here n > 0 means workers=n threads, and 0 changes
                 nothing. pin_memory, persistent_workers and prefetch_factor are accepted and
                 ignored: use `device` and `prefetch`.
-    collate_fn: makes a batch from a list of samples. Unless given, default_collate (collate.py)
-                makes one Tensor from each field.
+    collate_fn: makes a batch from a list of samples. The default is default_collate (collate.py),
+                which makes one Tensor from each field.
     device:     'cuda' or 'cuda:i': the Tensors of a batch are on this GPU. They are copied in the
-                background through pinned memory (upload.py). None: they are in host memory.
+                background through pinned memory (upload.py). If None, the Tensors are in host
+                memory.
 
     An IterableDataset is read in its own order. Then the loader has no len().
 
-    If the dataset raises an exception, the loop that iterates gets it. The threads end with the
-    iteration, also after `break`.
+    If the dataset raises an exception, the `for` loop over the loader raises it. The threads end
+    when the iteration ends, also after `break`.
 
     A dataset may draw from the default generator, for instance for augmentation. Sample i of epoch
     e draws from its own random stream, made from (seed, e, i). The seed is the seed of the caller's
     generator at the start of the pass. So the numbers do not depend on prefetch, workers, batches
-    or the number of ranks, and a resumed run draws the same ones. The epoch is the sampler's, or,
-    if the sampler has none, the number of passes over this loader."""
+    or the number of ranks, and a resumed run draws the same numbers. The epoch is sampler.epoch. If
+    the sampler has no epoch, it is the number of passes over this loader."""
 
     def __init__(self, dataset, batch_size=1, shuffle=False, sampler=None, batch_sampler=None,
                  num_workers=0, collate_fn=None, pin_memory=False, drop_last=False, *,

@@ -49,9 +49,9 @@ AT_ONCE = 1 << 14  # indices that are drawn in one call
 class RandomSampler(Sampler):
     """Yields random indices of range(len(data_source)).
 
-    replacement: False: a permutation. True: each index is drawn independently.
-    num_samples: how many indices a pass has; len(data_source) unless given. If it is larger, a new
-                 permutation follows the last one.
+    replacement: if False, a pass is a permutation. If True, each index is drawn independently.
+    num_samples: how many indices a pass has. The default is len(data_source). If num_samples is
+                 larger, a pass has several permutations, one after another.
     Indices are drawn only when they are needed, so num_samples may be 10**10."""
 
     def __init__(self, data_source, replacement=False, num_samples=None, generator=None):
@@ -80,7 +80,7 @@ class RandomSampler(Sampler):
 class WeightedRandomSampler(Sampler):
     """Yields num_samples indices of range(len(weights)). The weights need not sum to 1. Without
     replacement an index comes at most once. Raises ValueError for a negative, infinite or NaN
-    weight, or if all are 0."""
+    weight, or if all weights are 0."""
 
     def __init__(self, weights, num_samples, replacement=True, generator=None):
         self.weights = np.asarray(weights, np.float64)
@@ -97,7 +97,7 @@ class WeightedRandomSampler(Sampler):
 
     def __iter__(self):
         generator, w = self.generator or default_generator(), self.weights
-        if self.replacement:  # index i has an interval of length w_i; a uniform number is in one
+        if self.replacement:  # index i has an interval of length w_i. A uniform number chooses one
             ends, last = np.cumsum(w), np.flatnonzero(w)[-1]
             for begin in range(0, self.num_samples, AT_ONCE):
                 n = min(AT_ONCE, self.num_samples - begin)
@@ -128,7 +128,7 @@ class SubsetRandomSampler(Sampler):
 
 class BatchSampler(Sampler):
     """Yields lists of batch_size indices of `sampler`. The last list may be shorter. drop_last=True
-    leaves it out then."""
+    leaves out a shorter list."""
 
     def __init__(self, sampler, batch_size, drop_last=False):
         if batch_size < 1:

@@ -7,18 +7,18 @@ and ranks that have used unequal numbers of units.
     round 0       a b c d                    rank r takes units r, r + size, r + 2 size ...
     round 1       e f g h
     the tail      i j . .                    "pad": the first units again        "drop": not dealt
-                                             "uneven": two ranks get none
+                                             "uneven": two ranks get no unit here
                                              "split": lists of samples are halved until each rank
-                                                      has one
+                                                      has a list
 
 Each rank counts the rounds that it has used. `left` returns the units that no rank has used, in
-their original order. They can be dealt to any number of ranks. So the position of a run is a list.
-It has one entry for each number of ranks that the run has had in this epoch:
+their original order. These units can be dealt to any number of ranks. So the position of a run is a
+list. It has one entry for each number of ranks that the run has had in this epoch:
 
     [size, rounds used by rank 0, rounds used by rank 1, ...]   or
     [size, rounds]                                              if all ranks used the same number
 
-With a `generator`, dealt() keeps neighbours together: units size k to size (k + 1) are one round,
+With a `generator`, dealt() keeps neighbours together. Each group of `size` neighbours is one round,
 and the rounds come in random order. If the units are batches sorted by length, the batches of one
 round have about the same length on all ranks.
 
@@ -42,9 +42,9 @@ def check(rank, size, tail, tails=TAILS):
 def dealt(units, size, tail, spare=(), generator=None):
     """Returns the units in the order in which they are dealt: unit k goes to rank k % size.
 
-    units:     an array (n,), or (n, 3) rows of (list, begin, end) if tail is "split".
-    spare:     "pad" takes units from its start.
-    generator: draws the order of the groups of `size` neighbours. None: no groups."""
+    units:     an array (n,). If tail is "split": an array (n, 3) with the rows (list, begin, end).
+    spare:     more units: "pad" takes the missing units from the start of `spare`.
+    generator: draws the order of the groups of `size` neighbours. If None, there are no groups."""
     n_short = -len(units) % size
     if tail == "drop":
         units = units[:len(units) - len(units) % size]
@@ -59,9 +59,9 @@ def dealt(units, size, tail, spare=(), generator=None):
 
 
 def split(units, n_more, size):
-    """Returns `units` with n_more more rows: halves the longest list n_more times. A row is
-    (list, begin, end), and the result has the shape (n + n_more, 3). Raises ValueError if every
-    list has one sample."""
+    """Halves the longest list of samples n_more times. Returns `units` with n_more additional rows,
+    an array (n + n_more, 3). A row is (list, begin, end). Raises ValueError if every list has only
+    one sample."""
     rows = [tuple(row) for row in units.tolist()]
     for _ in range(n_more):
         k = max(range(len(rows)), key=lambda i: rows[i][2] - rows[i][1])

@@ -6,9 +6,9 @@
 A `for` loop over a loader ends after one epoch. An elastic run counts steps and calls next() for
 each. So this class joins the epochs of a loader into one endless iterator.
 Its state is the sampler's state: the epoch, and how many samples all ranks together have used. A
-resumed run reads the next batch. A resumed run may have another number of ranks, if the batches of
-all ranks together still have B samples. It then uses each sample of the epoch exactly once, in the
-same steps.
+resumed run continues with the next batch. It may have another number of ranks, if the batches of
+all ranks together still have B samples. The run then still uses each sample of the epoch exactly
+once, in the same steps.
 Test: tests/data/test_passes.py   Used by: elastic training (elastic/restart.py)
 """
 
@@ -27,7 +27,7 @@ class Passes:
         return self
 
     def __next__(self):
-        for _ in range(2):  # a state from the end of an epoch leaves no batch in the first pass
+        for _ in range(2):  # after a state from the end of an epoch, the first pass has no batch
             if self._batches is None:
                 self._batches = iter(self.loader)
             for batch in self._batches:

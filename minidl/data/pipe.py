@@ -1,9 +1,9 @@
-"""Records from a program's output: trains on data that no file holds.
+"""A dataset of the records that a program prints. The data need not be in a file.
 
     clicks = data.Pipe("zcat clicks-$RANK.gz | awk '$3 > 0'", t, batch=256, parse=numbers)
     for records, total in clicks:           # total: the number of records of all ranks in this step
         loss = ...                          # records may be empty while other ranks have some
-        model(x, n_samples=len(records))    # DataParallel weights by records
+        model(x, n_samples=len(records))    # DataParallel weights a rank by its number of records
 
     each rank   sh | sh | -> its records        $RANK and $SIZE tell the program its share
     deal=True   rank 0's -> dealt out           one program (or an open file: a FIFO, sys.stdin).
@@ -13,14 +13,15 @@ A record is a line. A thread reads and parses ahead. A rank does not know when t
 ranks end. So before each step the ranks add up how many records they have, by an all-reduce of two
 numbers. The ranks use every record once, even if pipes are unequal, and all stop at the same step.
 
-A program that fails in the middle looks like one that has ended: `zcat` of half a file writes half
-of the lines, then end of file. So Pipe checks the exit status of every program in the pipeline (the
-shell's pipefail). If one failed, all ranks raise RuntimeError with the program's last error lines.
-In `zcat f | head`, `head` ends early and so `zcat` ends by SIGPIPE, status 141: that is no failure.
-Leaving the loop early ends the programs.
+A program that fails in the middle looks like a program that has ended normally: `zcat` of half a
+file writes half of the lines, and its output ends. So Pipe checks the exit status of every program
+in the pipeline (the shell's pipefail). If a program failed, all ranks raise RuntimeError with the
+program's last error lines. In `zcat f | head`, `head` ends early, and so `zcat` ends by SIGPIPE
+with status 141. Pipe does not count this as a failure. If you leave the loop early, the programs
+are ended.
 
 Never read mpiexec's standard input: if a rank does not read it, MPICH's mpiexec dies after 64 KB,
-and Open MPI's hangs. `minidl run --stdin FILE` opens FILE as rank 0's sys.stdin.
+and Open MPI's mpiexec hangs. `minidl run --stdin FILE` opens FILE as rank 0's sys.stdin.
 
 Test: tests/data/test_pipe.py   Tutorial: tutorials/26_input.py
 """
@@ -46,14 +47,16 @@ END_S = 5.0  # seconds that a program has to end after SIGTERM
 
 
 class Pipe(IterableDataset):
-    """Yields (parse(lines), total) in each step. All ranks must iterate: a step is a collective.
+    """Yields (records, total) in each step. `records` are parse(lines) of this rank. `total` is the
+    number of records of all ranks. All ranks must iterate, because a step is a collective.
 
     source:  a command for the shell, or an open binary or text file. With several ranks a file
              needs deal=True.
     t:       the transport.
     batch:   the largest number of records for each rank in a step.
-    parse:   a function of a list of lines: bytes without their newlines. The list may be empty.
-    deal:    True: only rank 0 reads, and it deals the records out to all ranks.
+    parse:   a function from a list of lines to records. A line is a bytes object without its
+             newline. The list may be empty.
+    deal:    if True, only rank 0 reads, and it deals the records out to all ranks.
     prefetch: how many batches are read ahead.
     Raises RuntimeError on all ranks if a program of one rank failed."""
 
@@ -132,8 +135,8 @@ class Program:
                                "pipefail a program that failed looks like one that has ended")
         self.errors = tempfile.TemporaryFile()
         environment = os.environ | {"RANK": str(t.rank), "SIZE": str(t.size)}
-        # A new process group, so that close() can end all its programs at once. Python ignores
-        # SIGPIPE; Popen restores it for the programs.
+        # A new process group, so that close() can end all programs at once. Python ignores SIGPIPE,
+        # but Popen restores this signal for the programs.
         self.process = subprocess.Popen(
             [shell, "-o", "pipefail", "-c", source], stdin=subprocess.DEVNULL, env=environment,
             stdout=subprocess.PIPE, stderr=self.errors, start_new_session=True)
@@ -162,7 +165,7 @@ class Program:
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self.process.poll() is None:
-                # the thread that reads ahead may have waited for it just now: then it has ended
+                # the thread that reads ahead may have just waited for the process, which has ended
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self.process.pid, number)
                 try:

@@ -1,7 +1,7 @@
 """A data pipeline: the input of a rank, as pure functions of an index.
 
-The plain form of its stages: minidl/plain/input.py; of shard(): minidl/plain/shuffle.py. Here: each
-stage is a method, and a pipeline may have any of them. Its position can be saved.
+The plain forms: minidl/plain/input.py (the stages) and minidl/plain/shuffle.py (shard()). Here:
+each stage is a method, and a pipeline may have any stages. Its position can be saved.
 
     from minidl.data import Pipeline, lengths
 
@@ -13,22 +13,22 @@ stage is a method, and a pipeline may have any of them. Its position can be save
                .shard(t.rank, t.size)
                .batch(32)
                .prefetch(4, workers="auto"))     threads in order (prefetch.py)
-    for batch in batches: ...                    one epoch; a second loop: the next epoch
+    for batch in batches: ...                    one epoch; a second loop runs the next epoch
 
 Every stage turns a sequence into a sequence (stages.py). A sequence is a length and a pure function
 get(i). So workers may load the elements in any order. Random augmentations depend only on (seed,
 epoch, element). The state is a few integers: the epoch, and how many elements each rank has used.
-After `load_state_dict` the pipeline continues exactly there, also on another number of ranks
-(partition.py).
+After `load_state_dict` the pipeline continues exactly at this position, also on another number of
+ranks (partition.py).
 
-filter() drops elements, and a batch after it is filled from the elements that are left. Then ranks
-use unequal numbers of elements and have unequal numbers of batches (parallel.data.join trains on
-such batches).
+filter() drops elements. batch() after filter() makes full batches from the other elements. So the
+ranks use unequal numbers of elements and have unequal numbers of batches (parallel.data.join trains
+on such batches).
 
-A stream is a source without [i], such as an IterableDataset. It takes map, filter, batch and
-prefetch. It holds its own position: its state_dict() becomes part of the pipeline's. If it has a
-method used(item), the pipeline calls it for each item whose batch it has yielded, not for items
-that are only loaded ahead.
+A stream is a source without [i], such as an IterableDataset. Its pipeline can only have the stages
+map, filter, batch and prefetch. The stream holds its own position: the pipeline's state_dict()
+contains the stream's state_dict(). If the stream has a method used(item), the pipeline calls
+used(item) for each item whose batch it has yielded, but not for items that are only loaded ahead.
 
 Sources: grain (Google), tf.data (Murray et al. 2021, arXiv 2101.12127).
 Test: tests/data/test_pipeline.py   Tutorial: tutorials/26_input.py
@@ -48,9 +48,10 @@ from minidl.random import default_generator, using
 
 
 class Pipeline:
-    """See above. Each stage's method returns a new pipeline, and does not change this one.
+    """A data pipeline, as described above. Each stage is a method. It returns a new pipeline, and
+    does not change this one.
 
-    source: has len() and [i]. Or a stream, which one only iterates over."""
+    source: an object with len() and [i], or a stream, which can only be iterated over."""
 
     def __init__(self, source):
         self.source, self._stages, self._late = source, [], []
@@ -74,32 +75,33 @@ class Pipeline:
         return new
 
     def shuffle(self, seed=0):
-        """Puts all elements into a random order, a new one in every epoch. Call it before shard().
-        """
+        """Puts all elements into a random order, which is new in every epoch. Call shuffle() before
+        shard()."""
         self._only_before("shuffle", shard=self._shard, batch=self._batch)
         new = self._stage(stages.shuffled, seed)
         new._shuffled = True
         return new
 
     def interleave(self, fn=None, cycle=4, block=1):
-        """Makes each element a part, fn(element), with len() and [i]. Yields the elements of the
-        parts: `block` elements of each of `cycle` parts in turn. When a part ends, the next one
-        takes its place."""
+        """fn turns each element into a part, which is a sequence with len() and [i]. If fn is None,
+        the elements themselves are the parts. Takes the elements of `cycle` parts in turn, `block`
+        elements of a part at a time. When a part ends, the next part takes its place."""
         self._only_before("interleave", shard=self._shard, batch=self._batch)
         return self._stage(stages.interleaved, fn or (lambda part: part), cycle, block)
 
     def cache(self, folder=None):
-        """Keeps the results of the stages before it: in memory, or in a folder for all ranks."""
+        """Keeps the results of the stages before cache(). They are kept in memory or, if `folder`
+        is given, in this folder for all ranks."""
         self._only_before("cache", shuffle=self._shuffled, shard=self._shard, batch=self._batch)
         return self._stage(stages.cached, cache.Folder(folder) if folder else {})
 
     def shard(self, rank, size, tail=None, groups=None):
         """Keeps this rank's elements: rank, rank + size, rank + 2 size, ...
 
-        tail:   how to treat the last elements (partition.py). None: "split" after group(),
+        tail:   how to treat the last elements (partition.py). The default is "split" after group(),
                 otherwise "pad".
-        groups: a seed. `size` neighbours stay in one round, and the rounds come in random order.
-                None: all in order."""
+        groups: a seed. Then `size` neighbours stay in one round, and the rounds come in random
+                order. If None, the elements stay in order."""
         self._only_before("shard", shard=self._shard, batch=self._batch)
         partition.check(rank, size, tail or "pad")
         new = self._stage(stages.sharded, rank, size, tail, groups)
@@ -114,9 +116,9 @@ class Pipeline:
         return self._stage(stages.grouped, lists, collate)
 
     def batch(self, batch_size, drop_last=False, collate=default_collate):
-        """Makes batches of batch_size elements. The last batch may be smaller; drop_last=True
-        leaves it out then. collate: a function from a list of elements to a batch. The default
-        makes a Tensor (batch_size, ...) of each field."""
+        """Makes batches of batch_size elements. The last batch may be smaller. drop_last=True
+        leaves out a smaller batch. collate: a function from a list of elements to a batch. The
+        default makes a Tensor (batch_size, ...) of each field."""
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self._only_before("batch", batch=self._batch)
@@ -135,8 +137,8 @@ class Pipeline:
                  this machine.
         device:  "cuda" or "cuda:i": the batches are copied to this GPU in the background
                  (upload.py).
-        say:     say(line) gets the line about the number that "auto" takes. None: rank 0 writes it
-                 to stderr."""
+        say:     "auto" calls say(line). The line tells the number of workers that it has chosen. If
+                 say is None, rank 0 writes the line to stderr."""
         if n < 0 or workers != "auto" and workers < 1:
             raise ValueError(f"prefetch must be 0 or more, got {n}, and workers 1 or more or "
                              f"'auto', got {workers!r}")
@@ -183,8 +185,8 @@ class Pipeline:
         return self._pass(*self._start(position), upload)
 
     def _start(self, position):
-        """Returns (tasks, work, used) of a pass that starts at `position`. work(task) makes an
-        element. used(task) counts it as used."""
+        """Returns (tasks, work, used) for a pass that starts at `position`. work(task) makes an
+        element. used(task) counts this element as used."""
         epoch, seed = self.epoch, default_generator().seed
         if self.is_stream:
             tell, work = getattr(self.source, "used", None), self._late_work(epoch, seed, False)
@@ -214,8 +216,9 @@ class Pipeline:
         return elements
 
     def _late_work(self, epoch, seed, batches):
-        """Returns work(number, item). It applies the stages for the items of a stream, or, if
-        `batches`, the stages after batch()."""
+        """Returns a function work(number, item). If `batches` is True, this function applies the
+        stages after batch() to a batch. Otherwise it applies the stages before batch() to an item
+        of a stream."""
         chosen = [(depth, fn, argument) for depth, (fn, argument, late) in enumerate(self._late, 32)
                   if late == batches]
 
@@ -259,8 +262,8 @@ class Pipeline:
 
     def _gathered(self, items, epoch):
         """Yields (tasks, batch). A batch has elements that filter() has kept, or items of a stream.
-        `tasks` also holds the dropped elements between them. At the end, tasks that make no batch
-        come with DROPPED."""
+        `tasks` also has the tasks of the dropped elements between them. If the last tasks make no
+        batch, they come with DROPPED in place of a batch."""
         batch_size, drop_last, collate = self._batch
         work = self._late_work(epoch, default_generator().seed, batches=True)
         tasks, kept = [], []
@@ -281,12 +284,12 @@ class Pipeline:
         elif tasks:
             yield tasks, stages.DROPPED
 
-    # -- its place
+    # -- the position
 
     def state_dict(self, gather=None):
         """Returns the position: a few integers, the same on all ranks. After filter() each rank has
-        its own position. Then pass gather=partial(objects.all_gather, t), and call this on all
-        ranks. Raises ValueError if `gather` is missing then."""
+        its own position. Then pass gather=partial(objects.all_gather, t), and call state_dict() on
+        all ranks. Without `gather`, this case raises ValueError."""
         if self.is_stream:
             return {"epoch": self.epoch, "source": self.source.state_dict()}
         position = list(self._position if self._resume is None else self._resume)

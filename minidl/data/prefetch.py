@@ -1,12 +1,13 @@
 """Threads work ahead. Their results come in order.
 
-The plain form: minidl/plain/prefetch.py. Here: several threads, and a rule for how many:
+The plain form: minidl/plain/prefetch.py. Here: several threads, and a rule for their number.
 
     worker 0     load 0    | load 2    | load 4    | wait ...     at most n_ahead results wait
     worker 1     load 1    | load 3    | load 5    | wait ...
     training         step 0 | step 1 | step 2 | ...
 
-Loading an item takes L seconds, and L_cpu of them are on a core. Training on it takes S seconds.
+Loading an item takes L seconds: L_cpu seconds on a core, and the rest waiting. Training on the item
+takes S seconds.
 With k workers one step takes
 
     max(L_io / k, L_cpu * ranks / cores, S)     instead of L + S          L_io = L - L_cpu
@@ -16,7 +17,7 @@ not help. Threads are enough if loading waits for the disk, or computes in NumPy
 because these release Python's global lock. If loading holds the lock, k threads are not faster than
 one.
 
-workers="auto" begins with one thread, measures L, L_cpu and S, and reports the number it takes.
+workers="auto" begins with one thread. It measures L, L_cpu and S. Then it chooses k and reports k.
 Source: Little 1961.   Test: tests/data/test_prefetch.py   Tutorial: tutorials/26_input.py
 """
 
@@ -29,21 +30,21 @@ import time
 from minidl.backend import n_cores
 
 MEASURED = 8  # items before "auto" decides. The first one opens files, so it is not counted
-MOST = 32  # the largest number of workers that "auto" takes
+MOST = 32  # the largest number of workers that "auto" chooses
 
 
 def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
     """Yields (task, work(task)) for each task, in order.
 
-    tasks:    an iterable. One thread at a time draws the next task.
-    n_ahead:  how many results the threads compute in advance. 0: no threads. Several workers
-              compute at least workers + 1 in advance.
+    tasks:    an iterable. One thread at a time takes the next task.
+    n_ahead:  how many results the threads compute in advance. With 0 there are no threads. Several
+              workers compute at least workers + 1 results in advance.
     workers:  how many threads, or "auto".
-    say:      say(line) gets the line about the number that workers="auto" takes.
+    say:      workers="auto" calls say(line). The line tells the number that it has chosen, and why.
     ranks:    how many ranks share this machine's cores.
 
-    An exception in tasks or work is raised at its place in the order, after all results before it.
-    The threads end with the iteration, also after `break`."""
+    An exception in tasks or work is raised at its place in the order, after all earlier results.
+    The threads end when the iteration ends, also after `break`."""
     if not n_ahead:
         yield from ((task, work(task)) for task in tasks)
         return
@@ -54,7 +55,7 @@ def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
         while (slot := crew.slots.get()) is not None:
             task, result, error = slot.get()
             if error is not None:
-                raise error  # has the thread's traceback, with the line in the dataset
+                raise error  # its traceback shows the line in the dataset
             crew.free.release()  # before the yield: the workers load while the consumer computes
             if not measuring:
                 yield task, result
@@ -75,7 +76,8 @@ def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
 
 def workers_for(load_s, cpu_s, step_s, ranks=1, say=None, cores=None):
     """Returns the number of workers by Little's law, at most MOST. Calls say(line) with the numbers
-    that it used. load_s, cpu_s, step_s: L, L_cpu and S above. cores: None for this machine's."""
+    that it used. load_s, cpu_s, step_s: L, L_cpu and S above. cores: the default is the number of
+    cores of this machine."""
     cores = cores or n_cores()
     k = min(max(1, math.ceil(load_s / max(step_s, cpu_s * ranks / cores, 1e-9))), MOST)
     if say is not None:
@@ -88,24 +90,24 @@ def workers_for(load_s, cpu_s, step_s, ranks=1, say=None, cores=None):
 
 
 def step_time(load_s, cpu_s, step_s, workers=1, ranks=1, cores=1):
-    """Returns the seconds of a step, by the formula above. A single worker waits and computes one
-    after the other, so it needs all of load_s."""
+    """Returns the seconds of a step, by the formula above. A single worker cannot wait and compute
+    at the same time, so it needs load_s for each item."""
     return max(load_s if workers == 1 else (load_s - cpu_s) / workers, cpu_s * ranks / cores,
                step_s)
 
 
 class _Crew:
-    """Threads that draw tasks one at a time, and keep the results in the order of the tasks."""
+    """Threads that take tasks one at a time, and keep the results in the order of the tasks."""
 
     def __init__(self, tasks, work, n_ahead):
         self.tasks, self.work, self.n, self.n_ahead = tasks, work, 0, n_ahead
-        self.free = threading.Semaphore(n_ahead)  # places ahead of the consumer
-        self.slots = queue.SimpleQueue()  # one queue for each result, in order; None: the end
+        self.free = threading.Semaphore(n_ahead)  # places for results ahead of the consumer
+        self.slots = queue.SimpleQueue()  # one queue for each result, in order; None at the end
         self.drawing, self.dismissed, self.times = threading.Lock(), False, []
 
     def hire(self, n):
-        """Starts threads until there are n. Several threads get at least n + 1 places for results.
-        """
+        """Starts threads until there are n threads. If n > 1, there are then at least n + 1 places
+        for results."""
         while self.n < n:
             self.n += 1
             # daemon: a program that still holds an iterator at its end must not wait for threads

@@ -4,17 +4,18 @@ The plain forms: minidl/plain/data.py, and for several ranks minidl/plain/shuffl
 ways to treat the last samples, and PyTorch's arguments.
 
     order of the epoch    7 2 9 0 4 1 8 3 5 6      a permutation drawn from (seed, epoch)
-    dealt like cards      a b c d a b c d a b      rank r takes positions r, r + size, r + 2 size...
+    dealt like cards      a b c d a b c d a b      rank r gets positions r, r + size, r + 2 size...
 
     ten samples for four ranks:       a    b    c    d
       tail="pad"                      3    3    3    3   the first two of the order are used twice
       tail="drop"                     2    2    2    2   the last two are not used in this epoch
       tail="uneven"                   3    3    2    2   every sample is used exactly once
 
-When each rank has used k samples, all ranks have used exactly the first k * size of the order. So
-one number is the position of the whole run, and the rest can be dealt to any number of ranks.
-This class has PyTorch's interface. Pipeline.shuffle(seed).shard(rank, size) in pipeline.py gives
-each rank the same samples.
+When each rank has used k samples, all ranks together have used exactly the first k * size samples
+of the order. So one number is the position of the whole run, and the other samples can be dealt to
+any number of ranks.
+DistributedSampler has PyTorch's interface. Pipeline.shuffle(seed).shard(rank, size) in pipeline.py
+gives each rank the same samples.
 Test: tests/data/test_sampler.py
 """
 
@@ -24,25 +25,25 @@ from minidl.data import partition
 from minidl.data.order import Sampler
 from minidl.random import Generator
 
-# Weights and dropout draw from low random streams of the same seed; orders use these streams.
+# Weights and dropout use low random streams of the same seed. Orders use the streams from here on.
 ORDER_STREAMS = 1 << 62
 
 
 def order(n, seed, epoch):
-    """Returns the order of an epoch: a permutation of range(n), from (seed, epoch)."""
+    """Returns the order of an epoch: a permutation of range(n), drawn from (seed, epoch)."""
     return Generator(seed, ORDER_STREAMS + epoch).permutation(n)
 
 
 class DistributedSampler(Sampler):
     """Iterates over this rank's share of range(n).
 
-        DistributedSampler(n, rank, size)                     n: the number of samples
-        DistributedSampler(dataset, num_replicas, rank)       with a dataset: PyTorch's order
+        DistributedSampler(n, rank, size)                  n: the number of samples
+        DistributedSampler(dataset, num_replicas, rank)    the same arguments as in PyTorch
 
-    shuffle: False: the order of the dataset in every epoch.
-    tail:  how to treat the last samples if `size` does not divide n (see the picture). "pad" and
-           "drop" give every rank the same number of samples, so the same number of batches. "pad"
-           repeats samples, so a mean over all samples is biased: use "uneven" for an evaluation.
+    shuffle: if False, every epoch has the order of the dataset.
+    tail:  how to treat the last samples if `size` does not divide n (see the picture). With "pad"
+           and "drop", all ranks have the same number of samples, and so of batches. "pad" repeats
+           samples, so a mean over all samples is biased. Use "uneven" for an evaluation.
     drop_last:  PyTorch's name for tail="drop"."""
 
     def __init__(self, n, *place, rank=None, size=None, num_replicas=None, shuffle=True, seed=0,
@@ -70,12 +71,12 @@ class DistributedSampler(Sampler):
         self.n, self.rank, self.size = int(n), rank, size
         self.shuffle, self.seed, self.tail = shuffle, seed, tail
         self.epoch = 0
-        self.consumed = 0  # positions of the epoch's order that the ranks together have used
+        self.consumed = 0  # how many positions of the order all ranks together have used
         self._resume_at = 0  # where the next pass starts: 0 unless a state was loaded
 
     def set_epoch(self, epoch):
-        """Sets the epoch, and so its order. Call it before each epoch. Otherwise all epochs have
-        the same order."""
+        """Sets the epoch, and with it the order of the samples. Call set_epoch() before each epoch.
+        Otherwise all epochs have the same order."""
         if epoch != self.epoch:
             self.epoch, self.consumed, self._resume_at = epoch, 0, 0
 
@@ -92,29 +93,29 @@ class DistributedSampler(Sampler):
         return order(self.n, self.seed, self.epoch) if self.shuffle else np.arange(self.n)
 
     def _positions(self, start):
-        """Returns this rank's positions in the order, from `start` on. "pad" continues after the
-        last position with the first."""
+        """Returns this rank's positions in the order, from `start` on. With "pad", the first
+        positions follow after the last position."""
         everything = np.arange(self.n)
         return partition.dealt(everything[start:], self.size, self.tail, everything)[
             self.rank::self.size]
 
     def advance(self, n_samples):
-        """Counts `n_samples` more samples as used by this rank. DataLoader calls it for each batch
-        that it yields. A batch that is only loaded ahead does not count yet, because a resumed run
-        must not skip it."""
+        """Counts `n_samples` more samples as used by this rank. DataLoader calls advance() for each
+        batch that it yields. A batch that is only loaded ahead is not counted yet, because a
+        resumed run must not skip this batch."""
         self.consumed = min(self.consumed + n_samples * self.size, self.n)
 
     def state_dict(self):
-        """Returns the position of the whole run. Save rank 0's: no rank has more samples than rank
-        0."""
+        """Returns the position of the whole run. Save the position of rank 0, because no rank has
+        more samples than rank 0."""
         return {"n": self.n, "shuffle": self.shuffle, "seed": self.seed, "epoch": self.epoch,
                 "consumed": self.consumed}
 
     def load_state_dict(self, state):
-        """Continues from a saved position. The number of ranks may be another one: the rest of the
-        order is dealt to the ranks of this run. Then `for epoch in range(sampler.epoch, n_epochs)`
-        continues the run, and only the next pass is shorter. Raises ValueError if the dataset has
-        another length."""
+        """Continues from a saved position. The number of ranks may have changed: the unused samples
+        of the order are dealt to the ranks of this run. After this, the loop
+        `for epoch in range(sampler.epoch, n_epochs)` continues the run. Only the next pass is
+        shorter. Raises ValueError if the dataset has another length."""
         if state["n"] != self.n:
             raise ValueError(f"rank {self.rank}: the saved position is in a dataset of {state['n']}"
                              f" samples, but this one has {self.n}. Resume with the same data.")

@@ -1,7 +1,7 @@
-"""The stages of a pipeline. Each turns a sequence into a sequence, for one epoch.
+"""The stages of a pipeline. Each stage turns a sequence into a sequence, for one epoch.
 
-    Elements(n, get, number)        element i of n is get(i); number(i) is its number among the
-                                    elements of all ranks
+    Elements(n, get, number)        n elements. get(i) returns element i. number(i) returns its
+                                    number among the elements of all ranks
 
     shuffle     get'(i) = get(order[i])          shard   get'(i) = get(rank + size i)
     map         get'(i) = fn(get(i))             batch   get'(i) = collate(get(b i), ... )
@@ -23,18 +23,18 @@ from minidl.random import Generator, using
 
 # Random streams of the samples. Weights, dropout and orders (sampler.py) use streams below 2**63.
 SAMPLE_STREAMS = 1 << 63
-GROUP_STREAMS = 3 << 61  # for the orders of groups: between sampler.py's streams and these
-DROPPED = object()  # filter() puts it in the place of an element that it drops
+GROUP_STREAMS = 3 << 61  # for the orders of groups: between sampler.py's streams and SAMPLE_STREAMS
+DROPPED = object()  # filter() puts this object in the place of a dropped element
 
 
 class Elements(NamedTuple):
     """A sequence in one epoch. Its fields are functions of an index i."""
 
     n: int
-    get: object  # get(i), i in range(n): the element
-    number: object  # number(i): its number among all; does not depend on the number of ranks
-    members: object = None  # if elements are batches: members(i), the indices below it ...
-    load: object = None  # ... and load(some of these indices), which returns a batch
+    get: object  # get(i) returns element i, for i in range(n)
+    number: object  # number(i): the element's number; does not depend on the number of ranks
+    members: object = None  # only for batches: members(i), the indices of batch i's elements ...
+    load: object = None  # ... and load(indices), which returns the batch of these elements
     used: object = None  # used(i): how many rounds of shard() the first i elements use
 
 
@@ -77,7 +77,8 @@ def _permuted(below, order):
 
 
 def interleaved(below, where, fn, cycle, block):
-    """Takes `block` elements from each of `cycle` parts fn(element) in turn."""
+    """fn turns each element into a part, which is a sequence. Takes the elements of `cycle` parts
+    in turn, `block` elements of a part at a time."""
     parts = [fn(part) for part in map(below.get, range(below.n)) if part is not DROPPED]
     waiting, places = iter(enumerate(map(len, parts))), []
     turn = [[which, 0, n] for which, n in itertools.islice(waiting, cycle)]
@@ -99,7 +100,8 @@ def interleaved(below, where, fn, cycle, block):
 
 
 def cached(below, where, kept):
-    """Keeps each element in the mapping `kept`, as (element,), or None if it was dropped."""
+    """Stores each element in the mapping `kept`, as (element,). Stores None for a dropped element.
+    """
     def get(i):
         number = int(below.number(i))
         with contextlib.suppress(KeyError):  # missing or damaged
@@ -115,7 +117,8 @@ def cached(below, where, kept):
 
 
 def sharded(below, where, rank, size, tail, groups):
-    """Keeps this rank's elements that are not used before `position` (partition.py)."""
+    """Keeps the elements of this rank that were not used before the saved `position`
+    (partition.py)."""
     epoch, position = where[0], where[3]
     n, units = below.n, np.arange(below.n)
     if tail is None:
@@ -151,8 +154,8 @@ def sharded(below, where, rank, size, tail, groups):
 
 
 def before(position, size):
-    """Returns the entries of a position without its last one if that has the same number of ranks.
-    Then each rank continues in that entry, at its own place."""
+    """Returns the finished entries of a position. If the last entry has the same number of ranks,
+    this entry is not finished: each rank continues where it stopped."""
     return position[:-1] if position and position[-1][0] == size else position
 
 
@@ -163,7 +166,7 @@ def grouped(below, where, lists, collate):
 
 
 def batched(below, where, batch_size, drop_last, collate):
-    """Makes batches of batch_size neighbours."""
+    """Makes batches of batch_size neighbouring elements."""
     n = below.n // batch_size if drop_last else -(-below.n // batch_size)
 
     def members(i):

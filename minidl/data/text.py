@@ -21,18 +21,18 @@ from minidl.tensor import Tensor
 # Tests and code pages (encodings) are mostly data, not text. The user's packages differ between
 # machines.
 SKIP = {"test", "tests", "idle_test", "encodings", "site-packages", "dist-packages", "__pycache__"}
-# Weights and dropout draw from low random streams of the same seed, samplers from 1 << 62 on.
+# Weights and dropout use low random streams of the same seed. Samplers use streams from 1 << 62 on.
 WINDOW_STREAMS = 1 << 63
 
 
 def stdlib_corpus(max_bytes=None, root=None):
-    """Returns the standard library's .py files, joined in the order of their names: an array (n,),
-    uint8, read-only.
+    """Returns the text of the standard library's .py files, joined in the order of their names. It
+    is a read-only array (n,), uint8.
 
-    max_bytes: at most this many bytes, from the start.
+    max_bytes: if given, only the first max_bytes bytes of the text are returned.
     root:      another folder of .py files.
-    Another version of Python has another text. So if ranks run on different machines, one of them
-    must send its text to the others. Raises FileNotFoundError if no file can be read."""
+    Another version of Python has another text. So if ranks run on different machines, one rank must
+    send its text to the other ranks. Raises FileNotFoundError if no file can be read."""
     root = Path(root or sysconfig.get_path("stdlib"))
     chunks, n_bytes = [], 0
     for path in _python_files(root):
@@ -60,8 +60,8 @@ def _python_files(folder):
 
 
 def split(data, validation=0.1):
-    """Returns (train, validation), both views of `data`. validation: this fraction, from the end.
-    So training sees no part of most files in it."""
+    """Returns (train, validation), both views of `data`. validation: which fraction of `data` is
+    for validation. This part is the end of `data`, so most of its files are not in `train`."""
     n_train = len(data) - int(len(data) * validation)
     return data[:n_train], data[n_train:]
 
@@ -89,9 +89,9 @@ class Windows:
 
 
 def spread(data, length, n):
-    """Returns (inputs, targets), two Tensors (n, length): n windows at equal distances over the
-    text. For an evaluation on a part of a long text. If the text has fewer than n windows, some
-    come twice."""
+    """Returns (inputs, targets), two Tensors (n, length). They are n windows at equal distances
+    over the text, for an evaluation on a part of a long text. If the text has fewer than n windows,
+    some windows come twice."""
     windows = Windows(data, length)
     found = [windows[i] for i in np.linspace(0, len(windows) - 1, n).astype(int)]
     return tuple(Tensor(np.stack(part)) for part in zip(*found, strict=True))
@@ -101,10 +101,10 @@ def random_batches(data, batch_size, length, rank=0, size=1, seed=0, first_step=
     """Returns an endless iterator over batches of random windows: (inputs, targets), two Tensors
     (batch_size, length), int64.
 
-    Step s draws the batch_size * size places of all ranks from (seed, s), and each rank takes its
-    own block of them. So all ranks together see the batch that one rank with batch size
+    Step s draws the batch_size * size places of all ranks from (seed, s). Each rank takes its own
+    batch_size places. So all ranks together see the batch that one rank with batch size
     batch_size * size would see. To resume a run, pass `first_step`. The number of ranks may change
-    if batch_size * size stays the same."""
+    if batch_size * size does not change."""
     n_places = len(data) - length  # the last window ends with the last byte as its target
     if n_places < 1:
         raise ValueError(f"windows of {length} need {length + 1} bytes, got {len(data)}")

@@ -1,12 +1,12 @@
-"""Copies batches to a GPU while it computes the batches before.
+"""Copies the next batches to a GPU while the GPU computes.
 
     loading thread   stack into pinned memory │ copy stream: wait for free memory, copy ──► event
     training                                     compute stream: wait for the event, compute
 
-No thread waits for a copy. The GPU memory of a batch comes from the compute stream's pool, and
-kernels in that stream may still use it, for instance for an activation. So the copy starts after
-all work that the compute stream has at that moment. The compute stream waits for the copy before it
-reads the batch. The pinned memory is kept until its copy has ended.
+No thread waits for a copy. The GPU memory of a batch comes from the compute stream's pool. Kernels
+in that stream may still use this memory, for instance for an activation. So the copy starts after
+all work that is already queued in the compute stream. The compute stream waits for the copy before
+it reads the batch. The pinned memory is kept until its copy has ended.
 Source: CUDA C++ Programming Guide, "Asynchronous Concurrent Execution".
 Test: tests/data/test_upload.py
 """
@@ -22,8 +22,8 @@ from minidl.data.collate import map_arrays
 
 
 class Upload:
-    """Copies a loader's batches to a GPU. Make it in the thread that will use the batches: its
-    current stream becomes the compute stream."""
+    """Copies a loader's batches to a GPU. Make the Upload in the thread that will use the batches.
+    The current stream of this thread becomes the compute stream."""
 
     def __init__(self, device):
         self.xp = backend.import_cupy()
@@ -35,8 +35,8 @@ class Upload:
         weakref.finalize(self, _finish, self.copies, self.under_way)
 
     def start(self, batch):
-        """Queues the copies of a batch. Returns (the batch with its Tensors on the device, the
-        event after their copies). A NumPy array that is in no Tensor stays in host memory."""
+        """Queues the copies of a batch. Returns (batch, event). The Tensors of this batch are on
+        the device after the event. A NumPy array that is not in a Tensor is not copied."""
         while self.under_way and self.under_way[0][0].done:
             self.under_way.popleft()
         with self.xp.cuda.Device(self.index):
@@ -59,7 +59,7 @@ class Upload:
         return there
 
     def finish(self, started):
-        """Returns the batch. The current stream waits for its copies before all later work."""
+        """Returns the batch. The current stream waits for the batch's copies before later work."""
         batch, event = started
         with self.xp.cuda.Device(self.index):
             self.xp.cuda.get_current_stream().wait_event(event)

@@ -4,21 +4,21 @@
     merges.txt       #version: 0.2              a comment
                      Ġ t                        the first pair that joins: a space and a t
                      h e
-    tokenizer.json   both in one file, with the special tokens and the pattern that cuts words
+    tokenizer.json   ids and pairs in one file, with special tokens and the pattern that cuts words
 
 A token is a sequence of bytes, but JSON holds characters. So the files write each byte as a
 printable character. A byte that is a printable Latin-1 character is written as this character. The
 other 68 bytes are written as the characters from 256 on, in order. A space, byte 32, is written as
 "Ġ", which is character 256 + 32.
 
-A file may be from an unknown author, or only a part of a file. A wrong table would still encode
-every text, but into ids that the model was not trained on. So the reader checks everything first:
+A file may come from an unknown author, or may be incomplete. A wrong table would still encode every
+text, but into ids that the model was not trained on. So the reader checks everything first:
 
     each byte has a token; both tokens of a pair and the joined token exist; no pair comes twice
     the ids are 0, 1, 2, ..., each once
     each token is a byte, a special token, or the result of a pair
 
-An error names the file, the place, and what it should be.
+An error tells the file, the place, and what is wanted there.
 
 Source: Radford et al. 2019 (GPT-2).   Test: tests/data/test_vocabulary_files.py
 Used by: byte_pairs.py
@@ -56,7 +56,7 @@ def spell(token):
 
 def read_two(vocab_path, merges_path, special_names=None):
     """Returns (vocab, merges, special tokens), in the form that Tokenizer takes. special_names: the
-    special tokens in vocab.json. None: <|endoftext|> if vocab.json has it."""
+    special tokens in vocab.json. The default is <|endoftext|>, if vocab.json has it."""
     ids = _ids(_json_of(vocab_path), vocab_path)
     if special_names is None:
         special_names = [END_OF_TEXT] if END_OF_TEXT in ids else []
@@ -96,7 +96,7 @@ def _lines_of(path):
 
 def read_folder(folder):
     """Returns the arguments of Tokenizer, from tokenizer.json in a model's folder or, if that is
-    missing, from vocab.json and merges.txt. Raises ValueError if it has none of them."""
+    missing, from vocab.json and merges.txt. Raises ValueError if these files are missing, too."""
     path = folder / "tokenizer.json"
     if path.exists():
         return read_one(path)

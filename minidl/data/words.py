@@ -35,19 +35,21 @@ LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
 
 SPACE = ("\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009"
          "\u200a\u2028\u2029\u202f\u205f\u3000")  # White_Space of Unicode
-# Where a word ends depends on at most two characters after it: after "'r", an "e" may follow.
+# The end of a word depends on at most two characters after it: an "e" may follow after "'r".
 LOOKS_AHEAD = 2
 AT_ONCE = 1 << 16  # characters that are cut in one call: few calls, and little memory
 
 
 def words(pieces: Iterable[str], pattern: str = GPT2, special: Iterable[str] = ()
           ) -> Iterator[tuple[list[str], str | None]]:
-    """Yields (words, name): a list of the next words of the joined pieces, and the special token
-    that follows them, or None. special: the names of the special tokens. No word contains a part of
-    a special token. Holds about 65,536 characters, or the longest word if it is longer."""
+    """Yields (words, name). `words` is a list of the next words of the joined pieces. `name` is the
+    special token after these words, or None. No word contains a part of a special token. Keeps
+    about 65,536 characters in memory, or the longest word if that is longer.
+
+    special: the names of the special tokens."""
     find = finder(pattern)
     names = sorted(special, key=len, reverse=True)  # longest first: one may start with another
-    # (?!) matches nothing, for no names. The group makes split() return the names, too.
+    # If there are no names, (?!) matches nothing. The group makes split() return the names, too.
     at_names = re.compile(f"({'|'.join(map(re.escape, names)) or '(?!)'})")
     longest = max(map(len, names), default=1)
     n_held_back = LOOKS_AHEAD + longest - 1  # a name may begin in these characters
@@ -88,8 +90,9 @@ def finder(pattern: str) -> Callable[[str], list[str]]:
     """Returns a function that cuts a whole text into a list of words. pattern: GPT2 or LLAMA3."""
     numbers = _other_numbers()
     space = re.escape(SPACE)
-    # ++ never gives a character back (possessive), because the character after a run is never part
-    # of it. The first alternative in each group is a fast path for the most frequent characters.
+    # ++ is possessive: it never gives a character back. This is correct, because the character
+    # after a run is never part of the run. The first alternative in each group is a fast path for
+    # the most frequent characters.
     letters = rf"(?:[A-Za-z]++|[^\W\d_{numbers}]++)++"
     others = rf"(?:[^\w{space}]++|_++)++"
     for theirs, ours in ((r"[^\s\p{L}\p{N}]+", others), (r"[^\r\n\p{L}\p{N}]", r"(?:[^\w\r\n]|_)"),
@@ -102,8 +105,8 @@ def finder(pattern: str) -> Callable[[str], list[str]]:
 
 @functools.cache
 def _other_numbers():
-    """Returns the numbers that \\d does not match, such as the sign for one half, as ranges for a
-    character class."""
+    """Returns the characters of category "number" that \\d does not match, such as the sign for one
+    half. They are written as ranges for a character class."""
     every = "".join(map(chr, range(sys.maxunicode + 1)))
     ranges = []
     for character in re.findall(r"[^\W\d_]", every):

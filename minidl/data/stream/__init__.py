@@ -4,7 +4,7 @@
     folder.py       a log in a folder, without a server
     redis.py        a log in Redis or Valkey
     kafka.py        a log in a broker with Kafka's protocol
-    source.py       batches from a log, the same on any number of ranks; its position is integers
+    source.py       batches from a log, the same on any number of ranks, with a position to save
     join.py         joins records and their late labels by event time
     prequential.py  test, then train: AUC, log loss and calibration on a stream
 
@@ -29,7 +29,8 @@ SERVERS = {"redis": RedisLog, "kafka": KafkaLog}
 
 def open(url, **options):
     """Returns the log at `url`: file:FOLDER, redis://HOST:PORT/NAME or kafka://HOST:PORT/TOPIC.
-    options: of its class, such as partitions=4 for a new log. Raises ValueError for another url."""
+    options: arguments for the log's class, such as partitions=4 for a new log. Raises ValueError
+    for a url of another form."""
     scheme, _, rest = url.partition(":")
     if scheme == "file":
         return FolderLog(rest, **options)

@@ -5,13 +5,14 @@
     clicks/0/00000000000000000000.index           end, time, length, CRC-32 | ...   24 bytes each
     clicks/0/00000000000000065536.data            the next segment, named by its first offset
 
-Record k of a segment has entry k of its index. So one multiplication finds any offset, and two
-system calls read many records. The entry is written after its record. So a killed writer leaves
-whole records, and after them at most a part of a record. No entry names this part, and the next
-writer overwrites it. So a reader never sees half a record, and it needs no lock. Writers of several
-processes take turns by a lock. After a power failure an entry may exist without its record. The
-checksum finds this, and the next writer removes such entries from the end. `sync=True` prevents it:
-append() then waits for the disk. `delete_before` deletes old records, in whole segments.
+Entry k of an index describes record k of its segment. So one multiplication finds the entry of any
+offset, and two system calls read many records. An entry is written after its record. So if a writer
+is killed, all records that have an entry are complete. There may be a part of a record after them,
+and the next writer overwrites this part. So a reader never sees half a record, and it needs no
+lock. Writers of several processes take turns by a lock. After a power failure an entry may exist
+without its record. The checksum detects this, and the next writer removes such entries from the
+end. `sync=True` prevents this case: append() then waits for the disk. `delete_before` deletes old
+records, in whole segments.
 
 Source: Kafka's log, Kreps et al. 2011 (NetDB).   Test: tests/data/stream/test_folder.py
 Measured: benchmarks/bench_stream.py   Tutorial: tutorials/24_stream.py, train_clicks.py
@@ -39,9 +40,9 @@ INDEX = re.compile(r"\d{20}\.index")
 class FolderLog(Log):
     """A log in the folder `path`.
 
-    partitions:    of a new log, or None to open a log that exists.
-    segment_bytes: a new segment begins when the last one has this many bytes.
-    sync:          True: append() waits until the records are on the disk."""
+    partitions:    the number of partitions of a new log, or None to open a log that exists.
+    segment_bytes: a new segment begins when the last segment has this many bytes.
+    sync:          if True, append() waits until the records are on the disk."""
 
     def __init__(self, path, partitions=None, segment_bytes=64 << 20, sync=False):
         self.path, self.segment_bytes, self.sync = Path(path), segment_bytes, sync
@@ -85,9 +86,9 @@ class FolderLog(Log):
         return base + n
 
     def _unwritten(self, partition, base, n, wanted, error):
-        """Returns the OSError for an append that failed. A record whose entry is written may have
-        been read already. So whole entries stay, and the error tells how many they are. A part of
-        an entry is removed."""
+        """Returns the OSError for an append that failed. If the entry of a record is written, a
+        reader may already have read the record. So complete entries are kept, and the error tells
+        their number. An incomplete entry is removed."""
         done = 0
         with contextlib.suppress(FileNotFoundError):  # a new segment that has no index yet
             done = max(self._n(partition, base) - n, 0)
@@ -162,7 +163,7 @@ class FolderLog(Log):
         return f"{self.path}/{partition}/{base:020d}.{kind}"
 
     def _file(self, partition, base, kind, flags=os.O_RDONLY):
-        """Returns the open file of a segment. Keeps only the last one of each kind open, because a
+        """Returns the open file of a segment. Keeps only one file of each kind open, because a
         reader may visit any number of segments."""
         key = partition, kind, flags
         kept = self._files.get(key)
@@ -172,13 +173,14 @@ class FolderLog(Log):
         return kept[1]
 
     def _segments(self, partition):
-        """Returns the first offsets of all segments, in order. [0] before the first record."""
+        """Returns the first offsets of all segments, in order. Returns [0] if there is no segment.
+        """
         folder = self.path / str(self.known(self.path, partition))
         return sorted(int(name[:-6]) for name in os.listdir(folder)
                       if INDEX.fullmatch(name)) or [0]
 
     def _n(self, partition, base):
-        """Returns how many whole entries a segment has."""
+        """Returns how many complete entries a segment has."""
         try:
             return os.stat(self._path(partition, base, "index")).st_size // ENTRY.itemsize
         except FileNotFoundError:
@@ -221,10 +223,10 @@ class FolderLog(Log):
 
     def _end(self, partition):
         """Returns (first offset, number of entries, bytes) of the last segment. The first call
-        removes entries at the end whose records are damaged."""
+        removes the last entries if their records are damaged."""
         base = self._segments(partition)[-1]
         n = self._n(partition, base)
-        if partition not in self._whole:  # once: the writer before may have been killed
+        if partition not in self._whole:  # only once: an earlier writer may have been killed
             while n:
                 with contextlib.suppress(ValueError, FileNotFoundError):
                     self._read(partition, base, base + n - 1, 1)
@@ -250,15 +252,15 @@ class FolderLog(Log):
 
 
 class _Open(int):
-    """A file descriptor. It closes its file when no thread holds it any longer."""
+    """A file descriptor. The file is closed when no thread uses this object any longer."""
 
     def __del__(self, close=os.close):
         close(self)
 
 
 def _checksums(values, entries):
-    """Returns the CRC-32 of each record, (n,) uint32. It starts from the record's time and place,
-    so it also detects a damaged entry."""
+    """Returns the CRC-32 of each record, (n,) uint32. A CRC-32 starts from the record's time and
+    place, so it also detects a damaged entry."""
     places = entries["time"].view(np.uint64) ^ entries["end"]
     places = ((places ^ places >> np.uint64(32)) & np.uint64(0xFFFFFFFF)).tolist()
     crcs = map(zlib.crc32, values, places)
@@ -266,7 +268,7 @@ def _checksums(values, entries):
 
 
 def _write(file, content, at):
-    """Writes all of `content` at the position `at`. One pwrite() may write only a part."""
+    """Writes all of `content` at the position `at`. A single pwrite() may write only a part."""
     rest = memoryview(content)
     while rest:
         done = os.pwrite(file, rest, at)

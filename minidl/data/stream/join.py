@@ -16,16 +16,16 @@ labels that still count, idle inputs, and a position that can be saved.
             part.samples, part.labels     records that got their labels in this step: to train
 
 A clock must not decide when a window ends, because a second run must give the same result. The
-watermark decides: the event time that all inputs have passed. It is the smallest of the inputs'
-latest event times, without idle inputs, minus the slack by which records may be out of order. A
-label counts by its own event time, not by the time when it was read. window_s=None waits for every
-label. window_s=0 with late="again" emits each record as a negative at once, and again if a label
-comes: for the losses of nn/delayed.py.
+watermark decides. It is the event time that all inputs have passed: the smallest of the inputs'
+latest event times, minus slack_s, because records may be out of order. Idle inputs do not count.
+The event time of a label decides if it is late, not the time when the label was read.
+window_s=None waits for every label. window_s=0 with late="again" emits each record as a negative at
+once, and again if a label comes. The losses of nn/delayed.py need this.
 
 A record and its label are in partitions with the same number. So each partition is joined alone,
 and the records of a step do not depend on the number of ranks. The position of a partition is two
-offsets, and the offsets of the records that still wait. A resumed run reads these records again.
-So the size of the snapshot does not grow with the logs.
+offsets, the latest times, and the offsets of the records that still wait. A resumed run reads these
+records again. So the size of the snapshot does not grow with the logs.
 
 Sources: Akidau et al. 2015 (VLDB), watermarks; Ananthanarayanan et al. 2013 (SIGMOD), joining
 clicks exactly once.   Test: tests/data/stream/test_join.py
@@ -42,16 +42,16 @@ from minidl.data.prefetch import prefetch
 from minidl.data.stream.log import Records, none_of
 from minidl.data.stream.source import Steps, fresh
 
-# Kinds of what waits: a record that waits for its label; a record that was emitted as a negative,
-# kept for a late label; a label that came before its record.
+# What waits is of one of three kinds. OPEN: a record that waits for its label. SHUT: a record that
+# was emitted as a negative, and is kept for a late label. EARLY: a label before its record.
 OPEN, SHUT, EARLY = range(3)
 CHUNK = 1024  # records in one read
 
 
 def watermark(times, idle, slack):
-    """Returns the event time before which no record is expected. times: the latest time seen in
-    each input, inf if the input has ended. idle: a bool for each input. Idle inputs do not count.
-    Returns -inf if all are idle."""
+    """Returns the event time before which no record is expected, or -inf if all inputs are idle.
+    times: the latest time seen in each input, or inf if the input has ended. idle: a bool for each
+    input. Idle inputs do not count."""
     times = [time for time, is_idle in zip(times, idle, strict=True) if not is_idle]
     return min(times) - slack if times else -math.inf
 
@@ -60,11 +60,12 @@ class JoinedPart:
     """The result of one step for one partition.
 
     arrived:  Records of the clicks that came in this step
-    samples:  Records of the clicks that got their labels; `times` are the times of the labels
-    labels:   (n,) float32, one for each sample
-    again:    (n,) bool, True if the sample was emitted before
-    position: how many samples the partition has emitted until now, with these
-    n:        the number of samples and arrived records"""
+    samples:  Records of the clicks that got their labels. `times` are the times of the labels; for
+              a negative it is the time when its window ended
+    labels:   float32, one for each sample
+    again:    bool, one for each sample: True if the sample was emitted before
+    position: how many samples the partition has emitted until now, including these samples
+    n:        the number of samples and of arrived records, added"""
 
     def __init__(self, partition, arrived, samples, labels, again, position):
         self.partition, self.arrived, self.samples = partition, arrived, samples
@@ -73,20 +74,23 @@ class JoinedPart:
 
 
 class Join(Steps):
-    """Yields ([JoinedPart], number of records and samples of all ranks), one step of event time
-    after the other. Each step is a collective: all readers must iterate.
+    """Yields ([JoinedPart], total) for one step of event time after another. `total` is the number
+    of samples and arrived records of all ranks. Each step is a collective: all readers must
+    iterate.
 
     clicks, labels      two logs with the same number of partitions. A record and its label are in
                         partitions with the same number
-    key                 a field of both dtypes. A record and its label have the same value in it
-    of_click, of_label  dtypes of the records. A label without a field `label` counts as 1
-    window_s            how long a record waits for its label; None: until it comes
-    late                "drop": a label after the window is lost. "again": its record is emitted
+    key                 the name of a field of both dtypes. A record and its label have the same
+                        value in this field
+    of_click, of_label  the dtypes of clicks and labels. A label without a field `label` counts as 1
+    window_s            how long a record waits for its label. If None, until the label comes
+    late                "drop": a label after the window is ignored. "again": its record is emitted
                         again, with the label
     slack_s             the largest time by which records may be out of order
     keep_s              how long a record is kept for a late label
     step_s              the event time of one step
-    until               (offsets of clicks, offsets of labels) where the logs end; None: never
+    until               (offsets of clicks, offsets of labels) where the logs end. If None, there is
+                        no end
     readers, idle_s     as in Source
 
     All times are in seconds of event time, but idle_s is measured by a clock."""
@@ -126,7 +130,7 @@ class Join(Steps):
                 "kept": np.array(kept, np.int64).reshape(-1, 3)}
 
     def load_rows(self, rows):
-        """Takes the rows of this rank's partitions. rows: rows() of all ranks, joined."""
+        """Loads the rows of this rank's partitions. rows: the rows() of all ranks, joined."""
         for p, *place in rows["place"].tolist():
             if p in self.place:
                 self.place[p], self.kept[p] = tuple(place), []
@@ -163,8 +167,8 @@ class _Side:
         self.chunks.close()
 
     def time(self, ask=False):
-        """Returns the event time of the next record: inf after the last one, None if the input is
-        idle. ask: True reads an idle input again."""
+        """Returns the event time of the next record. Returns inf after the last record, and None if
+        the input is idle. ask: if True, an idle input is read again."""
         if self.at == self.chunk.n and not self.ended and (ask or not self.idle):
             _, chunk = next(self.chunks, (None, None))
             self.ended = chunk is None
@@ -178,7 +182,7 @@ class _Side:
         return math.inf if self.ended else None
 
     def take(self):
-        """Takes the next record. Returns (key, offset, time, an array with its one element)."""
+        """Takes the next record. Returns (key, offset, time, value). value: an array (1,)."""
         i, self.at = self.at, self.at + 1
         offset = int(self.chunk.offsets[i])
         self.first = offset + 1
@@ -206,15 +210,15 @@ class _Merge:
             side.close()
 
     def place(self):
-        """Returns (place, kept) of this partition, as Join holds them."""
+        """Returns the values of Join.place and Join.kept for this partition."""
         kept = [(kind, entry[0]) for kind, waits in enumerate(self.waits)
                 for entry in waits.values()]
         clicks, labels = self.sides
         return (self.n_given, clicks.first, labels.first, clicks.seen, labels.seen), kept
 
     def next(self):
-        """Returns the event time of the next record or end of a window. inf: there is none. None:
-        it is unknown, because the inputs are idle."""
+        """Returns the event time of the next record or end of a window. Returns inf if there is
+        none, and None if the time is unknown because the inputs are idle."""
         times = [side.time(ask=True) for side in self.sides]
         known = [time for time in times if time is not None]
         waits = self.join.window < math.inf and self.waits[OPEN]
@@ -223,8 +227,8 @@ class _Merge:
         return min(known, default=None)
 
     def until(self, end):
-        """Handles all records and ends of windows before the event time `end`. Returns their
-        JoinedPart."""
+        """Handles all records and ends of windows before the event time `end`. Returns the result,
+        a JoinedPart."""
         self.arrived, self.given = [], []
         while True:
             times = [side.time() for side in self.sides]
@@ -275,7 +279,7 @@ class _Merge:
     def _ended(self, when, kind, offset, key):
         """Handles the end of a wait: a window is over, or a record or label is deleted."""
         if self.waits[kind].get(key, (None,))[0] != offset:
-            return  # it waits no longer: its partner came
+            return  # the wait is over: its record or label came
         if kind == OPEN:
             self._negative(key)
         else:

@@ -9,12 +9,13 @@ switched off here:
     it commits offsets, at times given by a clock                here: the snapshot has the offsets
     if an offset is missing, it silently jumps to another one    here: it raises `Gone`
 
-A topic that was deleted and made again has another id. So has a broker that lost its data. The id
-is checked when the log is opened and after each broken connection. (A broker without a controller,
-such as librdkafka's mock, has no topic ids. Then the id of the cluster is used.)
+If a topic was deleted and made again, or if a broker has lost its data, the topic has another id.
+The id is read when the log is opened, and is compared after each broken connection. (A broker
+without a controller, such as librdkafka's mock, has no topic ids. Then the id of the cluster is
+used.)
 
 Each partition has its own consumer. The consumer's thread fetches at most QUEUED_KB of records in
-advance. So a reader at the end of the log gets a new record soon after it was acknowledged.
+advance. So a reader at the end of the log gets a new record soon after the record was acknowledged.
 Source: Kreps et al. 2011 (NetDB); librdkafka's CONFIGURATION.md.
 Test: tests/data/stream/test_kafka.py   Measured: benchmarks/bench_stream.py
 """
@@ -37,7 +38,7 @@ class KafkaLog(Log):
     """A log in a Kafka topic.
 
     brokers:    host:port[,host:port...].
-    partitions: of a new topic, or None to open a topic that exists.
+    partitions: the number of partitions of a new topic, or None to open a topic that exists.
     wait_s:     how many seconds an answer may take.
     config:     librdkafka's options, for all clients."""
 
@@ -90,7 +91,7 @@ class KafkaLog(Log):
     def read(self, partition, offset, n):
         self.known(self.topic, partition)
         parts, have, deadline = [], 0, time.monotonic() + self.wait_s
-        # the consumer is kept again only after success: an error leaves it at an unknown offset
+        # the consumer is stored again only after success: after an error its offset is unknown
         consumer, at, end = self.consumers.pop(partition, None) or (self._consumer(), None, False)
         if at != offset:
             consumer.assign([self.kafka.TopicPartition(self.topic, partition, offset)])
@@ -126,8 +127,8 @@ class KafkaLog(Log):
         return functools.reduce(Records.then, parts, none_of(partition))
 
     def _times(self, messages):
-        """Returns the times of messages, (n,) int64. It calls C functions by map(), here and below:
-        three Python calls for each record would double the time of a read."""
+        """Returns the times of messages, (n,) int64. This method and _records call C functions by
+        map(), because three Python calls for each record would double the time of a read."""
         return np.fromiter(map(itemgetter(1), map(self.kafka.Message.timestamp, messages)),
                            np.int64, len(messages))
 

@@ -11,8 +11,8 @@ on servers, which delete their oldest records.
 Records of one partition have an order. Records of different partitions have none. If the order of
 two records matters, write them to one partition, chosen by a hash of their key. Reading does not
 change a log, so there may be any number of readers, and a reader may read a record again. A log
-deletes its oldest records, by age or size. A reader that comes too late gets the error `Gone`. It
-never gets other records instead.
+deletes its oldest records, by age or size. A reader that comes too late gets the error `Gone`. The
+reader never gets other records in their place.
 
 Source: Kreps et al. 2011 (NetDB), Kafka.   Test: tests/data/stream/test_folder.py
 Tutorial: tutorials/24_stream.py
@@ -29,14 +29,14 @@ MOST_PARTITIONS = 1 << 20
 
 
 class Gone(LookupError):
-    """The error for an offset that a partition has deleted or lost."""
+    """The error for the offset of a record that a partition has deleted or lost."""
 
 
 class Records(NamedTuple):
     """Some records of a partition, in any order.
 
     offsets, times   (n,) int64; times in ms
-    values           a list of n bytes objects, or an array of n elements of Source's dtype"""
+    values           a list of n bytes objects, or an array (n,) of the dtype that Source got"""
 
     partition: int
     offsets: np.ndarray
@@ -66,8 +66,9 @@ class Records(NamedTuple):
                        np.concatenate([self.times, more.times]), values)
 
     def typed(self, dtype):
-        """Returns the Records with their values as an array: each is one element of dtype. None:
-        leaves them as bytes. Raises ValueError if a record has another size."""
+        """Returns the Records with their values as an array (n,) of dtype. If dtype is None, the
+        values do not change. Raises ValueError if the bytes of a record do not have the size of
+        dtype."""
         if dtype is None:
             return self
         dtype = np.dtype(dtype)
@@ -81,8 +82,8 @@ class Records(NamedTuple):
 
 
 def described(name, text):
-    """Returns (partitions, id) from a log's JSON text about itself. name: the log's name for an
-    error. Raises ValueError if the text is damaged."""
+    """Returns (number of partitions, id) from the JSON text that describes a log. name: the log's
+    name in an error message. Raises ValueError if the text is damaged."""
     try:
         about = json.loads(text)
         partitions, mark = about["partitions"], about.get("id")
@@ -101,24 +102,25 @@ def none_of(partition):
 
 
 class Log:
-    """The interface of all kinds of logs. partitions: how many it has. id: a random name from the
-    time when the log was made. A log that was deleted and made again has another id."""
+    """The interface of all kinds of logs. partitions: how many partitions the log has. id: a random
+    name, drawn when the log was made. A log that was deleted and made again has another id."""
 
     partitions: int
     id: str | None = None
 
     def append(self, partition, values, times):
-        """Appends records. Returns the offset of the first. After the return they survive the end
-        of this process. values: bytes objects. times: in ms, one for each record."""
+        """Appends records. Returns the offset of the first record. When append() returns, the
+        records survive the end of this process. values: bytes objects. times: in ms, one for each
+        record."""
         raise NotImplementedError
 
     def read(self, partition, offset, n):
-        """Returns at most n Records from `offset` on. It returns fewer, or none, if the log has no
-        more yet. Raises Gone if `offset` is not between the oldest and the newest."""
+        """Returns at most n Records from `offset` on. There are fewer, or none, if the log has no
+        more records yet. Raises Gone if `offset` is not between oldest() and newest()."""
         raise NotImplementedError
 
     def oldest(self, partition):
-        """Returns the first offset that is not deleted, or the newest if there is no record."""
+        """Returns the offset of the oldest record, or newest() if there is no record."""
         raise NotImplementedError
 
     def newest(self, partition):
@@ -126,8 +128,9 @@ class Log:
         raise NotImplementedError
 
     def at_time(self, partition, time):
-        """Returns the first offset whose record has this time or a later one, or the newest if no
-        record has. Reads all records before it, because times may be out of order."""
+        """Returns the offset of the first record that has this time or a later time. If there is no
+        such record, returns newest(). Reads all records before this record, because times may be
+        out of order."""
         offset = self.oldest(partition)
         while (found := self.read(partition, offset, SCAN)).n:
             late = np.flatnonzero(found.times >= time)
@@ -153,7 +156,7 @@ class Log:
                              f"{len(values)} records and {len(times)} times")
 
     def same_partitions(self, name, wanted):
-        """Raises ValueError unless `wanted` is None or the log's number of partitions."""
+        """Raises ValueError if `wanted` is not None and not the log's number of partitions."""
         if wanted not in (None, self.partitions):
             raise ValueError(f"the log in {name} has {self.partitions} partitions; wanted "
                              f"{wanted}. With another number the records would change their "

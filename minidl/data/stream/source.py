@@ -7,19 +7,19 @@ snapshot that keeps the offsets, and a restart on another number of ranks.
     partition 1   | block 0: 1 3 2 0 | block 1: 6 4 ...           of each partition, in this order
                                             ^
     src = Source(log, t, per_partition=16)      state of a partition: (first, n, i). Its block has n
-    for parts, total in src:                    records from offset `first` on, and i are used
+    for parts, total in src:                    records from offset `first` on; i of them are used
         for part in parts: ...                  a Part for each partition of this rank
 
 Rank p % size reads partition p. So ranks need no messages about who reads what, and the records of
-a step do not depend on the number of ranks. The records of a block are permuted by (seed,
-partition, first). So the shuffle can be repeated without any stored state. A block ends by its
-count, or by event time (`block_ms`), never by a clock, because a second run must make the same
-blocks.
+a step do not depend on the number of ranks. The order of a block is drawn from (seed, partition,
+first). So the shuffle can be repeated without any stored state. A block ends after a number of
+records, or by event time (`block_ms`). It never ends by a clock, because a second run must make the
+same blocks.
 
-Exactly once: the snapshot holds these three integers together with the weights. If they were stored
-elsewhere, for instance on the log's server, a crash could come between the two writes. If the
-offsets were written first, the crash would lose records. If the weights were written first, some
-records would be used twice. Save between two steps:
+Exactly once: the snapshot holds these three integers together with the weights. If the integers
+were stored elsewhere, for instance on the log's server, a crash could come between two writes. If
+the integers were written first, the crash would lose records. If the weights were written first,
+some records would be used twice. Save between two steps:
 
     snapshot.save("runs", step, t, model=model, optimizer=optimizer, source=src)
 
@@ -45,9 +45,10 @@ POLL_S = 0.005  # seconds between two reads of a partition without a new record
 
 
 class Part:
-    """Records of one partition in a step: partition, offsets, times, values, and n of them.
-    position: first + i of the partition after these records (see the picture). It only grows. So a
-    parameter server that stores it can drop a push that comes twice."""
+    """The records of one partition in a step. A Part has the fields of Records, and n, the number
+    of records. position: the partition's first + i after these records (see the picture). The
+    position only grows. So a parameter server that stores the position can drop a push that comes
+    twice."""
 
     def __init__(self, records, position):
         self.partition, self.offsets, self.times, self.values = records
@@ -60,8 +61,8 @@ class Steps:
 
     _open(stop)         returns its readers, one for each partition of this rank
     _step(readers, at)  returns (parts, number of records, True if more records may come, the time
-                        of the next event). at: the smallest such time of all ranks; None in the
-                        first step
+                        of the next event, inf if there is none). at: the smallest of these times of
+                        all ranks in the step before; None in the first step, or if all were inf
     _same()             returns the settings that must match when a run resumes"""
 
     def __init__(self, t, partitions, readers):
@@ -81,7 +82,7 @@ class Steps:
                 parts, mine, fault = [], (0, False, math.inf), ""
                 try:
                     parts, *mine = self._step(readers, at)
-                except Exception as error:  # told to the other ranks below: they must not wait
+                except Exception as error:  # sent to the other ranks below: they must not wait
                     fault, cause = f"{type(error).__name__}: {error}", error
                 with about("how many records there are, and whether a rank could not read"):
                     said = objects.all_gather(self.t, (*mine, fault))
@@ -97,8 +98,8 @@ class Steps:
                     return
         finally:
             stop.set()
-            for reader in readers:  # now: an error's traceback would keep the readers, and so
-                reader.close()  # their threads, for a long time
+            for reader in readers:  # close them here: the traceback of an error may keep the
+                reader.close()  # readers and their threads for a long time
 
     def state_dict(self):
         """Returns the settings that must match when a run resumes. rows() has the position."""
@@ -118,18 +119,21 @@ class Source(Steps):
     """Yields ([Part], number of records of all ranks). Each step is a collective: all readers must
     iterate.
 
-    per_partition  records of each partition in a step; fewer if the partition ends or is idle
-    block          how many records are shuffled together; 1: the order of the log
-    block_ms       a block ends before the first record whose time is this much after the first
-                   record of the block, in ms
-    seed           of the shuffle
+    per_partition  how many records of each partition a step has. There are fewer if the partition
+                   ends or is idle
+    block          how many records are shuffled together. With 1, the records stay in order
+    block_ms       a block ends before the first record whose time is at least this many ms after
+                   the time of the block's first record
+    seed           the seed of the shuffle
     dtype          makes the values an array: each record is one element of this dtype
-    readers        the ranks of t that read; None: all. The other ranks only save and load it
-    start          the first offset of each partition; None: the oldest
-    until          the offset at which each partition ends; None: never. It ends the last block, too
-    idle_s         None: a step waits for every partition. A number: a partition without a new block
-                   for this many seconds gives no record to a step. Then the records of a step
-                   depend on when they arrive
+    readers        the ranks of t that read; the default is all ranks. The other ranks only save and
+                   load the state
+    start          the first offset of each partition; the default is the oldest
+    until          the offset at which each partition, and its last block, ends. If None, there is
+                   no end
+    idle_s         if None, a step waits for every partition. If a number, a step does not wait for
+                   a partition that had no new block for this many seconds. Then it depends on the
+                   times of arrival which records are in a step
     ahead          how many blocks of each partition are read in advance"""
 
     def __init__(self, log, t, per_partition=16, block=256, seed=0, dtype=None, readers=None,
@@ -154,7 +158,7 @@ class Source(Steps):
         return {"place": np.array(rows, np.int64).reshape(-1, 4)}
 
     def load_rows(self, rows):
-        """Takes the rows of this rank's partitions. rows: rows() of all ranks, joined."""
+        """Loads the rows of this rank's partitions. rows: the rows() of all ranks, joined."""
         for p, *place in rows["place"].tolist():
             if p in self.place:
                 self.place[p] = tuple(place)
@@ -188,23 +192,24 @@ class _Blocks:
     def _permuted(self, block):
         first, records = block
         order = Generator(self.source.seed, self.partition)
-        order.set_state((self.source.seed, self.partition, first << 32))  # a block's own numbers
+        # random numbers that no other block uses
+        order.set_state((self.source.seed, self.partition, first << 32))
         return records.typed(self.source.dtype).pick(order.permutation(records.n))
 
     def close(self):
         self.blocks.close()
 
     def take(self, n, place):
-        """Returns (the next n records, the place after them). Returns fewer records if the
-        partition ends or is idle. place: the place before them."""
+        """Returns (the next n records, the place after these records). There are fewer records if
+        the partition ends or is idle. place: the place before these records."""
         taken = none_of(self.partition)
         while taken.n < n and not self.ended:
             if self.used >= self.records.n:
                 (first, _), records = next(self.blocks, ((None, None), None))
                 self.ended = first is None
                 if self.ended or not records.n:
-                    break  # or idle
-                self.used = place[2] if place[1] else 0  # a snapshot may be in the middle of it
+                    break  # the partition has ended or is idle
+                self.used = place[2] if place[1] else 0  # a saved place may be inside a block
                 self.first, self.records = first, records
             some = self.records.pick(slice(self.used, self.used + n - taken.n))
             taken, self.used = taken.then(some), self.used + some.n
@@ -215,9 +220,9 @@ class _Blocks:
 
 
 def closed_blocks(log, partition, first, n, block, block_ms, until, idle_s, stop):
-    """Yields (first offset, Records) of each block of a partition, when the block is complete.
-    Yields no records if none came for idle_s. n: the length of the first block if a run has begun
-    it, else 0."""
+    """Yields (first offset, Records) of each block of a partition, when the block is complete. If
+    no record came for idle_s, the Records are empty. n: the length of the first block if an earlier
+    run has begun this block, otherwise 0."""
     have = none_of(partition)
     for more in fresh(log, partition, first, block, until, idle_s, stop):
         have, idle = have.then(more), not more.n
@@ -227,7 +232,7 @@ def closed_blocks(log, partition, first, n, block, block_ms, until, idle_s, stop
             have = have.pick(slice(closed, None))
         if idle:
             yield first, none_of(partition)
-    if have.n and not stop.is_set():  # the end at `until`
+    if have.n and not stop.is_set():  # the last block, which ends at `until`
         if have.n < n:
             raise ValueError(f"partition {partition}: the block from offset {first} on has {n} "
                              f"records in the snapshot, but until={until} leaves {have.n}. Give a "
@@ -236,7 +241,7 @@ def closed_blocks(log, partition, first, n, block, block_ms, until, idle_s, stop
 
 
 def _closed(have, n, block, block_ms):
-    """Returns how many of these records make a block, or 0 if the block is not complete yet."""
+    """Returns how many of the first records make a block, or 0 if the block is not complete yet."""
     if n:
         return n if have.n >= n else 0
     late = np.flatnonzero(have.times[:block] >= have.times[0] + block_ms) if (
@@ -246,8 +251,8 @@ def _closed(have, n, block, block_ms):
 
 def fresh(log, partition, at, n, until, idle_s, stop):
     """Yields the Records of a partition from offset `at` on, when they come, at most n at a time.
-    Yields no records if none came for idle_s. Ends at the offset `until`, or when the event `stop`
-    is set."""
+    If no record came for idle_s, yields empty Records. Ends at the offset `until`, or when the
+    event `stop` is set."""
     since = time.monotonic()
     while not stop.is_set() and (until is None or at < until):
         records = log.read(partition, at, n if until is None else min(n, until - at))
