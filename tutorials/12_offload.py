@@ -13,9 +13,9 @@ over the link:
 
     down   gradients   2X     as backward makes them; the device can then free each gradient
     up     weights     2X     bucket by bucket, while the host updates the next bucket
-    up     weights     2X     bucket by bucket, while the host updates the next
 
-Any other division sends more. With ZeRO on n ranks each rank sends 1/n of it, over its own link.
+Any other division of the 16 bytes between device and host sends more. With ZeRO on n ranks each
+rank sends 1/n of these bytes, over its own link.
 
 Take L equal buckets. Each needs b seconds of backward, d of transfer, and u of update. The link has
 latency alpha. Forward and backward together take C = F + L b. If b > d, a step takes

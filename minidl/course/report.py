@@ -40,8 +40,8 @@ def numbers(root=ROOT, work=WORK):
 
 
 def results(wanted, root=ROOT, work=WORK, **how):
-    """Returns a Result for each exercise of the numbers in `wanted`. An exercise that was not
-    handed in has no points."""
+    """Returns a list with a Result for each exercise. wanted: numbers of tutorials or exercises,
+    such as "07" or "07b". An exercise that was not handed in has no points."""
     found = []
     for number in wanted:
         path = work / exercise.sources(number[:2], root)[0].name

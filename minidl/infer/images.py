@@ -19,7 +19,9 @@ from minidl.infer import lower
 from minidl.ops.pool import fit
 
 WIDEST = 1024  # the most channels for Winograd: 14 tiles take 900 KB of a thread's stack
-ENOUGH = 16  # from 16 blocks on, a block takes all channels. Else the blocks divide the channels
+# If there are at least this many blocks, each block computes all channels. Else each block computes
+# only some of the channels.
+ENOUGH = 16
 
 
 def where(node):

@@ -52,7 +52,8 @@ def quantize(graph, calibrate=None, method="minmax", bits=None):
                each layer's x is found from these inputs. If None, each run of a layer uses the
                range of its own x.
     method:    how a range is chosen: "minmax", "percentile", "mse" or "kl".
-    bits:      8 or 4: only the weights are rounded, and x stays in float32.
+    bits:      None, 8 or 4. With 8 or 4 only the weights are rounded, to this many bits, and x
+               stays in float32.
 
     Raises ValueError if the graph has no layer to quantize, if `calibrate` is empty, or if one of
     its inputs leads to nan or inf."""

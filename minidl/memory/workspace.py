@@ -109,7 +109,8 @@ def pool(node, rows):
 
 
 def linear(node, rows):
-    """Returns the bytes for a Linear: the largest number among its three products."""
+    """Returns the bytes of workspace that a Linear needs: the most that one of its three products
+    needs."""
     dtype, fan_out, fan_in = _dtype(node), node.output_meta[0][0][-1], node.x_shape[-1]
     n = math.prod(node.x_shape[:-1]) * rows
     half = dtype == np.float16 and node.xp is np

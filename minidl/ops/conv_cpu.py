@@ -300,8 +300,8 @@ def _product(y, x, w, b, groups, rows, columns):
 
 
 def _weights_of_phase(w, groups, rows, columns):
-    """Returns the weights of a phase of the gradient of the input: (groups, C / groups, O / groups,
-    taps, taps), from w (O, C / groups, kh, kw)."""
+    """Returns the weights that one phase uses: (groups, C / groups, O / groups, taps, taps). The
+    gradient of the input is computed phase by phase. w: (O, C / groups, kh, kw)."""
     o, c, kh, kw = w.shape
     per_group = o // groups
     phase = scratch(np.empty((groups, c, per_group, rows.n_taps, columns.n_taps), np.float32))

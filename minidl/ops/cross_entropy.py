@@ -2,15 +2,15 @@
 
 The plain form: minidl/plain/training.py. In this file, one Function computes the softmax, the
 logarithm, and the choice of the target. log and exp cancel for the target, so a small probability
-is never rounded. Only backward makes an array of probabilities. It becomes the gradient:
-gx_i = softmax(x_i) - onehot(target_i).
+is never rounded. Without a kernel, only backward makes an array of probabilities. This array
+becomes the gradient: gx_i = softmax(x_i) - onehot(target_i).
 
 "mean" divides by the number of the rows that count, or by the sum of their weights. Rows with the
 target ignore_index, such as padding, do not count.
 
-The kernels never write the probabilities. Forward reads the logits and keeps lse, the log of the
-sum of exponentials, one number for each row. Backward reads the logits again, and computes the
-softmax as e^(x - lse).
+The kernels make no array of probabilities at all. Forward reads the logits and keeps lse, the log
+of the sum of exponentials, one number for each row. Backward reads the logits again, and computes
+the softmax as e^(x - lse).
 
 Kernels: kernels/cross_entropy.cu; on a CPU kernels/cpu/cross_entropy.cu
 Tutorial: tutorials/03_kernel_tour.py

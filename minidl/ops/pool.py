@@ -264,8 +264,8 @@ class AdaptiveAvgPool2d(Function):
 
 
 class AdaptiveMaxPool2d(Function):
-    """(the largest element of each part, its place in the image, h W + w). The parts are as in
-    `averaging`."""
+    """Returns (the largest element of each part, the index h W + w of this element in its image).
+    The parts are as in `averaging`."""
 
     def forward(self, x, size):
         xp, (H, W) = self.xp, x.shape[2:]

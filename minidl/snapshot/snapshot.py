@@ -266,9 +266,9 @@ def _try_others(t, index, others, problem):
 
 
 def put(index, fill, t, rank, size, model, optimizer, others):
-    """Sets the given objects to the state in the index. fill: a function of targets, a list of
-    (key, array, Region). It must fill the arrays. It takes the elements from files, or from the
-    memory of other ranks (elastic/heal.py)."""
+    """Sets the given objects to the state in the index. fill: fill(targets) must fill the arrays of
+    targets, a list of (key, array, Region). It takes the elements from files, or from the memory of
+    other ranks (elastic/heal.py)."""
     by_leaf = regions.by_leaf(model)
     targets = [(f"param/{r.name}", leaf.array, r) for leaf, rs in by_leaf.items() for r in rs]
     targets += [(f"buffer/{r.name}", r.leaf.array, r) for r in regions.buffers(model)]

@@ -10,9 +10,9 @@ A caller sends a proof of 97 bytes, then lines of JSON. The proof:
     8b1f.. (16)   0000.. (16)   3fa9.. (64)   \\n
     the caller    its call 0    HMAC-SHA256 of the two parts before, keyed by the token
 
-Any program may connect. The door checks the proof before it parses any other byte. A connection
-without a proof is a stranger. The door closes and counts it. Each stranger takes one of SEATS
-places, for at most KNOCK_S seconds:
+Any program may connect. The door checks the proof before it parses any other byte. A connection is
+a stranger until it has sent a right proof. A stranger takes one of SEATS places, for at most
+KNOCK_S seconds. The door closes and counts these strangers:
 
     another first line             closed at its first newline, or after 97 bytes
     no bytes, or one a second      closed after KNOCK_S

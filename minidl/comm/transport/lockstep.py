@@ -18,9 +18,9 @@ once, by the formulas of network.py and links.py. Results, clocks and ledgers ha
 if the ranks ran one by one.
 
 Ranks that reach such a loop (`@in_step`) wait there. When all ranks of the group are there, the
-last one runs the loop for all. In these cases each rank runs the loop itself, because the result
-could differ: ranks share ports; a task was spawned; `rendezvous_bytes` is set; a rank does not come
-and no other task can run; the arrays or messages of the ranks differ in size or dtype.
+last one runs the loop for all. In some cases the result could differ. Then each rank runs the loop
+itself. The cases are: ranks share ports; a task was spawned; `rendezvous_bytes` is set; a rank does
+not come and no other task can run; the arrays or messages of the ranks differ in size or dtype.
 
 Test: tests/comm/transport/test_lockstep.py   Used by: sim.py, for groups of IN_STEP ranks or more
 Measured: benchmarks/bench_scaling.py
@@ -32,7 +32,7 @@ import numpy as np
 
 from minidl.comm.chunks import Views
 
-IN_STEP = 32  # the smallest group for this; fewer ranks are equally fast one by one
+IN_STEP = 32  # the smallest group that runs in lockstep; a smaller one would not be faster
 
 
 class Moved(NamedTuple):

@@ -1,10 +1,10 @@
 """Runs a .cu file on the CPU: reads it, makes C++ of it, compiles it and launches it.
 
-    includes    finds files, puts #include in place      scan        finds functions in the text
-    source      kernels and their templates              parameters  of a kernel
+    includes    replaces #include by the file's text     scan        finds functions in the text
+    source      kernels and their templates              parameters  reads a kernel's parameters
     reach       finds the code that a kernel can run     cpu         makes the C++ text
     flat        makes a fast loop over the threads       launchers   writes the functions to call
-    compiler    finds one, compiles, caches              arguments   checks and packs them
+    compiler    finds a compiler, compiles, caches       arguments   checks and packs them
     variables   of a file, outside of its functions      arena       arrays between guards
     selfcheck   compares the fast loop with a plain one
     shared      finds __shared__ variables, and puts guards around them in a plain launch

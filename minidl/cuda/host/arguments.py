@@ -65,8 +65,9 @@ class Signature:
         self.names_objects = bool(self._pointers) and not self._struct_sizes
 
     def wanted(self):
-        """Returns what the arrays must be, for kernels/host/arrays.cpp: [(number of the argument,
-        id of its dtype or 0 for any dtype, flags that it must have)]."""
+        """Returns the conditions on the arrays of a launch, which kernels/host/arrays.cpp checks: a
+        list of (number of the argument, id of the dtype that it must have or 0 for any dtype, flags
+        that it must have)."""
         return [(i, 0 if dtype is None else id(dtype), flags) for i, dtype, flags in self._pointers]
 
     def pack_objects(self, grid, block, args, shared_mem, order, threads):

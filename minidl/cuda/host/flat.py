@@ -52,7 +52,7 @@ _DECLARATION = re.compile(rf"(?:const\s+)?{_INTEGER}\s+(\w+)\s*=\s*([^;]+);")
 class Plan:
     """Tells launchers.py how to write the loop over the threads of one kernel."""
 
-    edits: list = field(default_factory=list)  # (begin, end, text) on the source
+    edits: list = field(default_factory=list)  # (begin, end, text): text replaces source[begin:end]
     linear: bool = False  # one loop over x for all blocks together, with the counter `minidl_x`
     index_type: str = "int"
     bound: str | None = None  # where the loop may end: a C expression of parameters

@@ -121,7 +121,8 @@ def sample_of(x, k):
     step -= step > 1 and step % 2 == 0  # an even step might meet the same columns in every row
     sample = size_of(xp, x[::step])
     expected = k * len(sample) / n
-    # four standard deviations more than expected; exactly k if the sample is the whole vector
+    # Adds four standard deviations to the expected number. If the sample is the whole vector, the
+    # result is exactly k.
     extra = 4 * math.sqrt(expected) if step > 1 else 0
     return sample, min(len(sample), math.ceil(expected + extra))
 

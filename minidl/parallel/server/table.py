@@ -4,7 +4,7 @@
     id 12    --> slot 0                                  slot 1   free  a push changes only the
     id 903   seen once of 3                              slot 2   ...   slots of its ids
 
-Ids are any int64 numbers. There may be more ids than memory has room for rows. An id gets a row
+Ids are any int64 numbers. Memory need not have room for a row of each id. An id gets a row
 after it was in `admit` pushes (most ids come only once). The row and its optimizer's state are
 removed if the id was in no push for `ttl_s` seconds of event time. Ids with and without rows are
 kept in the order of their last push, so the oldest ids are found at once. An id without a row has

@@ -1,8 +1,8 @@
 """ZeRO-Offload: the optimizer's state is in host memory, and the host updates the weights.
 
-The plain form: minidl/plain/offload.py. Here: the lanes in the picture of that file run at the same
-time, its pieces are buckets, host memory is pinned, any elementwise optimizer works, and updates
-may be delayed.
+The plain form: minidl/plain/offload.py. Here the lanes in the picture of that file run at the same
+time. The weights are cut into buckets. Host memory is pinned. Any elementwise optimizer works.
+Updates may be delayed.
 
         model.half()
         optimizer = Offload(optim.AdamW(model.parameters(), lr=1e-3))     # or model.shards()
@@ -20,7 +20,7 @@ device runs forward and backward of step i+1. So the device uses weights that ar
 
     step(), call i           brings up the weights of update i-1, and starts the update with the
                              gradients of step i
-    the first delayed call   brings up nothing, because the update before it came up at once
+    the first delayed call   brings up nothing: the device has the last update's weights already
     at the end               call finish()
 
 Parameters in float32 work too, with 8X bytes in a step. The lanes are in lanes.py, the copies in
