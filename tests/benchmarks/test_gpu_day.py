@@ -289,9 +289,10 @@ def test_a_rung_has_a_row_and_so_has_each_kernel_that_it_launches(strict_cupy, n
     assert rows[0]["what"].startswith("adamw_naive")
     assert {row["what"].split()[0] for row in rows} == set(kernels_of(KERNELS / "adamw.cu"))
     assert {row["right"] for row in rows} == {"right"}
-    assert {row["share"] for row in rows[:3]} == {""}  # times mean nothing here
+    # Times mean nothing here. So a rung may have the name of either kernel that it launches.
+    assert {(row["share"], row["of"]) for row in rows[:3]} == {("", "a copy")}
     (many,) = [row for row in rows if row["what"].startswith("adamw_many")]
-    assert many["predicted"] == "90%" and many["of"] == "a copy" and many["GB/s"] > 0
+    assert many["predicted"] == "90%" and many["GB/s"] > 0
 
 
 def test_shares_are_of_a_copy_or_of_cublas_in_the_kernels_dtype(monkeypatch):
@@ -307,7 +308,8 @@ def test_shares_are_of_a_copy_or_of_cublas_in_the_kernels_dtype(monkeypatch):
 def test_a_step_waits_for_nothing_so_that_a_graph_can_have_it(strict_cupy, needs_compiler):
     for level in ("O0", "O2"):
         run = gpu_steps.minidl_step("small", level)[2]
-        run()
+        for _ in range(3):  # until gradients come back to the addresses that they had
+            run()
         with strict_cupy.stand_in.counting() as count:
             run()
         assert not count.waits and not count.uploads and count.launches
