@@ -50,7 +50,7 @@ print("device:", DEVICE, "" if has_gpu else "(in the menu: Runtime, Change runti
 
 
 def write(script, colab=None, root=ROOT, work=WORK):
-    """`minidl notebook NN` or `minidl notebook FILE.py`: writes work/NAME.ipynb. Returns the exit
+    """`minidl notebook NN` or `minidl notebook script.py`: writes work/NAME.ipynb. Returns the exit
     status.
 
     colab: the source of minidl for `pip install` in the first cell. If None, there is no such
