@@ -258,6 +258,23 @@ BUGS = [
         "(1.0 - p)", "p",
         "tests/ops/test_dropout.py::test_element_i_stays_if_draw_i_of_the_generator_reaches_p"),
     Bug(
+        "cuBLAS gets the number of rows as the leading dimension of rows",
+        "minidl/cuda/cublas.py", "view_layout",
+        "max(row, n_cols) if", "n_rows if",
+        "tests/cuda/test_cublas.py::test_products_of_all_views_are_those_of_numpy"),
+    Bug(
+        "on a GPU a minimum at places is computed as a maximum",
+        "minidl/ops/extra/scatter.py", "_largest_at",
+        "sign * x.astype(wide))", "x.astype(wide))",
+        "tests/ops/test_every_op.py::test_cuda_gives_the_cpu_s_values_and_gradients",
+        on_stand_in=True),
+    Bug(
+        "a bound of NaN is ignored on a GPU",
+        "minidl/ops/select.py", "clipped",
+        "if xp is np:\n        return np.clip(x, min, max)", "if xp:\n        return xp.clip(x, min, max)",
+        "tests/ops/test_every_op.py::test_cuda_gives_the_cpu_s_values_and_gradients",
+        on_stand_in=True),
+    Bug(
         "the embedding's plain gradient on a GPU subtracts running sums",
         "minidl/ops/embedding.py", "scatter_add_rows",
         "xp is not np", "xp is None",
