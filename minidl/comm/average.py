@@ -48,7 +48,7 @@ def mean_block(t, x, bounds, divisor=None):
 
     divisor: the sum is divided by this number. If None, by the number of ranks.
 
-    A rank sends all bytes of x except those of its own block. float32 and float64 arrays go around
+    A rank sends x without its own block. float32 and float64 arrays go around
     the ring. float16 and bfloat16 arrays are sent by an all-to-all: an element takes 2 bytes in the
     message, and the additions are in float32. In both cases the additions are in the order of the
     ring."""

@@ -144,7 +144,7 @@ def _reduce(t, x, codec, divisor, residual):
     payload = xp.empty(bounds[-1], np.uint8)
     encoded = [payload[begin:end] for begin, end in pairwise(bounds)]
     encoded[r][...] = codec.encode(total)
-    if residual is not None:  # the errors are those of the sum: multiply the mean's error by n
+    if residual is not None:  # it is the error of the sum: multiply the mean's error by n
         xp.subtract(total, codec.decode(encoded[r], len(total)), out=owed[r])
         owed[r] *= divisor
     for s in range(n):  # a ring all-gather: decode a block while it is sent to the right neighbour

@@ -39,8 +39,8 @@ def scatter(t: Transport, x: Array | None, out: SameArray, root: int = 0,
 
     x: on root, the array with the rows of all blocks. The other ranks pass None. out: the array for
     this rank's block. It has the dtype of x, and rows of the same shape. bounds: n+1 places in x,
-    the same on all ranks. If None, all blocks have the same length. The root sends all bytes of x
-    except those of its own block."""
+    the same on all ranks. If None, all blocks have the same length. The root sends x without
+    its own block."""
     n, me = t.size, (t.rank - root) % t.size
     bounds = _bounds(t, out, root, bounds)
     if t.rank == root:

@@ -49,8 +49,9 @@ def matmul(a, b):
     library = backend.library_of(a)
     cublas = load()
     batch = common_batch(a.shape[:-2], b.shape[:-2])
-    if (cublas is None or batch is None or a.dtype != b.dtype or a.dtype.char not in TYPES
-            or not 0 < max(a.size, b.size) <= LARGEST or not a.size * b.size):
+    fits = 0 < min(a.size, b.size) and max(a.size, b.size) <= LARGEST
+    if cublas is None or batch is None or not fits or a.dtype != b.dtype or (
+            a.dtype.char not in TYPES):
         return library.matmul(a, b)
     c = library.empty((*batch, a.shape[-2], b.shape[-1]), a.dtype)
     handle = library.cuda.device.get_cublas_handle()
