@@ -89,4 +89,5 @@ def _mpiexec(n, command, timeout, env, mpi, cwd):
     except BaseException:  # ctrl-C, or pytest's own time limit
         os.killpg(process.pid, signal.SIGKILL)
         raise
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
+    # Open MPI ends each of its own messages with a NUL. The next line would begin with it.
+    return subprocess.CompletedProcess(command, process.returncode, out, err.replace("\0", ""))
