@@ -91,9 +91,8 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
             waiting[edge] -= 1
             if waiting[edge] == 0 and edge in arriving:
                 g = arriving.pop(edge)
-                for hook in edge._hooks or ():  # from Tensor.register_hook
-                    if hasattr(hook, "change"):
-                        g = hook.change(g)
+                for hook in edge._hooks or ():
+                    g = hook.change(g)
                 deposit(edge, g)
 
     for root, gradient in zip(roots, gradients):
@@ -105,13 +104,8 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
         gys = arriving.pop(node)
         saved.check(node)
         with backend.using_device_of(gys):
-            for slot, hook in node.gradient_hooks:  # from Tensor.register_hook
-                if gys[slot] is not None:
-                    gys[slot] = hook.change(gys[slot])
-            for slot, tensor in node.retained.items():  # from Tensor.retain_grad
-                if (g := gys[slot]) is not None:
-                    before = tensor.grad
-                    tensor.grad = g.copy() if before is None else _add(before.array, g)
+            if node.gradient_hooks or node.retained:
+                _observe(node, gys)
             gxs, saved_arrays = _backward(node, gys, ledger)
             edges = node.edges
             if not retain_graph:
@@ -121,16 +115,14 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                 if edge is None:
                     continue
                 gx = gxs[i]
-                if type(edge) is tuple:
-                    if gx is not None:
-                        producer, slot = edge
-                        gx = _fit(gx, *producer.output_meta[slot], node)
-                elif gx is not None:  # a leaf owns its gradient: copied if others can see the array
+                if gx is None:
+                    send(edge, None)
+                elif type(edge) is tuple:
+                    producer, slot = edge
+                    send(edge, _fit(gx, *producer.output_meta[slot], node))
+                else:
                     gx = _fit(gx, edge.array.shape, edge.array.dtype, node)
-                    if gx.base is not None or any(
-                            gx is a for a in (*gxs[:i], *gxs[i + 1:], *gys, *saved_arrays)):
-                        gx = gx.copy()
-                send(edge, gx)
+                    send(edge, _own(gx, (*gxs[:i], *gxs[i + 1:], *gys, *saved_arrays)))
         # Freed before the next node runs: it may be a recompute, which needs the memory.
         saved_arrays = gxs = gys = gx = None
 
@@ -142,6 +134,26 @@ def refuse_create_graph(create_graph):
             "create_graph=True: a backward works on arrays and records no graph, so there are no "
             "gradients of gradients in this engine. Write the first derivative as ops, and "
             "differentiate that")
+
+
+def _observe(node, gys):
+    """Calls the hooks of Tensor.register_hook, which may replace entries of gys, the gradients of
+    the node's outputs. Then keeps gradients for Tensor.retain_grad."""
+    for slot, hook in node.gradient_hooks:
+        if gys[slot] is not None:
+            gys[slot] = hook.change(gys[slot])
+    for slot, tensor in node.retained.items():
+        if (g := gys[slot]) is not None:
+            before = tensor.grad
+            tensor.grad = g.copy() if before is None else _add(before.array, g)
+
+
+def _own(g, others):
+    """Returns the array g, or a copy of g if other code can see its memory. `leaf.grad` must be an
+    array of its own, because the user may write into it. others: arrays that may be g itself."""
+    if g.base is not None or any(g is other for other in others):
+        return g.copy()
+    return g
 
 
 def _backward(node, gys, ledger):
@@ -225,20 +237,18 @@ def _accumulate(leaf, gradient):
     if (ledger := current().ledger) is not None:
         ledger.gradient(leaf)
     for hook in leaf._hooks or ():
-        hook(leaf)
+        hook.gradient_ready(leaf)
 
 
 def clear_gradient(leaf, set_to_none=True):
     """Clears a leaf's gradient. `leaf.grad` becomes None. If set_to_none is False, the array of
-    `leaf.grad` is filled with zeros instead. Then calls `cleared(leaf)` of every hook that has this
-    method. Data parallelism and ZeRO have such hooks (bucket.py, zero.py)."""
+    `leaf.grad` is filled with zeros instead. Then calls the leaf's hooks."""
     if set_to_none or leaf.grad is None:
         leaf.grad = None
     else:
         leaf.grad.array[...] = 0
     for hook in leaf._hooks or ():
-        if hasattr(hook, "cleared"):
-            hook.cleared(leaf)
+        hook.cleared(leaf)
 
 
 def gradient_or_zeros(leaf):

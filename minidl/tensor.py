@@ -220,12 +220,7 @@ class Tensor:
         Raises RuntimeError if this tensor is not a leaf that requires a gradient."""
         if not (self.is_leaf and self.requires_grad):
             raise RuntimeError("on_grad_ready is for leaves that require a gradient")
-        self._hooks = [*(self._hooks or ()), hook]
-
-        def remove():
-            self._hooks = [h for h in self._hooks or () if h is not hook]
-
-        return Handle(remove)
+        return self.add_leaf_hook(ReadyHook(hook))
 
     register_post_accumulate_grad_hook = on_grad_ready  # PyTorch's name for it
 
@@ -238,11 +233,14 @@ class Tensor:
             raise RuntimeError("register_hook: this tensor does not require a gradient")
         if self.grad_fn is not None:
             return self.grad_fn.add_gradient_hook(self.slot, GradientHook(hook))
-        self._hooks = [*(self._hooks or ()), GradientHook(hook)]
-        mine = self._hooks[-1]
+        return self.add_leaf_hook(GradientHook(hook))
+
+    def add_leaf_hook(self, hook) -> "Handle":
+        """Adds a LeafHook to this leaf. Returns a Handle. handle.remove() removes the hook."""
+        self._hooks = [*(self._hooks or ()), hook]
 
         def remove():
-            self._hooks = [h for h in self._hooks or () if h is not mine]
+            self._hooks = [h for h in self._hooks or () if h is not hook]
 
         return Handle(remove)
 
@@ -284,9 +282,37 @@ class Absent:
     (ZeRO). Using such an object raises an error, which tells where the array is."""
 
 
-class GradientHook:
-    """A hook of Tensor.register_hook. It is kept in the hooks of a leaf, or in a node. The walk
-    calls `change`."""
+class LeafHook:
+    """Three moments of a leaf's gradient. A subclass replaces the methods that it needs.
+
+    Add it with leaf.add_leaf_hook(hook). Data parallelism and ZeRO have such hooks (bucket.py,
+    zero.py). Functions of users are wrapped in the two hooks below."""
+
+    def change(self, gradient):
+        """The gradient of one backward is complete, and is not yet in `leaf.grad`. Returns the
+        gradient array that is added to `leaf.grad` instead."""
+        return gradient
+
+    def gradient_ready(self, leaf):
+        """The gradient of one backward has been added to `leaf.grad`."""
+
+    def cleared(self, leaf):
+        """zero_grad() has cleared `leaf.grad`."""
+
+
+class ReadyHook(LeafHook):
+    """The hook of Tensor.on_grad_ready."""
+
+    def __init__(self, hook):
+        self.hook = hook
+
+    def gradient_ready(self, leaf):
+        self.hook(leaf)
+
+
+class GradientHook(LeafHook):
+    """The hook of Tensor.register_hook. It is kept in the hooks of a leaf, or in a node
+    (Function.add_gradient_hook)."""
 
     def __init__(self, hook):
         self.hook = hook
@@ -302,9 +328,6 @@ class GradientHook:
             raise RuntimeError(f"register_hook: the hook returned a gradient of shape "
                                f"{tuple(changed.shape)}, wanted {tuple(gradient.shape)}")
         return changed.astype(gradient.dtype, copy=False)
-
-    def __call__(self, leaf):
-        """Does nothing: change() was called before the gradient was added to the leaf's `grad`."""
 
 
 class Handle:

@@ -24,19 +24,29 @@ from minidl.saved import Memory as Memory
 class Absent:
     """Base class of objects that replace an array or a gradient if this rank does not hold it
     now (ZeRO)."""
-class GradientHook:
-    """A hook of Tensor.register_hook."""
+class GradientHook(LeafHook):
+    """The hook of Tensor.register_hook."""
     def __init__(self, hook: Any) -> None: ...
     def change(self, gradient: Tensor | ndarray) -> Any:
         """Returns the gradient array that the walk uses from here on: the result of the hook, or
         the same array if the hook returns None."""
-    def __call__(self, leaf: Any) -> Any:
-        """Does nothing: change() was called before the gradient was added to the leaf's `grad`."""
 class Handle:
     """The result of adding a hook. handle.remove() or handle() removes the hook."""
     def __init__(self, remove: Any) -> None: ...
     def remove(self) -> None: ...
     __call__ = remove
+class LeafHook:
+    """Three moments of a leaf's gradient."""
+    def change(self, gradient: Tensor | ndarray) -> Any:
+        """The gradient of one backward is complete, and is not yet in `leaf.grad`."""
+    def gradient_ready(self, leaf: Any) -> Any:
+        """The gradient of one backward has been added to `leaf.grad`."""
+    def cleared(self, leaf: Any) -> Any:
+        """zero_grad() has cleared `leaf.grad`."""
+class ReadyHook(LeafHook):
+    """The hook of Tensor.on_grad_ready."""
+    def __init__(self, hook: Any) -> None: ...
+    def gradient_ready(self, leaf: Any) -> Any: ...
 class Size(tuple):
     """A shape: a tuple of integers."""
     def numel(self) -> Any: ...
@@ -102,6 +112,8 @@ class Tensor:
     register_post_accumulate_grad_hook = on_grad_ready
     def register_hook(self, hook: Any) -> Handle:
         """Adds a hook that may change the gradient of this tensor."""
+    def add_leaf_hook(self, hook: Any) -> Handle:
+        """Adds a LeafHook to this leaf."""
     def retain_grad(self) -> None:
         """Lets backward keep the gradient of this tensor in `grad`, although it is not a leaf."""
     def detach(self) -> Tensor:

@@ -646,7 +646,7 @@ BUGS = [
         "tests/test_tensor.py::test_a_hook_changes_the_gradient_of_a_leaf_before_it_is_added"),
     Bug(
         "a hook on a result is called after its gradient was kept",
-        "minidl/backward.py", "walk",
+        "minidl/backward.py", "_observe",
         "for slot, hook in node.gradient_hooks", "for slot, hook in ()",
         "tests/test_tensor.py::test_a_hook_changes_the_gradient_of_a_result_for_all_below_it"),
     Bug(

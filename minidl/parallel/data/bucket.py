@@ -26,6 +26,7 @@ from minidl.comm.transport import device
 from minidl.comm.transport.background import Background
 from minidl.cuda.host_memory import SideStream, computed, join
 from minidl.parallel.data import flat, header
+from minidl.tensor import LeafHook
 
 
 def default_all_reduce(params):
@@ -167,7 +168,39 @@ class Joined:
         join(self.x, self.job.wait())
 
 
-class Reducer:
+class Unsent:
+    """What backwards under no_sync() have left in the gradients. The next backward that sends also
+    sends this.
+
+    params     the parameters whose `grad` contains such a backward
+    n_samples  the number of samples of these backwards
+    n_coming   the number of samples of the latest forward, until its backward begins; then None"""
+
+    def __init__(self):
+        self.n_coming = None
+        self.forget()
+
+    def forget(self):
+        """Drops everything: the next backward that sends will not count it."""
+        self.params = set()
+        self.n_samples = 0
+
+    def add(self, p):
+        """Adds a parameter whose gradient is ready."""
+        self.params.add(p)
+        if self.n_coming is not None:  # the first gradient of this backward
+            self.n_samples += self.n_coming
+            self.n_coming = None
+
+    def discard(self, p):
+        """Removes a parameter whose gradient was cleared. After the last one no samples are
+        left."""
+        self.params.discard(p)
+        if not self.params:
+            self.forget()
+
+
+class Reducer(LeafHook):
     """Collects the gradients of a backward, and reduces the buckets over ranks in a fixed order.
 
     make_buckets(order)  returns buckets (like Bucket) for gradients expected in this order
@@ -198,11 +231,9 @@ class Reducer:
         self.arrived = []  # parameters in order of arrival in this backward
         self.n_missing = 0
         self.armed = False  # True: the coming backward sends
-        self.unsent = set()  # parameters whose gradients contain backwards that did not send
-        self.n_unsent = 0  # the samples of those backwards
-        self.n_coming = None  # the samples of the latest forward, until its backward begins
+        self.unsent = Unsent()
         self.build(list(reversed(params)))
-        self.remove_hooks = [p.on_grad_ready(self) for p in params]
+        self.remove_hooks = [p.add_leaf_hook(self) for p in params]
 
     def build(self, order):
         """Makes the buckets. order: the parameters, in the order of their expected gradients."""
@@ -218,10 +249,10 @@ class Reducer:
         gradients, and the gradients of backwards under no_sync. The weight of this sum is the
         number of samples of all these backwards. A forward without a backward adds no samples."""
         used = {p for p in self.params if p in used}
-        if self.unsent and all(p.grad is None for p in self.unsent):  # the user cleared them
-            self.forget()
+        if all(p.grad is None for p in self.unsent.params):  # the user cleared them
+            self.unsent.forget()
         if sends:
-            n_samples += self.n_unsent
+            n_samples += self.unsent.n_samples
             self.check_expected(used, n_samples)
         for bucket in self.buckets:
             bucket.n_missing = sum(p in used for p in bucket.params)
@@ -230,21 +261,14 @@ class Reducer:
             self.used = used
             self.n_missing = len(used)
             self.n_samples = n_samples
-            self.header = header.announce(n_samples, self.params, used | self.unsent)
+            self.header = header.announce(n_samples, self.params, used | self.unsent.params)
         else:
-            self.n_coming = n_samples
-
-    def forget(self):
-        """Drops gradients that have not been sent: the next backward will not send them."""
-        self.unsent.clear()
-        self.n_unsent = 0
+            self.unsent.n_coming = n_samples
 
     def cleared(self, p):
         """zero_grad() calls this. Then p's gradient no longer contains a backward that was not
         sent."""
         self.unsent.discard(p)
-        if not self.unsent:
-            self.forget()
 
     def check_expected(self, used, n_samples):
         """Raises RuntimeError if the coming backward would leave the other ranks waiting, or would
@@ -276,14 +300,14 @@ class Reducer:
             raise RuntimeError(f"rank {self.t.rank}: absent() in the middle of a backward")
         self.used = set()
         self.n_missing = 0
-        self.n_samples = self.n_unsent + n_samples
-        self.header = header.announce(self.n_samples, self.params, self.unsent)
+        self.n_samples = self.unsent.n_samples + n_samples
+        self.header = header.announce(self.n_samples, self.params, self.unsent.params)
         self.share_header()
         for bucket in self.buckets:
             self.launch(bucket)
         self.finish()
 
-    def __call__(self, p):
+    def gradient_ready(self, p):
         """The engine calls this when p.grad is complete on this rank. Raises RuntimeError if the
         latest forward did not use p, or if the backward of that forward is already over."""
         if self.armed and (p not in self.used or not self.n_missing):
@@ -300,9 +324,6 @@ class Reducer:
             self.arrived.append(p)
         else:
             self.unsent.add(p)
-            if self.n_coming is not None:  # the first gradient of this backward
-                self.n_unsent += self.n_coming
-                self.n_coming = None
         bucket.n_missing -= 1
         # n_missing may fall below 0: under no_sync several forwards may have their backwards, but
         # n_missing was set for the last forward only
@@ -382,7 +403,7 @@ class Reducer:
         if not self.rebuilt and header.used_by_all(self.header, self.t.size):
             self.rebuild()  # all ranks have the same header, so all ranks rebuild now
         self.arrived.clear()
-        self.forget()
+        self.unsent.forget()
         self.on_end()
 
     def rebuild(self):

@@ -179,7 +179,7 @@ class DataParallel(Module):
     @property
     def n_samples(self):
         """The samples of backwards under no_sync whose gradients have not been sent yet."""
-        return self.reducer.n_unsent
+        return self.reducer.unsent.n_samples
 
     def name_of(self, parameter):
         return next(name for name, p in self.module.named_parameters() if p is parameter)

@@ -208,7 +208,7 @@ class LocalSGD:
         rounds = self.rounds
         if rounds.rule is not None and loss is None:
             raise ValueError(f"rank {self.t.rank}: a rule for the period wants step(loss=)")
-        self.data_parallel.reducer.forget()  # the step has used the local gradients
+        self.data_parallel.reducer.unsent.forget()  # the step has used the local gradients
         if rounds.count():
             if self.turns is None:
                 self.average(self.t)

@@ -48,6 +48,7 @@ from minidl.parallel.data.bucket import cut, weight
 from minidl.parallel.data.data_parallel import DataParallel
 from minidl.parallel.shards import Shards
 from minidl.parallel.zero.absent import Freed, Scattered
+from minidl.tensor import LeafHook
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -90,7 +91,7 @@ class ShardedBucket:
 
         self.shard = Parameter(self.block(self.weights), params[0].requires_grad)
         if self.shard.requires_grad:
-            self.shard.on_grad_ready(Clears(params))
+            self.shard.add_leaf_hook(Clears(params))
         self.gathered = self.shard.version
         self.n_missing = 0
         self.earlier = None  # the shard's gradient from earlier backwards of this step
@@ -140,7 +141,7 @@ class ShardedBucket:
             self.earlier = None
         self.shard.grad = own
         for hook in self.shard._hooks or ():  # the shard's gradient is complete (offload.py)
-            hook(self.shard)
+            hook.gradient_ready(self.shard)
         return released
 
     def gives(self, p):
@@ -173,15 +174,12 @@ class ShardedBucket:
                                       n_scatters=n_backwards, n_gathers=n_gathers)
 
 
-class Clears:
+class Clears(LeafHook):
     """A hook of a shard. With this hook zero_grad() also clears the gradients that wait in the
     parameters under no_sync()."""
 
     def __init__(self, params):
         self.params = params
-
-    def __call__(self, shard):
-        pass
 
     def cleared(self, shard):
         for p in self.params:
