@@ -24,12 +24,6 @@ from minidl.saved import Memory as Memory
 class Absent:
     """Base class of objects that replace an array or a gradient if this rank does not hold it
     now (ZeRO)."""
-class GradientHook(LeafHook):
-    """The hook of Tensor.register_hook."""
-    def __init__(self, hook: Any) -> None: ...
-    def change(self, gradient: Tensor | ndarray) -> Any:
-        """Returns the gradient array that the walk uses from here on: the result of the hook, or
-        the same array if the hook returns None."""
 class Handle:
     """The result of adding a hook. handle.remove() or handle() removes the hook."""
     def __init__(self, remove: Any) -> None: ...
@@ -43,10 +37,6 @@ class LeafHook:
         """The gradient of one backward has been added to `leaf.grad`."""
     def cleared(self, leaf: Any) -> Any:
         """zero_grad() has cleared `leaf.grad`."""
-class ReadyHook(LeafHook):
-    """The hook of Tensor.on_grad_ready."""
-    def __init__(self, hook: Any) -> None: ...
-    def gradient_ready(self, leaf: Any) -> Any: ...
 class Size(tuple):
     """A shape: a tuple of integers."""
     def numel(self) -> Any: ...
@@ -835,3 +825,13 @@ class Tensor:
         first."""
 def wrapped(x: Tensor | ndarray) -> Tensor:
     """Returns x if it is a Tensor."""
+class GradientHook(LeafHook):
+    """The hook of Tensor.register_hook."""
+    def __init__(self, hook: Any) -> None: ...
+    def change(self, gradient: Tensor | ndarray) -> Any:
+        """Returns the gradient array that the walk uses from here on: the result of the hook, or
+        the same array if the hook returns None."""
+class ReadyHook(LeafHook):
+    """The hook of Tensor.on_grad_ready."""
+    def __init__(self, hook: Any) -> None: ...
+    def gradient_ready(self, leaf: Any) -> Any: ...

@@ -309,6 +309,13 @@ def is_module(value):
     return isinstance(value, types.ModuleType)
 
 
+def n_bases(value, module):
+    """Returns the number of base classes from the same module: a base stands before its
+    subclass."""
+    bases = value.__mro__[1:] if isinstance(value, type) else ()
+    return sum(base.__module__ == module.__name__ for base in bases)
+
+
 def stub(module_name):
     """Returns the text of a module's stub."""
     from minidl import ops
@@ -318,7 +325,8 @@ def stub(module_name):
     home = {"minidl": "t", "minidl.nn.functional": "f"}.get(module_name, "")
     its_ops = ops.namespace(home) if home else {}
     head, body = set(), []
-    for name in shown_names(module):
+    names = shown_names(module)
+    for name in sorted(names, key=lambda name: n_bases(getattr(module, name), module)):
         value = getattr(module, name)
         if name in its_ops:
             continue

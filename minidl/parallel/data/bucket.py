@@ -249,7 +249,8 @@ class Reducer(LeafHook):
         gradients, and the gradients of backwards under no_sync. The weight of this sum is the
         number of samples of all these backwards. A forward without a backward adds no samples."""
         used = {p for p in self.params if p in used}
-        if all(p.grad is None for p in self.unsent.params):  # the user cleared them
+        waiting = self.unsent.params
+        if waiting and all(p.grad is None for p in waiting):  # the user cleared them
             self.unsent.forget()
         if sends:
             n_samples += self.unsent.n_samples
