@@ -1,4 +1,4 @@
-"""Attention that keeps keys and values (KV cache), so a new token needs only its own products.
+"""Attention that keeps keys and values (KV cache): only the products of a new token are computed.
 
 The plain form: minidl/plain/kv_cache.py. Here: heads that share keys, a whole prompt in one call,
 and a kernel that reads keys in blocks of 16.
@@ -8,9 +8,9 @@ and a kernel that reads keys in blocks of 16.
              cache
     T > 1    a text from position 0 on: stores its keys and values, and attends as in training
 
-Without a cache the n-th token costs the work of n tokens. The cache is not in the plan's arena,
-because its content must not change between calls. Several heads of queries may share a head of
-keys. n_bytes (below) returns the size of the cache.
+Without a cache, a model computes the products of all n tokens again to get the next token. The
+cache is not in the plan's arena, because its content must remain between calls. Several heads of
+queries may share a head of keys. n_bytes (below) returns the size of the cache.
 Test: tests/infer/test_decoder.py   Tutorial: tutorials/28_transformer.py
 """
 
@@ -61,8 +61,8 @@ class CachedAttention(Function):
 
 
 def in_order(keys):
-    """Returns the keys as (B, K, E, 16 times the number of blocks): the last index is the
-    position."""
+    """Returns the keys as an array (B, K, E, 16 times the number of blocks). Its last index is the
+    position of the token."""
     n_batch, n_heads, n_blocks, width, _ = keys.shape
     return keys.swapaxes(2, 3).reshape(n_batch, n_heads, width, n_blocks * 16)
 

@@ -60,7 +60,7 @@ def test_a_cast_that_is_no_line_is_noticed():
     """Whole numbers that an op makes floating before the recorder sees them."""
     table = {**files.TABLE, "Add": lambda a, b: a + b}
     model = file_of([("Add", ["x", "i"], ["y"], {})], {"x": X, "i": np.arange(3)})
-    with pytest.raises(ValueError, match="depends on the input by a way"):
+    with pytest.raises(ValueError, match="depends on the input in a way"):
         infer.import_onnx(model, table=table)
 
 
