@@ -20,7 +20,8 @@ def Constant(*, value=None, value_float=None, value_floats=None, value_int=None,
                     (value_ints, "i8")):
         if x is not None:
             return np.asarray(x, kind)
-    raise Refused("a constant is neither tensor, float nor int; other kinds are not supported")
+    raise Refused("want a constant of one of these kinds: a tensor, a float, an int, or a list of "
+                  "floats or ints")
 
 
 def Range(start: Known, limit: Known, delta: Known):
@@ -101,8 +102,8 @@ def SpaceToDepth(x, *, blocksize, mode="DCR"):
 
 
 def Gather(x, index: Raw, *, axis=0):
-    """A single constant index becomes x[..., i]. A computed index of the rows of a matrix becomes
-    F.embedding. For all other indices, NumPy's take is used."""
+    """If the index is a single constant, uses x[..., i]. If x is a matrix and the indices of its
+    rows are computed in the graph, uses F.embedding. Otherwise uses NumPy's take."""
     axis %= x.ndim
     if isinstance(index, np.ndarray) and index.ndim == 0:
         return x[(*[slice(None)] * axis, index.item())]

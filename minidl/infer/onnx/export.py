@@ -96,8 +96,8 @@ class Writer:
     def node(self, node):
         """Writes the operators of one line of the graph."""
         if node.kind is None or node.steps or node.pad:
-            raise Refused(f"export_onnx: {node.op} is a line of an optimised graph; export the "
-                          "graph that infer.trace returned")
+            raise Refused(f"export_onnx: {node.op} is a line of an optimised graph. Export the "
+                          "graph that infer.trace returned, before infer.optimise changes it")
         values = [v for v in node.inputs if isinstance(v, Value)]
         dtype = node.output.dtype if node.op == "where" or not values else values[0].dtype
         xs = [self.name(x) if isinstance(x, Value) else x if x is None else np.asarray(x, dtype)
@@ -105,15 +105,15 @@ class Writer:
         o = node.attributes
         if node.kind is ArrayFunction:
             if not node.op[0].isupper():
-                raise Refused(f"export_onnx: {node.op} is a part of an imported operator, and ONNX "
-                              "has no operator for this part alone")
+                raise Refused(f"export_onnx: {node.op} is only a part of an imported operator, and "
+                              "ONNX has no operator for this part alone")
             kept = {k: v for k, v in o.items() if k not in ("name", "function") and v is not None}
             made = self.add(node.op, xs, len(node.outputs), **kept)
         else:
             write = WRITERS.get(node.op) or WRITERS.get(node.kind.__name__)
             if write is None:
-                raise Refused(f"export_onnx: {node.op} has no operators in "
-                              "minidl/infer/onnx/writers.py")
+                raise Refused(f"export_onnx: cannot write {node.op}, because "
+                              "minidl/infer/onnx/writers.py has no function for this op")
             made = write(self, xs, o, node)
         made = made if isinstance(made, (list, tuple)) else [made]
         for v, name in zip(node.outputs, made, strict=True):

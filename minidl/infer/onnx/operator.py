@@ -2,7 +2,7 @@
 
     def Gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):      inputs, then attributes
 
-    shape: Known      an array, never a Tensor: its numbers are needed while the graph is made
+    shape: Known      an array, never a Tensor, because its numbers are needed to make the graph
     xs: Raw           a Tensor, an array, or a list of Tensors and arrays, unchanged
     *, _opset         the version of ONNX's operators in the file
     *, _n             the number of results that the file asks for
@@ -46,8 +46,8 @@ class ArrayFunction(Function):
     differentiable = arithmetic = False
 
     def forward(self, *arrays, name, function, **attributes):
-        # one line of the graph, so the ops that `function` calls are not recorded. No warnings for
-        # x / 0
+        # This is one line of the graph, so the ops that `function` calls are not recorded. NumPy
+        # gives no warnings, for example for x / 0.
         with np.errstate(all="ignore"), running(grad=False, intercept=None):
             return function(*arrays, **attributes)
 
