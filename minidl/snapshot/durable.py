@@ -34,7 +34,7 @@ def write(path, pieces, named=None):
             digest.update(rest)
             while rest:
                 rest = rest[os.write(file, rest):]
-            piece = rest = None  # a piece may be large: free it before the next one is made
+            piece = rest = None  # frees the piece, which may be large, before the next is made
         os.fsync(file)
     finally:  # also when the disk is full
         os.close(file)
@@ -79,7 +79,8 @@ def _text_as_keys(values):
     if isinstance(values, dict):
         for key in values:
             if not isinstance(key, str):  # JSON would turn the key 3 into "3"
-                raise TypeError(f"{HOLDS}, and its dicts have text as keys; got {key!r:.40}")
+                raise TypeError(f"{HOLDS}, and its dicts have text as keys; got the key "
+                                f"{key!r:.40}")
     if isinstance(values, (dict, list, tuple)):
         for value in values.values() if isinstance(values, dict) else values:
             _text_as_keys(value)
@@ -99,10 +100,10 @@ def unsealed(data):
         seal = json.loads(data)
         digest = hashlib.sha256(json.dumps(seal["body"], sort_keys=True).encode()).hexdigest()
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ValueError(f"no index, or only a part of one: {error}") from None
+        raise ValueError(f"the file is no index, or only a part of an index: {error}") from None
     if digest != seal.get("sha256"):
         raise ValueError(f"wanted sha256 {str(seal.get('sha256'))[:64]}, got "
-                         f"{digest}: it was altered")
+                         f"{digest}: the file was altered")
     return seal["body"]
 
 
@@ -111,7 +112,7 @@ def damage(path, n_bytes, sha256):
     if not path.exists():
         return f"{path} is missing; wanted {n_bytes:,} bytes"
     if path.stat().st_size != n_bytes:
-        return f"{path} was cut or grew: wanted {n_bytes:,} bytes, got {path.stat().st_size:,}"
+        return f"{path} has another size: wanted {n_bytes:,} bytes; got {path.stat().st_size:,}"
     with open(path, "rb") as file:
         got = hashlib.file_digest(file, "sha256").hexdigest()
     return "" if got == sha256 else f"{path} was altered: wanted sha256 {sha256}, got {got}"

@@ -49,8 +49,8 @@ class Region:
     part: tuple = None
 
     def of(self, array):
-        """Returns the region's elements in an array of the leaf's shape, 1-d. It is a view if the
-        array is contiguous."""
+        """Returns the region's elements, 1-d, from an array of the leaf's shape. The result is a
+        view if the array is contiguous."""
         return array.reshape(-1)[self.offset:self.offset + self.end - self.first]
 
     def put(self, array, values):
@@ -224,11 +224,11 @@ def numbers(model, optimizer):
 
 
 def arrays_and_numbers(optimizer, leaf):
-    """Returns the optimizer's state of a leaf in two dicts: (arrays of the leaf's shape, numbers).
-    The step is a number, also if a GPU counts it in an array."""
+    """Returns the optimizer's state of a leaf in two dicts: {name: array of the leaf's shape} and
+    {name: number}. The step count is one of the numbers, even if it is an array on a GPU."""
     state = optimizer.state.get(leaf, {})
     arrays = {k: v for k, v in state.items() if hasattr(v, "ndim") and k != "step"}
-    # on a GPU Adam's step is an array without dimensions
+    # On a GPU Adam's step is an array without dimensions.
     return arrays, {k: v.item() if hasattr(v, "dtype") else v
                     for k, v in state.items() if k not in arrays}
 
