@@ -112,7 +112,7 @@ class Writer:
         else:
             write = WRITERS.get(node.op) or WRITERS.get(node.kind.__name__)
             if write is None:
-                raise Refused(f"export_onnx: cannot write {node.op}, because "
+                raise Refused(f"export_onnx: {node.op} cannot be written, because "
                               "minidl/infer/onnx/writers.py has no function for this op")
             made = write(self, xs, o, node)
         made = made if isinstance(made, (list, tuple)) else [made]

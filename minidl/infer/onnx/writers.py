@@ -237,9 +237,9 @@ def sort(w, xs, o, node):
     """Writes sort and topk as TopK. TopK returns the k largest or smallest elements, in order."""
     x = node.inputs[0]
     if o.get("start") or o.get("squeeze") or not x.shape:
-        raise Refused(f"export_onnx: cannot write this {node.op}. ONNX's TopK takes no single "
-                      "number, keeps all dimensions, and returns elements only from the first "
-                      "place on")
+        raise Refused(f"export_onnx: {node.op} cannot be written with these arguments. ONNX's TopK "
+                      "takes no single number, keeps all dimensions, and returns elements only "
+                      "from the first place on")
     stop = x.shape[o["dim"]] if o.get("stop") is None else o["stop"]
     return w.add("TopK", [xs[0], np.array([stop])], 2, axis=o["dim"],
                  largest=int(bool(o.get("descending"))))
