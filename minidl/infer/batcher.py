@@ -76,7 +76,8 @@ class Batcher:
     max_batch: the most requests in a batch. The default is the batch size of the largest plan. A
     function needs max_batch.
     max_delay: the most seconds that a request waits for other requests.
-    max_waiting: the most requests that may wait. submit refuses a further request.
+    max_waiting: the most requests that may wait. If this many requests wait already, submit()
+    refuses another.
     clock: a function that returns the time in s."""
 
     def __init__(self, plans, max_batch=None, max_delay=1e-3, max_waiting=1024,
@@ -220,7 +221,7 @@ class Batcher:
                                  "row for each request")
             rows = [tuple(y[i] for y in parts) for i in range(n)]
             return size, [(True, r if isinstance(result, tuple) else r[0]) for r in rows]
-        except BaseException as error:  # every kind of error: the caller waits for the future
+        except BaseException as error:  # every kind of error must end the caller's wait
             if n == 1:
                 return 0, [(False, error)]
         alone = [self._answers([r]) for r in requests]

@@ -28,7 +28,7 @@ from minidl.ops.attention import SelfAttention
 def n_bytes(n_layers, n_texts, context, n_kv_heads, head_width):
     """Returns the bytes of all keys and values, in float32. If context is a multiple of 16, the
     cache has 2 n_layers n_texts context n_kv_heads head_width numbers."""
-    keys = -(-context // 16) * 16  # whole blocks of 16
+    keys = -(-context // 16) * 16  # keys are stored in blocks of 16
     return 4 * n_layers * n_texts * n_kv_heads * head_width * (keys + context)
 
 

@@ -80,7 +80,8 @@ class Lowering:
 
     def own(self, value):
         """Gives a value its own bytes in the arena: the value is no view. Returns the value."""
-        self.dummies[value] = np.empty(value.shape, value.dtype)  # never written: takes no memory
+        # Nothing is written into this array, so the system gives it no memory.
+        self.dummies[value] = np.empty(value.shape, value.dtype)
         self.layouts[value] = Layout(value, 0, self.dummies[value].strides)
         return value
 
@@ -344,8 +345,8 @@ def self_attention(low, node):
 
 
 def embedding(low, node):
-    """Adds the launch of an embedding. The indices must be an input of the graph, because a plan
-    checks indices only in its inputs. Otherwise returns False."""
+    """Adds the launch of an embedding. Returns False if the line must run as an eager op, for
+    example if the indices are no input of the graph: a plan checks indices only in its inputs."""
     ids, table = node.inputs
     if ids not in low.inputs or not is_constant(table, 2) or ids.dtype != np.int64 or (
             not ids.n_bytes):

@@ -32,7 +32,7 @@ from minidl.ops import linear
 from minidl.tensor import Tensor
 
 HUGE = 2 << 20  # bytes of a large page
-DIRECT = 1 << 19  # bytes: inputs and results of this size or more are not copied
+DIRECT = 1 << 19  # inputs and results of this number of bytes or more are not copied
 HEAD = 40  # bytes of a MinidlLaunch before its arguments, which take 8 bytes each
 
 
@@ -96,7 +96,8 @@ class Plan:
         together(low.constants)
         self._bind(self._names, threads)
         self._inputs = [(self.array(v), v.shape, v.dtype, v) for v in graph.inputs]
-        # as an unsigned number, a negative index is very large, so one comparison also finds it
+        # As an unsigned number, a negative index is very large. So one comparison finds all wrong
+        # indices.
         self._checked = [(self._inputs[i][0].view(np.uint64), n, self._inputs[i][3])
                          for i, n in low.checked]
         self._outputs = [self.array(v) for v in graph.outputs]
@@ -144,7 +145,7 @@ class Plan:
             args = [self._argument(a) for a in launch.args]
             packed = ctypes.create_string_buffer(
                 kernel.signature.pack(launch.grid, launch.block, args, 0, 0, threads))
-            self._kept += [args, packed, kernel]  # keep alive: the table has only addresses
+            self._kept += [args, packed, kernel]  # stay alive, because the table has only addresses
             words = np.frombuffer(packed, np.uint64, len(args), HEAD)
             for k, a in enumerate(launch.args):
                 value = a[0] if isinstance(a, tuple) else a
@@ -179,7 +180,7 @@ class Plan:
         if (low.layouts[value].root is not value or roots.count(value) > 1  # a view, or used twice
                 or not self.array(value).flags.c_contiguous  # such as an image with its border
                 or value in graph.inputs and value in written
-                or any(launch.eager is not None for launch in self.launches)  # reads the arena
+                or any(launch.eager is not None for launch in self.launches)  # they read the arena
                 or any(graph.inputs[i] is value for i, _ in low.checked)):
             return ()
         first, found = address(self._bytes[value]), []

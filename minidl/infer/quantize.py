@@ -20,9 +20,10 @@ the range with the least squared error. Inside the range, rounding causes the er
 error comes from clipping to the range. kl: the range for which the histogram of x loses the least
 information. Numbers are rounded to the nearest, ties to even, as in ONNX.
 
-    infer.quantize(graph, bits=8)    rounds only the weights: x is not rounded, and no calibration
-    infer.quantize(graph, bits=4)    is needed. A layer reads n k bits / 8 bytes of weights and
-                                     4 n ceil(k / group) bytes of scales
+    infer.quantize(graph, bits=8)    rounds only the weights. x is not rounded, so no calibration is
+    infer.quantize(graph, bits=4)    needed. A layer with weights (n, k) reads n k bits / 8 bytes of
+                                     weights and 4 n ceil(k / group) bytes of scales. group: the
+                                     weights that share a scale
 
 Training with the rounding: fake_quantize. Source: Jacob et al. 2018 (arXiv 1712.05877);
 Migacz 2017 (TensorRT's kl).   Test: tests/infer/test_quantize.py
@@ -40,7 +41,7 @@ from minidl.ops.conv import Conv2d
 
 METHODS = ("minmax", "percentile", "mse", "kl")
 GROUP = 32  # with 4 bits, this many neighbouring weights of an output share a scale
-BINS = 2048  # bins of a histogram of x
+BINS = 2048  # the number of bins in a histogram of x
 MAX_K = (2**31 - 1) // (255 * 127)  # a sum of more products than this could overflow 32 bits
 
 
@@ -62,7 +63,8 @@ def quantize(graph, calibrate=None, method="minmax", bits=None):
                          f"{', '.join(METHODS)}, and bits=None, 8 or 4. With bits=8 or 4 only the "
                          "weights are rounded, which needs no calibration: leave out `calibrate`")
     if calibrate is not None:
-        from minidl.infer.passes.batch_norm import batch_norm  # passes import this file
+        # This import is inside of the function, because the passes import this file.
+        from minidl.infer.passes.batch_norm import batch_norm
 
         graph = Graph(graph.inputs, [copy(n) for n in graph.nodes], graph.outputs, graph.guards,
                       graph.single)

@@ -73,7 +73,8 @@ def assign(needs, n_streams):
             False, -last[s]))
         chosen = []
         known = after([last[s]] * (last[s] >= 0), streams, over)
-        for j in sorted(before, reverse=True):  # a late launch has often waited for earlier ones
+        # Late launches come first: when they are complete, many earlier launches are, too.
+        for j in sorted(before, reverse=True):
             if known.get(streams[j], -1) < j:
                 chosen.append(j)
                 known = after([*chosen, *[last[s]] * (last[s] >= 0)], streams, over)

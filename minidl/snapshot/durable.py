@@ -36,7 +36,7 @@ def write(path, pieces, named=None):
                 rest = rest[os.write(file, rest):]
             piece = rest = None  # frees the piece, which may be large, before the next is made
         os.fsync(file)
-    finally:  # also when the disk is full
+    finally:  # the file is closed even if the disk is full
         os.close(file)
     sha256 = digest.hexdigest()
     path = path if named is None else path.with_name(named(sha256))
@@ -120,7 +120,7 @@ def damage(path, n_bytes, sha256):
 
 def _number(x):
     """Returns a NumPy number as a Python number. Raises TypeError for other values."""
-    if hasattr(x, "item") and not getattr(x, "shape", ()):  # NumPy's numbers
+    if hasattr(x, "item") and not getattr(x, "shape", ()):  # x is a NumPy number
         x = x.item()
         if isinstance(x, (bool, int, float)):
             return x

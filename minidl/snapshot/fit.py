@@ -10,7 +10,7 @@ import math
 from minidl.optim.optimizer import SCHEDULED
 from minidl.snapshot import divided, header, regions, residuals, rows
 
-MOST = 12  # differences that an error lists
+MOST = 12  # an error lists at most this many differences
 
 
 def misfits(index, model, optimizer, others, folder, everywhere):
@@ -78,7 +78,7 @@ def _kind(value):
     """Returns the kind of a value in JSON: a type, or a tuple of types. Types in a tuple, such as
     (list, tuple), have the same form in JSON."""
     if hasattr(value, "item"):
-        value = value.item()  # NumPy's numbers
+        value = value.item()  # a NumPy number becomes a Python number
     for kinds in (bool, (int, float), str, (list, tuple), dict, type(None)):
         if isinstance(value, kinds):
             return kinds

@@ -85,7 +85,7 @@ def _parsed(text):
 def _no_key_twice(pairs):
     found = {}
     for key, value in pairs:
-        key.encode("utf-8")  # half of a surrogate pair raises UnicodeEncodeError, a ValueError
+        key.encode("utf-8")  # raises UnicodeEncodeError, a ValueError, for half a surrogate pair
         if key in found:
             raise ValueError(f"the header has the key {key[:80]!r} twice")
         found[key] = value

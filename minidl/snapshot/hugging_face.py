@@ -154,7 +154,8 @@ def llama(folder, config, n_tensors):
         names |= {f"{ours}.{b}.weight": [f"{theirs}.{a}.weight"] for a, b in LLAMA.items()}
         names[f"{ours}.attention.qkv.weight"] = [
             f"{theirs}.self_attn.{x}_proj.weight" for x in "qkv"]
-    of_layer = 2 + 2 * (n_heads + n_kv_heads) * head_width + 3 * hidden  # multiplied by width below
+    # The weights of a layer, divided by width.
+    of_layer = 2 + 2 * (n_heads + n_kv_heads) * head_width + 3 * hidden
     n_numbers = width * (1 + vocab * (1 if tied else 2) + n_layers * of_layer)
 
     def make():
@@ -206,7 +207,7 @@ class Tensors:
         try:
             x = np.memmap(path, DTYPES[dtype], "r", at, shape) if 0 not in shape else (
                 np.zeros(shape, DTYPES[dtype]))
-        except (OSError, ValueError):  # such as 70 dimensions, or the sizes 0 and 2^62
+        except (OSError, ValueError):  # for example for 70 dimensions, or for the sizes 0 and 2^62
             raise SnapshotError(f"{path}: {name} has the shape {str(shape)[:80]}, and no array can "
                                 "have this shape") from None
         if dtype == "BF16":

@@ -38,7 +38,7 @@ def only_writer(folder):
                        f"{time.strftime('%Y-%m-%d %H:%M:%S')}".encode())
         yield ""
     finally:
-        os.unlink(path)  # before the lock ends: afterwards another process may own the file
+        os.unlink(path)  # while the lock still holds: later the file may be another process's
         os.close(file)
 
 
@@ -63,7 +63,8 @@ def _open_locked(path):
                           "other run does", stacklevel=5)
         if _is_at(file, path):
             return file, ""
-        os.close(file)  # the last holder removed the file after our open and before our lock
+        # The last holder has removed the file between our open and our lock: try again.
+        os.close(file)
 
 
 def _is_at(file, path):

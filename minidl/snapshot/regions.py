@@ -107,9 +107,9 @@ def by_leaf(model):
 
 
 def share(sizes, rank, n):
-    """Divides the writing of tensors that all n ranks hold. Returns a list: for each tensor the
-    range (first, end) of elements that `rank` writes. All ranks write the same number of elements,
-    up to a difference of one. sizes: the number of elements of each tensor."""
+    """Divides the work of writing the tensors that all n ranks hold. Returns a list with a range
+    (first, end) for each tensor: the elements that `rank` writes. The numbers of elements that two
+    ranks write differ by one at most. sizes: the number of elements of each tensor."""
     low, high = chunks.bounds(sum(sizes), n)[rank:rank + 2]
     return [part[1:] for part in flat.within([(size,) for size in sizes], low, high)]
 

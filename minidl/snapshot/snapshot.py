@@ -77,7 +77,7 @@ def check(t, model, keep, others):
     if keep < 1:
         raise ValueError(f"rank {rank}: wanted keep >= 1, because the new snapshot is kept; got "
                          f"keep={keep}")
-    _safetensors()  # only loading needs the library, but if it is missing, the error must come now
+    _safetensors()  # load() needs this library. If it is missing, save() must already raise
     return t, rank, size, _with_state(rank, others)
 
 
@@ -260,7 +260,7 @@ def _try_others(t, index, others, problem):
         for key, it in others.items() if not problem else ():
             before[key] = copy.deepcopy(it.state_dict())
             it.load_state_dict(copy.deepcopy(index["others"][key]))
-    except Exception as error:  # every kind of error, because the model must not change
+    except Exception as error:  # after any error the old states are restored below
         problem = f"{key}: {type(error).__name__}: {error}"
     try:
         agree(t, problem)
@@ -402,7 +402,7 @@ def _with_state(rank, others):
 
 class _List:
     """Wraps a user's list into an object with a state."""
-    holds_anything = True  # its values need not have the same kinds as in the snapshot
+    holds_anything = True  # fit.py does not compare the kinds of its values with the snapshot's
 
     def __init__(self, values):
         self.values = values

@@ -36,11 +36,11 @@ def export_onnx(graph, path=None):
     made = onnx.helper.make_graph(writer.nodes, "minidl", inputs, outputs, writer.constants)
     model = onnx.helper.make_model(
         made, opset_imports=[onnx.helper.make_opsetid("", VERSION)], producer_name="minidl")
-    model.ir_version = 9  # the file format that belongs to version 20
+    model.ir_version = 9  # the version of the file format that belongs to VERSION
     onnx.checker.check_model(model)
     try:
         onnx.shape_inference.infer_shapes(model, check_type=True)
-    except onnx.shape_inference.InferenceError as error:  # an operator does not take this dtype
+    except onnx.shape_inference.InferenceError as error:  # an operator does not accept a dtype
         raise Refused(f"export_onnx: ONNX has no operator for these dtypes: {error}") from error
     if path is not None:
         onnx.save(model, path)

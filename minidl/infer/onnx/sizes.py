@@ -84,7 +84,7 @@ def _resize(x, roi=None, scales=None, sizes=None, *, axes=None, **options):
     for i, axis in enumerate(axes):
         n = shape[axis]
         shape[axis] = max(ints(sizes)[i], n) if sizes is not None and sizes.size else max(
-            math.ceil(float(scales[i]) * n), n)  # Resize works on one axis after another
+            math.ceil(float(scales[i]) * n), n)  # Resize changes one axis after another
         if shape[axis] * n > math.prod(x.shape) + (1 << 24) and not n <= 1:
             raise Refused(f"the matrix of {shape[axis]} x {n} weights for axis {axis} is too "
                           "large. Use smaller scales or sizes")

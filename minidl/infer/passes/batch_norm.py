@@ -43,7 +43,7 @@ def folds(graph, node, product):
     if node.attributes["training"] or product.steps or product.output in graph.outputs or (
             len(graph.users()[product.output]) != 1):
         return False
-    if product.op == "linear" and len(product.output.shape) != 2:  # not (N, channels)
+    if product.op == "linear" and len(product.output.shape) != 2:  # the result is not (N, channels)
         return False
     return all(v is None or v.array is not None for v in (*product.inputs[1:], *node.inputs[1:]))
 
