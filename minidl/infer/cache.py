@@ -37,7 +37,7 @@ class CachedAttention(Function):
 
     qkv (B, T, (H + 2 K) E):   queries, keys and values of the new tokens. H = n_heads, K = n_kv.
     position (T,):             the positions of the new tokens. They are consecutive.
-    keys, values:              the cache. It is written in place, so there is no gradient.
+    keys, values:              the cache. The op writes into these arrays, so it has no gradient.
     angles (context, E):       cos and sin that rotate queries and keys (nn.llama), or None.
     Returns (B, T, H E)."""
 
@@ -113,8 +113,8 @@ def cached_attention(low, node):
 
 
 def turn(e):
-    """Returns the C text of a function turn(y, x, c). It rotates x (E) and writes the result to
-    y (E). c has the angles: E / 2 cosines, then E / 2 sines."""
+    """Returns the C text of a function turn(y, x, c). The function rotates x (E) and writes the
+    result to y (E). c has the angles: E / 2 cosines, then E / 2 sines."""
     n = e // 2
     return f"""  const auto turn = [](float* y, const float* x, const float* c) {{
     SIMD for (int i = 0; i < {n}; ++i) {{

@@ -170,8 +170,8 @@ class Decoder:
         temperature: the logits are divided by this number. With 0 the likeliest token is always
         taken.
         top_k: draws only from the top_k likeliest tokens. None: draws from all tokens.
-        top_p: draws only from the likeliest tokens: the fewest that together have a probability of
-        top_p or more. None: draws from all tokens.
+        top_p: draws only from the likeliest tokens. As few tokens as possible are taken, so that
+        together they have a probability of top_p or more. None: draws from all tokens.
         generator: a minidl generator. The default is random.default_generator()."""
         generator = generator or random.default_generator()
         out = _numpy(ids)
@@ -204,9 +204,10 @@ def _numpy(ids):
 def nucleus(logits, temperature, top_k, top_p):
     """Returns the logits (n, vocabulary), with -inf for the tokens that must not be drawn.
 
-    First only the top_k likeliest tokens are kept. Then only the likeliest of these are kept: the
-    fewest tokens that together have a probability of top_p or more. The likeliest token is always
-    kept. If top_p is None, or temperature is 0, returns the logits unchanged."""
+    First only the top_k likeliest tokens are kept. Then only the likeliest of these tokens are
+    kept, as few as possible, so that together they have a probability of top_p or more. The
+    likeliest token is always kept. If top_p is None, or temperature is 0, returns the logits
+    unchanged."""
     if top_p is None or temperature == 0:
         return logits
     if not 0 < top_p <= 1:

@@ -27,7 +27,8 @@ ROWS = 32
 CHUNK = 4096  # the most elements of a chain in a block
 VIEWS = (shape.Reshape, shape.Permute, shape.Expand, shape.Split, shape.Unbind, index.Getitem)
 SINK = "x"  # the C name of a product's result in the steps after the product
-# Where a value lies: in the bytes of the Value `root`. offset and strides are in bytes.
+# Where the elements of a value are: in the bytes of the Value `root`, from byte `offset` on. The
+# strides are in bytes, as in NumPy.
 Layout = namedtuple("Layout", "root offset strides")
 
 

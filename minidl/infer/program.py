@@ -104,8 +104,8 @@ class Plan:
         self._direct = {v: self._words_of(v) for v in (*graph.inputs, *graph.outputs)}
 
     def _lifetimes(self):
-        """Returns (the values that have bytes of their own, the Lifetimes of these values). Step i
-        is launch i. The inputs are written at step -1. The results are read at step
+        """Returns (the values that are no views of other values, the Lifetimes of these values).
+        Step i is launch i. The inputs are written at step -1. The results are read at step
         len(launches)."""
         first, last, layouts = {}, {}, self._low.layouts
         end = len(self.launches)
@@ -262,8 +262,8 @@ class Plan:
             self.array(value)[...] = y
 
     def _poison(self, step):
-        """Writes 0xFF into all bytes that no value needs after this step. Floats there become NaN,
-        and integers become -1."""
+        """Writes 0xFF into all bytes of the arena that no value needs after this step. Floats in
+        these bytes become NaN, and integers become -1."""
         dead = np.ones(self.arena.size, bool)
         for v, span, at in zip(self._roots, self._spans, self.memory.offsets, strict=True):
             if span.first <= step < span.last:

@@ -49,15 +49,15 @@ def quantize(graph, calibrate=None, method="minmax", bits=None):
     """Returns a copy of the Graph in which the linear layers compute in integers. With `calibrate`
     the convolutions compute in integers, too.
 
-    calibrate: a list of inputs of the graph. Each is an array or a tuple of arrays. The range of
-               each layer's x is found from these inputs. If None, each run of a layer uses the
+    calibrate: a list of inputs of the graph. Each input is an array or a tuple of arrays. The range
+               of each layer's x is found from these inputs. If None, each run of a layer uses the
                range of its own x.
     method:    how a range is chosen: "minmax", "percentile", "mse" or "kl".
     bits:      None, 8 or 4. With 8 or 4 only the weights are rounded, to this many bits, and x
                stays in float32.
 
-    Raises ValueError if the graph has no layer to quantize, if `calibrate` is empty, or if one of
-    its inputs leads to nan or inf."""
+    Raises ValueError if the graph has no layer to quantize, if `calibrate` is empty, or if with one
+    of its inputs the x of a layer has nan or inf."""
     if method not in METHODS or bits not in (None, 4, 8) or bits and calibrate is not None:
         raise ValueError(f"quantize: got method={method!r} and bits={bits}; want a method of "
                          f"{', '.join(METHODS)}, and bits=None, 8 or 4. With bits=8 or 4 only the "
@@ -166,7 +166,8 @@ def linear_weights(x, w, w_scale, bias, bits):
 
 
 def bytes_read(graph):
-    """Returns the bytes of weights and scales that one run of the quantized linear layers reads."""
+    """Returns the number of bytes of weights and scales that the quantized linear layers read in
+    one run of the graph."""
     return sum(math.ceil(n.inputs[1].array.size * n.attributes.get("bits", 8) / 8)
                + n.inputs[2].n_bytes for n in graph.nodes if n.op.startswith("linear_"))
 
@@ -276,8 +277,8 @@ class FakeQuantize(Function):
 
 
 def fake_quantize(x, scale, zero=0, bits=8):
-    """Returns x rounded to `bits` bits, as a float Tensor. If it is used in training, the model
-    learns with the rounding. scale, zero: numbers, or arrays that broadcast to x. An array (n, 1)
-    gives each output its own scale."""
+    """Returns x rounded to `bits` bits, as a float Tensor. A model that uses this function in
+    training learns with the rounding. scale, zero: numbers, or arrays that broadcast to x. An array
+    (n, 1) gives each output its own scale."""
     high = 2 ** (bits - 1) - 1
     return FakeQuantize.apply(x, scale, zero, low=-high, high=high)

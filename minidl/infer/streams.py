@@ -191,7 +191,7 @@ def _has_indices(x):
 
 
 def streamed(graph, n_streams=2):
-    """Captures the graph on n_streams streams of a GPU. Returns a function that replays it.
+    """Captures the graph on n_streams streams of a GPU. Returns a function that replays the graph.
 
     The function takes arrays or Tensors on the GPU, and returns Tensors on the GPU. The function
     holds a copy of the model's weights. Its attribute `table` shows which launch runs on which

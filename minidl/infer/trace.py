@@ -37,8 +37,8 @@ def trace(model, *inputs, other=None):
            with the elements in another order. Pass `other` if a new order changes nothing, for
            example if all elements are 0.
 
-    Raises ValueError if the two runs differ, if the model is in training mode, or if it draws
-    random numbers. Raises TypeError if the model or an input is on a GPU."""
+    Raises ValueError if the two runs differ, if the model is in training mode, or if the model
+    draws random numbers. Raises TypeError if the model or an input is on a GPU."""
     refuse_gpu("trace", model, *inputs)
     arrays = [contiguous(np, np.asarray(backend.array_of(x))) for x in inputs]
     if other is None:

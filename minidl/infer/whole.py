@@ -27,8 +27,8 @@ PANEL = 64  # the columns of a panel, as in kernels/cpu/infer_int8.cuh
 
 def panels(q):
     """Cuts q (n, k) int8 into panels of 64 rows, and transposes each panel. Returns an array
-    (number of panels, k, 64). Rows are added to the last panel if it has fewer than 64: they are
-    zeros."""
+    (number of panels, k, 64). If fewer than 64 rows are left for the last panel, zeros fill it
+    up."""
     n, k = q.shape
     padded = np.zeros((-(-n // PANEL) * PANEL, k), np.int8)
     padded[:n] = q
@@ -37,9 +37,8 @@ def panels(q):
 
 def by_four(q):
     """Packs q (n, k) for an int8 product. Returns (an array, wide). The array has the shape (number
-    of panels, wide / 4, 64, 4): four neighbouring numbers of a row of q lie next to each other.
-    `wide` is k, rounded up to a multiple of TILE. Each row is filled up with zeros to this
-    width."""
+    of panels, wide / 4, 64, 4), so four neighbouring numbers of a row of q lie next to each other.
+    `wide` is k, rounded up to a multiple of TILE. Zeros fill up each row to this width."""
     wide = -(-q.shape[1] // TILE) * TILE
     p = panels(np.pad(q, ((0, 0), (0, wide - q.shape[1]))))
     return np.ascontiguousarray(p.reshape(len(p), wide // FOUR, FOUR, -1).swapaxes(2, 3)), wide

@@ -111,8 +111,11 @@ def _stage(model, leaf):
 def _plan(has):
     """Returns a list of (key, shape, writer, sources) for all tensors, and a list of problems.
 
-    has: for each rank, the list of its slices.
-    sources: a list of slices (rank, part, first, end). Together they form the whole tensor."""
+    has: for each rank, the list of its slices (key, part, first, end, about, twice). about: (shape,
+         dtype's name, bytes of an element, stage). twice: True if the rank has another tensor with
+         the same key.
+    sources: a list of slices (rank, part, first, end). Together these slices form the whole
+         tensor."""
     about, slices, listed, problems = {}, {}, {}, []
     for rank, entries in enumerate(has):
         for key, part, first, end, what, twice in entries:
@@ -149,8 +152,8 @@ def _plan(has):
 def _sources(shape, of_key, turn):
     """Returns two lists, or None if slices are missing. The first list has the slices
     (rank, part, first, end) that form the whole tensor. The second list has, for each slice, the
-    list of all ranks that have this slice. If several ranks have a slice, they take turns: for the
-    next tensor, `rank` is the next of these ranks. turn: the number of the tensor."""
+    list of all ranks that have this slice. If several ranks have a slice, these ranks take turns:
+    for the next tensor, `rank` is the next of these ranks. turn: the number of the tensor."""
     found, holders = [], []
     part = next(iter(of_key))
     parts = [None] if part is None else [(*part[:3], i) for i in range(len(part[1]) - 1)]

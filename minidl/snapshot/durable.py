@@ -23,8 +23,8 @@ def write(path, pieces, named=None):
     returns, the content and the file's name are on the disk. Returns (the name, the number of
     bytes, the sha256 of the content).
 
-    named: None, or a function that returns the file's name for a sha256. Use it if the name depends
-    on the content."""
+    named: None, or a function that returns the file's name for a sha256, if the name depends on the
+    content."""
     temporary, n_bytes, digest = f"{path}.tmp", 0, hashlib.sha256()
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
@@ -87,14 +87,14 @@ def _text_as_keys(values):
 
 
 def sealed(body):
-    """Returns the JSON text of `body` with its own checksum, as bytes."""
+    """Returns a JSON text as bytes. The text holds `body` and the checksum of `body`."""
     text = json.dumps(body, sort_keys=True, default=_number)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return f'{{"sha256": "{digest}", "body": {text}}}\n'.encode()
 
 
 def unsealed(data):
-    """Returns the body of the bytes that sealed() made. If the bytes have changed, raises
+    """Returns the body in the bytes that sealed() made. If the bytes have changed, raises
     ValueError with the reason."""
     try:
         seal = json.loads(data)

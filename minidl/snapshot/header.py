@@ -30,8 +30,8 @@ MOST = 2**64 - 1  # the largest size: the library counts in 64 bits
 
 
 class Entry(NamedTuple):
-    """A tensor in a file. first: the place of its first byte, counted from the start of the
-    file."""
+    """A tensor in a file. first: the place of the tensor's first byte, counted from the start of
+    the file."""
 
     first: int
     dtype: str
@@ -70,8 +70,8 @@ def of_bytes(data):
 
 
 def _parsed(text):
-    """Returns the header as a dict. Python's JSON reader accepts some texts that the format does
-    not allow. So there are more checks here."""
+    """Returns the header as a dict. Raises ValueError if the format does not allow it. Python's
+    JSON reader accepts some texts that the format does not allow, so this function checks more."""
     try:
         told = json.loads(text.decode("utf-8"), object_pairs_hook=_no_key_twice,
                           parse_constant=_no_number, parse_int=_whole)

@@ -82,7 +82,8 @@ def _dict_in(path):
 
 
 def whole_numbers(config, *names):
-    """Returns the values of these options. Raises ValueError if one is not an integer from 1 on."""
+    """Returns the values of the options `names` of the config. Raises ValueError if one of these
+    values is not an integer from 1 on."""
     for name in names:
         value = config.get(name)
         if type(value) is not int or not 0 < value < 1 << 40:
@@ -92,8 +93,8 @@ def whole_numbers(config, *names):
 
 
 def number(config, name, default):
-    """Returns the value of this option as a float. Raises ValueError if the value is not a finite
-    number."""
+    """Returns the value of the option `name` as a float. If the config does not have this option,
+    returns the default. Raises ValueError if the value is not a finite number."""
     value = config.get(name, default)
     if type(value) not in (int, float) or not math.isfinite(value):
         raise ValueError(f"config.json: {name} is {str(value)[:40]}; want a finite number")

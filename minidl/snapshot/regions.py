@@ -76,8 +76,8 @@ def _cut(p, all_of_it):
 
 
 def modules(model):
-    """Returns [the model], or the stages of a pipeline that this rank has. Each may be wrapped in a
-    DataParallel."""
+    """Returns [the model], or the stages of a pipeline that this rank has. Each of these modules
+    may be wrapped in a DataParallel."""
     if isinstance(model, Pipeline):
         return [model.replicas.get(s, stage) for s, stage in model.stages.items()]
     return [model]
@@ -251,7 +251,7 @@ def generators(model):
 
 def bucket_orders(model):
     """Returns [(reducer, its parameters in the order of its buckets)] of DataParallel modules. The
-    order must be saved, because it decides how sums round. Returns [] for other models."""
+    order must be saved, because the rounding of sums depends on it. Returns [] for other models."""
     return [(module.reducer, [p for bucket in module.reducer.buckets for p in bucket.params])
             for module in modules(model) if isinstance(module, DataParallel)
             and not isinstance(module, (Zero1, Compressed))]

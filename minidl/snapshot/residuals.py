@@ -17,7 +17,8 @@ from minidl.parallel.data.compress import Compressed
 
 
 def key_of(kind, rank, name):
-    """Returns the key of a rank's own array for the parameter `name`."""
+    """Returns the key of a rank's own array for the parameter `name`. kind: what the array is, such
+    as "residual"."""
     return f"kept {kind} of rank {rank}/{name}"
 
 

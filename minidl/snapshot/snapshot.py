@@ -18,10 +18,10 @@ of any other, on another number of ranks: a rank finds its regions in the files 
 itself may be divided over a grid of ranks, and be loaded on another grid or undivided (divided.py).
 Then `t` must be the transport of all ranks.
 
-Numbers and buffers are saved from rank 0. Each rank saves its own random generators. Gradients are
-not saved, so save after the optimizer's step. All ranks must see the same folder, and must call
-save() or load() together. safetensors and JSON hold only data. Loading such files runs no code,
-unlike unpickling.
+Buffers, the optimizer's options and the states of other objects are saved from rank 0. Each rank
+saves its own random generators. Gradients are not saved, so save after the optimizer's step. All
+ranks must see the same folder, and must call save() or load() together. safetensors and JSON hold
+only data. Loading such files runs no code, unlike unpickling.
 Test: tests/snapshot/test_snapshot.py, test_snapshot_crashes.py
 """
 

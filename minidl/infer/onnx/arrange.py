@@ -102,8 +102,9 @@ def SpaceToDepth(x, *, blocksize, mode="DCR"):
 
 
 def Gather(x, index: Raw, *, axis=0):
-    """If the index is a single constant, uses x[..., i]. If x is a matrix and the indices of its
-    rows are computed in the graph, uses F.embedding. Otherwise uses NumPy's take."""
+    """If the index is a single constant number, indexes x with this number along the axis. If x is
+    a matrix and the indices of its rows are computed in the graph, uses F.embedding. Otherwise uses
+    NumPy's take."""
     axis %= x.ndim
     if isinstance(index, np.ndarray) and index.ndim == 0:
         return x[(*[slice(None)] * axis, index.item())]
@@ -131,9 +132,9 @@ def GatherND(x, index, *, batch_dims=0):
 
 
 def _places(shape, index, batch_dims=0):
-    """Returns a tuple `at`: x[at] is the result of GatherND. Each index[..., :] is a place in x.
-    The first batch_dims dimensions of x and of index count the samples. An index selects only from
-    its own sample. shape: the shape of x."""
+    """Returns a tuple of arrays for an array x of this shape. x[this tuple] is the result of
+    GatherND. Each index[..., :] is a place in x. The first batch_dims dimensions of x and of index
+    count the samples. An index selects only from its own sample."""
     batch = np.ix_(*map(np.arange, index.shape[:batch_dims])) if batch_dims else ()
     batch = [b.reshape(*b.shape[:batch_dims], *[1] * (index.ndim - 1 - batch_dims)) for b in batch]
     return (*batch, *np.moveaxis(index, -1, 0))

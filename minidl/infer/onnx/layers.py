@@ -231,9 +231,9 @@ def RotaryEmbedding(x, cos, sin, at=None, *, interleaved=0, num_heads=None,
 def Attention(q, k, v, mask=None, past_k=None, past_v=None, n_keys: Known = None, *, is_causal=0,
               kv_num_heads=None, left_window_size=-1, q_num_heads=None, qk_matmul_output_mode=0,
               right_window_size=-1, scale=None, softcap=0.0, softmax_precision=None, _n=1):
-    """softmax(scale q k^T + mask) v. The softmax is computed in the dtype softmax_precision.
-    Several heads of q may share one head of k and v. If a query may see no key, its result is
-    0."""
+    """Computes softmax(scale q k^T + mask) v. The softmax is computed in the dtype
+    softmax_precision. Several heads of q may share one head of k and v. If the mask hides all keys
+    from a query, the result for this query is 0."""
     if flat := q.ndim == 3:
         q, k, v = (x.reshape(*x.shape[:2], n, -1).permute(0, 2, 1, 3) for x, n in (
             (q, q_num_heads), (k, kv_num_heads), (v, kv_num_heads)))

@@ -40,8 +40,9 @@ def import_onnx(path, known=None, table=None, most_bytes=MOST_BYTES):
     """Returns the Graph of an ONNX file.
 
     path: the file, or onnx's ModelProto.
-    known: a dict with three kinds of entries: {name of a dimension: its size}, {name of an input:
-           its shape}, {name of an input: its value, an array}. A known value becomes a constant.
+    known: a dict. Three kinds of entries are possible. {name of a dimension: its size}. {name of an
+           input: its shape}. {name of an input: its value, an array}. A known value becomes a
+           constant.
     table: {operator: function}. The default is the table of minidl.infer.onnx.
     most_bytes: the most bytes that one result may have.
 

@@ -53,8 +53,8 @@ class ArrayFunction(Function):
 
 
 def from_arrays(function, name=None):
-    """A decorator. It makes an operator from a function of arrays. The operator is one line of the
-    graph."""
+    """A decorator that makes an operator from a function of arrays. Each call of the operator is
+    one line of the graph. name: the operator's name. None: the function's name."""
     name = name or function.__name__
 
     @functools.wraps(function)
@@ -72,7 +72,8 @@ def operators(module):
 
 @functools.cache
 def parameters(function):
-    """Returns (inputs, attributes) of an operator's function: lists of inspect.Parameter."""
+    """Returns two lists of inspect.Parameter for an operator's function: the parameters that are
+    inputs, and the parameters that are attributes."""
     found = inspect.signature(function).parameters.values()
     return ([p for p in found if p.kind is not p.KEYWORD_ONLY],
             [p for p in found if p.kind is p.KEYWORD_ONLY])
