@@ -33,5 +33,6 @@ decoder = Decoder
 def compile(graph, threads=1, poison=False):
     """Returns the Plan of a Graph. program.Plan explains the arguments."""
     if not hasattr(graph, "verify"):
-        raise TypeError(f"compile wants infer.trace(model, example); got {type(graph).__name__}")
+        raise TypeError("compile: wanted a Graph, as infer.trace(model, example) returns it; got "
+                        f"{type(graph).__name__}")
     return Plan(graph, threads, poison)

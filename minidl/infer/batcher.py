@@ -36,20 +36,20 @@ from minidl.mode import no_grad
 
 @dataclass(frozen=True)
 class Report:
-    """The sums of a Batcher since its first request.
+    """Counts and times of a Batcher since its first request.
 
     n_requests: requests that were answered or cancelled.
     n_failed: requests that were answered with an error.
-    n_batches: batches.
+    n_batches: batches that ran.
     n_rows: rows that the plan computed. Rows that only fill up a batch are counted, too.
-    elapsed_s: seconds since the first request.
+    elapsed_s: seconds from the first request to this report.
     busy_s: seconds in which the plan ran.
     inside_s: the number of requests inside the Batcher, integrated over time.
-    latency_s: the sum of all latencies.
+    latency_s: the sum of the latencies of all requests, in s.
 
     inside: L, the mean number of requests inside.
     rate: lambda, the requests per second.
-    latency: W, the mean seconds that a request takes.
+    latency: W, the mean seconds from a request to its answer.
     batch: the mean number of requests in a batch."""
 
     n_requests: int
@@ -76,7 +76,8 @@ class Batcher:
     max_batch: the most requests in a batch. The default is the batch size of the largest plan. A
     function needs max_batch.
     max_delay: the most seconds that a request waits for other requests.
-    max_waiting: the most requests that may wait. submit refuses a further request.
+    max_waiting: the most requests that may wait. If this many requests wait already, submit()
+    refuses another.
     clock: a function that returns the time in s."""
 
     def __init__(self, plans, max_batch=None, max_delay=1e-3, max_waiting=1024,
@@ -84,7 +85,8 @@ class Batcher:
         plans = plans if isinstance(plans, (list, tuple)) else [plans]
         are_plans = [isinstance(p, Plan) for p in plans]
         if not plans or len(plans) > 1 and not all(are_plans):
-            raise TypeError("Batcher: want a Plan, a list of Plans, or one function of arrays")
+            raise TypeError("Batcher: want a Plan, a list of Plans, or one function of arrays; got "
+                            f"{', '.join(type(p).__name__ for p in plans) or 'an empty list'}")
         self.plans = sorted((rows_of(p), i) for i, p in enumerate(plans)) if are_plans[0] else []
         self.plans = [(n, plans[i]) for n, i in self.plans]
         wanted = [[(v.shape[1:], v.dtype) for v in p.graph.inputs] for _, p in self.plans]
@@ -92,14 +94,16 @@ class Batcher:
         for its in wanted:
             if its != self.wanted:
                 raise ValueError("Batcher: all plans must take the same requests; got plans for "
-                                 "other shapes or dtypes. Trace one model with several batches")
+                                 "requests of other shapes or dtypes. Trace one model with batches "
+                                 "of several sizes")
         largest = self.plans[-1][0] if self.plans else max_batch
         self.max_batch = largest if max_batch is None else max_batch
         if not self.max_batch or not 1 <= self.max_batch <= largest:
-            raise ValueError(f"Batcher: max_batch {max_batch}, want at least 1 and at most the "
-                             f"rows of the largest plan{f', {largest}' if self.plans else ''}")
+            raise ValueError(f"Batcher: got max_batch={max_batch}; want an integer from 1 "
+                             f"{f'to {largest}, the rows of the largest plan' * bool(self.plans)}"
+                             f"{'' if self.plans else 'on; a function needs max_batch'}")
         if max_delay < 0:
-            raise ValueError(f"Batcher: max_delay {max_delay} s, want at least 0")
+            raise ValueError(f"Batcher: got max_delay={max_delay}; want at least 0 seconds")
         self.function = None if self.plans else plans[0]
         self.max_delay, self.max_waiting, self.clock = max_delay, max_waiting, clock
         self._queue, self._change, self._closing = deque(), threading.Condition(), False
@@ -121,16 +125,16 @@ class Batcher:
         if self.wanted is not None and got != self.wanted:
             def text(pairs):
                 return ", ".join(f"{d}{list(s)}" for s, d in pairs)
-            raise TypeError(f"Batcher: a request of {text(got)}; the plan wants "
-                            f"{text(self.wanted)}")
+            raise TypeError(f"Batcher: got a request of {text(got)}; the plan wants "
+                            f"{text(self.wanted)}. Leave out the batch's dimension")
         future = Future()
         with self._change:
             if self._closing:
-                raise RuntimeError("Batcher: it is closed; make a new one")
+                raise RuntimeError("Batcher: this Batcher is closed; make a new one")
             if len(self._queue) >= self.max_waiting:
                 raise RuntimeError(f"Batcher: {len(self._queue)} requests wait already, and "
-                                   "max_waiting allows no other. Requests come faster than the "
-                                   "plan answers: send fewer, or raise max_waiting")
+                                   "max_waiting allows no more. Requests come faster than the "
+                                   "plan answers. Send fewer requests, or raise max_waiting")
             now = self._count(1)
             self._queue.append((now, arrays, future))
             self._change.notify_all()
@@ -158,8 +162,9 @@ class Batcher:
             return Report(elapsed_s=self._last - self._first, **self._sums)
 
     def _count(self, change):
-        """Updates the sums when `change` requests come (> 0) or leave (< 0). Returns the time in s.
-        The caller must hold the lock."""
+        """Updates the sums when requests come or leave. change: the number of requests that come,
+        or minus the number of requests that leave. Returns the time in s. The caller must hold the
+        lock."""
         now = self.clock()
         if self._first is None:
             self._first = self._last = now
@@ -199,9 +204,9 @@ class Batcher:
             return [self._queue.popleft() for _ in range(min(len(self._queue), self.max_batch))]
 
     def _answers(self, requests):
-        """Runs a batch. Returns (rows computed, a list of (True, result) or (False, error)). If a
-        batch fails, each request runs alone. So a bad index in one request fails only this
-        request."""
+        """Runs a batch. requests: the arrays of each request. Returns (the number of rows that the
+        plan computed, a list with (True, result) or (False, error) for each request). If a batch
+        fails, each request runs alone. So a bad index in one request fails only this request."""
         n = len(requests)
         try:
             size, run = next(((size, p) for size, p in self.plans if size >= n), (n, self.function))
@@ -211,12 +216,12 @@ class Batcher:
                 result = run(*columns)
             parts = result if isinstance(result, tuple) else (result,)
             if any(len(y) != size for y in parts):
-                raise ValueError(f"Batcher: {size} requests, but results of "
-                                 f"{', '.join(str(tuple(y.shape)) for y in parts)}; want one row "
-                                 "for each request")
+                raise ValueError(f"Batcher: for {size} requests the function returned arrays of "
+                                 f"shape {', '.join(str(tuple(y.shape)) for y in parts)}; want one "
+                                 "row for each request")
             rows = [tuple(y[i] for y in parts) for i in range(n)]
             return size, [(True, r if isinstance(result, tuple) else r[0]) for r in rows]
-        except BaseException as error:  # every kind of error: the caller waits for the future
+        except BaseException as error:  # every kind of error must end the caller's wait
             if n == 1:
                 return 0, [(False, error)]
         alone = [self._answers([r]) for r in requests]
@@ -227,7 +232,7 @@ def rows_of(plan):
     """Returns the batch size of a Plan: the first dimension of all its inputs and results."""
     sizes = {v.shape[:1] for v in (*plan.graph.inputs, *plan.graph.outputs)}
     if len(sizes) != 1 or sizes == {()}:
-        raise ValueError("Batcher: the plan's inputs and results have no common first dimension; "
-                         f"got {sorted(sizes)}, want the batch's size. Trace the model with a "
-                         "batch")
+        raise ValueError("Batcher: the plan's inputs and results have no common first dimension. "
+                         "Want the batch's size as the first dimension of all; got first "
+                         f"dimensions {sorted(sizes)}. Trace the model with a batch")
     return sizes.pop()[0]

@@ -1,4 +1,4 @@
-"""Attention that keeps keys and values (KV cache), so a new token needs only its own products.
+"""Attention that keeps keys and values (KV cache): only the products of a new token are computed.
 
 The plain form: minidl/plain/kv_cache.py. Here: heads that share keys, a whole prompt in one call,
 and a kernel that reads keys in blocks of 16.
@@ -8,9 +8,9 @@ and a kernel that reads keys in blocks of 16.
              cache
     T > 1    a text from position 0 on: stores its keys and values, and attends as in training
 
-Without a cache the n-th token costs the work of n tokens. The cache is not in the plan's arena,
-because its content must not change between calls. Several heads of queries may share a head of
-keys. n_bytes (below) returns the size of the cache.
+Without a cache, a model computes the products of all n tokens again to get the next token. The
+cache is not in the plan's arena, because its content must remain between calls. Several heads of
+queries may share a head of keys. n_bytes (below) returns the size of the cache.
 Test: tests/infer/test_decoder.py   Tutorial: tutorials/28_transformer.py
 """
 
@@ -28,7 +28,7 @@ from minidl.ops.attention import SelfAttention
 def n_bytes(n_layers, n_texts, context, n_kv_heads, head_width):
     """Returns the bytes of all keys and values, in float32. If context is a multiple of 16, the
     cache has 2 n_layers n_texts context n_kv_heads head_width numbers."""
-    keys = -(-context // 16) * 16  # whole blocks of 16
+    keys = -(-context // 16) * 16  # keys are stored in blocks of 16
     return 4 * n_layers * n_texts * n_kv_heads * head_width * (keys + context)
 
 
@@ -37,7 +37,7 @@ class CachedAttention(Function):
 
     qkv (B, T, (H + 2 K) E):   queries, keys and values of the new tokens. H = n_heads, K = n_kv.
     position (T,):             the positions of the new tokens. They are consecutive.
-    keys, values:              the cache. It is written in place, so there is no gradient.
+    keys, values:              the cache. The op writes into these arrays, so it has no gradient.
     angles (context, E):       cos and sin that rotate queries and keys (nn.llama), or None.
     Returns (B, T, H E)."""
 
@@ -61,8 +61,8 @@ class CachedAttention(Function):
 
 
 def in_order(keys):
-    """Returns the keys as (B, K, E, 16 times the number of blocks): the last index is the
-    position."""
+    """Returns the keys as an array (B, K, E, 16 times the number of blocks). Its last index is the
+    position of the token."""
     n_batch, n_heads, n_blocks, width, _ = keys.shape
     return keys.swapaxes(2, 3).reshape(n_batch, n_heads, width, n_blocks * 16)
 
@@ -113,8 +113,8 @@ def cached_attention(low, node):
 
 
 def turn(e):
-    """Returns the C text of a function turn(y, x, c). It rotates x (E) and writes the result to
-    y (E). c has the angles: E / 2 cosines, then E / 2 sines."""
+    """Returns the C text of a function turn(y, x, c). The function rotates x (E) and writes the
+    result to y (E). c has the angles: E / 2 cosines, then E / 2 sines."""
     n = e // 2
     return f"""  const auto turn = [](float* y, const float* x, const float* c) {{
     SIMD for (int i = 0; i < {n}; ++i) {{

@@ -13,8 +13,8 @@ import numpy as np
 
 from minidl.cuda.fuse import OPS
 
-# {0} and {1} stand for operands, and {name} stands for an attribute. relu, maximum and minimum of
-# NaN are NaN, as in NumPy.
+# {operation: C expression}. {0} and {1} stand for operands, and {name} stands for an attribute.
+# relu, maximum and minimum of NaN are NaN, as in NumPy.
 EXPRESSIONS = {name: text for name, (text, _) in OPS.items()} | {
     "relu": "({0} < 0.0f ? 0.0f : {0})",
     "maximum": "({0} > {1} || {0} != {0} ? {0} : {1})",
@@ -78,10 +78,10 @@ def lines(steps, own, loads):
 
 
 def operand(i, value, shape):
-    """Returns C text that reads an element of the node's input i for a result of `shape`. In the C
-    text, `at` is the index of the element in the result, and `col` is its index in the last
-    dimension. Returns None if the input needs another index, or is an infinite number or NaN.
-    value: the Value of the input."""
+    """Returns C text that reads, for one element of the result, the element of the node's input i
+    that belongs to it. In the C text, `at` is the index of the result's element, and `col` is its
+    index in the last dimension. Returns None if the input needs another index, or is an infinite
+    number or NaN. value: the Value of the input. shape: the shape of the result."""
     if value.array is not None and value.array.size == 1:
         return literal(value.array.item()) if math.isfinite(value.array.item()) else None
     if value.shape == tuple(shape):

@@ -40,11 +40,12 @@ BITS = {None: None, "int8": 8, "int4": 4}
 
 
 class Cached(Module):
-    """The model in the form that a plan runs: (ids (B, T), at (1,)) -> logits (B, 1, vocabulary).
+    """The model in the form that a plan runs. A call takes ids (B, T) and `at` (1,), and returns
+    the logits of one token of each text, (B, 1, vocabulary).
 
-    positions: the positions of the T tokens. They are constants of the plan. `at` is then the index
-    of the token whose logits are returned. If positions is None, T is 1, and `at` is the token's
-    position.
+    positions: the positions of the T tokens, which are constants of the plan. Then `at` is the
+    index of the token whose logits are returned. If positions is None, T is 1, and `at` is the
+    token's position.
     caches: for each block a pair (keys, values).
     angles: as in CachedAttention."""
 
@@ -82,14 +83,14 @@ class Decoder:
 
     def __init__(self, model, context=None, n_texts=1, threads=1, weights=None):
         if weights not in BITS:
-            raise ValueError(f"decoder: weights {weights!r}, want one of {list(BITS)}")
+            raise ValueError(f"decoder: got weights {weights!r}; want one of {list(BITS)}")
         if not isinstance(model, (GPT, Llama)):
             raise TypeError(f"decoder: wants an nn.GPT or nn.Llama, got {type(model).__name__}")
         refuse_gpu("decoder", model)
         self.context = model.context if context is None else context
         if not 1 <= self.context <= model.context:
-            raise ValueError(f"decoder: context {context}; the model has positions for "
-                             f"{model.context}")
+            raise ValueError(f"decoder: wanted a context from 1 to {model.context} tokens, because "
+                             f"the model has positions for {model.context}; got {context}")
         self.model, self.n_texts, self.threads, self.position = model, n_texts, threads, 0
         self._at = np.zeros(1, np.int64)
         self.bits = BITS[weights]
@@ -109,7 +110,7 @@ class Decoder:
         position. If length is larger, the tokens begin at position 0. Raises RuntimeError if the
         model has changed."""
         if changed := self.guards.changed():
-            raise RuntimeError(f"decoder: {changed}; make a new one")
+            raise RuntimeError(f"decoder: {changed}; make a new Decoder")
         if length not in self.plans:
             # the trace writes into the caches, so they are restored below
             kept = [a.copy() for pair in self.caches for a in pair]
@@ -154,21 +155,23 @@ class Decoder:
     def _ids(self, ids, position):
         if ids.ndim != 2 or ids.shape[0] != self.n_texts or not ids.shape[1] or (
                 ids.dtype.kind not in "iu"):
-            raise ValueError(f"decoder: ids {ids.shape} of {ids.dtype}, want integers "
-                             f"({self.n_texts}, at least 1)")
+            raise ValueError(f"decoder: got ids of shape {ids.shape} and dtype {ids.dtype}; want "
+                             f"integers of shape ({self.n_texts}, T), where T is at least 1")
         if position + ids.shape[1] > self.context:
-            raise ValueError(f"decoder: {position} tokens and {ids.shape[1]} more, in a context of "
-                             f"{self.context}. Start again with the last tokens: prefill(ids)")
+            raise ValueError(f"decoder: each text has {position} tokens, and {ids.shape[1]} more "
+                             f"do not fit in a context of {self.context}. Start again with the "
+                             "last tokens of the text: prefill(ids)")
         return ids if ids.dtype == np.int64 else ids.astype(np.int64)
 
     def generate(self, ids, n_tokens, temperature=1.0, top_k=None, top_p=None, generator=None):
         """Adds n_tokens new tokens to each text in ids (n_texts, T). Returns an array
         (n_texts, T + n_tokens).
 
-        temperature: the logits are divided by it. With 0 the likeliest token is always taken.
-        top_k: draws only from the top_k likeliest tokens.
-        top_p: draws only from the fewest likeliest tokens that together have a probability of top_p
-        or more.
+        temperature: the logits are divided by this number. With 0 the likeliest token is always
+        taken.
+        top_k: draws only from the top_k likeliest tokens. None: draws from all tokens.
+        top_p: draws only from the likeliest tokens. As few tokens as possible are taken, so that
+        together they have a probability of top_p or more. None: draws from all tokens.
         generator: a minidl generator. The default is random.default_generator()."""
         generator = generator or random.default_generator()
         out = _numpy(ids)
@@ -183,7 +186,8 @@ class Decoder:
 
 
 def _zeros(*shape):
-    """Returns float32 zeros. They begin at a cache line, so vector loads are aligned."""
+    """Returns an array of float32 zeros. The array begins at a cache line, so vector loads are
+    aligned."""
     a = aligned(math.prod(shape)).reshape(shape)
     a[...] = 0
     return a
@@ -200,20 +204,22 @@ def _numpy(ids):
 def nucleus(logits, temperature, top_k, top_p):
     """Returns the logits (n, vocabulary), with -inf for the tokens that must not be drawn.
 
-    First only the top_k likeliest tokens are kept. Then only the likeliest of these are kept: the
-    fewest tokens that together have a probability of top_p or more. The likeliest token is always
-    kept. If top_p is None, or temperature is 0, returns the logits unchanged."""
+    First only the top_k likeliest tokens are kept. Then only the likeliest of these tokens are
+    kept, as few as possible, so that together they have a probability of top_p or more. The
+    likeliest token is always kept. If top_p is None, or temperature is 0, returns the logits
+    unchanged."""
     if top_p is None or temperature == 0:
         return logits
     if not 0 < top_p <= 1:
-        raise ValueError(f"decoder: top_p {top_p}, want above 0 and at most 1")
+        raise ValueError(f"decoder: got top_p={top_p}; want a number above 0 and at most 1")
     order = np.argsort(-logits, axis=-1, kind="stable")
     x = np.take_along_axis(logits, order, -1).astype(np.float64) / temperature
     x[:, top_k or x.shape[1]:] = -np.inf
     p = np.exp(x - x[:, :1])
     p /= p.sum(-1, keepdims=True)
     out = np.full(logits.shape, -np.inf, logits.dtype)
-    kept = np.cumsum(p, -1) - p < top_p  # the left side: the probability of all likelier tokens
+    # kept: the probabilities of all likelier tokens together are less than top_p
+    kept = np.cumsum(p, -1) - p < top_p
     np.put_along_axis(out, order, np.where(kept, np.take_along_axis(logits, order, -1), -np.inf),
                       -1)
     return out

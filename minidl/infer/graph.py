@@ -46,8 +46,8 @@ class Node:
     """One line of a graph.
 
     kind: a Function class or a function of arrays. It is None for a chain, which has only steps.
-    inputs: Values, numbers and None. The operation reads the first n_own inputs. The steps read the
-    other inputs.
+    inputs: Values, numbers and None (an input that is left out, such as a bias). The operation
+    reads the first n_own inputs. The steps read the other inputs.
     pad: ((top, bottom), (left, right)), the widths of a border of zeros around an image
     (N, H, W, C). The border is added after the steps. None: no border."""
 
@@ -73,7 +73,7 @@ class Node:
 
 
 def call(kind, arrays, attributes):
-    """Calls a Function class or a function of arrays. Returns a tuple of arrays."""
+    """Calls `kind`, a Function class or a function of arrays. Returns a tuple of arrays."""
     if not isinstance(kind, type):
         result = kind(*arrays, **attributes)
         return result if isinstance(result, tuple) else (result,)
@@ -87,7 +87,8 @@ class Graph:
 
     inputs, outputs: lists of Values.
     nodes: a list of Nodes, in an order in which they can run.
-    guards: a trace.Guards, which finds out if the model has changed since the trace. Or None.
+    guards: a trace.Guards, which finds out if the model has changed since the trace. If None, a
+    plan of this graph does not check the model.
     single: True if the model returned one tensor, False if it returned a tuple."""
 
     def __init__(self, inputs, nodes, outputs, guards=None, single=True):
@@ -129,36 +130,45 @@ class Graph:
         self.outputs = [new if v is old else v for v in self.outputs]
 
     def verify(self):
-        """Returns the graph itself. Raises ValueError unless it is in SSA form and can run."""
+        """Returns the graph itself. Raises ValueError unless the graph is in SSA form and can
+        run."""
         known = set(self.inputs)
         for i, node in enumerate(self.nodes):
             for value in node.values:
                 if value.array is None and value not in known:
                     raise ValueError(f"line {i}, {node.op}: reads a {value.type} that no line "
-                                     "before it makes. A pass moved this line up, or removed the "
-                                     "line that makes the value")
+                                     "before it makes. A pass has moved this line up, or has "
+                                     "removed the line that makes the value")
                 if value.array is not None and (value.array.shape, value.array.dtype) != (
                         value.shape, value.dtype):
-                    raise ValueError(f"line {i}, {node.op}: a constant {value.type} has another "
-                                     f"array, {value.array.dtype}{list(value.array.shape)}")
+                    raise ValueError(f"line {i}, {node.op}: wanted an array {value.type} for a "
+                                     "constant; got an array "
+                                     f"{value.array.dtype}{list(value.array.shape)}")
             for k, step in enumerate(node.steps):
                 for x in step.operands:
                     if isinstance(x, tuple) and not (
                             0 <= x[1] < len(node.inputs) if x[0] == "in"
                             else (-1 if node.kind else 0) <= x[1] < k):
-                        raise ValueError(f"line {i}, {node.op}: step {k} reads {x}, which is not "
-                                         "there yet")
+                        raise ValueError(f"line {i}, {node.op}: step {k} reads "
+                                         f"{'input' if x[0] == 'in' else 'the result of step'} "
+                                         f"{x[1]}; wanted an input from 0 to "
+                                         f"{len(node.inputs) - 1}, or the result of an earlier "
+                                         "step")
             for value in node.outputs:
                 if value in known:
-                    raise ValueError(f"line {i}, {node.op}: makes a value that is there already")
+                    raise ValueError(f"line {i}, {node.op}: makes a value that is an input of the "
+                                     "graph or the result of an earlier line. Each value must be "
+                                     "made once")
                 known.add(value)
         for value in self.outputs:
             if value.array is None and value not in known:
-                raise ValueError(f"the graph returns a {value.type} that no line makes")
+                raise ValueError(f"the graph returns a {value.type} that no line makes. A pass has "
+                                 "removed the line that makes this result")
         return self
 
     def count(self, *ops):
-        """Returns how many lines have one of these operations. Without names, counts all lines."""
+        """Returns the number of lines that have one of these operations. ops: names of operations.
+        Without a name, all lines are counted."""
         return sum(not ops or node.op in ops for node in self.nodes)
 
     def names(self):

@@ -18,7 +18,9 @@ import numpy as np
 from minidl.infer import lower
 from minidl.ops.pool import fit
 
-WIDEST = 1024  # the most channels for Winograd: 14 tiles take 900 KB of a thread's stack
+# The most input channels for Winograd's algorithm. A block of 14 tiles with this number of channels
+# takes 900 KB of a thread's stack.
+WIDEST = 1024
 # If there are at least this many blocks, each block computes all channels. Else each block computes
 # only some of the channels.
 ENOUGH = 16
@@ -27,8 +29,9 @@ ENOUGH = 16
 def where(node):
     """Returns three things. The first is (N, H, W, C), the shape of the result without its border.
     The second is the name of a C++ type that computes addresses in the result. The third is a
-    function border(first, last, row). It returns a list with the C++ line that writes the border of
-    channels first to last, or [] if there is no border. row: the C++ name of the row."""
+    function border(first, last, row). This function returns a list with one C++ line, which writes
+    the border of this row for the channels from first to last - 1. If the result has no border, the
+    list is empty. row: the name of the C++ variable that holds the number of the row."""
     n, h, w, c = node.output.shape
     (top, bottom), (left, right) = node.pad or ((0, 0), (0, 0))
     h, w = h - top - bottom, w - left - right
@@ -56,10 +59,11 @@ def conv(low, node):
     panel = "blockIdx.y * PANEL", f"min(blockIdx.y * PANEL + PANEL, {o}u)", "row"
     if (kh, kw, *stride) == (3, 3, 1, 1) and c % 16 == 0 and o >= 16 and c <= WIDEST:
         n_tiles = -(-oh // 2) * -(-ow // 2)
-        # tiles in a block: 8 to 14, the number that wastes the fewest tiles in the last block
+        # m: the number of tiles in a block, from 8 to 14. The best m has the fewest unused tiles in
+        # the last block
         m = min(range(min(n_tiles, 8), min(n_tiles, 14) + 1), key=lambda m: (-n_tiles % m, -m))
         blocks, matrix = -(-n_tiles // m), winograd_filters(w.array)
-        if n * blocks >= ENOUGH:  # a block takes all panels, so each tile is transformed once
+        if n * blocks >= ENOUGH:  # a block computes all panels, so each tile is transformed once
             panels, of_block = 1, f"0, {panels}"
             panel = "0", o, "row"
         body = [f"  // {h} x {wide} x {c} with its border: {n_tiles} tiles of 2 x 2 pixels",
@@ -77,7 +81,7 @@ def conv(low, node):
                 f"      [=](float {lower.SINK}, int pixel, int col) {{"]
         borders = ""
     written = [f"out[{image}::at(n, h, pixel) + col] = {result};"]
-    if pooled:  # stores the window's first pixel, then the larger of the stored and the next pixel
+    if pooled:  # stores a window's first pixel, then the larger of the stored and each next pixel
         inside = f"if (h < {2 * rows} && pixel < {2 * columns}) "
         written = [f"float* kept = out + {image}::at(n, h / 2, pixel / 2) + col;",
                    f"{inside if (2 * rows, 2 * columns) != (oh, ow) else ''}*kept = "

@@ -33,7 +33,7 @@ def offer(batcher, requests, arrivals):
             time.sleep(left)
         try:
             future = batcher.submit(request)
-        except RuntimeError:  # refused: too many requests wait already
+        except RuntimeError:  # the request is refused, because too many wait already
             continue
         future.add_done_callback(lambda f, i=i: done.update({i: time.perf_counter()}))
         futures.append((i, future))
@@ -47,9 +47,10 @@ def offer(batcher, requests, arrivals):
 
 
 def simulate(arrivals, cost, max_batch, max_delay):
-    """Models a Batcher with these arrivals (in s, ascending). A batch of n takes cost(n) seconds,
-    and all other work takes no time. Returns (a list of (begin, end, n) for each batch, an array
-    with the time in s at which each request is answered)."""
+    """Models a Batcher with these arrivals (in s, ascending). A batch of n requests takes cost(n)
+    seconds, and all other work takes no time. max_batch, max_delay: as in Batcher. Returns (a list
+    with (begin, end, n) of each batch, an array with the time in s at which each request is
+    answered)."""
     batches, ends, free, i = [], np.empty(len(arrivals)), 0.0, 0
     while i < len(arrivals):
         full = arrivals[i + max_batch - 1] if i + max_batch <= len(arrivals) else np.inf
@@ -63,8 +64,9 @@ def simulate(arrivals, cost, max_batch, max_delay):
 
 
 def inside(arrivals, ends):
-    """Returns L, the mean number of requests inside from the first arrival to the last answer. The
-    number changes only when a request comes or leaves, so the function visits only these times."""
+    """Returns L, the mean number of requests inside the Batcher, from the first arrival to the last
+    answer. arrivals, ends: for each request the times in s at which it comes and is answered. The
+    number of requests changes only at these times, so the function visits no other time."""
     times = np.concatenate([arrivals, ends])
     order = np.argsort(times, kind="stable")
     count = np.cumsum(np.repeat([1, -1], len(arrivals))[order])

@@ -20,12 +20,15 @@ from minidl.infer import code
 from minidl.infer.graph import Value
 from minidl.ops import attention_kernel, index, linear, shape
 
-PANEL = 32  # columns, as in kernels/cpu/infer.cuh
-ROWS = 32  # the most rows in a block. Even with few panels, two threads get equal parts
+PANEL = 32  # the columns of a panel, as in kernels/cpu/infer.cuh
+# The most rows of a product in a block. Blocks are this small so that two threads get equal parts
+# of the work even if there are few panels.
+ROWS = 32
 CHUNK = 4096  # the most elements of a chain in a block
 VIEWS = (shape.Reshape, shape.Permute, shape.Expand, shape.Split, shape.Unbind, index.Getitem)
 SINK = "x"  # the C name of a product's result in the steps after the product
-# Where a value lies: in the bytes of the Value `root`. offset and strides are in bytes.
+# Where the elements of a value are: in the bytes of the Value `root`, from byte `offset` on. The
+# strides are in bytes, as in NumPy.
 Layout = namedtuple("Layout", "root offset strides")
 
 
@@ -50,13 +53,15 @@ class Lowering:
     """The launches of a graph, in order, and the layouts of its values.
 
     table: {operation: a function of (lowering, node)}. The function adds the launches of the node.
-    If it cannot do so, it returns False. Then the node runs as an eager op."""
+    If the function returns False, the node runs as an eager op."""
 
     def __init__(self, graph, table):
         self.launches, self.layouts, self.dummies = [], {}, {}
-        self.inputs, self.checked = graph.inputs, []  # checked: (number of an input, table rows)
+        # checked: (number of an input that holds indices, number of rows of the embedding's table)
+        self.inputs, self.checked = graph.inputs, []
         self.table = table  # if empty, all nodes are eager, as on a GPU (streams.py)
-        self.constants = []  # (launch, number of its argument): arrays that no launch writes
+        # (launch, number of its argument) of the arguments that are constant arrays
+        self.constants = []
         for value in graph.inputs:
             self.own(value)
         for node in graph.nodes:
@@ -75,8 +80,9 @@ class Lowering:
                 self.eager(node)
 
     def own(self, value):
-        """Gives a value bytes of its own. Returns the value."""
-        self.dummies[value] = np.empty(value.shape, value.dtype)  # never written: takes no memory
+        """Gives a value its own bytes in the arena: the value is no view. Returns the value."""
+        # Nothing is written into this array, so the system gives it no memory.
+        self.dummies[value] = np.empty(value.shape, value.dtype)
         self.layouts[value] = Layout(value, 0, self.dummies[value].strides)
         return value
 
@@ -88,9 +94,9 @@ class Lowering:
         return launch.contiguous(np, value.array)
 
     def view(self, node):
-        """Records that the results of a node are views of the input's bytes. Returns False if the
-        results are not views. If a reshape gets a strided input, adds a launch that first copies
-        the input."""
+        """Records that the results of a node are views of the input's bytes, and returns True.
+        Returns False if the results are not views. If a reshape of a strided input is no view, adds
+        a launch that copies the input, and the results are views of this copy."""
         source = node.inputs[0]
         if source.array is not None:
             return False
@@ -115,7 +121,8 @@ class Lowering:
     def copy(self, value, to):
         """Adds a launch that copies a float32 value to the Value `to`. Returns `to`."""
         if value.dtype != np.float32:
-            raise NotImplementedError(f"a copy of a strided {value.type}")
+            raise NotImplementedError(f"lower: wanted a float32 array to copy; got a strided "
+                                      f"{value.type}. Make the array contiguous in the model")
         self.add(*elementwise(self, "copy", [value], (), self.own(to)))
         return to
 
@@ -147,9 +154,9 @@ class Lowering:
 
 
 def packed(w):
-    """Returns w (n, k) as a flat array of panels. A panel is PANEL rows of w, transposed. For each
-    k a panel stores PANEL numbers next to each other. The last panel may be narrower. Its width is
-    rounded up to a multiple of 16, and filled with zeros."""
+    """Returns w (n, k) as a 1-d array of panels, one after another. A panel is PANEL rows of w,
+    transposed to (k, PANEL). The last panel may be narrower. Its width is rounded up to a multiple
+    of 16, and the added columns are zeros."""
     n, k = w.shape
     parts = []
     for first in range(0, n, PANEL):
@@ -165,9 +172,12 @@ def packed(w):
 
 def steps_of(low, node, shape, bias, steps=None):
     """Returns (C lines, the C name of the last result, arguments) for the steps after a product. In
-    the C lines, `x` is the product's sum. Returns None if an operand of a step does not fit. These
-    fit: a number, an array of the result's shape, a vector along the result's last dimension.
-    steps: by default all steps of the node."""
+    the C lines, `x` is the product's sum. Returns None if an operand of a step has none of these
+    forms: a number, an array of the result's shape, a vector along the result's last dimension.
+
+    shape: the shape of the product's result.
+    bias: a constant Value that is added to each row, or None.
+    steps: the steps to write. None: all steps of the node."""
     args, loads = [], {}
     for i in range(node.n_own, len(node.inputs)):
         value = node.inputs[i]
@@ -223,9 +233,9 @@ def chain(low, node):
 
 
 def elementwise(low, op, inputs, steps, out):
-    """Returns (op, writes, C text, arguments, grid) of a chain over the elements of `out`. Strides
-    of 0 broadcast the operands to the shape of `out`. A chain without steps copies the first
-    input."""
+    """Returns the arguments of Lowering.add for a chain over the elements of `out`: (op, writes, C
+    text, arguments, grid). Strides of 0 broadcast the operands to the shape of `out`. A chain
+    without steps copies the first input."""
     arrays = [low.array(v) for v in inputs]
     dims = collapsed(out.shape, [*(np.broadcast_to(a, out.shape).strides for a in arrays),
                                  low.array(out).strides])
@@ -254,9 +264,9 @@ def elementwise(low, op, inputs, steps, out):
 
 
 def collapsed(shape, strides):
-    """Joins dimensions. Two neighbouring dimensions become one if, in every array, one counter can
-    visit all their elements in order. Returns a list with an entry (size, [the stride in each
-    array, in elements]) for each dimension that is left. The list has at least one entry.
+    """Joins dimensions. Two neighbouring dimensions become one if, in every array, a loop with one
+    stride can visit their elements in order. Returns a list with an entry (size, [the stride in
+    each array, in elements]) for each dimension that is left. The list has at least one entry.
 
     shape: the shape of all arrays. strides: for each array its strides in bytes."""
     dims = []
@@ -336,8 +346,8 @@ def self_attention(low, node):
 
 
 def embedding(low, node):
-    """Adds the launch of an embedding. The indices must be an input of the graph, because a plan
-    checks indices only in its inputs. Otherwise returns False."""
+    """Adds the launch of an embedding. Returns False if the line must run as an eager op, for
+    example if the indices are no input of the graph: a plan checks indices only in its inputs."""
     ids, table = node.inputs
     if ids not in low.inputs or not is_constant(table, 2) or ids.dtype != np.int64 or (
             not ids.n_bytes):
@@ -357,7 +367,8 @@ LOWER = {"linear": lower_linear, "matmul": lower_linear, "layer_norm": layer_nor
 
 
 def source(launches):
-    """Returns (the .cu text of all generated kernels, {launch: the name of its kernel})."""
+    """Returns (the .cu text of all generated kernels, {launch: the name of its kernel}). Launches
+    with the same text get the same kernel."""
     names, chosen, texts = {}, {}, []
     for i, line in enumerate(launches):
         if line.text is None:

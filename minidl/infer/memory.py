@@ -16,8 +16,8 @@ Source: Pisarchyk & Lee 2020 (arXiv 2001.03288).   Test: tests/infer/test_memory
 
 from dataclasses import dataclass, replace
 
-ALIGN = 64  # bytes: a cache line, a vector register
-ROUNDS = 30  # for each of the three orders: the values are placed at most this many times
+ALIGN = 64  # each value begins at a multiple of this number of bytes: a cache line
+ROUNDS = 30  # in each of the three orders, all values are placed at most this many times
 
 
 @dataclass(frozen=True)
@@ -97,13 +97,13 @@ def greedy(lifetimes, order, meet=meet):
 
 
 def size_of(lifetimes, offsets):
-    """Returns the bytes of the arena: the highest end of a value."""
+    """Returns the number of bytes of the arena: the highest end of a value."""
     return max((o + v.n_bytes for o, v in zip(offsets, lifetimes, strict=True)), default=0)
 
 
 def bound(lifetimes):
-    """Returns the most bytes that are alive at one step. Only the steps at which a value begins are
-    tested, because the sum grows only there."""
+    """Returns the largest number of bytes that are alive at one step. Only the steps at which a
+    value is written are tested, because the number grows only there."""
     return max((sum(w.n_bytes for w in lifetimes if w.first <= v.first <= w.last)
                 for v in lifetimes), default=0)
 
@@ -114,5 +114,6 @@ def check(lifetimes, offsets, meet=meet):
         for j in range(i):
             w, there = lifetimes[j], offsets[j]
             if meet(v, w) and at < there + w.n_bytes and there < at + v.n_bytes:
-                raise ValueError(f"memory: values {j} and {i} are alive together and overlap: "
-                                 f"[{there}, {there + w.n_bytes}) and [{at}, {at + v.n_bytes})")
+                raise ValueError(f"memory: values {j} and {i} must not share bytes, but value {j} "
+                                 f"has bytes {there} to {there + w.n_bytes} of the arena and value "
+                                 f"{i} has bytes {at} to {at + v.n_bytes}: they overlap")

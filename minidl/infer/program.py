@@ -32,7 +32,7 @@ from minidl.ops import linear
 from minidl.tensor import Tensor
 
 HUGE = 2 << 20  # bytes of a large page
-DIRECT = 1 << 19  # bytes: inputs and results of this size or more are not copied
+DIRECT = 1 << 19  # inputs and results of this number of bytes or more are not copied
 HEAD = 40  # bytes of a MinidlLaunch before its arguments, which take 8 bytes each
 
 
@@ -41,11 +41,12 @@ class Call(ctypes.Structure):  # MinidlCall of kernels/host/replay.cpp
 
 
 def memory_of(n_bytes):
-    """Returns a uint8 array of n_bytes for the weights of a plan, in pages of 2 MiB if Linux allows
-    it. Linux gives large pages on request, to memory that begins and ends at the boundary of a
-    page. One step of a text model reads all weights once. With large pages the processor looks up
-    500 times fewer page addresses. On Zen 4 a step then took 0.6 of the time if the weights were in
-    memory, and 0.85 of the time if the weights were in the L3 cache."""
+    """Returns a uint8 array of n_bytes for the weights of a plan. The array is in pages of 2 MiB if
+    Linux allows this: on request Linux gives large pages to memory that begins and ends at the
+    boundary of a page. One step of a text model reads all weights once. With large pages the
+    processor looks up 500 times fewer page addresses. Measured on Zen 4: a step then took 0.6 of
+    the time if the weights were in memory, and 0.85 of the time if the weights were in the L3
+    cache."""
     if n_bytes < HUGE // 2 or not hasattr(mmap, "MADV_HUGEPAGE"):
         return linear.aligned(-(-n_bytes // 4)).view(np.uint8)
     size = -(-n_bytes // HUGE) * HUGE
@@ -95,15 +96,16 @@ class Plan:
         together(low.constants)
         self._bind(self._names, threads)
         self._inputs = [(self.array(v), v.shape, v.dtype, v) for v in graph.inputs]
-        # as an unsigned number, a negative index is very large, so one comparison also finds it
+        # As an unsigned number, a negative index is very large. So one comparison finds all wrong
+        # indices.
         self._checked = [(self._inputs[i][0].view(np.uint64), n, self._inputs[i][3])
                          for i, n in low.checked]
         self._outputs = [self.array(v) for v in graph.outputs]
         self._direct = {v: self._words_of(v) for v in (*graph.inputs, *graph.outputs)}
 
     def _lifetimes(self):
-        """Returns (the values that have bytes of their own, the Lifetimes of these values). Step i
-        is launch i. The inputs are written at step -1. The results are read at step
+        """Returns (the values that are no views of other values, the Lifetimes of these values).
+        Step i is launch i. The inputs are written at step -1. The results are read at step
         len(launches)."""
         first, last, layouts = {}, {}, self._low.layouts
         end = len(self.launches)
@@ -127,8 +129,8 @@ class Plan:
         return np.ndarray(value.shape, value.dtype, base, layout.offset, layout.strides)
 
     def _bind(self, names, threads):
-        """Makes the table of calls. Also makes the list of parts: each part is some calls of the
-        table, or one eager op."""
+        """Makes the table of calls. Also makes the list of parts. A part is a range of calls in the
+        table, or one eager op. names: {launch: the name of its generated kernel}."""
         generated = {}
         if names:
             path = dispatch.generated(self.text)
@@ -143,7 +145,7 @@ class Plan:
             args = [self._argument(a) for a in launch.args]
             packed = ctypes.create_string_buffer(
                 kernel.signature.pack(launch.grid, launch.block, args, 0, 0, threads))
-            self._kept += [args, packed, kernel]  # keep alive: the table has only addresses
+            self._kept += [args, packed, kernel]  # stay alive, because the table has only addresses
             words = np.frombuffer(packed, np.uint64, len(args), HEAD)
             for k, a in enumerate(launch.args):
                 value = a[0] if isinstance(a, tuple) else a
@@ -178,7 +180,7 @@ class Plan:
         if (low.layouts[value].root is not value or roots.count(value) > 1  # a view, or used twice
                 or not self.array(value).flags.c_contiguous  # such as an image with its border
                 or value in graph.inputs and value in written
-                or any(launch.eager is not None for launch in self.launches)  # reads the arena
+                or any(launch.eager is not None for launch in self.launches)  # they read the arena
                 or any(graph.inputs[i] is value for i, _ in low.checked)):
             return ()
         first, found = address(self._bytes[value]), []
@@ -191,16 +193,16 @@ class Plan:
         return found
 
     def _point_to(self, value, array):
-        """Changes the table, so that the launches use `array` in place of the value's array in the
-        arena."""
+        """Changes the addresses in the table: the launches then use `array` in place of the value's
+        array in the arena."""
         first = address(array)
         for word, apart in self._direct[value]:
             word[0] = first + apart
 
     def __call__(self, *inputs) -> Any:
         if not self._busy.acquire(False):
-            raise RuntimeError("plan: it is running in another thread, in the same arena; compile "
-                               "a plan for each thread")
+            raise RuntimeError("plan: this plan is running in another thread now, and it has only "
+                               "one arena. Compile a plan for each thread")
         try:
             self._take(inputs)
             results = [self._result(v, y) for v, y in zip(self.graph.outputs, self._outputs)]
@@ -231,7 +233,7 @@ class Plan:
     def _take(self, inputs):
         """Checks the model and the inputs, and copies the inputs into the arena."""
         if self.graph.guards is not None and (changed := self.graph.guards.changed()):
-            raise RuntimeError(f"plan: {changed}; trace and compile it again")
+            raise RuntimeError(f"plan: {changed}; trace and compile the model again")
         if len(inputs) != len(self._inputs):
             raise TypeError(f"plan: want {len(self._inputs)} inputs, got {len(inputs)}")
         for x, (to, shape, dtype, value) in zip(inputs, self._inputs):
@@ -240,7 +242,8 @@ class Plan:
                 refuse_gpu("plan", None, x)
                 got = f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__
                 raise TypeError(f"plan: input {value.name} is {got}; this plan is for "
-                                f"{value.type} in NumPy. Trace another for another shape or dtype")
+                                f"{value.type} in NumPy. For another shape or dtype, trace and "
+                                "compile another plan")
             if self._direct[value]:
                 if x.flags.c_contiguous and x.flags.aligned:
                     self._point_to(value, x)
@@ -250,7 +253,7 @@ class Plan:
         for ids, n, value in self._checked:
             if (ids.item() if ids.size == 1 else ids.max()) >= n:
                 ids = ids.view(np.int64)
-                raise IndexError(f"plan: indices from {ids.min()} to {ids.max()} in input "
+                raise IndexError(f"plan: got indices from {ids.min()} to {ids.max()} in input "
                                  f"{value.name}, but the embedding has rows 0 to {n - 1}")
 
     def _run_eager(self, node):
@@ -259,8 +262,8 @@ class Plan:
             self.array(value)[...] = y
 
     def _poison(self, step):
-        """Writes 0xFF into all bytes that no value needs after this step. Floats there become NaN,
-        and integers become -1."""
+        """Writes 0xFF into all bytes of the arena that no value needs after this step. Floats in
+        these bytes become NaN, and integers become -1."""
         dead = np.ones(self.arena.size, bool)
         for v, span, at in zip(self._roots, self._spans, self.memory.offsets, strict=True):
             if span.first <= step < span.last:
@@ -275,7 +278,7 @@ class Plan:
         for launch, its_name in self._names.items():
             if its_name == name:
                 return launch.text.replace("NAME", name, 1)
-        raise KeyError(f"plan: no generated kernel {name!r}; there are "
+        raise KeyError(f"plan: there is no generated kernel {name!r}; the generated kernels are "
                        f"{', '.join(dict.fromkeys(self._names.values()))}")
 
     def __str__(self):

@@ -6,8 +6,8 @@ ranges from calibration, convolutions, 4 bits, and training with the rounding.
     q = infer.quantize(graph)                                        range of x found in each run
     q = infer.quantize(graph, calibrate=batches, method="mse")       range of x from these inputs
 
-    weights    symmetric, a scale for each output:   w = s_w w_q,              -127 ... 127
-    x          one scale and one zero point:         x = s_x (x_q - zero),     0 ... 255
+    weights    a scale for each output, zero point 0    w = s_w w_q            w_q: -127 ... 127
+    x          one scale and one zero point             x = s_x (x_q - zero)   x_q: 0 ... 255
     y = s_x s_w (x_q w_q^T - zero sum_k w_q) + bias         the sum is exact in 32 bits
 
 Without calibration, convolutions are not quantized. With calibration, a batch norm after a
@@ -20,9 +20,10 @@ the range with the least squared error. Inside the range, rounding causes the er
 error comes from clipping to the range. kl: the range for which the histogram of x loses the least
 information. Numbers are rounded to the nearest, ties to even, as in ONNX.
 
-    infer.quantize(graph, bits=8)    rounds only the weights: x is not rounded, and no calibration
-    infer.quantize(graph, bits=4)    is needed. A layer reads n k bits / 8 bytes of weights and
-                                     4 n ceil(k / group) bytes of scales
+    infer.quantize(graph, bits=8)    rounds only the weights. x is not rounded, so no calibration is
+    infer.quantize(graph, bits=4)    needed. A layer with weights (n, k) reads n k bits / 8 bytes of
+                                     weights and 4 n ceil(k / group) bytes of scales. group: the
+                                     weights that share a scale
 
 Training with the rounding: fake_quantize. Source: Jacob et al. 2018 (arXiv 1712.05877);
 Migacz 2017 (TensorRT's kl).   Test: tests/infer/test_quantize.py
@@ -39,30 +40,31 @@ from minidl.infer.graph import Graph, Node, Value, call
 from minidl.ops.conv import Conv2d
 
 METHODS = ("minmax", "percentile", "mse", "kl")
-GROUP = 32  # with 4 bits, this many values of k share a scale
-BINS = 2048  # bins of a histogram of x
-MAX_K = (2**31 - 1) // (255 * 127)  # with a larger k a sum could overflow 32 bits
+GROUP = 32  # with 4 bits, this many neighbouring weights of an output share a scale
+BINS = 2048  # the number of bins in a histogram of x
+MAX_K = (2**31 - 1) // (255 * 127)  # a sum of more products than this could overflow 32 bits
 
 
 def quantize(graph, calibrate=None, method="minmax", bits=None):
     """Returns a copy of the Graph in which the linear layers compute in integers. With `calibrate`
     the convolutions compute in integers, too.
 
-    calibrate: a list of inputs of the graph. Each is an array or a tuple of arrays. The range of
-               each layer's x is found from these inputs. If None, each run of a layer uses the
+    calibrate: a list of inputs of the graph. Each input is an array or a tuple of arrays. The range
+               of each layer's x is found from these inputs. If None, each run of a layer uses the
                range of its own x.
     method:    how a range is chosen: "minmax", "percentile", "mse" or "kl".
     bits:      None, 8 or 4. With 8 or 4 only the weights are rounded, to this many bits, and x
                stays in float32.
 
-    Raises ValueError if the graph has no layer to quantize, if `calibrate` is empty, or if one of
-    its inputs leads to nan or inf."""
+    Raises ValueError if the graph has no layer to quantize, if `calibrate` is empty, or if with one
+    of its inputs the x of a layer has nan or inf."""
     if method not in METHODS or bits not in (None, 4, 8) or bits and calibrate is not None:
-        raise ValueError(f"quantize: method {method!r}, bits {bits}; want a method of "
-                         f"{', '.join(METHODS)}, and bits None, 8 or 4. 8 and 4 round only the "
-                         "weights and want no calibration: leave out `calibrate`")
+        raise ValueError(f"quantize: got method={method!r} and bits={bits}; want a method of "
+                         f"{', '.join(METHODS)}, and bits=None, 8 or 4. With bits=8 or 4 only the "
+                         "weights are rounded, which needs no calibration: leave out `calibrate`")
     if calibrate is not None:
-        from minidl.infer.passes.batch_norm import batch_norm  # passes import this file
+        # This import is inside of the function, because the passes import this file.
+        from minidl.infer.passes.batch_norm import batch_norm
 
         graph = Graph(graph.inputs, [copy(n) for n in graph.nodes], graph.outputs, graph.guards,
                       graph.single)
@@ -70,8 +72,9 @@ def quantize(graph, calibrate=None, method="minmax", bits=None):
     ops = ("linear",) if calibrate is None else ("linear", "conv2d")
     chosen = [n for n in graph.nodes if n.op in ops and _fits(n, bits)]
     if not chosen:
-        raise ValueError("quantize: no linear layer with constant float32 weights in the graph. "
-                         "Quantize the graph that infer.trace returned, before other passes")
+        raise ValueError("quantize: the graph has no linear layer with constant float32 weights. "
+                         "Quantize the graph that infer.trace returned, before infer.optimise "
+                         "changes it")
     ranges = observed(graph, calibrate, chosen, method) if calibrate is not None else {}
     nodes = [_whole(n, ranges.get(n), bits) if n in chosen else n for n in graph.nodes]
     return Graph(graph.inputs, nodes, graph.outputs, graph.guards, graph.single).verify()
@@ -103,7 +106,7 @@ def _whole(node, limits, bits):
 
 def weights_of(w, bits=8):
     """Rounds w (n, k). Returns (int8 weights (n, k), scales (n, groups)). The zero point is 0. With
-    8 bits each output has one scale. With 4 bits each output has one scale for every GROUP
+    8 bits each output has one scale. With 4 bits each output has one scale for each group of GROUP
     weights."""
     n, k = w.shape
     group, top = (k, 127) if bits == 8 else (GROUP, 7)
@@ -143,7 +146,8 @@ def conv_int8(x, w, w_scale, bias, limits, stride, padding):
     """A convolution in integers. Returns (N, O, OH, OW) float32. The sums fit in 32 bits, so
     float64 computes them exactly.
 
-    x: (N, C, H, W) float32. w: (O, C, KH, KW) int8. w_scale: (O, 1). limits: the range of x."""
+    x: (N, C, H, W) float32. w: (O, C, KH, KW) int8. w_scale: (O, 1). bias: (O,) or None. limits:
+    the range (low, high) of x."""
     scale, zero = scale_of(*limits)
     whole = in_8_bits(x, scale, zero).astype(np.float64) - zero
     total, = call(Conv2d, [whole, w.astype(np.float64), None],
@@ -153,8 +157,8 @@ def conv_int8(x, w, w_scale, bias, limits, stride, padding):
 
 
 def linear_weights(x, w, w_scale, bias, bits):
-    """A linear layer with rounded weights. It is like linear_int8, but x is not rounded, and
-    w_scale is (n, groups)."""
+    """A linear layer with rounded weights. Returns (..., n) float32. The arguments are as in
+    linear_int8, but x is not rounded, and w_scale is (n, groups)."""
     n, k = w.shape
     wide = w * np.repeat(w_scale, k if bits == 8 else GROUP, 1)[:, :k]
     y = x @ wide.T
@@ -162,7 +166,8 @@ def linear_weights(x, w, w_scale, bias, bits):
 
 
 def bytes_read(graph):
-    """Returns the bytes of weights and scales that one run of the quantized linear layers reads."""
+    """Returns the number of bytes of weights and scales that the quantized linear layers read in
+    one run of the graph."""
     return sum(math.ceil(n.inputs[1].array.size * n.attributes.get("bits", 8) / 8)
                + n.inputs[2].n_bytes for n in graph.nodes if n.op.startswith("linear_"))
 
@@ -171,22 +176,22 @@ def bytes_read(graph):
 
 
 def observed(graph, batches, nodes, method):
-    """Returns {node: (low, high)}, the range of x of each node. Runs the graph on all batches: once
-    for "minmax", and twice for the other methods.
+    """Returns {node: (low, high)}, the range of x of each node. Runs the graph on all batches. The
+    method "minmax" needs one run on each batch. The other methods need two.
 
     Raises ValueError if there is no batch, or if an input of a layer is nan or inf."""
-    batches = list(batches)  # a generator could be read only once, but there may be two runs
+    batches = list(batches)  # a generator can be read only once, but the graph may run twice
     if not batches:
-        raise ValueError("quantize: calibrate has no inputs; wanted a list of one or more. An "
-                         "iterator gives its inputs only once: pass a list")
+        raise ValueError("quantize: calibrate has no inputs; wanted a list of one or more inputs. "
+                         "An iterator gives its inputs only once, so pass a list")
     ends = {n: [0.0, 0.0] for n in nodes}
     _run(graph, batches, nodes, lambda n, x: ends.update(  # np.minimum and np.maximum keep nan
         {n: [float(np.minimum(ends[n][0], x.min())), float(np.maximum(ends[n][1], x.max()))]}))
     wrong = [n for n in nodes if not np.isfinite(ends[n]).all()]
     if wrong:
-        raise ValueError(f"quantize: with these inputs of calibrate the input of {wrong[0].op} has "
-                         f"values from {ends[wrong[0]][0]} to {ends[wrong[0]][1]}; wanted finite "
-                         "values. Remove nan and inf from the inputs")
+        raise ValueError(f"quantize: with the inputs in calibrate, the x of a {wrong[0].op} layer "
+                         f"has values from {ends[wrong[0]][0]} to {ends[wrong[0]][1]}; wanted "
+                         "finite values. Remove nan and inf from the inputs")
     if method == "minmax":
         return {n: tuple(e) for n, e in ends.items()}
     counts = {n: np.zeros(BINS) for n in nodes}
@@ -230,9 +235,10 @@ def squared_error(counts, at, low, high):
 
 def information_lost(counts, at, low, high):
     """Returns the KL divergence KL(p | q). p is the part of the histogram inside the range. The
-    counts below the range are added to its first bin, and the counts above to its last bin. q is
-    the same part after rounding to the 256 steps of uint8, without the counts outside. All bins of
-    one step that are not empty get the same share of the step's count."""
+    counts below the range are added to the first bin of p, and the counts above the range to the
+    last bin. q is the same part of the histogram after rounding to the 256 steps of uint8, without
+    the counts outside of the range. The bins that round to the same step share the count of this
+    step equally. Empty bins get no share."""
     scale, zero = scale_of(low, high)
     inside = (at >= low) & (at <= high)
     if not scale or not counts[inside].sum():
@@ -257,7 +263,7 @@ class FakeQuantize(Function):
     (clip(round(x / scale) + zero, low, high) - zero) scale.
 
     The true derivative is 0 nearly everywhere. Backward uses 1 where x is inside the range, and 0
-    outside (a straight-through estimator). Saves a mask.
+    where x is outside (a straight-through estimator). Forward saves a mask of the elements inside.
     Source: Bengio et al. 2013 (arXiv 1308.3432)"""
 
     def forward(self, x, scale, zero, low, high):
@@ -271,8 +277,8 @@ class FakeQuantize(Function):
 
 
 def fake_quantize(x, scale, zero=0, bits=8):
-    """Returns x rounded to `bits` bits, as a float Tensor. If it is used in training, the model
-    learns with the rounding. scale, zero: numbers, or arrays that broadcast to x. An array (n, 1)
-    gives each output its own scale."""
+    """Returns x rounded to `bits` bits, as a float Tensor. A model that uses this function in
+    training learns with the rounding. scale, zero: numbers, or arrays that broadcast to x. An array
+    (n, 1) gives each output its own scale."""
     high = 2 ** (bits - 1) - 1
     return FakeQuantize.apply(x, scale, zero, low=-high, high=high)

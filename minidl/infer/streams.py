@@ -4,15 +4,16 @@
     stream 1   exp(x)      mul  --- event ---^         exp and linear may run at the same time
 
 A stream runs its launches one after the other. Launches on different streams are ordered only by
-events. A launch goes to a stream whose last launch it needs. If there is no such stream, the launch
-goes to the stream whose last launch is the earliest. For each needed launch on another stream, it
-waits for an event, unless another event already guarantees that the needed launch is complete.
+events. If a launch needs the result of the last launch on a stream, it goes to this stream.
+Otherwise the launch goes to the stream whose last launch is the earliest. For each needed launch on
+another stream, the launch waits for an event, unless another event already guarantees that the
+needed launch is complete.
 
 Memory: on one stream the bytes of a value are free after its last reader. On several streams this
 reader may still run when the next value is written. So values a and b share bytes only if all
 launches that read or write a are complete before b is written. Streams and events must guarantee
-this order (the relation "happens before", Lamport 1978). `races` checks the finished table: each
-pair of launches that touch the same bytes.
+this order (the relation "happens before", Lamport 1978). `races` checks the finished table: it
+looks at each pair of launches that touch the same bytes.
 
     plan = infer.streamed(graph, n_streams=2); y = plan(x)      x, y on the GPU; print(plan.table)
 
@@ -32,14 +33,17 @@ from minidl.infer.graph import Node, Value
 from minidl.infer.onnx.operator import ArrayFunction
 from minidl.tensor import Tensor
 
-# touches: a list of (value, its first byte, the byte after its last, True if the line writes it)
+# waits: the lines that this line waits for. touches: a list of (value, the value's first byte in
+# the arena, the byte after its last byte, True if the line writes the value).
 Line = namedtuple("Line", "name stream waits touches")
 
 
 def after(launches, streams, over):
     """Returns {stream: n}: if all `launches` are complete, then launch n and all earlier launches
-    on this stream are complete. over: such a dict for each launch, for the time at which the launch
-    begins."""
+    on this stream are complete.
+
+    streams: the stream of each launch.
+    over: the list that ordered() returns."""
     known = {}
     for j in launches:
         for s, n in (*over[j].items(), (streams[j], j)):
@@ -49,7 +53,9 @@ def after(launches, streams, over):
 
 def ordered(streams, waits):
     """Returns a list with a dict {stream: n} for each launch: when the launch begins, launch n and
-    all earlier launches on this stream are complete."""
+    all earlier launches on this stream are complete.
+
+    streams: the stream of each launch. waits: for each launch, the launches that it waits for."""
     over, last = [], {}
     for s, before in zip(streams, waits, strict=True):
         over.append(after((*before, *last.get(s, ())), streams, over))
@@ -60,14 +66,15 @@ def ordered(streams, waits):
 def assign(needs, n_streams):
     """Chooses a stream for each launch. Returns two lists: the stream of each launch, and for each
     launch a list of the launches that it waits for. needs: for each launch, the set of launches
-    that it needs."""
+    whose results it needs."""
     streams, waits, over, last = [], [], [], [-1] * n_streams
     for i, before in enumerate(needs):
         s = max(range(n_streams), key=lambda s: (True, last[s]) if last[s] in before else (
             False, -last[s]))
         chosen = []
         known = after([last[s]] * (last[s] >= 0), streams, over)
-        for j in sorted(before, reverse=True):  # a late launch has often waited for earlier ones
+        # Late launches come first: when they are complete, many earlier launches are, too.
+        for j in sorted(before, reverse=True):
             if known.get(streams[j], -1) < j:
                 chosen.append(j)
                 known = after([*chosen, *[last[s]] * (last[s] >= 0)], streams, over)
@@ -80,8 +87,9 @@ def assign(needs, n_streams):
 
 def races(lines):
     """Returns a list with a sentence for each race. A race is a pair of lines that touch the same
-    bytes. At least one of the two lines writes, and their order is not guaranteed or is wrong. If
-    the list is empty, the result is the same as if the lines ran one after the other."""
+    bytes. At least one of the two lines writes these bytes, and the order of the two lines is not
+    guaranteed or is wrong. If the list is empty, the result is the same as if the lines ran one
+    after the other."""
     over, found, made = ordered([a.stream for a in lines], [a.waits for a in lines]), [], {}
     for i, line in enumerate(lines):
         made.update({v: i for v, _, _, writes in line.touches if writes})
@@ -94,17 +102,19 @@ def races(lines):
                                 f"(stream {line.stream}, value {v}) share bytes "
                                 f"[{max(begin, first)}, {min(end, last)})")
                         if not is_over:
-                            found.append(f"{what}, and no event puts one before the other")
+                            found.append(f"{what}, and no event puts one line before the other")
                         elif wrote and not writes and v != w and made.get(v, -1) < j:
-                            found.append(f"{what}: the first overwrites what the second reads")
+                            found.append(f"{what}: {other.name} overwrites what {line.name} reads")
     return found
 
 
 @dataclass(frozen=True)
 class Used(memory.Lifetime):
-    """The Lifetime of a value, with more detail. touched: the numbers of all launches that read or
-    write the value. The first launch writes it. If the value is an input, the first number is -1.
-    If the value is a result, the last number is the number of all launches."""
+    """The Lifetime of a value, with more detail.
+
+    touched: the indices of all launches that read or write the value, ascending. The first of these
+    launches writes the value. If the value is an input of the graph, the first index is -1. If the
+    value is a result of the graph, the last index is the number of launches."""
 
     touched: tuple
 
@@ -117,9 +127,10 @@ class Table:
     def __init__(self, graph, n_streams):
         for node in graph.verify().nodes:
             if node.pad or node.op.endswith(("_nhwc", "_nchw")) or node.kind is ArrayFunction:
-                raise ValueError(f"streamed: line {node.op} runs only on CPUs: the pass `layout` "
-                                 "makes such lines, and import_onnx for an operator that minidl "
-                                 "has no op for. Pass the graph that infer.trace returned")
+                raise ValueError(f"streamed: line {node.op} runs only on CPUs. Such lines come "
+                                 "from two places: the pass `layout` makes such lines, and "
+                                 "import_onnx makes them for operators without an op in minidl. "
+                                 "Pass the graph that infer.trace returned")
         self.low = low = lower.Lowering(graph, {})
         self.launches, self.outputs, made, needs = low.launches, graph.outputs, {}, []
         for i, launch in enumerate(low.launches):
@@ -144,7 +155,7 @@ class Table:
             if v.array is None:
                 touched[low.layouts[v].root].append(end)
 
-        def is_over(a, i):  # True if all launches that touch value a are complete before launch i
+        def is_over(a, i):  # True if all launches that touch value a are complete when i begins
             return i >= 0 and all(j < 0 or j < end and over[i].get(self.streams[j], -1) >= j
                                   for j in a.touched)
 
@@ -180,12 +191,12 @@ def _has_indices(x):
 
 
 def streamed(graph, n_streams=2):
-    """Captures the graph on n_streams streams of a GPU. Returns a function that replays it.
+    """Captures the graph on n_streams streams of a GPU. Returns a function that replays the graph.
 
-    The function takes arrays or Tensors on the GPU, and returns Tensors on the GPU. It holds a copy
-    of the model's weights. The function's attribute `table` shows which launch runs on which
-    stream. A call raises RuntimeError if the model has changed since the trace, and TypeError for a
-    wrong input."""
+    The function takes arrays or Tensors on the GPU, and returns Tensors on the GPU. The function
+    holds a copy of the model's weights. Its attribute `table` shows which launch runs on which
+    stream. A call raises RuntimeError if the model has changed since the trace. It raises TypeError
+    for a wrong input."""
     cupy, table = backend.import_cupy(), Table(graph, n_streams)
     if found := races(table.lines()):
         raise RuntimeError(f"streamed: {found[0]}")
@@ -240,13 +251,14 @@ def streamed(graph, n_streams=2):
 
     def plan(*given):
         if graph.guards is not None and (changed := graph.guards.changed()):
-            raise RuntimeError(f"plan: {changed}; trace it again")
+            raise RuntimeError(f"plan: {changed}; trace the model again")
         for x, to in zip(given, inputs, strict=True):
             x = backend.array_of(x)
             if type(x) is not cupy.ndarray or (x.shape, x.dtype) != (to.shape, to.dtype):
                 raise TypeError(f"plan: want {to.dtype}{list(to.shape)} on the GPU, got "
                                 f"{type(x).__name__} {getattr(x, 'dtype', '')}"
-                                f"{list(getattr(x, 'shape', ()))}; x.to('cuda') moves a tensor")
+                                f"{list(getattr(x, 'shape', ()))}. x.to('cuda') moves a tensor to "
+                                "the GPU")
             to[...] = x
         replay()
         results = tuple([Tensor._from(y.copy()) for y in outputs])

@@ -5,9 +5,9 @@ second run that shows if the model applies the same ops to other numbers.
 
     graph = infer.trace(model.eval(), x)
 
-A recorder intercepts every op (Mode.intercept) and sees the arrays that the op reads. If an earlier
-op made the array, it is the result of that op. If the array belongs to a parameter, it is this
-parameter. Every other array is a constant. This is right only if the model applies the same ops to
+A recorder intercepts every op (Mode.intercept) and sees the arrays that the op reads. In the graph
+an array that an earlier op made is the result of this op, and a parameter's array is the parameter.
+Every other array is a constant. Such a graph is right only if the model applies the same ops to
 every input of this shape. So the model runs a second time, with other numbers. If an op, an
 attribute or a constant differs, trace raises an error that names the difference. Last, trace runs
 the graph by eager ops on the second input, and compares the results with the model's results. The
@@ -37,8 +37,8 @@ def trace(model, *inputs, other=None):
            with the elements in another order. Pass `other` if a new order changes nothing, for
            example if all elements are 0.
 
-    Raises ValueError if the two runs differ, if the model is in training mode, or if it draws
-    random numbers. Raises TypeError if the model or an input is on a GPU."""
+    Raises ValueError if the two runs differ, if the model is in training mode, or if the model
+    draws random numbers. Raises TypeError if the model or an input is on a GPU."""
     refuse_gpu("trace", model, *inputs)
     arrays = [contiguous(np, np.asarray(backend.array_of(x))) for x in inputs]
     if other is None:
@@ -47,22 +47,24 @@ def trace(model, *inputs, other=None):
     other = [np.asarray(backend.array_of(x)) for x in other]
     training = [name for name, m in _modules(model) if m.training]
     if training:
-        raise ValueError(f"trace: the model is in training mode ({training[0] or 'itself'!r}); a "
-                         "plan is for inference. Call model.eval() first")
+        raise ValueError("trace: the model is in training mode (first module: "
+                         f"{training[0] or 'the model itself'}); a plan is for inference. Call "
+                         "model.eval() first")
     graph, expected = recorded(model, arrays, other, [isinstance(x, Tensor) for x in inputs])
     graph.guards, single = Guards(model), graph.single
     again = graph.run(*other)
     for y, want in zip((again,) if single else again, expected, strict=True):
         if y.shape != want.shape or not np.allclose(y, want, 1e-4, 1e-5, equal_nan=True):
             raise ValueError("trace: the recorded operations and the model give different results. "
-                             "The model changes an array in place, or computes outside of minidl's "
-                             "ops. Use only minidl's ops, and write to no array")
+                             "So the model changes an array in place, or computes outside of "
+                             "minidl's ops. Use only minidl's ops, and do not write to an array")
     return graph
 
 
 def recorded(model, arrays, other, are_tensors):
     """Returns two things: the Graph of model(*arrays), without guards, and the model's results for
-    the arrays `other`."""
+    the inputs `other`. are_tensors: for each input True if the model gets a Tensor, False if it
+    gets an array."""
     first, results, single = _record(model, arrays, are_tensors)
     second, expected, _ = _record(model, other, are_tensors)
     _compare(first, second)
@@ -74,9 +76,10 @@ def refuse_gpu(what, model, *inputs):
     """Raises TypeError if the model or an input is on a GPU."""
     arrays = *inputs, *(p for _, p in getattr(model, "named_parameters", list)())
     if any(hasattr(backend.array_of(x), "__cuda_array_interface__") for x in arrays):
-        raise TypeError(f"{what}: wants a model and inputs on the CPU, where a plan runs; got some "
-                        "on a GPU. Pass model.cpu() and x.cpu(); on a GPU, under no_grad(), "
-                        "minidl.graphed(lambda: model(x)) replays the model as a CUDA graph")
+        raise TypeError(f"{what}: wanted a model and inputs on the CPU, because a plan runs there; "
+                        "got arrays on a GPU. Pass model.cpu() and x.cpu(). Or stay on the GPU: "
+                        "under no_grad(), minidl.graphed(lambda: model(x)) replays the model as a "
+                        "CUDA graph")
 
 
 def _modules(model):
@@ -90,8 +93,8 @@ def _record(model, arrays, are_tensors):
     recorder = Recorder(model, arrays)
     given = [Tensor(x) if is_one else x for x, is_one in zip(arrays, are_tensors, strict=True)]
     if current().autocast is not None:
-        raise ValueError("trace: autocast is on; a plan computes in float32. Leave the autocast "
-                         "block first")
+        raise ValueError("trace: autocast is on, but a plan computes in float32. Call trace "
+                         "outside of the autocast block")
     with running(grad=False, intercept=recorder):
         result = model(*given)
     results = result if isinstance(result, tuple) else (result,)
@@ -102,7 +105,10 @@ def _record(model, arrays, are_tensors):
 
 
 class Recorder:
-    """Is called in place of the forward of each Function. Runs forward and records a Node."""
+    """Is called in place of the forward of each Function. Runs this forward and records a Node.
+
+    inputs: the Values of the inputs. nodes: the Nodes so far. known: {id of an array: its
+    Value}."""
 
     def __init__(self, model, arrays):
         # alive: holds the arrays, so that no new array gets the id of an old array
@@ -133,7 +139,8 @@ class Recorder:
         cls = type(node)
         if name_of(cls, options) in RANDOM:
             raise ValueError(f"trace: the model draws random numbers ({name_of(cls, options)}), "
-                             "which a plan cannot repeat. Call model.eval(), or draw outside")
+                             "and a plan cannot draw. Call model.eval(), or draw the numbers "
+                             "outside of the model and pass them as an input")
         before = [self.value(x) for x in arrays]
         result = forward(*arrays, **options)
         outputs = [np.asarray(y) for y in (result if type(result) is tuple else (result,))]
@@ -159,7 +166,7 @@ class Guards:
         takes some tenths of a microsecond for each layer."""
         for name, m in self.modules:
             if m.training:
-                return f"the model is in training mode ({name or 'itself'!r})"
+                return f"the model is in training mode (module: {name or 'the model itself'})"
         for p, version, data, name in self.parameters:
             if p.version != version or p.array is not data:
                 return f"{name} has changed since the model was traced"
@@ -176,22 +183,26 @@ def _compare(first, second):
     for r, number in zip((first, second), numbers):
         number.update({v: ("input", i) for i, v in enumerate(r.inputs)})
     if len(first.nodes) != len(second.nodes):
-        raise ValueError(f"trace: {len(first.nodes)} operations on the first input, "
-                         f"{len(second.nodes)} on the second: an `if` depends on numbers")
+        raise ValueError(f"trace: the model applied {len(first.nodes)} operations to the first "
+                         f"input, but {len(second.nodes)} operations to a second input. In the "
+                         "model an `if` or a loop depends on the numbers in the input; a graph has "
+                         "the same operations for every input")
     for i, (a, b) in enumerate(zip(first.nodes, second.nodes)):
         where = f"trace: operation {i}, {a.op}"
         if a.op != b.op or not _equal(a.attributes, b.attributes):
-            raise ValueError(f"{where}{a.attributes}, was {b.op}{b.attributes} on a second input: "
-                             "an `if` depends on numbers, or a number was read from a tensor")
+            raise ValueError(f"{where} with {a.attributes}, was {b.op} with {b.attributes} on a "
+                             "second input. In the model an `if` depends on the numbers in the "
+                             "input, or a number was read from a tensor")
         for x, y in zip(a.inputs, b.inputs, strict=True):
             same = _equal(x, y) if not isinstance(x, Value) else isinstance(y, Value) and (
                 numbers[0].get(x) == numbers[1].get(y)
                 and (x.array is None) == (y.array is None) and _equal(x.array, y.array))
             if not same:
                 raise ValueError(
-                    f"{where}: an operand depends on the input by a way that trace cannot see: + "
-                    "casts integers to float, NumPy computes on x.array, or .item() reads a "
-                    "number. Cast with x.float(), and use minidl's ops")
+                    f"{where}: an operand depends on the input in a way that trace cannot see. "
+                    "The cause may be that + casts integers to float, that NumPy computes on "
+                    "x.array, or that .item() reads a number. Cast with x.float(), and use "
+                    "minidl's ops")
 
 
 def _equal(a, b):

@@ -18,13 +18,17 @@ from minidl.infer import lower
 from minidl.infer.graph import Value
 from minidl.infer.quantize import GROUP, scale_of
 
-FOUR, TILE = 4, 64  # values of k in a lane of one instruction, and in a row of a tile (AMX)
+# A row of weights has k numbers. FOUR: the numbers in one lane of an instruction. TILE: the numbers
+# in one row of an AMX tile.
+FOUR, TILE = 4, 64
 ROWS = 96  # the most rows of x in a block: a multiple of the rows of every tile
-PANEL = 64  # columns, as in kernels/cpu/infer_int8.cuh
+PANEL = 64  # the columns of a panel, as in kernels/cpu/infer_int8.cuh
 
 
 def panels(q):
-    """Returns q (n, k) int8 as panels: (number of panels, k, 64). The columns after n are zeros."""
+    """Cuts q (n, k) int8 into panels of 64 rows, and transposes each panel. Returns an array
+    (number of panels, k, 64). If fewer than 64 rows are left for the last panel, zeros fill it
+    up."""
     n, k = q.shape
     padded = np.zeros((-(-n // PANEL) * PANEL, k), np.int8)
     padded[:n] = q
@@ -33,8 +37,8 @@ def panels(q):
 
 def by_four(q):
     """Packs q (n, k) for an int8 product. Returns (an array, wide). The array has the shape (number
-    of panels, wide / 4, 64, 4). `wide` is k, rounded up to a multiple of TILE. The values after k
-    are zeros."""
+    of panels, wide / 4, 64, 4), so four neighbouring numbers of a row of q lie next to each other.
+    `wide` is k, rounded up to a multiple of TILE. Zeros fill up each row to this width."""
     wide = -(-q.shape[1] // TILE) * TILE
     p = panels(np.pad(q, ((0, 0), (0, wide - q.shape[1]))))
     return np.ascontiguousarray(p.reshape(len(p), wide // FOUR, FOUR, -1).swapaxes(2, 3)), wide
@@ -43,7 +47,7 @@ def by_four(q):
 def by_bits(q, bits):
     """Packs the weights q (n, k) of a linear_weights line. With 8 bits the result has the shape
     (number of panels, k, 64). With 4 bits it has the shape (number of panels, k / 2, 64): 8 is
-    added to each weight, and one byte holds the weights of two neighbouring k."""
+    added to each weight, and one byte holds two neighbouring weights of a row."""
     p = panels(q)
     if bits == 8:
         return np.ascontiguousarray(p)
@@ -52,8 +56,9 @@ def by_bits(q, bits):
 
 
 def _parts(low, node):
-    """Returns (rows, n, k, blocks of rows, the result of lower.steps_of) of a line, or None if the
-    line must run as an eager op."""
+    """Returns None if the line must run as an eager op. Else returns (the number of rows of x, n,
+    k, the number of blocks of rows, the result of lower.steps_of). The line's weights are
+    (n, k)."""
     x, w, _, bias = node.inputs[:4]
     if x.dtype != np.float32 or not x.n_bytes or bias is not None and not lower.is_constant(bias):
         return None
@@ -63,8 +68,10 @@ def _parts(low, node):
 
 
 def _product(low, node, call, first, args, parts):
-    """Adds the launch of a product.
+    """Adds the launch of a product. Returns True.
 
+    args: [(C declaration, argument)] of the launch, without the result and without the operands of
+    the steps.
     call: C++ text that calls the kernel's loop, without the call's last arguments.
     first: a C++ expression that turns `sum` into a float.
     parts: the result of _parts."""
@@ -99,15 +106,16 @@ def linear_int8(low, node):
 
 
 def _quantize(low, q, x, range_, m, k, wide):
-    """Adds the launch that rounds x (m, k) to q (m, wide) uint8. range_: (scale, zero point)."""
+    """Adds the launch that rounds x (m, k) to q (m, wide) uint8. range_: an array or a Value that
+    holds the scale and the zero point."""
     row = f"quantize_row<{k}, {wide}>(q + r * {wide}LL, a + r * {k}LL, scale[0], scale[1]);"
     low.add("quantize", [q], f"  const int r = blockIdx.x;\n  {row}",
             [("unsigned char* q", q), ("const float* a", x), ("const float* scale", range_)], m)
 
 
 def _product_int8(low, node, q, w, packed, wide, range_, parts):
-    """Adds the launch of q (m, wide) times w (n, k) transposed. packed: w in the form of
-    by_four."""
+    """Adds the launch that multiplies q (m, wide) by the transposed w (n, k). packed: the array
+    that by_four made of w."""
     n, k = w.shape
     first = "(float)(sum - ((int)scale[1] - SHIFT) * w_sum[col]) * (scale[0] * w_scale[col])"
     args = [("const unsigned char* q", q), ("const signed char* w", packed),

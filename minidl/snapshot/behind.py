@@ -7,10 +7,10 @@
     behind.save("runs", step, model=model, optimizer=optimizer)     # the arguments of save()
     behind.wait()                                                   # the snapshot is on the disk
 
-Memory: each rank has a copy of the contents of its file (`n_bytes`), until the file is written. If
-n ranks hold the same tensors, each rank writes 1 / n of their elements: with Adam and X float32
-weights, the copy has 12 X / n bytes. With ZeRO, each rank writes its own shards. If the model is
-divided over ranks, the copy also gathers each tensor on the rank that writes it.
+Memory: each rank has a copy of the contents of its file, until the file is written. The copy has
+`n_bytes` bytes. If n ranks hold the same tensors, each rank writes 1 / n of their elements. With
+Adam and X float32 weights, the copy then has 12 X / n bytes. With ZeRO, each rank writes its own
+shards. If the model is divided over ranks, each tensor is also gathered on the rank that writes it.
 
 Exposed time: the time to copy n_bytes in memory. The time to write to the disk is not exposed. If
 writing takes longer than the steps between two saves, the second save waits for the first. So there
@@ -52,7 +52,7 @@ class Behind:
         """Does the same as snapshot.save, but returns as soon as the state is copied. First waits
         for the previous save. If that save failed, raises its error."""
         start = self.t.time()
-        self.wait()  # else two copies would be in memory
+        self.wait()  # without this, two copies could be in memory
         t, rank, size, others = snapshot.check(self.t, model, keep, others)
         snapshot.agree(t, snapshot.refusal(
             Path(folder), step, model, optimizer, others, rank))
@@ -96,7 +96,8 @@ def _copied(piece):
     if piece.first == piece.end:
         return None
     host = backend.to_device(values, "cpu")
-    return host.copy() if isinstance(values, np.ndarray) else host  # from a GPU: a copy already
+    # The array that comes from a GPU is a copy already.
+    return host.copy() if isinstance(values, np.ndarray) else host
 
 
 def _write(_, t, folder, step, taken, keep):

@@ -86,7 +86,8 @@ def pieces(t, model, optimizer):
         has.append((key, r.part, r.first, r.end, about, twice))
     problem = ""
     if isinstance(model, Compressed):
-        problem = "the residuals of a divided model cannot be saved: train it without compression"
+        problem = ("the residuals of a divided model cannot be saved. Train the model without "
+                   "compression")
     n_stages, mine = (len(model.ranks), list(model.stages)) if isinstance(model, Pipeline) else \
         (0, [])
     parts = objects.all_gather(t, (has, problem, mine))
@@ -96,8 +97,8 @@ def pieces(t, model, optimizer):
     if missing:
         problems.append(f"no rank has the stages {sorted(missing)} of the pipeline")
     if problems:
-        return [], (f"{'; '.join(problems[:4])}. Is t, of {t.size} ranks, the transport of all "
-                    "ranks of the grid?")
+        return [], (f"{'; '.join(problems[:4])}. The transport t has {t.size} ranks. Is it the "
+                    "transport of all ranks of the grid?")
     return [piece for entry in plan if (piece := _piece(t, held, *entry)) is not None], ""
 
 
@@ -110,13 +111,18 @@ def _stage(model, leaf):
 def _plan(has):
     """Returns a list of (key, shape, writer, sources) for all tensors, and a list of problems.
 
-    has: for each rank, the list of its slices.
-    sources: a list of slices (rank, part, first, end). Together they form the whole tensor."""
+    has: for each rank, the list of its slices (key, part, first, end, about, twice). about: (shape,
+         dtype's name, bytes of an element, stage). twice: True if the rank has another tensor with
+         the same key.
+    sources: a list of slices (rank, part, first, end). Together these slices form the whole
+         tensor."""
     about, slices, listed, problems = {}, {}, {}, []
     for rank, entries in enumerate(has):
         for key, part, first, end, what, twice in entries:
             if about.setdefault(key, what) != what or twice:
-                problems.append(f"{key} is the name of two tensors, {about[key]} and {what}")
+                problems.append(f"{key} is the name of two tensors, of shape {about[key][0]} and "
+                                f"dtype {about[key][1]}, and of shape {what[0]} and dtype "
+                                f"{what[1]}")
             listed.setdefault(key, rank)
             of_part = slices.setdefault(key, {}).setdefault(part, {})
             if first < end:
@@ -125,13 +131,13 @@ def _plan(has):
     size_of = {key: math.prod(shape) * size for key, (shape, _, size, _) in about.items()}
     holders = {key: sorted({rank for of_part in slices[key].values() for ranks in of_part.values()
                             for rank in ranks}) for key in about}
-    # first the tensors that only one rank can write, then the others from large to small. The small
-    # tensors at the end make the numbers of bytes of the ranks nearly equal
+    # First come the tensors that only one rank can write, then the others from large to small. The
+    # small tensors at the end give each rank nearly the same number of bytes.
     order = sorted(about, key=lambda key: (len(holders[key]) > 1, -size_of[key], key))
     for i, key in enumerate(order):
         (shape, *_), first_has_it = about[key], key.startswith("buffer/")
         sources = _sources(shape, slices[key], 0 if first_has_it else i)
-        if sources is None:  # t lacks ranks, or the ranks cut the tensor differently
+        if sources is None:  # t has too few ranks, or the ranks cut the tensor in different ways
             problems.append(f"the ranks' slices of {key} do not cover its shape {shape}")
             continue
         able = holders[key][:1] if first_has_it else holders[key]
@@ -146,8 +152,8 @@ def _plan(has):
 def _sources(shape, of_key, turn):
     """Returns two lists, or None if slices are missing. The first list has the slices
     (rank, part, first, end) that form the whole tensor. The second list has, for each slice, the
-    list of all ranks that have this slice. If several ranks have a slice, they take turns: for the
-    next tensor, `rank` is the next of these ranks. turn: the number of the tensor."""
+    list of all ranks that have this slice. If several ranks have a slice, these ranks take turns:
+    for the next tensor, `rank` is the next of these ranks. turn: the number of the tensor."""
     found, holders = [], []
     part = next(iter(of_key))
     parts = [None] if part is None else [(*part[:3], i) for i in range(len(part[1]) - 1)]

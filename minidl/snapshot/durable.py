@@ -23,8 +23,8 @@ def write(path, pieces, named=None):
     returns, the content and the file's name are on the disk. Returns (the name, the number of
     bytes, the sha256 of the content).
 
-    named: None, or a function that returns the file's name for a sha256. Use it if the name depends
-    on the content."""
+    named: None, or a function that returns the file's name for a sha256, if the name depends on the
+    content."""
     temporary, n_bytes, digest = f"{path}.tmp", 0, hashlib.sha256()
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
@@ -34,9 +34,9 @@ def write(path, pieces, named=None):
             digest.update(rest)
             while rest:
                 rest = rest[os.write(file, rest):]
-            piece = rest = None  # a piece may be large: free it before the next one is made
+            piece = rest = None  # frees the piece, which may be large, before the next is made
         os.fsync(file)
-    finally:  # also when the disk is full
+    finally:  # the file is closed even if the disk is full
         os.close(file)
     sha256 = digest.hexdigest()
     path = path if named is None else path.with_name(named(sha256))
@@ -79,30 +79,31 @@ def _text_as_keys(values):
     if isinstance(values, dict):
         for key in values:
             if not isinstance(key, str):  # JSON would turn the key 3 into "3"
-                raise TypeError(f"{HOLDS}, and its dicts have text as keys; got {key!r:.40}")
+                raise TypeError(f"{HOLDS}, and its dicts have text as keys; got the key "
+                                f"{key!r:.40}")
     if isinstance(values, (dict, list, tuple)):
         for value in values.values() if isinstance(values, dict) else values:
             _text_as_keys(value)
 
 
 def sealed(body):
-    """Returns the JSON text of `body` with its own checksum, as bytes."""
+    """Returns a JSON text as bytes. The text holds `body` and the checksum of `body`."""
     text = json.dumps(body, sort_keys=True, default=_number)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return f'{{"sha256": "{digest}", "body": {text}}}\n'.encode()
 
 
 def unsealed(data):
-    """Returns the body of the bytes that sealed() made. If the bytes have changed, raises
+    """Returns the body in the bytes that sealed() made. If the bytes have changed, raises
     ValueError with the reason."""
     try:
         seal = json.loads(data)
         digest = hashlib.sha256(json.dumps(seal["body"], sort_keys=True).encode()).hexdigest()
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ValueError(f"no index, or only a part of one: {error}") from None
+        raise ValueError(f"the file is no index, or only a part of an index: {error}") from None
     if digest != seal.get("sha256"):
         raise ValueError(f"wanted sha256 {str(seal.get('sha256'))[:64]}, got "
-                         f"{digest}: it was altered")
+                         f"{digest}: the file was altered")
     return seal["body"]
 
 
@@ -111,7 +112,7 @@ def damage(path, n_bytes, sha256):
     if not path.exists():
         return f"{path} is missing; wanted {n_bytes:,} bytes"
     if path.stat().st_size != n_bytes:
-        return f"{path} was cut or grew: wanted {n_bytes:,} bytes, got {path.stat().st_size:,}"
+        return f"{path} has another size: wanted {n_bytes:,} bytes; got {path.stat().st_size:,}"
     with open(path, "rb") as file:
         got = hashlib.file_digest(file, "sha256").hexdigest()
     return "" if got == sha256 else f"{path} was altered: wanted sha256 {sha256}, got {got}"
@@ -119,7 +120,7 @@ def damage(path, n_bytes, sha256):
 
 def _number(x):
     """Returns a NumPy number as a Python number. Raises TypeError for other values."""
-    if hasattr(x, "item") and not getattr(x, "shape", ()):  # NumPy's numbers
+    if hasattr(x, "item") and not getattr(x, "shape", ()):  # x is a NumPy number
         x = x.item()
         if isinstance(x, (bool, int, float)):
             return x

@@ -10,7 +10,7 @@ import math
 from minidl.optim.optimizer import SCHEDULED
 from minidl.snapshot import divided, header, regions, residuals, rows
 
-MOST = 12  # differences that an error lists
+MOST = 12  # an error lists at most this many differences
 
 
 def misfits(index, model, optimizer, others, folder, everywhere):
@@ -24,8 +24,8 @@ def misfits(index, model, optimizer, others, folder, everywhere):
         if key not in lacking:
             here, there = set(it.state_dict()), set(index["others"][key])
             if here != there:
-                found.append(f"{key}: wanted a state of {sorted(here)}, the snapshot has "
-                             f"{sorted(there)}")
+                found.append(f"{key}: wanted a state with the keys {sorted(here)}; the snapshot "
+                             f"has a state with the keys {sorted(there)}")
             elif not getattr(it, "holds_anything", False):
                 found += [f"{key}: {text}" for text in
                           _other_kinds(it.state_dict(), index["others"][key])]
@@ -37,8 +37,9 @@ def misfits(index, model, optimizer, others, folder, everywhere):
     there |= {f"generator {key}": () for key in index["generators"][0]}
     for key in dict.fromkeys([*here, *there]):
         if here.get(key) != there.get(key) and (key in here or key not in everywhere):
-            found.append(f"{key}: wanted {there.get(key, 'nothing')} as in the snapshot, the model "
-                         f"has {here.get(key, 'none')}")
+            found.append(f"{key}: wanted {'shape and dtype ' * bool(there.get(key))}"
+                         f"{there.get(key, 'nothing') or 'a generator'} as in the snapshot; the "
+                         f"model has {here.get(key, 'none') or 'a generator'}")
     found += residuals.misfits(index, model, optimizer)
     if optimizer is not None and index["groups"] is not None:
         found += _optimizer_misfits(index, by_leaf, optimizer)
@@ -77,7 +78,7 @@ def _kind(value):
     """Returns the kind of a value in JSON: a type, or a tuple of types. Types in a tuple, such as
     (list, tuple), have the same form in JSON."""
     if hasattr(value, "item"):
-        value = value.item()  # NumPy's numbers
+        value = value.item()  # a NumPy number becomes a Python number
     for kinds in (bool, (int, float), str, (list, tuple), dict, type(None)):
         if isinstance(value, kinds):
             return kinds
@@ -115,12 +116,14 @@ def _row_misfits(index, key, it):
     start = rows.key_of(key, "")
     there = {name: about for name, about in index["tensors"].items() if name.startswith(start)}
     if here.keys() != there.keys():
-        yield f"{key}: wanted the rows {sorted(here)}, the snapshot has {sorted(there)}"
+        yield (f"{key}: wanted the arrays of rows {sorted(here)}; the snapshot has "
+               f"{sorted(there)}")
     for name in here.keys() & there.keys():
         shape, dtype = there[name]["shape"], there[name]["dtype"]
         if (dtype, shape[1:]) != (here[name].dtype.name, list(here[name].shape[1:])) or not shape:
-            yield (f"{name}: wanted rows of shape {here[name].shape[1:]}, {here[name].dtype}; the "
-                   f"snapshot has {shape[1:]}, {dtype}")
+            yield (f"{name}: wanted rows of shape {here[name].shape[1:]} and dtype "
+                   f"{here[name].dtype}; the snapshot has rows of shape {tuple(shape[1:])} and "
+                   f"dtype {dtype}")
 
 
 def _is_writeable(array):
@@ -130,11 +133,11 @@ def _is_writeable(array):
 def _optimizer_misfits(index, by_leaf, optimizer):
     """Yields a sentence for each difference between the optimizer and the snapshot."""
     if len(index["groups"]) != len(optimizer.param_groups):
-        yield (f"wanted {len(index['groups'])} parameter groups as in the snapshot, the optimizer "
+        yield (f"wanted {len(index['groups'])} parameter groups as in the snapshot; the optimizer "
                f"has {len(optimizer.param_groups)}")
     for here, there in zip(optimizer.param_groups, index["groups"], strict=False):
         if strange := sorted(set(there) - set(here) - {*SCHEDULED, "n_steps"}):
-            yield (f"the optimizer in the snapshot has the options {strange}; the one here has "
+            yield (f"the optimizer in the snapshot has the options {strange}; this optimizer has "
                    f"only {sorted(set(here) - {'params'})}. Use the same kind of optimizer")
         yield from _other_options(here, there)
     for leaf, owner in regions.leaves(optimizer):
@@ -150,15 +153,17 @@ def _optimizer_misfits(index, by_leaf, optimizer):
         for name, state in zip(names, states, strict=True):
             if state != states[0]:
                 yield (f"{names[0]} and {name} share a shard here, but their states differ in the "
-                       f"snapshot: {states[0]}, {state}; one had no step. Load it into "
+                       f"snapshot: {states[0]} and {state}. Before the save, the optimizer had "
+                       "not updated one of the two parameters. Load the snapshot into "
                        "DataParallel, or give every parameter a gradient before the save")
         if "master" in states[0]["arrays"] and leaf is owner:
             half = owner.dtype.itemsize == 2  # float16 or bfloat16
             remedy = ("call optim.use_master_weights(optimizer)" if half else
                       "wrap the optimizer in parallel.Offload, as it was")
-            yield f"{names[0]} has a master copy in the snapshot, but not here; first {remedy}"
+            yield (f"{names[0]} has a master copy in the snapshot, but not in this optimizer. "
+                   f"Before load(), {remedy}")
         if "master" not in states[0]["arrays"] and leaf.dtype != owner.dtype:
-            yield f"{names[0]} has a master copy here, but not in the snapshot"
+            yield f"{names[0]} has a master copy in this optimizer, but not in the snapshot"
 
 
 def _wanted(index, model, by_leaf, optimizer):
@@ -192,8 +197,8 @@ def file_misfit(path, file, index):
         entry = entries.get(f"{key}/{first}")
         wanted = header.CODES[index["tensors"][key]["dtype"]], (end - first,)
         if entry is None or (entry.dtype, entry.shape) != wanted:
-            return (f"{path}: its index wants elements {first} to {end} of {key}, {wanted[0]}; it "
-                    f"has {entry[1:] if entry else 'none'}")
+            return (f"{path}: the index wants elements {first} to {end} of {key} as {wanted[0]}; "
+                    f"the file has {entry[1:] if entry else 'no such tensor'}")
     return ""
 
 

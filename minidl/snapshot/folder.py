@@ -49,8 +49,9 @@ def read_index(folder, step=None):
     ValueError if there is no such snapshot, or if its index is damaged."""
     there = steps(folder)
     if not there or step not in (None, *there):
-        raise ValueError(f"{folder} holds the snapshots {there or '(none)'}, wanted "
-                         f"{step or 'one'}. Is it the folder that was saved to?")
+        raise ValueError(f"{folder}: wanted {'a snapshot' if step is None else f'step {step}'}; "
+                         f"the folder has {f'only the steps {there}' if there else 'no snapshot'}. "
+                         "Is this the folder to which the run saved?")
     step = there[-1] if step is None else step
     try:
         return _index_of(folder, step)
@@ -65,9 +66,9 @@ def instead(folder, step):
     others = sorted(steps(folder), key=lambda other: (other > step, abs(other - step)))
     for other in others:
         if other != step and not damage(folder, other):
-            return (f"Step {other} is whole: load(..., step={other}), on a command line "
-                    f"--resume {folder}@{other}")
-    return "No other snapshot in the folder is whole"
+            return (f"Step {other} is not damaged. Load it with load(..., step={other}), or on a "
+                    f"command line with --resume {folder}@{other}")
+    return "The folder has no other undamaged snapshot"
 
 
 def at_step(text):
@@ -85,7 +86,7 @@ def _index_of(folder, step):
     try:
         body = _as_saved(durable.unsealed(path.read_bytes()))
         if body["step"] != step or isinstance(body["step"], bool):
-            raise ValueError(f"wanted step {step}, as in its name; got {body['step']}")
+            raise ValueError(f"wanted step {step}, as in the file's name; got {body['step']}")
         return body
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None
@@ -116,22 +117,28 @@ def set_aside(folder, step):
 
 def _as_saved(body):
     """Returns the index. Raises ValueError if the index does not have the form that save() writes.
-    All files that the index names must be in its own folder. So a snapshot from a stranger cannot
-    make load() read other files of yours."""
+    All files that the index names must be in its own folder. So a snapshot from another person
+    cannot make load() read your other files."""
     if isinstance(body, dict):
-        body.setdefault("kept", None)  # older versions saved no compression
+        # Snapshots of older versions have no such key: they have no residuals of compression.
+        body.setdefault("kept", None)
     for key, kind in KINDS.items():
         if not isinstance(body, dict) or key not in body or not isinstance(body[key], kind):
-            raise ValueError(f"wanted {key!r} as save() writes it, got {str(body)[:200]}")
+            raise ValueError(f"wanted an index with an entry {key!r} in the form that save() "
+                             f"writes; got {str(body)[:200]}")
     if not len(body["files"]) == len(body["generators"]) > 0:
         raise ValueError("wanted one file and one entry of generators for each rank; got "
-                         f"{len(body['files'])} and {len(body['generators'])}")
+                         f"{len(body['files'])} files and {len(body['generators'])} entries of "
+                         "generators")
     for key, parts in WITHIN.items():
         if body[key] is not None and body[key].keys() != parts:
-            raise ValueError(f"wanted {sorted(parts)} in {key!r}, got {str(body[key])[:200]}")
-    body.setdefault("draws", list(range(len(body["files"]))))  # each rank draws its own numbers
+            raise ValueError(f"wanted a dict with the keys {sorted(parts)} as {key!r}; got "
+                             f"{str(body[key])[:200]}")
+    # The default: each rank draws its own random numbers.
+    body.setdefault("draws", list(range(len(body["files"]))))
     if not isinstance(body["draws"], list) or len(body["draws"]) != len(body["files"]):
-        raise ValueError(f"wanted a number for each rank as draws, got {str(body['draws'])[:200]}")
+        raise ValueError("wanted a list with one number for each rank as 'draws'; got "
+                         f"{str(body['draws'])[:200]}")
     for what, is_good in FORMS.items():
         for entry in (body[what].items() if isinstance(body[what], dict) else body[what] or ()):
             try:
@@ -139,26 +146,29 @@ def _as_saved(body):
             except (TypeError, LookupError, ValueError, AttributeError):
                 good = False
             if not good:
-                raise ValueError(f"among its {what}: no entry as save() writes it; got "
-                                 f"{str(entry)[:200]}")
+                raise ValueError(f"among its {what}: wanted an entry in the form that save() "
+                                 f"writes; got {str(entry)[:200]}")
     _check_states(body)
     return body
 
 
 def _check_states(body):
-    """Raises ValueError if an array of the optimizer is missing in the list of arrays of its state.
-    Also raises ValueError if two states have the same arrays, but numbers with other names."""
+    """Raises ValueError if the index has an array of the optimizer, but the parameter's state does
+    not list this array. Also raises ValueError if two states list the same arrays, but have numbers
+    with other names."""
     numbers = {}
     for name, state in body["state"].items():
         wanted = numbers.setdefault(tuple(state["arrays"]), state["numbers"].keys())
         if state["numbers"].keys() != wanted:
-            raise ValueError(f"wanted the numbers {sorted(wanted)} in the state of {name}, got "
-                             f"{sorted(state['numbers'])}")
+            raise ValueError(f"wanted the numbers {sorted(wanted)} in the state of {name}, as in "
+                             f"other states with the same arrays; got {sorted(state['numbers'])}")
     for key in body["tensors"]:
         kind, _, name = key.partition("/")
         if kind not in ("param", "buffer", "rows") and not kind.startswith("kept ") and (
                 kind not in body["state"].get(name, {"arrays": ()})["arrays"]):
-            raise ValueError(f"wanted {kind} among the arrays in the state of {name}")
+            raise ValueError(f"the index has a tensor {key!r}, so wanted {kind!r} among the arrays "
+                             f"in the state of {name!r}; got the arrays "
+                             f"{body['state'].get(name, {'arrays': []})['arrays']}")
 
 
 def _is_whole(*numbers):

@@ -30,8 +30,8 @@ MOST = 2**64 - 1  # the largest size: the library counts in 64 bits
 
 
 class Entry(NamedTuple):
-    """A tensor in a file. first: the place of its first byte, counted from the start of the
-    file."""
+    """A tensor in a file. first: the place of the tensor's first byte, counted from the start of
+    the file."""
 
     first: int
     dtype: str
@@ -46,12 +46,12 @@ def read(path):
         with path.open("rb") as file:
             n = int.from_bytes(file.read(8), "little")
             if size < 8 or n > min(size - 8, MOST_BYTES):
-                raise ValueError(f"a header of {n} bytes in a file of {size} bytes")
+                raise ValueError(f"got a header of {n} bytes in a file of {size} bytes")
             text = file.read(n)
         return _entries(_parsed(text), 8 + n, size)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: no whole safetensors file ({error}); copy or download it again"
-                         ) from None
+        raise ValueError(f"{path} is not a complete safetensors file ({error}). Copy or download "
+                         "the file again") from None
 
 
 def of_bytes(data):
@@ -61,39 +61,39 @@ def of_bytes(data):
     try:
         n = int.from_bytes(bytes(data[:8]), "little")
         if len(data) < 8 or n > min(len(data) - 8, MOST_BYTES):
-            raise ValueError(f"a header of {n} bytes in a file of {len(data)} bytes")
+            raise ValueError(f"got a header of {n} bytes in a file of {len(data)} bytes")
         told = _parsed(bytes(data[8:8 + n]))
         metadata = told.get("__metadata__") or {}
         return _entries(told, 8 + n, len(data)), metadata
     except ValueError as error:
-        raise ValueError(f"no whole safetensors file ({error})") from None
+        raise ValueError(f"this is not a complete safetensors file ({error})") from None
 
 
 def _parsed(text):
-    """Returns the header as a dict. Python's JSON reader accepts some texts that the format does
-    not allow. So there are more checks here."""
+    """Returns the header as a dict. Raises ValueError if the format does not allow it. Python's
+    JSON reader accepts some texts that the format does not allow, so this function checks more."""
     try:
         told = json.loads(text.decode("utf-8"), object_pairs_hook=_no_key_twice,
                           parse_constant=_no_number, parse_int=_whole)
     except RecursionError:
-        raise ValueError("lists are nested too deeply") from None
+        raise ValueError("the header has lists that are nested too deeply") from None
     if not isinstance(told, dict):
-        raise ValueError(f"the header is {str(told)[:40]} and not a dict of tensors")
+        raise ValueError(f"wanted a dict of tensors as the header; got {str(told)[:40]}")
     return told
 
 
 def _no_key_twice(pairs):
     found = {}
     for key, value in pairs:
-        key.encode("utf-8")  # half of a surrogate pair raises UnicodeEncodeError, a ValueError
+        key.encode("utf-8")  # raises UnicodeEncodeError, a ValueError, for half a surrogate pair
         if key in found:
-            raise ValueError(f"{key[:80]!r} is there twice")
+            raise ValueError(f"the header has the key {key[:80]!r} twice")
         found[key] = value
     return found
 
 
 def _no_number(text):
-    raise ValueError(f"{text} is not a number in JSON")
+    raise ValueError(f"the header has {text}, which is not a number in JSON")
 
 
 def _whole(text):
@@ -106,10 +106,11 @@ def _entries(told, start, size):
     metadata = told.pop("__metadata__", None)
     if metadata is not None:
         if not isinstance(metadata, dict):
-            raise ValueError("__metadata__ is not a dict")
+            raise ValueError(f"wanted a dict as __metadata__; got {str(metadata)[:40]}")
         for value in metadata.values():
             if not isinstance(value, str):
-                raise ValueError(f"__metadata__ has {str(value)[:40]}, which is not text")
+                raise ValueError("wanted only text as values in __metadata__; got "
+                                 f"{str(value)[:40]}")
             value.encode("utf-8")
     for name, it in told.items():
         _check_form(name[:80], it)
@@ -118,32 +119,35 @@ def _entries(told, start, size):
         begin, end = it["data_offsets"]
         wanted = _n_bytes(name[:80], it)
         if begin != at or end < begin:
-            raise ValueError(f"{name[:80]} has bytes {begin} to {end}; wanted bytes from {at} on, "
-                             "where the tensor before it ends")
+            raise ValueError(f"{name[:80]} has bytes {begin} to {end}; wanted a range that begins "
+                             f"at {at}, where the previous tensor ends")
         if end - begin != wanted:
-            raise ValueError(f"{name[:80]} has {end - begin} bytes, want {wanted}")
+            raise ValueError(f"{name[:80]} has {end - begin} bytes, but its shape and dtype want "
+                             f"{wanted} bytes")
         found[name] = Entry(start + begin, it["dtype"], tuple(it["shape"]))
         at = end
     if start + at != size:
-        raise ValueError(f"its tensors have {at} bytes, but the file has {size - start} bytes for "
-                         "them")
+        raise ValueError(f"the tensors in the header have {at} bytes, but {size - start} bytes "
+                         "follow the header")
     return found
 
 
 def _check_form(name, it):
     """Raises ValueError unless `it` is a dict with a dtype, a shape and two offsets."""
     if not isinstance(it, dict) or it.keys() != {"dtype", "shape", "data_offsets"}:
-        raise ValueError(f"{name} wants dtype, shape, data_offsets; got {str(it)[:80]}")
+        raise ValueError(f"{name}: wanted a dict of dtype, shape and data_offsets; got "
+                         f"{str(it)[:80]}")
     shape, offsets = it["shape"], it["data_offsets"]
     if not isinstance(it["dtype"], str) or it["dtype"] not in BITS:
-        raise ValueError(f"{name} has the dtype {str(it['dtype'])[:40]}; it wants one of "
+        raise ValueError(f"{name} has the dtype {str(it['dtype'])[:40]}; want one of "
                          f"{', '.join(BITS)}")
     if not isinstance(offsets, list) or len(offsets) != 2 or not isinstance(shape, list):
-        raise ValueError(f"{name} wants a list of sizes and two offsets; got {str(it)[:80]}")
+        raise ValueError(f"{name}: wanted a list of sizes as shape, and two numbers as "
+                         f"data_offsets; got {str(it)[:80]}")
     for number in (*shape, *offsets):
         if type(number) is not int or not 0 <= number <= MOST:  # True is an int, too
             raise ValueError(f"{name} has the size or offset {str(number)[:40]}; want an integer "
-                             "from 0 on")
+                             "from 0 to 2^64 - 1")
 
 
 def _n_bytes(name, it):

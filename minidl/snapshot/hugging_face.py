@@ -50,14 +50,14 @@ def from_hugging_face(folder):
     config = _dict_in(folder / "config.json")
     kind = config.get("model_type")
     if kind not in ("gpt2", "llama"):
-        raise SnapshotError(f"{folder}: a model of type {kind!r}; want gpt2 or llama")
+        raise SnapshotError(f"{folder}: got a model of type {kind!r}; want gpt2 or llama")
     tensors, state = Tensors(folder), {}
     try:
         make, names, n_numbers = (gpt2 if kind == "gpt2" else llama)(folder, config, len(tensors))
         there = {name: tensors.n_numbers(name) for parts, _ in names.values() for name in parts}
         if n_numbers > sum(there.values()):  # checked before a model of that size is made
-            raise ValueError(f"config.json wants {n_numbers:,} numbers, but the files have only "
-                             f"{sum(there.values()):,}")
+            raise ValueError(f"config.json describes a model of {n_numbers:,} weights, but the "
+                             f"files have only {sum(there.values()):,}")
         model = make()
         for ours, (theirs, transposed) in names.items():
             parts = [tensors[name] for name in theirs]
@@ -74,15 +74,16 @@ def _dict_in(path):
     try:
         found = json.loads(path.read_text("utf-8"))
         if not isinstance(found, dict):
-            raise ValueError(f"it holds {str(found)[:40]} and not a dict")
+            raise ValueError(f"wanted a dict, got {str(found)[:40]}")
         return found
     except (OSError, ValueError, RecursionError) as error:
-        raise SnapshotError(f"{path.parent}: no {path.name} that can be read ({error}); want a "
-                            "folder as transformers' save_pretrained writes it") from None
+        raise SnapshotError(f"{path.parent}: cannot read {path.name} ({error}). Want a folder that "
+                            "save_pretrained of transformers wrote") from None
 
 
 def whole_numbers(config, *names):
-    """Returns the values of these options. Raises ValueError if one is not an integer from 1 on."""
+    """Returns the values of the options `names` of the config. Raises ValueError if one of these
+    values is not an integer from 1 on."""
     for name in names:
         value = config.get(name)
         if type(value) is not int or not 0 < value < 1 << 40:
@@ -92,8 +93,8 @@ def whole_numbers(config, *names):
 
 
 def number(config, name, default):
-    """Returns the value of this option as a float. Raises ValueError if the value is not a finite
-    number."""
+    """Returns the value of the option `name` as a float. If the config does not have this option,
+    returns the default. Raises ValueError if the value is not a finite number."""
     value = config.get(name, default)
     if type(value) not in (int, float) or not math.isfinite(value):
         raise ValueError(f"config.json: {name} is {str(value)[:40]}; want a finite number")
@@ -105,13 +106,14 @@ def refuse(folder, config, **wanted):
     support. wanted: {option: its supported values}. The first value is the default."""
     for name, values in wanted.items():
         if (got := config.get(name, values[0])) not in values:
-            raise SnapshotError(f"{folder}/config.json: {name} is {got!r}; minidl's model has "
-                                f"{' or '.join(map(repr, values))}")
+            raise SnapshotError(f"{folder}/config.json: {name} is {got!r}; minidl's model supports "
+                                f"only {' or '.join(map(repr, values))}")
 
 
 def gpt2(folder, config, n_tensors):
     """Returns three things: a function that makes the GPT, a dict {minidl's name: ([names in the
-    files], transposed)}, and the number of weights that the files must hold."""
+    files], transposed)}, and the number of weights that the files must hold. n_tensors: the number
+    of tensors in the files. The dict has no more layers than this, whatever config says."""
     sizes = whole_numbers(config, "vocab_size", "n_positions", "n_layer", "n_head", "n_embd")
     vocab, n_positions, n_layers, _, width = sizes
     refuse(folder, config, activation_function=("gelu_new", "gelu_pytorch_tanh"),
@@ -132,7 +134,7 @@ def gpt2(folder, config, n_tensors):
 
 def llama(folder, config, n_tensors):
     """Returns three things: a function that makes the Llama, a dict {minidl's name: ([names in the
-    files], False)}, and the number of weights that the files must hold."""
+    files], False)}, and the number of weights that the files must hold. n_tensors: as in gpt2."""
     vocab, context, n_layers, n_heads, width, hidden = whole_numbers(
         config, "vocab_size", "max_position_embeddings", "num_hidden_layers",
         "num_attention_heads", "hidden_size", "intermediate_size")
@@ -153,7 +155,8 @@ def llama(folder, config, n_tensors):
         names |= {f"{ours}.{b}.weight": [f"{theirs}.{a}.weight"] for a, b in LLAMA.items()}
         names[f"{ours}.attention.qkv.weight"] = [
             f"{theirs}.self_attn.{x}_proj.weight" for x in "qkv"]
-    of_layer = 2 + 2 * (n_heads + n_kv_heads) * head_width + 3 * hidden  # multiplied by width below
+    # The weights of a layer, divided by width.
+    of_layer = 2 + 2 * (n_heads + n_kv_heads) * head_width + 3 * hidden
     n_numbers = width * (1 + vocab * (1 if tied else 2) + n_layers * of_layer)
 
     def make():
@@ -172,18 +175,18 @@ class Tensors:
         if index.exists():
             files = _dict_in(index).get("weight_map")
             if not isinstance(files, dict):
-                raise SnapshotError(f"{index}: wanted a dict weight_map, got {str(files)[:80]}")
+                raise SnapshotError(f"{index}: wanted a dict as weight_map; got {str(files)[:80]}")
             files = sorted(set(map(str, files.values())))
         for file in files:
             if Path(file).name != file:
-                raise SnapshotError(f"{index}: it names {file[:80]!r}, a file outside of the "
-                                    "folder; want names without folders")
+                raise SnapshotError(f"{index}: this index names {file[:80]!r}, a file outside of "
+                                    "the folder; want file names without folders")
             try:
                 entries = header.read(folder / file)
             except ValueError as error:
                 raise SnapshotError(str(error)) from None
             self.found |= {name: (folder / file, entry) for name, entry in entries.items()
-                           if entry.dtype in DTYPES}  # other dtypes: masks, counters
+                           if entry.dtype in DTYPES}  # masks and counters have other dtypes
 
     def __len__(self):
         return len(self.found)
@@ -194,7 +197,7 @@ class Tensors:
         keys = name, f"transformer.{name}", rest if name.startswith("model.") else name
         key = next((k for k in keys if k in self.found), None)
         if key is None:
-            raise KeyError(f"no tensor {name!r} in its safetensors files")
+            raise KeyError(f"the safetensors files have no tensor {name!r}")
         return self.found[key]
 
     def n_numbers(self, name):
@@ -205,9 +208,9 @@ class Tensors:
         try:
             x = np.memmap(path, DTYPES[dtype], "r", at, shape) if 0 not in shape else (
                 np.zeros(shape, DTYPES[dtype]))
-        except (OSError, ValueError):  # such as 70 dimensions, or the sizes 0 and 2^62
-            raise SnapshotError(f"{path}: no array has the shape {str(shape)[:80]} of {name}"
-                                ) from None
+        except (OSError, ValueError):  # for example for 70 dimensions, or for the sizes 0 and 2^62
+            raise SnapshotError(f"{path}: {name} has the shape {str(shape)[:80]}, and no array can "
+                                "have this shape") from None
         if dtype == "BF16":
             x = (x.astype(np.uint32) << 16).view(np.float32)
         return np.asarray(x, np.float32)

@@ -38,7 +38,7 @@ def only_writer(folder):
                        f"{time.strftime('%Y-%m-%d %H:%M:%S')}".encode())
         yield ""
     finally:
-        os.unlink(path)  # before the lock ends: afterwards another process may own the file
+        os.unlink(path)  # while the lock still holds: later the file may be another process's
         os.close(file)
 
 
@@ -53,15 +53,18 @@ def _open_locked(path):
             holder = os.read(file, 1000).decode(errors="replace") or "another process"
             os.close(file)
             return None, (
-                f"wanted to save into {path.parent}, into which {holder} is saving. A folder "
-                "belongs to one run: save elsewhere, or end the other run. If both processes are "
-                "ranks of this run, give all of them its transport: save(folder, step, t, ...)")
+                f"wanted to save into {path.parent}, but the folder is locked by {holder}. A "
+                "folder belongs to one run: save into another folder, or end the other run. If "
+                "both processes are ranks of this run, give all ranks its transport: "
+                "save(folder, step, t, ...)")
         except OSError as error:
             warnings.warn(f"{path}: this file system has no locks ({error.strerror}), so a second "
-                          "run could save into the folder. Make sure that none does", stacklevel=5)
+                          "run could save into the folder at the same time. Make sure that no "
+                          "other run does", stacklevel=5)
         if _is_at(file, path):
             return file, ""
-        os.close(file)  # the last holder removed the file after our open and before our lock
+        # The last holder has removed the file between our open and our lock: try again.
+        os.close(file)
 
 
 def _is_at(file, path):

@@ -67,9 +67,9 @@ def load(f: str | PathLike[str] | BinaryIO, map_location: Device | None = None, 
             return tensors
         return _built(json.loads(metadata[STRUCTURE]), tensors)
     except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(f"minidl.load: {getattr(f, 'name', f)}: {error}; want a file of "
-                         "minidl.save, or a safetensors file. In PyTorch write one with "
-                         "safetensors.torch.save_file, not with torch.save") from None
+        raise ValueError(f"minidl.load: {getattr(f, 'name', f)}: {error}. Want a file that "
+                         "minidl.save wrote, or a safetensors file. In PyTorch write such a file "
+                         "with safetensors.torch.save_file, not with torch.save") from None
 
 
 def _told(value, place, arrays):
@@ -107,14 +107,15 @@ def _built(told, tensors):
     if type(told) in PLAIN:
         return told
     if not isinstance(told, dict) or len(told) != 1:
-        raise ValueError(f"{str(told)[:40]} is not a value as minidl.save writes it")
+        raise ValueError(f"{str(told)[:40]} is not a value in the form that minidl.save writes")
     (kind, parts), = told.items()
     if kind == "tensor":
         return tensors[parts]
     if kind == "dict":
         return {key: _built(part, tensors) for key, part in parts}
     if kind not in ("list", "tuple"):
-        raise ValueError(f"an unknown kind of value, {kind[:40]!r}")
+        raise ValueError(f"wanted a value of the kind tensor, dict, list or tuple; got the kind "
+                         f"{kind[:40]!r}")
     found = [_built(part, tensors) for part in parts]
     return found if kind == "list" else tuple(found)
 
@@ -138,7 +139,8 @@ def _tensor(data, name, entry, device):
     """Returns the Tensor of an entry, in memory of its own."""
     dtypes = {code: dtype for dtype, code in header.CODES.items()}
     if entry.dtype not in dtypes:
-        raise ValueError(f"{name[:80]} has the dtype {entry.dtype}, which minidl does not have")
+        raise ValueError(f"{name[:80]} has the dtype {entry.dtype}; minidl has only "
+                         f"{', '.join(dtypes)}")
     kind = dtypes[entry.dtype]
     dtype = bf16.dtype() if kind == "bfloat16" else np.dtype(kind)
     n = int(np.prod(entry.shape, dtype=np.int64)) * dtype.itemsize

@@ -49,8 +49,8 @@ class Region:
     part: tuple = None
 
     def of(self, array):
-        """Returns the region's elements in an array of the leaf's shape, 1-d. It is a view if the
-        array is contiguous."""
+        """Returns the region's elements, 1-d, from an array of the leaf's shape. The result is a
+        view if the array is contiguous."""
         return array.reshape(-1)[self.offset:self.offset + self.end - self.first]
 
     def put(self, array, values):
@@ -76,8 +76,8 @@ def _cut(p, all_of_it):
 
 
 def modules(model):
-    """Returns [the model], or the stages of a pipeline that this rank has. Each may be wrapped in a
-    DataParallel."""
+    """Returns [the model], or the stages of a pipeline that this rank has. Each of these modules
+    may be wrapped in a DataParallel."""
     if isinstance(model, Pipeline):
         return [model.replicas.get(s, stage) for s, stage in model.stages.items()]
     return [model]
@@ -107,9 +107,9 @@ def by_leaf(model):
 
 
 def share(sizes, rank, n):
-    """Divides the writing of tensors that all n ranks hold. Returns a list: for each tensor the
-    range (first, end) of elements that `rank` writes. All ranks write the same number of elements,
-    up to a difference of one. sizes: the number of elements of each tensor."""
+    """Divides the work of writing the tensors that all n ranks hold. Returns a list with a range
+    (first, end) for each tensor: the elements that `rank` writes. The numbers of elements that two
+    ranks write differ by one at most. sizes: the number of elements of each tensor."""
     low, high = chunks.bounds(sum(sizes), n)[rank:rank + 2]
     return [part[1:] for part in flat.within([(size,) for size in sizes], low, high)]
 
@@ -224,11 +224,11 @@ def numbers(model, optimizer):
 
 
 def arrays_and_numbers(optimizer, leaf):
-    """Returns the optimizer's state of a leaf in two dicts: (arrays of the leaf's shape, numbers).
-    The step is a number, also if a GPU counts it in an array."""
+    """Returns the optimizer's state of a leaf in two dicts: {name: array of the leaf's shape} and
+    {name: number}. The step count is one of the numbers, even if it is an array on a GPU."""
     state = optimizer.state.get(leaf, {})
     arrays = {k: v for k, v in state.items() if hasattr(v, "ndim") and k != "step"}
-    # on a GPU Adam's step is an array without dimensions
+    # On a GPU Adam's step is an array without dimensions.
     return arrays, {k: v.item() if hasattr(v, "dtype") else v
                     for k, v in state.items() if k not in arrays}
 
@@ -251,7 +251,7 @@ def generators(model):
 
 def bucket_orders(model):
     """Returns [(reducer, its parameters in the order of its buckets)] of DataParallel modules. The
-    order must be saved, because it decides how sums round. Returns [] for other models."""
+    order must be saved, because the rounding of sums depends on it. Returns [] for other models."""
     return [(module.reducer, [p for bucket in module.reducer.buckets for p in bucket.params])
             for module in modules(model) if isinstance(module, DataParallel)
             and not isinstance(module, (Zero1, Compressed))]

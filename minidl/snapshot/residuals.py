@@ -1,8 +1,8 @@
 """Saves the state of gradient compression (parallel/data/compress.py) in a snapshot.
 
     written by 4 ranks    e0 e1 e2 e3       each rank's residual, momentum, ...
-    loaded on 2 ranks     e0 + e2           rank 0: the sum of the old ranks 0, 2, 4, ...
-                          e1 + e3           rank 1: the sum of the old ranks 1, 3, 5, ...
+    loaded on 2 ranks     e0 + e2           rank 0 gets the sum over the old ranks 0, 2, 4, ...
+                          e1 + e3           rank 1 gets the sum over the old ranks 1, 3, 5, ...
     loaded on 6 ranks     e0 e1 e2 e3 0 0
 
 A residual is a part of the mean gradient that a rank has not sent yet. The sum of the residuals
@@ -17,7 +17,8 @@ from minidl.parallel.data.compress import Compressed
 
 
 def key_of(kind, rank, name):
-    """Returns the key of a rank's own array for the parameter `name`."""
+    """Returns the key of a rank's own array for the parameter `name`. kind: what the array is, such
+    as "residual"."""
     return f"kept {kind} of rank {rank}/{name}"
 
 
@@ -38,7 +39,7 @@ def arrays(model):
 
 
 def about(model):
-    """Returns the entry for the snapshot's index, or None if the model is not Compressed."""
+    """Returns the entry "kept" of the snapshot's index, or None if the model is not Compressed."""
     if not isinstance(model, Compressed):
         return None
     kinds = sorted({f"{kind}/{name}" for kind, name, _, _ in arrays(model)})
@@ -52,13 +53,13 @@ def misfits(index, model, optimizer):
     if there is None:  # a run without compression has no residuals
         return
     if here is None and optimizer is not None:
-        yield (f"the snapshot holds residuals of {there['method']}, which this model would lose: "
-               "wrap it in parallel.Compressed, as in the saved run. To use only the weights, load "
-               "without an optimizer")
+        yield (f"the snapshot holds residuals of {there['method']}, which this model would lose. "
+               "Wrap the model in parallel.Compressed, as in the saved run. To use only the "
+               "weights, load without an optimizer")
     elif here is not None and (here["method"], here["kinds"]) != (there["method"], there["kinds"]):
         yield (f"the snapshot holds {there['method']} with {len(there['kinds'])} arrays; "
-               f"the model has {here['method']} with {len(here['kinds'])}. Use the same method, "
-               "with options that keep the same arrays")
+               f"the model has {here['method']} with {len(here['kinds'])} arrays. Use the same "
+               "method, with the same options")
 
 
 def keys(index, model):
@@ -79,8 +80,9 @@ def _keys(there, kind, name, own, rank, size):
 
 
 def wanted(index, model, rank, size):
-    """Sets this rank's arrays to zero. Returns [(array, key)]. The caller must add the saved array
-    `key` to `array`. The list may have several keys for the same array."""
+    """Sets this rank's arrays to zero. Returns a list of pairs (array, key). For each pair the
+    caller must add the saved array `key` to `array`. The list may have several pairs with the same
+    array."""
     there = index.get("kept")
     if there is None or about(model) is None:
         return []

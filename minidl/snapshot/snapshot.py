@@ -18,10 +18,10 @@ of any other, on another number of ranks: a rank finds its regions in the files 
 itself may be divided over a grid of ranks, and be loaded on another grid or undivided (divided.py).
 Then `t` must be the transport of all ranks.
 
-Numbers and buffers are saved from rank 0. Each rank saves its own random generators. Gradients are
-not saved, so save after the optimizer's step. All ranks must see the same folder, and must call
-save() or load() together. safetensors and JSON hold only data. Loading such files runs no code,
-unlike unpickling.
+Buffers, the optimizer's options and the states of other objects are saved from rank 0. Each rank
+saves its own random generators. Gradients are not saved, so save after the optimizer's step. All
+ranks must see the same folder, and must call save() or load() together. safetensors and JSON hold
+only data. Loading such files runs no code, unlike unpickling.
 Test: tests/snapshot/test_snapshot.py, test_snapshot_crashes.py
 """
 
@@ -75,8 +75,9 @@ def check(t, model, keep, others):
         raise TypeError(f"wanted a module as model=; got {type(model).__name__}")
     t, rank, size = _ranks(t, model)
     if keep < 1:
-        raise ValueError(f"rank {rank}: wanted keep of at least 1, for the new one; got {keep}")
-    _safetensors()  # only loading needs the library, but if it is missing, the error must come now
+        raise ValueError(f"rank {rank}: wanted keep >= 1, because the new snapshot is kept; got "
+                         f"keep={keep}")
+    _safetensors()  # load() needs this library. If it is missing, save() must already raise
     return t, rank, size, _with_state(rank, others)
 
 
@@ -91,17 +92,19 @@ def refusal(folder, step, model, optimizer, others, rank):
     "". save() calls refusal() before it writes anything. So load() can restore all that a file
     holds."""
     if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 0:
-        return f"wanted a step from 0 on, an integer; got {step!r:.40}"
+        return f"wanted a step from 0 on, as an integer; got {step!r:.40}"
     for module in regions.modules(model):
         if isinstance(module, DataParallel) and module.n_samples:
-            return (f"gradients of {module.n_samples} samples wait since no_sync() for the backward"
-                    " that sends them, and gradients are not saved: save after optimizer.step()")
+            return (f"gradients of {module.n_samples} samples were computed inside of no_sync() and"
+                    " are not sent yet. A snapshot holds no gradients, so save after"
+                    " optimizer.step()")
     arrays = [(key, array) for key, array, _ in regions.arrays_of(model, optimizer)]
     arrays += rows.arrays_of(others)
     for key, array in arrays:
         if array.dtype.name not in header.CODES or not array.dtype.isnative:
             return (f"{key} has the dtype {array.dtype}; a snapshot holds arrays of "
-                    f"{', '.join(header.CODES)}, in this machine's byte order: convert with astype")
+                    f"{', '.join(header.CODES)}, in this machine's byte order. Convert the array "
+                    "with astype")
     if rank:
         return ""
     states = {key: it.state_dict() for key, it in others.items()}
@@ -112,7 +115,8 @@ def refusal(folder, step, model, optimizer, others, rank):
             return f"{key}: {problem}"
     if (last := latest(folder)) is not None and last > step:
         return (f"wanted to save step {step} into {folder}, which holds the later step {last}. "
-                "If it is from another run, remove its .json, or save elsewhere")
+                f"If step {last} is from another run, remove its .json file, or save into another "
+                "folder")
     return ""
 
 
@@ -134,8 +138,8 @@ class Taken(NamedTuple):
 
 
 def take(t, rank, size, model, optimizer, others, gather=True):
-    """Returns the Taken of this rank. Nothing is written or copied yet: its Pieces refer to the
-    arrays of the model.
+    """Returns the Taken of this rank. Nothing is written or copied yet: the Pieces in the Taken
+    refer to the arrays of the model.
 
     gather: if True, the tensors of a divided model are gathered, so that the files hold whole
     tensors. If False, this rank takes only its own parts."""
@@ -190,7 +194,8 @@ def write(folder, step, t, taken, keep):
         part = {**part, "file": {"name": name, "bytes": n_bytes, "sha256": digest, "holds": holds}}
     except OSError as error:
         problem = _unwritten(step, folder, error)
-    gathered = _all_gather(t, (problem, part))  # also a barrier: every rank's file is on the disk
+    # This is also a barrier: afterwards every rank's file is on the disk.
+    gathered = _all_gather(t, (problem, part))
     _raise_first(problem for problem, _ in gathered)
     parts = [part for _, part in gathered]
     if rank == 0:
@@ -204,8 +209,8 @@ def write(folder, step, t, taken, keep):
 
 
 def _unwritten(step, folder, error):
-    return (f"cannot write step {step} into {folder}: {error.strerror or error}. The snapshots "
-            "before it are whole. Free some space, or save elsewhere")
+    return (f"cannot write step {step} into {folder}: {error.strerror or error}. The earlier "
+            "snapshots are not damaged. Free some space on the disk, or save into another folder")
 
 
 def load(folder, t=None, *, model, optimizer=None, step=None, **others):
@@ -255,7 +260,7 @@ def _try_others(t, index, others, problem):
         for key, it in others.items() if not problem else ():
             before[key] = copy.deepcopy(it.state_dict())
             it.load_state_dict(copy.deepcopy(index["others"][key]))
-    except Exception as error:  # every kind of error, because the model must not change
+    except Exception as error:  # after any error the old states are restored below
         problem = f"{key}: {type(error).__name__}: {error}"
     try:
         agree(t, problem)
@@ -266,9 +271,11 @@ def _try_others(t, index, others, problem):
 
 
 def put(index, fill, t, rank, size, model, optimizer, others):
-    """Sets the given objects to the state in the index. fill: fill(targets) must fill the arrays of
-    targets, a list of (key, array, Region). It takes the elements from files, or from the memory of
-    other ranks (elastic/heal.py)."""
+    """Sets the given objects to the state in the index.
+
+    fill: a function. fill(targets) must fill the arrays of targets, where targets is a list of
+    (key, array, Region). The function takes the elements from files, or from the memory of other
+    ranks (elastic/heal.py)."""
     by_leaf = regions.by_leaf(model)
     targets = [(f"param/{r.name}", leaf.array, r) for leaf, rs in by_leaf.items() for r in rs]
     targets += [(f"buffer/{r.name}", r.leaf.array, r) for r in regions.buffers(model)]
@@ -280,11 +287,11 @@ def put(index, fill, t, rank, size, model, optimizer, others):
         optimizer.state.pop(leaf, None)
         if arrays or saved["numbers"]:
             optimizer.state[leaf] = {**saved["numbers"], **arrays}
-        if leaf is not owner:  # without a saved master copy, the weight itself fills the copy
+        if leaf is not owner:  # if no master copy was saved, the weight's elements fill the copy
             arrays["master" if "master" in saved["arrays"] else "param"] = leaf.array
         targets += [(f"{kind}/{r.name}", array, r)
                     for r in by_leaf[owner] for kind, array in arrays.items()]
-    owed = [(array, np.zeros_like(array), key)  # residuals of old ranks, added up below
+    owed = [(array, np.zeros_like(array), key)  # residuals of old ranks: they are added below
             for array, key in residuals.wanted(index, model, rank, size)]
     targets += [(key, piece, regions.whole(key, piece)) for _, piece, key in owed]
     of_all_ranks, of_rows = rows.targets(index, others)
@@ -317,8 +324,11 @@ def put(index, fill, t, rank, size, model, optimizer, others):
 
 
 def fill(index, targets, source):
-    """Fills the arrays of `targets` from the files of the index. source(name, key) returns an
-    object. Its slices are the elements of the tensor `key` in the file `name`."""
+    """Fills the arrays of `targets` from the files of the index.
+
+    targets: a list of (key, array, Region).
+    source: a function. source(name, key) returns an object whose slices [begin:end] are elements of
+    the tensor `key` in the file `name`."""
     written = fit.written(index)
 
     def read(where, begin, end):
@@ -350,13 +360,14 @@ def _file_of(pieces):
         values = p.values()
         if p.first < p.end:
             yield np.ascontiguousarray(backend.to_device(values, "cpu")).view(np.uint8)
-        values = None  # free it before the next one is made
+        values = None  # frees these values before the next ones are made
 
 
 def _set_generators(model, saved, rank):
-    """Restores the states of this rank's generators. A rank that was not saved gets a new stream.
-    But if several ranks were saved, all with the same seed and stream, it gets the state of the
-    first saved rank."""
+    """Restores the states of this rank's generators. saved: for each saved rank a dict {generator's
+    name: (seed, stream, counter)}. A rank that was not saved gets a new stream. But if several
+    ranks were saved, all with the same seed and stream, this rank gets the state of the first saved
+    rank."""
     for key, generator in regions.generators(model).items():
         states = [tuple(mine[key]) for mine in saved]
         if rank < len(saved):
@@ -384,14 +395,14 @@ def _with_state(rank, others):
              for key, it in others.items() if it is not None}
     for key, it in given.items():
         if not hasattr(it, "load_state_dict"):
-            raise TypeError(f"rank {rank}: wanted for {key}= a list or an object with state_dict() "
-                            f"and load_state_dict(); got {type(it).__name__}")
+            raise TypeError(f"rank {rank}: wanted a list or an object with state_dict() and "
+                            f"load_state_dict() as {key}=; got {type(it).__name__}")
     return given
 
 
 class _List:
     """Wraps a user's list into an object with a state."""
-    holds_anything = True  # its values need not have the same kinds as in the snapshot
+    holds_anything = True  # fit.py does not compare the kinds of its values with the snapshot's
 
     def __init__(self, values):
         self.values = values
@@ -407,8 +418,9 @@ def _ranks(t, model):
     """Returns (t, rank, size). If t is None, uses the model's transport. If the model has no
     transport, returns (None, 0, 1)."""
     if t is None and model is not None and divided.is_divided(model):
-        raise ValueError("a model that is divided over ranks is saved and loaded by all of them: "
-                         "give their transport, save(folder, step, t, ...), load(folder, t, ...)")
+        raise ValueError("this model is divided over ranks, so all these ranks must call save() or "
+                         "load(). Pass their transport: save(folder, step, t, ...), "
+                         "load(folder, t, ...)")
     t = getattr(model, "t", None) if t is None else t
     return (t, 0, 1) if t is None else (t, t.rank, t.size)
 

@@ -38,7 +38,7 @@ def relu(x, y):
 
 @pytest.mark.parametrize("nodes, outputs, message", [
     (lambda x, a, b: [relu(a, b), relu(x, a)], "b", "no line before it makes"),
-    (lambda x, a, b: [relu(x, a), relu(x, a)], "a", "is there already"),
+    (lambda x, a, b: [relu(x, a), relu(x, a)], "a", "an earlier line. Each value"),
     (lambda x, a, b: [relu(x, a)], "b", "returns a float32"),
 ])
 def test_the_verifier_refuses_what_could_not_run(nodes, outputs, message):
@@ -54,7 +54,7 @@ def test_the_verifier_refuses_a_step_that_reads_a_later_one():
     node, = graph.nodes
     first, second = node.steps
     node.steps = first._replace(operands=(("v", 1), 2.0)), second
-    with pytest.raises(ValueError, match="not there yet"):
+    with pytest.raises(ValueError, match="step 0 reads the result of step 1; wanted an input"):
         graph.verify()
 
 

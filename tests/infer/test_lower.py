@@ -152,7 +152,7 @@ def test_lines_of_the_same_shape_share_a_kernel():
     names = [line.split("kernel ")[1].split()[0] for line in str(plan).splitlines()[:-1]]
     assert names == ["linear_0"] * 3 + ["linear_3"]
     assert "then" not in plan.source("linear_3") and "v0 = (x < 0.0f" in plan.source("linear_0")
-    with pytest.raises(KeyError, match="there are linear_0, linear_3"):
+    with pytest.raises(KeyError, match="kernels are linear_0, linear_3"):
         plan.source("linear_1")
 
 

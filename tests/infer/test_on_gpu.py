@@ -30,7 +30,7 @@ def gpt():
     lambda: infer.decoder(gpt()).generate(put(np.array([[1, 2]]), "cuda"), 3)],
     ids=["model", "input", "plan", "decoder", "prompt", "generate"])
 def test_what_is_on_a_gpu_is_refused_with_the_remedy(call):
-    with pytest.raises(TypeError, match=r"on the CPU.*got some on a GPU.*\.cpu\(\).*graphed"):
+    with pytest.raises(TypeError, match=r"on the CPU.*got arrays on a GPU.*\.cpu\(\).*graphed"):
         call()
 
 

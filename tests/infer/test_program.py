@@ -56,7 +56,7 @@ def statistics(net):
 def test_a_change_of_the_model_is_noticed(change, message):
     net, x, plan = small()
     change(net)
-    with pytest.raises(RuntimeError, match=f"{message}.*trace and compile it again"):
+    with pytest.raises(RuntimeError, match=f"{message}.*trace and compile the model again"):
         plan(x)
 
 

@@ -92,8 +92,8 @@ def test_bytes_that_are_written_too_early_are_found_in_one_stream():
              streams.Line("b", 0, [], [(1, 32, 96, True)]),
              streams.Line("c", 0, [], [(0, 0, 64, False)])]
     text, = streams.races(lines)
-    assert text == ("b (stream 0, value 1) and c (stream 0, value 0) share bytes [32, 64): the "
-                    "first overwrites what the second reads")
+    assert text == ("b (stream 0, value 1) and c (stream 0, value 0) share bytes [32, 64): b "
+                    "overwrites what c reads")
     lines[1] = lines[1]._replace(touches=[(1, 64, 96, True)])
     assert streams.races(lines) == []
 
@@ -193,7 +193,7 @@ def test_without_its_events_the_stand_in_sees_a_race(captured, monkeypatch):
         return placed, [[] for _ in waits]
 
     monkeypatch.setattr(streams, "assign", careless)
-    with pytest.raises(RuntimeError, match="no event puts one before the other"):
+    with pytest.raises(RuntimeError, match="no event puts one line before the other"):
         infer.streamed(graph, 3)  # our own check
     monkeypatch.setattr(streams, "races", lambda lines: [])
     with pytest.raises(captured.stand_in.Race, match="no event and no wait"):

@@ -36,11 +36,11 @@ def test_an_if_that_depends_on_numbers_is_refused():
 
 
 def test_a_number_that_is_read_out_is_refused():
-    refused(lambda x: x * float(x.array[0, 0]), match="depends on the input by a way")
+    refused(lambda x: x * float(x.array[0, 0]), match="depends on the input in a way")
 
 
 def test_numpy_on_the_data_is_refused():
-    refused(lambda x: x + minidl.Tensor(np.tanh(x.array)), match="depends on the input by a way")
+    refused(lambda x: x + minidl.Tensor(np.tanh(x.array)), match="depends on the input in a way")
 
 
 def test_a_write_in_place_is_refused():

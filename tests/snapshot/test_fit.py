@@ -49,7 +49,7 @@ def test_an_index_cannot_name_files_outside_of_its_folder(saved, name):
     body = index_of(saved)
     body["files"][0]["name"] = name
     write(saved, body)
-    refused(saved, "among its files: no entry as save")
+    refused(saved, "among its files: wanted an entry in the form that save")
 
 
 def test_all_that_differs_is_listed(saved):
@@ -59,7 +59,7 @@ def test_all_that_differs_is_listed(saved):
                       losses=GradScaler())
     text = str(caught.value)
     for words in ("holds no losses", "param/weight: wanted", "param/bias: wanted",
-                  "the options ['amsgrad', 'betas', 'eps']; the one here has only"):
+                  "the options ['amsgrad', 'betas', 'eps']; this optimizer has only"):
         assert words in text, text
 
 
@@ -75,7 +75,7 @@ def test_a_state_of_another_form_is_refused_before_anything_changes(saved):
     body = index_of(saved)
     del body["others"]["scaler"]["scale"]
     write(saved, body)
-    refused(saved, "scaler: wanted a state of")
+    refused(saved, "scaler: wanted a state with the keys")
 
 
 def test_a_stray_file_of_a_similar_name_is_no_snapshot(saved):

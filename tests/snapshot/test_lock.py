@@ -52,8 +52,9 @@ def test_a_second_writer_is_told_who_the_first_is_and_since_when(tmp_path):
     holder = python(HOLDER, tmp_path)
     try:
         assert holder.stdout.readline() == "mine\n"
-        words = (rf"rank 0: wanted to save into {tmp_path}, into which process {holder.pid} on "
-                 r"\S+ since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d is saving. .* save elsewhere, or end ")
+        words = (rf"rank 0: wanted to save into {tmp_path}, but the folder is locked by process "
+                 rf"{holder.pid} on \S+ since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d. .* another folder, "
+                 "or end ")
         with pytest.raises(SnapshotError, match=words):
             snapshot.save(tmp_path, 1, model=small(1))
         with pytest.raises(RankFailed, match=words):  # all ranks raise: none waits
@@ -96,7 +97,7 @@ def test_ranks_that_forget_the_transport_are_told(t):
     with common_folder(t) as folder:
         if t.rank == 0:
             with lock.only_writer(folder):
-                with pytest.raises(SnapshotError, match=r"give all of them its transport: save\("):
+                with pytest.raises(SnapshotError, match=r"give all ranks its transport: save\("):
                     snapshot.save(folder, 1, model=small(1))
 
 
@@ -151,7 +152,8 @@ def test_a_damaged_snapshot_names_the_last_one_before_it_that_is_whole(n, what, 
     cut(only(tmp_path, "step-00000002.json"))
 
     def load(t):
-        words = rf"{what[:13]}.*Step 1 is whole: load\(..., step=1\), .* --resume {tmp_path}@1"
+        words = (rf"{what[:13]}.*Step 1 is not damaged. Load it with load\(..., step=1\), .* "
+                 rf"--resume {tmp_path}@1")
         with pytest.raises(SnapshotError, match=words):
             snapshot.load(tmp_path, t, model=small(0), step=4)
 
@@ -163,10 +165,10 @@ def test_where_none_before_it_is_whole_it_is_one_after_it_or_none(tmp_path):
     for step in (1, 2):
         snapshot.save(tmp_path, step, model=model)
     cut(only(tmp_path, "step-00000001.*.safetensors"))
-    with pytest.raises(SnapshotError, match=re.escape("Step 2 is whole: load(..., step=2)")):
+    with pytest.raises(SnapshotError, match=re.escape("Step 2 is not damaged. Load it wi")):
         snapshot.load(tmp_path, model=model, step=1)
     only(tmp_path, "step-00000002.*.safetensors").unlink()
-    with pytest.raises(SnapshotError, match="No other snapshot in the folder is whole"):
+    with pytest.raises(SnapshotError, match="The folder has no other undamaged snapsh"):
         snapshot.load(tmp_path, model=model)
 
 

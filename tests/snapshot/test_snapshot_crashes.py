@@ -192,7 +192,7 @@ def test_an_altered_file_is_named(saved):
     with pytest.raises(SnapshotError, match=rf"{path.name} was altered: wanted sha256 \w+, got"):
         snapshot.load(folder, model=model, optimizer=optimizer)
     path.write_bytes(data[:-5])
-    with pytest.raises(SnapshotError, match=rf"cut or grew: wanted {len(data):,} bytes, got "):
+    with pytest.raises(SnapshotError, match=rf"another size: wanted {len(data):,} bytes; got"):
         snapshot.load(folder, model=model, optimizer=optimizer)
     path.unlink()
     with pytest.raises(SnapshotError, match="is missing"):
@@ -230,7 +230,7 @@ def test_an_altered_index_is_named(saved, change):
     folder, model, _ = saved
     path = only(folder, "*.json")
     path.write_text(change(path.read_text()))
-    with pytest.raises(SnapshotError, match=rf"{path.name}: (wanted sha256|no index)"):
+    with pytest.raises(SnapshotError, match=rf"{path.name}: (wanted sha256|the file)"):
         snapshot.load(folder, model=model)
 
 
@@ -269,7 +269,7 @@ def test_another_model_is_an_error(saved, other, words):
 
 
 def test_what_has_no_state_is_an_error(tmp_path):
-    with pytest.raises(TypeError, match="rank 0: wanted for kep= a list or an object .* got int"):
+    with pytest.raises(TypeError, match="rank 0: wanted a list or an object .* as kep=; got int"):
         snapshot.save(tmp_path, 1, model=small(1), kep=3)
 
 
@@ -281,7 +281,7 @@ def test_gradients_that_wait_for_the_others_are_an_error(t, stage):
     with common_folder(t) as folder:
         with model.no_sync():
             model(x).sum().backward()
-        with pytest.raises(SnapshotError, match=r"rank 0: gradients of 2 samples wait since no_sy"):
+        with pytest.raises(SnapshotError, match=r"rank 0: gradients of 2 samples were .* no_sync"):
             snapshot.save(folder, 1, model=model)
         model(x).sum().backward()
         snapshot.save(folder, 1, model=model)
@@ -290,7 +290,7 @@ def test_gradients_that_wait_for_the_others_are_an_error(t, stage):
 
 def test_no_snapshot_is_an_error_and_latest_says_so(tmp_path):
     assert snapshot.latest(tmp_path) is None
-    with pytest.raises(SnapshotError, match=r"holds the snapshots \(none\), wanted one"):
+    with pytest.raises(SnapshotError, match="wanted a snapshot; the folder has no snap"):
         snapshot.load(tmp_path, model=nn.Linear(2, 2))
 
 

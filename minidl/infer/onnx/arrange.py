@@ -20,7 +20,8 @@ def Constant(*, value=None, value_float=None, value_floats=None, value_int=None,
                     (value_ints, "i8")):
         if x is not None:
             return np.asarray(x, kind)
-    raise Refused("a constant is neither tensor, float nor int; other kinds are not supported")
+    raise Refused("want a constant of one of these kinds: a tensor, a float, an int, or a list of "
+                  "floats or ints")
 
 
 def Range(start: Known, limit: Known, delta: Known):
@@ -101,8 +102,9 @@ def SpaceToDepth(x, *, blocksize, mode="DCR"):
 
 
 def Gather(x, index: Raw, *, axis=0):
-    """A single constant index becomes x[..., i]. A computed index of the rows of a matrix becomes
-    F.embedding. For all other indices, NumPy's take is used."""
+    """If the index is a single constant number, indexes x with this number along the axis. If x is
+    a matrix and the indices of its rows are computed in the graph, uses F.embedding. Otherwise uses
+    NumPy's take."""
     axis %= x.ndim
     if isinstance(index, np.ndarray) and index.ndim == 0:
         return x[(*[slice(None)] * axis, index.item())]
@@ -130,9 +132,9 @@ def GatherND(x, index, *, batch_dims=0):
 
 
 def _places(shape, index, batch_dims=0):
-    """Returns a tuple `at`: x[at] is the result of GatherND. Each index[..., :] is a place in x.
-    The first batch_dims dimensions of x and of index count the samples. An index selects only from
-    its own sample. shape: the shape of x."""
+    """Returns a tuple of arrays for an array x of this shape. x[this tuple] is the result of
+    GatherND. Each index[..., :] is a place in x. The first batch_dims dimensions of x and of index
+    count the samples. An index selects only from its own sample."""
     batch = np.ix_(*map(np.arange, index.shape[:batch_dims])) if batch_dims else ()
     batch = [b.reshape(*b.shape[:batch_dims], *[1] * (index.ndim - 1 - batch_dims)) for b in batch]
     return (*batch, *np.moveaxis(index, -1, 0))

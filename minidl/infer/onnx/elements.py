@@ -67,8 +67,8 @@ def Dropout(x, ratio=None, training_mode: Known = None, *, seed=0, _n=1):
 
 
 def Pow(x, y: Raw):
-    """Computes x ** y in the dtype of x. If y is a single constant number, it becomes a Python
-    number. So a kernel can compute x ** 2 as x * x."""
+    """Computes x ** y in the dtype of x. If y is a single constant number, y is turned into a
+    Python number. Then a kernel can compute x ** 2 as x * x."""
     if isinstance(y, np.ndarray) and y.size == 1 and y.ndim <= x.ndim and x.dtype.kind == "f":
         return x ** y.item()
     return _pow(x, y) if x.dtype != y.dtype else m.pow(x, y)
@@ -87,7 +87,7 @@ def _fmod(a, b):
 @from_arrays
 def BitCast(x, *, to):
     if dtype_of(to).itemsize != x.dtype.itemsize:
-        raise Refused(f"from {x.dtype} to {dtype_of(to)}; want a dtype of the same size")
+        raise Refused(f"want a dtype with as many bytes as {x.dtype}; got {dtype_of(to)}")
     return x.view(dtype_of(to))
 
 

@@ -36,11 +36,11 @@ def export_onnx(graph, path=None):
     made = onnx.helper.make_graph(writer.nodes, "minidl", inputs, outputs, writer.constants)
     model = onnx.helper.make_model(
         made, opset_imports=[onnx.helper.make_opsetid("", VERSION)], producer_name="minidl")
-    model.ir_version = 9  # the file format that belongs to version 20
+    model.ir_version = 9  # the version of the file format that belongs to VERSION
     onnx.checker.check_model(model)
     try:
         onnx.shape_inference.infer_shapes(model, check_type=True)
-    except onnx.shape_inference.InferenceError as error:  # an operator does not take this dtype
+    except onnx.shape_inference.InferenceError as error:  # an operator does not accept a dtype
         raise Refused(f"export_onnx: ONNX has no operator for these dtypes: {error}") from error
     if path is not None:
         onnx.save(model, path)
@@ -81,7 +81,8 @@ class Writer:
         """Writes one operator. Returns the name of its result. If `outputs` is a number, returns a
         list with the names of this many results.
 
-        inputs: a list. Each is a name, None, or an array, which is written as a constant.
+        inputs: a list. An entry is a name, or an array, which is written as a constant, or None for
+            an input that is left out.
         outputs: the name of the result, or None for a new name, or the number of results."""
         inputs = [x if isinstance(x, str) else "" if x is None else self.constant(x)
                   for x in inputs]
@@ -96,8 +97,8 @@ class Writer:
     def node(self, node):
         """Writes the operators of one line of the graph."""
         if node.kind is None or node.steps or node.pad:
-            raise Refused(f"export_onnx: {node.op} is a line of an optimised graph; export the "
-                          "graph that infer.trace returned")
+            raise Refused(f"export_onnx: {node.op} is a line of an optimised graph. Export the "
+                          "graph that infer.trace returned, before infer.optimise changes it")
         values = [v for v in node.inputs if isinstance(v, Value)]
         dtype = node.output.dtype if node.op == "where" or not values else values[0].dtype
         xs = [self.name(x) if isinstance(x, Value) else x if x is None else np.asarray(x, dtype)
@@ -105,15 +106,15 @@ class Writer:
         o = node.attributes
         if node.kind is ArrayFunction:
             if not node.op[0].isupper():
-                raise Refused(f"export_onnx: {node.op} is a part of an imported operator, and ONNX "
-                              "has no operator for this part alone")
+                raise Refused(f"export_onnx: {node.op} is only a part of an imported operator, and "
+                              "ONNX has no operator for this part alone")
             kept = {k: v for k, v in o.items() if k not in ("name", "function") and v is not None}
             made = self.add(node.op, xs, len(node.outputs), **kept)
         else:
             write = WRITERS.get(node.op) or WRITERS.get(node.kind.__name__)
             if write is None:
-                raise Refused(f"export_onnx: {node.op} has no operators in "
-                              "minidl/infer/onnx/writers.py")
+                raise Refused(f"export_onnx: {node.op} cannot be written, because "
+                              "minidl/infer/onnx/writers.py has no function for this op")
             made = write(self, xs, o, node)
         made = made if isinstance(made, (list, tuple)) else [made]
         for v, name in zip(node.outputs, made, strict=True):

@@ -29,8 +29,8 @@ def _whole(a, b):
 
 
 def Gemm(a, b: Raw, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):
-    """Uses F.linear if the weight is constant and alpha and beta are 1. A plan then packs the
-    weight once."""
+    """Uses F.linear if the weight b is constant and alpha and beta are 1. A plan then packs the
+    weight only once."""
     a = a.T if transA else a
     constant = isinstance(b, np.ndarray)
     if alpha == beta == 1 and constant and a.dtype.kind == "f" and (
@@ -123,7 +123,7 @@ def AveragePool(x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, count_includ
                 dilations=None, pads=None, strides=None):
     kernel, stride, padding, dilation = _window(x, kernel_shape, auto_pad, pads, strides, dilations)
     if dilation != (1, 1):
-        raise Refused("dilations other than 1 are not supported")
+        raise Refused(f"got the dilations {dilations}; want only dilations of 1")
     return _like(AvgPool2d.apply(
         _image(x), kernel=kernel, stride=stride, padding=padding, ceil_mode=bool(ceil_mode),
         count_include_pad=bool(count_include_pad), divisor=None), x)
@@ -148,8 +148,9 @@ def GlobalMaxPool(x):
 def BatchNormalization(x, scale, bias, mean: Raw, var: Raw, *, epsilon=1e-5, momentum=0.9,
                        training_mode=0, spatial=1):
     if training_mode or not spatial:
-        raise Refused("training_mode=1 and spatial=0 are not supported: a graph is for inference, "
-                      "with statistics for each channel")
+        raise Refused("want training_mode=0 and spatial=1, because a graph is for inference, with "
+                      f"statistics for each channel; got training_mode={training_mode}, "
+                      f"spatial={spatial}")
     if all(isinstance(v, np.ndarray) and v.dtype == x.dtype for v in (mean, var)):
         return F.batch_norm(x, mean, var, scale, bias, eps=epsilon)
     shape = (-1, *[1] * (x.ndim - 2))
@@ -230,9 +231,9 @@ def RotaryEmbedding(x, cos, sin, at=None, *, interleaved=0, num_heads=None,
 def Attention(q, k, v, mask=None, past_k=None, past_v=None, n_keys: Known = None, *, is_causal=0,
               kv_num_heads=None, left_window_size=-1, q_num_heads=None, qk_matmul_output_mode=0,
               right_window_size=-1, scale=None, softcap=0.0, softmax_precision=None, _n=1):
-    """softmax(scale q k^T + mask) v. The softmax is computed in the dtype softmax_precision.
-    Several heads of q may share one head of k and v. If a query may see no key, its result is
-    0."""
+    """Computes softmax(scale q k^T + mask) v. The softmax is computed in the dtype
+    softmax_precision. Several heads of q may share one head of k and v. If the mask hides all keys
+    from a query, the result for this query is 0."""
     if flat := q.ndim == 3:
         q, k, v = (x.reshape(*x.shape[:2], n, -1).permute(0, 2, 1, 3) for x, n in (
             (q, q_num_heads), (k, kv_num_heads), (v, kv_num_heads)))

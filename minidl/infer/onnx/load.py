@@ -8,9 +8,9 @@ Reshape. So values that do not depend on an input are computed while the file is
 Shape counts as such a value. Some operators need the numbers of an operand, for example a shape or
 an axis. They refuse this operand if it depends on an input.
 
-A file may come from anybody. So the number of operators is limited, with loops unrolled. The bytes
-of a result are limited, too, and are checked before the result is computed (sizes.py). Every error
-in a file raises Refused.
+A file may come from anybody. So the number of operators is limited, and the operators of a loop
+count once for each round. The bytes of a result are limited, too. They are checked before the
+result is computed (sizes.py). Every error in a file raises Refused.
 Source: onnx.ai/onnx/operators.   Test: tests/infer/onnx/test_load.py
 """
 
@@ -28,8 +28,10 @@ from minidl.mode import running
 from minidl.nest import each
 from minidl.tensor import Tensor
 
-MOST_OPERATORS = 50_000  # a large language model has about 5,000
-MOST_BYTES = 4 << 30  # in a large network a batch of 32 full-size images needs half of this
+MOST_OPERATORS = 50_000  # a file may have this many; a large language model has about 5,000
+# The default of most_bytes. The largest result of a large network for a batch of 32 images of full
+# size has half of these bytes.
+MOST_BYTES = 4 << 30
 
 MOST_RESULTS = 16  # all results of a model together may have this many times most_bytes
 
@@ -38,8 +40,9 @@ def import_onnx(path, known=None, table=None, most_bytes=MOST_BYTES):
     """Returns the Graph of an ONNX file.
 
     path: the file, or onnx's ModelProto.
-    known: a dict with three kinds of entries: {name of a dimension: its size}, {name of an input:
-           its shape}, {name of an input: its value, an array}. A known value becomes a constant.
+    known: a dict. Three kinds of entries are possible. {name of a dimension: its size}. {name of an
+           input: its shape}. {name of an input: its value, an array}. A known value becomes a
+           constant.
     table: {operator: function}. The default is the table of minidl.infer.onnx.
     most_bytes: the most bytes that one result may have.
 
@@ -72,7 +75,7 @@ def _imported(onnx, path, known, table, most_bytes):
 
 
 class Model:
-    """Makes a function of Tensors from a file. The arguments of the function are the inputs whose
+    """A file as a function of Tensors. The arguments of the function are the file's inputs whose
     values are not known."""
 
     def __init__(self, onnx, proto, known, table, most_bytes):
@@ -117,8 +120,9 @@ class Model:
                      for d in tensor.shape.dim]
         if None in shape:
             names = [d.dim_param or "?" for d in tensor.shape.dim]
-            raise Refused(f"import_onnx: input {v.name} has no fixed shape, {names}; pass known="
-                             f"{{{v.name!r}: (its shape)}}, or a size for each name")
+            raise Refused(f"import_onnx: input {v.name} has no fixed shape: the sizes are {names}. "
+                          f"Pass known={{{v.name!r}: (its shape)}}, or known={{name: size}} for "
+                          "each of these names")
         return tuple(shape), dtype_of(tensor.elem_type)
 
     def examples(self, number, whole):
@@ -157,8 +161,9 @@ class Model:
     def run(self, graph, scope):
         """Runs a graph, or a function of the file. Returns a list of its results. scope: a dict
         {name: value} of the values so far. All computed values are added to `scope`."""
-        self._count(1)  # so that a loop with an empty body counts, too
-        given = scope.maps[0] if isinstance(scope, ChainMap) else scope  # without the outer names
+        self._count(1)  # for the graph itself: so a loop without operators has a limit, too
+        # The names of this graph, without the names of the graphs around it.
+        given = scope.maps[0] if isinstance(scope, ChainMap) else scope
         scope.update({t.name: self.array(t) for t in getattr(graph, "initializer", ())
                       if t.name not in given})
         made = set()
@@ -182,16 +187,17 @@ class Model:
     def _count(self, n):
         self.n_left -= n
         if self.n_left < 0:
-            raise Refused(f"import_onnx: more than {MOST_OPERATORS:,} operators, with loops "
-                          "unrolled")
+            raise Refused("import_onnx: the model has more than "
+                          f"{MOST_OPERATORS:,} operators, with loops unrolled. minidl reads no "
+                          "larger model")
 
     def apply(self, node, values, scope):
         """Returns the results of one operator on these values, as a tuple or a list."""
         called = self.functions.get((node.domain, node.op_type))
         if called is not None and _name(node) not in self.table:
             if called.attribute or called.attribute_proto:
-                raise Refused(f"{node.op_type}: a function of the file with attributes is not "
-                              "supported")
+                raise Refused(f"{node.op_type}: this is a function in the file, and it has "
+                              "attributes; only functions without attributes are supported")
             return self.run(called, {"": None, **dict(zip(called.input, values))})
         operator = self.table[_name(node)]
         try:
@@ -209,13 +215,14 @@ class Model:
         except Exception as error:  # with a file's numbers an operator may raise anything
             kind = IndexError if isinstance(error, IndexError) else Refused
             name = node.name or next(iter(node.output), "")
-            if isinstance(error.__cause__, Refused):  # drops the text that Function.apply added
+            if isinstance(error.__cause__, Refused):  # without the text that Function.apply added
                 error = error.__cause__
             raise kind(f"{node.op_type} ({name}): {error}") from error
         result = result if isinstance(result, tuple) else (result,)
         asked = [i for i, name in enumerate(node.output) if name]
         if asked and asked[-1] >= len(result):
-            raise Refused(f"{node.op_type}: result {asked[-1]} is not supported")
+            raise Refused(f"{node.op_type}: result {asked[-1]} is not supported; minidl computes "
+                          f"the results 0 to {len(result) - 1}")
         return result
 
     def _arguments(self, node, operator, values, scope):
@@ -235,7 +242,7 @@ class Model:
                       if any(p.name == k for p in options)})
         several = wanted[-1:] if wanted and wanted[-1].kind is wanted[-1].VAR_POSITIONAL else ()
         if len(values) > len(wanted) and not several:
-            raise Refused(f"{len(values)} inputs; want at most {len(wanted)}")
+            raise Refused(f"got {len(values)} inputs; want at most {len(wanted)}")
         kinds = [*wanted, *several * len(values)]
         return [_as(p, x) for p, x in zip(kinds, values)], given
 
@@ -270,7 +277,8 @@ def _value(scope, name, reader):
     """Returns the value of a name. Each value must be made before it is read, so a file with a
     cycle is refused."""
     if name not in scope:
-        raise Refused(f"import_onnx: {reader} reads {name!r}, but no operator before it makes that")
+        raise Refused(f"import_onnx: {reader} reads {name!r}, but no operator before it makes "
+                      f"{name!r}")
     return scope[name]
 
 
@@ -288,8 +296,8 @@ def _as(parameter, x):
     Tensor, or unchanged."""
     if parameter.annotation is Known:
         if not _is_known(x):
-            raise Refused(f"{parameter.name} depends on the graph's inputs; a graph has fixed "
-                          "shapes. Pass the input that it comes from in `known`")
+            raise Refused(f"{parameter.name} depends on the graph's inputs, but it must be known "
+                          "while the graph is made. Pass the values of these inputs in `known`")
         return x
     if isinstance(x, list) and parameter.annotation is not Raw:
         raise Refused(f"{parameter.name} is a sequence; want a tensor")

@@ -2,7 +2,7 @@
 
     def Gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):      inputs, then attributes
 
-    shape: Known      an array, never a Tensor: its numbers are needed while the graph is made
+    shape: Known      an array, never a Tensor, because its numbers are needed to make the graph
     xs: Raw           a Tensor, an array, or a list of Tensors and arrays, unchanged
     *, _opset         the version of ONNX's operators in the file
     *, _n             the number of results that the file asks for
@@ -46,15 +46,15 @@ class ArrayFunction(Function):
     differentiable = arithmetic = False
 
     def forward(self, *arrays, name, function, **attributes):
-        # one line of the graph, so the ops that `function` calls are not recorded. No warnings for
-        # x / 0
+        # This is one line of the graph, so the ops that `function` calls are not recorded. NumPy
+        # gives no warnings, for example for x / 0.
         with np.errstate(all="ignore"), running(grad=False, intercept=None):
             return function(*arrays, **attributes)
 
 
 def from_arrays(function, name=None):
-    """A decorator. It makes an operator from a function of arrays. The operator is one line of the
-    graph."""
+    """A decorator that makes an operator from a function of arrays. Each call of the operator is
+    one line of the graph. name: the operator's name. None: the function's name."""
     name = name or function.__name__
 
     @functools.wraps(function)
@@ -72,7 +72,8 @@ def operators(module):
 
 @functools.cache
 def parameters(function):
-    """Returns (inputs, attributes) of an operator's function: lists of inspect.Parameter."""
+    """Returns two lists of inspect.Parameter for an operator's function: the parameters that are
+    inputs, and the parameters that are attributes."""
     found = inspect.signature(function).parameters.values()
     return ([p for p in found if p.kind is not p.KEYWORD_ONLY],
             [p for p in found if p.kind is p.KEYWORD_ONLY])

@@ -1,6 +1,7 @@
 """ONNX's operators on integers: operands of 8 bits, sums of 32 bits.
 
-    q = saturate(round(x / scale) + zero)          x = (q - zero) * scale          ties to even
+    q = saturate(round(x / scale) + zero)     round: to the nearest integer, ties to even
+    x = (q - zero) * scale                    saturate: to the ends of the dtype's range
 
 Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 """
@@ -56,8 +57,8 @@ def DynamicQuantizeLinear(x):
 
 
 def _of_rows(v):
-    """If v is a vector, it has one number for each row. Returns such a vector as a column (n, 1).
-    Returns other values unchanged."""
+    """Returns a vector (n,), which has one number for each row, as a column (n, 1). Returns other
+    values unchanged."""
     return v[:, None] if v is not None and v.ndim == 1 and v.size > 1 else v
 
 
@@ -107,7 +108,7 @@ def QLinearConv(x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b=None,
 
 
 def _conv(x, w, x_zero, w_zero, auto_pad, dilations, group, pads, strides):
-    """Returns the int32 sums of a convolution. They are computed in float64, which is exact for
+    """Returns the int32 sums of a convolution. The sums are computed in float64, which is exact for
     integers of up to 53 bits."""
     from minidl.infer.onnx.layers import Conv
     from minidl.tensor import Tensor

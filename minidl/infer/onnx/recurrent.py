@@ -47,12 +47,12 @@ def _start(h, x, w, hidden_size, layout):
 
 
 def _plain(given, wanted, clip, forget=0):
-    """Raises Refused if a layer has other activations than `wanted`, or has clip or
-    input_forget."""
+    """Raises Refused if a layer has other activations than `wanted`, or if clip or input_forget is
+    set. given: the layer's activations, or None for the default."""
     if clip or forget or given and [g.lower() for g in given] != wanted * (
             len(given) // len(wanted)):
-        raise Refused(f"got activations {given}, or clip or input_forget; want the default "
-                      "activations, without clip and input_forget")
+        raise Refused(f"want the activations {wanted}, clip=0 and input_forget=0; got the "
+                      f"activations {given}, clip={clip} and input_forget={forget}")
 
 
 def RNN(x, w, r, b=None, lengths: Known = None, h=None, *, hidden_size, activations=None, clip=0.0,
@@ -79,7 +79,7 @@ def _reset_before(x, h, w, b):
     state)."""
     n, ys = h.shape[-1], []
     if x.shape[0] > 1000:  # each step is several lines of the graph
-        raise Refused(f"linear_before_reset=0 over {x.shape[0]} steps; want at most 1,000")
+        raise Refused(f"got {x.shape[0]} steps with linear_before_reset=0; want at most 1,000")
     for t in range(x.shape[0]):
         a = m.sigmoid(x[t][:, :2 * n] + F.linear(h, w[:2 * n], b[:2 * n]))
         new = m.tanh(x[t][:, 2 * n:] + F.linear(a[:, :n] * h, w[2 * n:], b[2 * n:]))

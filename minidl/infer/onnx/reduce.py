@@ -25,8 +25,8 @@ def _reduction(of):
 @from_arrays
 def _extreme(x, *, axis, keepdims, least):
     """Returns the minimum along the axis if `least` is True, else the maximum. If there are no
-    elements, the maximum is -inf and the minimum is inf. For integers these are the ends of the
-    dtype's range."""
+    elements, the maximum of floats is -inf. The maximum of integers is then the smallest number of
+    the dtype. The minimum of no elements is inf, or the largest number of the dtype."""
     if x.dtype == bool:
         ends = True, False
     else:

@@ -31,8 +31,8 @@ def most(name, inputs, options):
     return max(together, sum(map(math.prod, shapes)))
 
 
-# These operators do not broadcast their inputs, such as scales of channels, indices or weights. The
-# bound is the size of the largest input.
+# The inputs of these operators are not broadcast: scales of channels, indices, weights. The bound
+# is the size of the largest input.
 REDUCING = {"GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter", "TopK",
             "BatchNormalization", "InstanceNormalization", "GroupNormalization", "CumSum",
             "CumProd", "NonZero", "Trilu", "Slice", "Reshape", "Squeeze", "Unsqueeze", "Split"}
@@ -54,9 +54,9 @@ def _gather(x, index, *, axis=0):
 
 
 def _einsum(*xs, equation):
-    """Returns the size of the result or of the largest operand, whichever is larger. If the
-    equation has no "->", the result may have all labels. If the equation has "...", returns the
-    product of the sizes of all operands."""
+    """Returns the number of elements of the result or of the largest operand, whichever is larger.
+    If the equation has no "->", the result may have all labels. If the equation has "...", returns
+    the product of the sizes of all operands."""
     left = equation.replace(" ", "").partition("->")[0].split(",")
     if "." in equation:
         return math.prod(math.prod(x.shape) for x in xs)
@@ -84,19 +84,20 @@ def _resize(x, roi=None, scales=None, sizes=None, *, axes=None, **options):
     for i, axis in enumerate(axes):
         n = shape[axis]
         shape[axis] = max(ints(sizes)[i], n) if sizes is not None and sizes.size else max(
-            math.ceil(float(scales[i]) * n), n)  # Resize works on one axis after another
+            math.ceil(float(scales[i]) * n), n)  # Resize changes one axis after another
         if shape[axis] * n > math.prod(x.shape) + (1 << 24) and not n <= 1:
-            raise Refused(f"a matrix of {shape[axis]} x {n} weights is too large")
+            raise Refused(f"the matrix of {shape[axis]} x {n} weights for axis {axis} is too "
+                          "large. Use smaller scales or sizes")
     return math.prod(shape)
 
 
 def _window(x, kernel_shape, pads=None, dilations=None, n_channels=None):
-    """Returns the size of the padded image or of the result, whichever is larger. All strides count
-    as 1: with a larger stride the result is smaller."""
+    """Returns the number of elements of the padded image or of the result, whichever is larger. All
+    strides count as 1, because with a larger stride the result is smaller."""
     n = x.ndim - 2
     pads = pads or [0] * 2 * n
     if any(p < 0 for p in pads):
-        raise Refused("pads below 0 are not supported")
+        raise Refused(f"got the pads {pads}; want pads of 0 or more")
     wide = [size + sum(pads[i::n]) for i, size in enumerate(x.shape[2:])]
     wide = [max(size, 2 * d * k) for size, d, k in zip(wide, dilations or [1] * n, kernel_shape)]
     return x.shape[0] * max(x.shape[1], n_channels or 0) * math.prod(wide)
@@ -126,7 +127,8 @@ def _conv_transpose(x, w, *rest, strides=None, dilations=None, output_padding=No
 
 def _recurrent(x, w, r, *rest, hidden_size, **options):
     if hidden_size != r.shape[-1]:
-        raise Refused(f"hidden_size is {hidden_size}, but the weights have {r.shape[-1]}")
+        raise Refused(f"hidden_size is {hidden_size}, but the weights are for {r.shape[-1]} hidden "
+                      "units")
     return x.shape[0] * x.shape[1] * math.prod(w.shape[:2])
 
 

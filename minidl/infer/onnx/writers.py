@@ -45,8 +45,8 @@ def _by(value, node):
 
 
 def _alike(w, xs, node):
-    """Returns the inputs, cast to the result's dtype. If an input is None, the returned value is
-    None, too."""
+    """Returns a list of the inputs, each cast to the result's dtype. An input that is None stays
+    None."""
     return [None if v is None else w.cast(x, node.output.dtype, v.dtype) if hasattr(v, "dtype")
             else _by(v, node) for x, v in zip(xs, node.inputs)]
 
@@ -88,8 +88,8 @@ def rounded_div(w, xs, o, node):
         return w.add("Div", xs)
     if o["mode"] == "floor" and node.output.dtype.kind == "f":
         return w.add("Floor", [w.add("Div", xs)])
-    raise Refused(f"export_onnx: div with rounding_mode {o['mode']!r} of {node.output.dtype} is "
-                  "not supported")
+    raise Refused("export_onnx: div wants rounding_mode='floor' for floats or 'trunc' for "
+                  f"integers; got {o['mode']!r} for {node.output.dtype}")
 
 
 def trunc(w, xs, o, node):
@@ -237,8 +237,9 @@ def sort(w, xs, o, node):
     """Writes sort and topk as TopK. TopK returns the k largest or smallest elements, in order."""
     x = node.inputs[0]
     if o.get("start") or o.get("squeeze") or not x.shape:
-        raise Refused(f"export_onnx: {node.op} of a single number, with squeeze, or not from the "
-                      "first place on: TopK cannot do it")
+        raise Refused(f"export_onnx: {node.op} cannot be written with these arguments. ONNX's TopK "
+                      "takes no single number, keeps all dimensions, and returns elements only "
+                      "from the first place on")
     stop = x.shape[o["dim"]] if o.get("stop") is None else o["stop"]
     return w.add("TopK", [xs[0], np.array([stop])], 2, axis=o["dim"],
                  largest=int(bool(o.get("descending"))))
@@ -272,8 +273,9 @@ def conv_transpose2d(w, xs, o, node):
     extra = [size - ((n - 1) * s + d * (k - 1) + 1 - sum(p)) for size, n, s, d, k, p in zip(
         o["size"], x.shape[2:], o["stride"], o["dilation"], weight.shape[2:], o["padding"])]
     if any(e >= s for e, s in zip(extra, o["stride"])):
-        raise Refused("export_onnx: conv_transpose2d with an output_padding of the stride or more: "
-                      "onnxruntime refuses it")
+        raise Refused("export_onnx: conv_transpose2d wants an output_padding below the stride, "
+                      f"because onnxruntime refuses others; got output_padding {extra} and stride "
+                      f"{o['stride']}")
     return w.add("ConvTranspose", xs, output_padding=extra, **_window(o))
 
 
@@ -299,7 +301,8 @@ def adaptive_avg_pool2d(w, xs, o, node):
 
 
 def _along(w, x, matrices):
-    """Multiplies x (N, C, ...) by matrices[d] (n_out, n_in) along dimension 2 + d, for each d."""
+    """Writes one product for each matrix. Matrix d (n_out, n_in) is multiplied by x (N, C, ...)
+    along dimension 2 + d of x. Returns the name of the last result."""
     n = 2 + len(matrices)
     for d, a in enumerate(matrices):
         order = [i for i in range(n) if i != 2 + d] + [2 + d]

@@ -1,13 +1,13 @@
 """Passes: each pass changes the graph in place, and returns the number of its changes.
 
-    graph    x*1, reshapes of reshapes, transposes there and back       algebra.py
-             lines whose inputs are all constants                       constant.py
-             the same line twice, lines whose result is not read        common.py
-             batch norm, into the convolution before it                 batch_norm.py
-             relu and other steps, into the product before them         epilogue.py
-             convolutions with the channels last                        layout.py
-             pooling, into the convolution before it                    pooling.py
-             the remaining elementwise lines, in chains                 chain.py
+    algebra.py       removes x * 1 and pairs of inverse transposes, joins two reshapes
+    constant.py      computes lines whose inputs are all constants
+    common.py        removes lines that stand there twice, and lines whose result is not read
+    batch_norm.py    folds a batch norm into the convolution before it
+    epilogue.py      turns relu and other lines into steps of the product before them
+    layout.py        puts the channels last for convolutions
+    pooling.py       folds a pooling into the convolution before it
+    chain.py         joins the remaining elementwise lines into chains
 
 The order matters. When a batch norm is folded, the relu after it follows the convolution directly.
 After epilogue, no line is left between two convolutions, so the layout need not change between

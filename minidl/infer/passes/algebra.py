@@ -36,7 +36,8 @@ def algebra(graph):
         elif before is not None and not before.steps and joined(node, before):
             n += 1
     if n:
-        dead(graph)  # other passes count the lines that read a value, so unread lines must go first
+        # Other passes count the lines that read a value. So lines that nobody reads must go first.
+        dead(graph)
     return n
 
 

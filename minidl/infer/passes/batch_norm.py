@@ -3,9 +3,10 @@
     y = (conv(x, w) + c - mean) * s + b,   s = gamma / sqrt(var + eps)
       = conv(x, w s) + (c - mean) s + b
 
-c is the convolution's bias. In eval mode mean and var are constants, as the weights are. So s is a
-constant, too. The new weights are computed in float64 and rounded once. The pass folds only if no
-other line reads the convolution's result, because this result no longer exists after folding.
+c is the convolution's bias. gamma and b are the weight and the bias of the batch norm. In eval mode
+mean and var are constants, as the weights are. So s is a constant, too. The new weights are
+computed in float64 and rounded once. The pass folds only if no other line reads the convolution's
+result, because this result no longer exists after folding.
 Source: Jacob et al. 2018 (arXiv 1712.05877).   Test: tests/infer/passes/test_batch_norm.py
 """
 
@@ -42,7 +43,7 @@ def folds(graph, node, product):
     if node.attributes["training"] or product.steps or product.output in graph.outputs or (
             len(graph.users()[product.output]) != 1):
         return False
-    if product.op == "linear" and len(product.output.shape) != 2:  # not (N, channels)
+    if product.op == "linear" and len(product.output.shape) != 2:  # the result is not (N, channels)
         return False
     return all(v is None or v.array is not None for v in (*product.inputs[1:], *node.inputs[1:]))
 

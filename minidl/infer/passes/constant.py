@@ -1,4 +1,4 @@
-"""Computes the lines that read only constants and parameters. A plan then has their results.
+"""Computes the lines that read only constants and parameters. A plan then holds the results.
 
     %1 = embedding(constant int64[256], position.weight)      constant float32[256, 256]
 
@@ -13,7 +13,9 @@ from minidl.infer.graph import Value
 
 
 def constant(graph, largest=4):
-    """Computes lines of constants, and replaces each line by its result. Returns how many."""
+    """Computes the lines that read only constants, and replaces each line by its result. Returns
+    the number of these lines. largest: a line is not computed if its result is large (see
+    above)."""
     kept, n = [], 0
     for node in graph.nodes:
         known = all(v.array is not None for v in node.values)

@@ -1,4 +1,4 @@
-"""Elementwise lines after a product become its steps: they run before the result is written.
+"""Turns elementwise lines after a product into its steps, which run before the result is written.
 
     %0 = linear(x, w, b)
     %1 = gelu(%0)                      %2 = linear(x, w, b) then gelu(.) then add(., %9)
@@ -6,8 +6,8 @@
 
 Exactly one line must read the product's result. Each other operand of this line must be a number,
 an array of the result's shape, or a vector along the last dimension (for an image, along the
-channels). A step may read a residual that a later line computes. So the product moves down to the
-line of its last step.
+channels). A step may read a residual that is computed after the product's own line. So the product
+moves down to the line of its last step.
 Test: tests/infer/passes/test_epilogue.py
 """
 

@@ -11,7 +11,7 @@ convolution multiplies the image in place (cpu/infer.cuh), without a copy of the
 convolution reads the zeros of its border from memory, as it reads other pixels. The line that
 writes the image also writes this border. If several lines read the image and want different
 borders, the border is added to a copy of the image. The pass does not change convolutions with
-groups or dilation, and poolings that return indices.
+groups or dilation, or poolings that return indices.
 Source: Georganas et al. 2018 (arXiv 1808.05567).   Test: tests/infer/passes/test_layout.py
 """
 
@@ -62,7 +62,7 @@ def _by(kind, x, *others, **options):
 
 
 def layout(graph):
-    """Puts the channels last in every line that allows it. Returns how many lines."""
+    """Puts the channels last in every line that allows this. Returns the number of these lines."""
     lasts, nodes, wanted, n = {}, [], [], 0  # lasts: {Value (N, C, H, W): its Value (N, H, W, C)}
 
     def last(x):
@@ -91,7 +91,7 @@ def layout(graph):
 
 
 IMAGES = ("conv2d", "conv_int8", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")
-WEIGHTS = {"conv2d": 3, "conv_int8": 4}  # inputs 1, 2, ... below this number do not change
+WEIGHTS = {"conv2d": 3, "conv_int8": 4}  # {operation: n}: inputs 1 to n - 1 do not change
 
 
 def _moved(shape):
@@ -100,7 +100,8 @@ def _moved(shape):
 
 def operand(x, shape, last):
     """Returns an operand of a step or of an elementwise line, with its channels last. x: a number,
-    an image of `shape` (N, C, H, W), or a constant vector of the channels."""
+    an image of `shape` (N, C, H, W), or a constant vector of the channels. last: a function that
+    returns an image with its channels last."""
     if not isinstance(x, Value) or x.array is not None and x.array.size == 1:
         return x
     if x.shape == shape and x.array is None:
@@ -139,8 +140,8 @@ def _conv(node, lasts, o):
 
 
 def _conv_int8(node, lasts, o):
-    """Wants no border from the line before, because the convolution adds a border of zero points
-    itself."""
+    """Asks for no border around the input, because the convolution itself adds a border of zero
+    points."""
     return "conv_int8_nhwc", conv_int8_nhwc, node.inputs[:4], o, NONE
 
 
@@ -177,7 +178,8 @@ def _back(graph, lasts):
 
 def _pad(graph, wanted):
     """Adds the borders. If all readers of an image want the same border, the line that writes the
-    image also writes the border. Otherwise the border is added to a copy of the image."""
+    image also writes the border. Otherwise the border is added to a copy of the image. wanted:
+    [(line, its image, the border that the line wants around this image)]."""
     users, producers = graph.users(), graph.producers()
     for v in dict.fromkeys(v for _, v, pad in wanted if pad != NONE):
         readers = [(node, pad) for node, w, pad in wanted if w is v]

@@ -58,7 +58,7 @@ def test_a_loop_that_does_nothing_for_ever_ends():
 
 
 @pytest.mark.parametrize("nodes, words", [
-    ([("Relu", ["nope"], ["y"], {})], "Relu reads 'nope', but no operator before it makes that"),
+    ([("Relu", ["nope"], ["y"], {})], "Relu reads 'nope', but no operator before it makes"),
     ([("Relu", ["x"], ["z"], {})], "the result reads 'y'"),
     ([("Add", ["x", "b"], ["a"], {}), ("Relu", ["a"], ["b"], {}), ("Relu", ["b"], ["y"], {})],
      "Add reads 'b'"),

@@ -42,7 +42,7 @@ def test_a_shape_that_depends_on_an_input_is_refused_and_may_be_known():
 
 def test_a_dimension_without_a_size_wants_one():
     model = file_of([("Relu", ["x"], ["y"], {})], {"x": (np.float32, ["batch", 3])})
-    with pytest.raises(ValueError, match="input x has no fixed shape, \\['batch'"):
+    with pytest.raises(ValueError, match="input x has no fixed shape: .* \\['batch'"):
         infer.import_onnx(model)
     for known in ({"batch": 2}, {"x": (2, 3)}):
         np.testing.assert_array_equal(infer.import_onnx(model, known).run(X), np.maximum(X, 0))
@@ -60,7 +60,7 @@ def test_a_cast_that_is_no_line_is_noticed():
     """Whole numbers that an op makes floating before the recorder sees them."""
     table = {**files.TABLE, "Add": lambda a, b: a + b}
     model = file_of([("Add", ["x", "i"], ["y"], {})], {"x": X, "i": np.arange(3)})
-    with pytest.raises(ValueError, match="depends on the input by a way"):
+    with pytest.raises(ValueError, match="depends on the input in a way"):
         infer.import_onnx(model, table=table)
 
 
