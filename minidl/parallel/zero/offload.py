@@ -15,9 +15,9 @@ the minimum if the host updates and the device runs forward. With a ZeRO stage e
 1/n of these bytes. The weights have the same bits as with the same optimizer on the device. The
 gradients are on the host, so clip them by `scaler.step(optimizer, max_norm=)`.
 
-Delayed updates: in the first `delay_after` steps nothing is delayed. Later the host updates with the
-gradients of step i while the device runs forward and backward of step i+1. So the weights on the
-device miss the last update:
+Delayed updates: after the first `delay_after` steps the host updates with the gradients of step i
+while the device runs forward and backward of step i+1. So the weights on the device miss the last
+update:
 
     step(), call i           brings up the weights of update i-1, and starts the update with the
                              gradients of step i

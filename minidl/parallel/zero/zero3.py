@@ -215,8 +215,8 @@ class Zero3(Zero1):
         loss. The batch counts as 0 samples. Raises TypeError if loss is None."""
         if loss is None:
             raise TypeError(
-                f"rank {self.t.rank}: absent() of ZeRO stage 3 wants a function that runs the model "
-                "and returns a loss, because all ranks gather weights together in forward and "
+                f"rank {self.t.rank}: Zero3.absent() wants a function that runs the model and "
+                "returns a loss, because all ranks gather weights together in forward and "
                 "backward; got none. Call model.absent(lambda: F.cross_entropy(model(x), y)) with "
                 "any batch x, y. This batch counts as 0 samples")
         buffers = [(b, b.array.copy()) for b in self.module.buffers()]
@@ -237,7 +237,7 @@ class Zero3(Zero1):
     @contextmanager
     def gathered(self):
         """A context: `with model.gathered() as module:`. Inside the context each parameter has all
-        its elements. Do not change the elements, because the shards would not change. Collective."""
+        its elements. Do not change the elements: the shards would keep the old ones. Collective."""
         self.need(*self.buckets)
         stays, self.stays = self.stays, set(self.buckets)
         try:
@@ -296,9 +296,10 @@ def plan_units(t, model, units, requires_grad=True):
     parameter."""
     times = Counter(p for module in units for p in module.parameters())
     if shared := [p for p, n in times.items() if n > 1]:
-        raise ValueError(f"rank {t.rank}: want each parameter in at most one unit (an item of a "
-                         f"ModuleList or Sequential); got {len(shared)} that are in several. Keep "
-                         "a shared weight outside of the lists, or use Zero2")
+        raise ValueError(f"rank {t.rank}: Zero3 wants each parameter in at most one unit (an item "
+                         f"of a ModuleList or Sequential); got {len(shared)} parameters that are "
+                         "in several units. Keep a shared weight outside of the lists, or use "
+                         "Zero2")
     root = [p for p in model.parameters() if p not in times]
     return [[p for p in params if p.requires_grad == requires_grad and not p.is_local]
             for params in (root, *(module.parameters() for module in units))]
