@@ -3,12 +3,15 @@
 Elements that a rank with n tokens sends for one micro-batch. C is the width, c this rank's columns
 of q, k the number of experts of a token:
 
-    tp   4 all-reduces of n C in each block; the loss's three sums    functions.py, vocabulary.py
-    cp   ring: 2 n c (cp-1) in forward, once more with recompute.     ring_attention.py
-         Backward: the same, and the same number of elements of
-         gradients in float32
-         Ulysses: 4 n c (cp-1)/cp in forward, the same in backward    ulysses.py
-    ep   4 k n C (ep-1)/ep, and k E (ep-1) counts in int64            experts.py
+    tp   4 all-reduces of n C elements in each block, and the three   functions.py, vocabulary.py
+         sums of the loss
+    cp   with the ring 2 n c (cp-1) in forward, once more with        ring_attention.py
+         recompute. Backward sends the same, and the same number of
+         elements of gradients in float32
+         with Ulysses 4 n c (cp-1)/cp in forward, and the same in     ulysses.py
+         backward
+    ep   4 k n C (ep-1)/ep, and k E (ep-1) counts in int64 (E: the    experts.py
+         number of experts)
     pp   n C over each boundary, in each of the two directions        pipeline.py
 
 Test: tests/parallel/model/test_plan_costs.py, test_plan_axes.py   Used by: planner.py
