@@ -52,7 +52,7 @@ def test_all_that_is_printed_has_its_chinese(capsys, monkeypatch):
     (["--memory", "16 apples"], "--memory wants bytes such as 16GB"),
     (["--memory", "1GB", "--model", "gtp2"], "--model wants gpt2, .*; got 'gtp2'"),
     (["--memory", "1GB", "--flops", "0"], "--flops wants flop/s such as 1e14"),
-    (["--memory", "1GB", "--model", "2,10,3,8,9"], "heads divide its width"),
+    (["--memory", "1GB", "--model", "2,10,3,8,9"], "width is divisible by its number of heads"),
 ])
 def test_what_cannot_be_ends_with_2_and_says_why(more, message, capsys):
     assert cli.main([*ARGS, *more]) == 2

@@ -331,7 +331,7 @@ def test_another_use_of_a_parameter_on_replay_is_an_error():
             return x * w if len(runs) == 1 else more(x)
 
         y = recompute(segment, data(3))
-        with pytest.raises(RuntimeError, match=f"recompute: the segment used .*({words})"):
+        with pytest.raises(RuntimeError, match=f"runs again; it used .*({words})"):
             y.sum().backward()
 
 

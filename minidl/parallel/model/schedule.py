@@ -269,7 +269,9 @@ def _check_progress(schedule, ranks):
     stuck = [f"rank {rank}: {waits(rank)}" for rank, dos in enumerate(schedule)
              if at[rank] < len(dos)]
     if stuck:
-        raise ValueError("deadlock: " + "; ".join(stuck))
+        raise ValueError("a schedule must not wait for ever (F2.0: part F of stage 2, "
+                         "micro-batch 0); "
+                         "got a deadlock: " + "; ".join(stuck))
 
 
 def _to(do):

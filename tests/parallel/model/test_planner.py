@@ -209,13 +209,13 @@ def test_a_straggler_is_waited_for():
 
 @pytest.mark.parametrize("options, message", [
     ({"n": 1024, "shape": MODELS["gpt2"], "batch": 24, "cp": 1},
-     "dp of 16 at least .*got 24 rows.* of 16"),
+     "at least 16 replicas .* divisible by 16; got a batch of 24 rows"),
     ({"batch": 0}, "batch above 0; got 0"),
     ({"memory": -1.0}, "memory above 0"),
-    ({"shape": MODELS["gpt2"]._replace(experts=2, top_k=3)}, "2 experts at most; got 3"),
-    ({"shape": Shape(2, 10, 3, 8, 9)}, "heads divide its width; got width 10, 3 heads"),
-    ({"net": "nodes=40+24,intra=1Tbit,1us,inter=1Gbit,1us"}, "nodes of equal size for 64 ranks"),
-    ({"net": "1Gbit,1us,0-1=2Gbit,1us"}, "no pairs of their own"),
+    ({"shape": MODELS["gpt2"]._replace(experts=2, top_k=3)}, "top_k of at most 2, .* got top_k=3"),
+    ({"shape": Shape(2, 10, 3, 8, 9)}, "number of heads; got width=10, heads=3"),
+    ({"net": "nodes=40+24,intra=1Tbit,1us,inter=1Gbit,1us"}, "for 64 ranks wants nodes with"),
+    ({"net": "1Gbit,1us,0-1=2Gbit,1us"}, "no links for single pairs of ranks"),
 ])
 def test_impossible_wishes_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
