@@ -157,9 +157,9 @@ class Server:
                 self._reply(worker, GRANTED, values, "param_server.pull")
         if self.clocks and len(self.waiting) == len(self.clocks):
             raise RuntimeError(
-                f"rank {self.t.rank}: the rule {self.rule.name} must let the slowest worker pull; "
-                f"got a rule that lets no worker pull. {{worker: number of its pushes}} is "
-                f"{self.clocks}")
+                f"rank {self.t.rank}: all workers wait, because the rule {self.rule.name} lets no "
+                "worker pull. A rule must let the slowest worker pull. The number of pushes of "
+                f"each worker: {self.clocks}")
 
     def _clocks_for(self, worker):
         """Returns {worker: number of its pushes} for this worker and for the workers that it may

@@ -187,7 +187,7 @@ def test_a_pipeline_with_zero_is_one_that_pipeline_takes(zero, takes):
 
     for tied in (True, False):
         refused = takes == "none" or tied and takes == "untied"
-        with pytest.raises(RankFailed, match=f"got stage {zero}") if refused else nullcontext():
+        with pytest.raises(RankFailed, match=f"got zero={zero}") if refused else nullcontext():
             simulate(4, make, tied)
     this = task(n=8, net="1Gbit,1us", zero=zero)
     found, said = plans(this), "pp above 1 with ZeRO: the output layer has a weight of its own"

@@ -133,7 +133,7 @@ def changed(schedule, rank, *places):
     (changed(gpipe(2, 3), 0, 0, 1), r"order; got \[1, 0, 2\] in stage 0, and \[0, 1, 2\]"),
     ([gpipe(2, 2)[0], gpipe(2, 2)[1][:-1]], "no part B of stage 1 for micro-batch 1"),
     ([gpipe(2, 2)[0], [*gpipe(2, 2)[1], Do("B", 1, 1)]], "part B of .* micro-batch 1 2 times"),
-    ([gpipe(2, 2)[0], [*gpipe(2, 2)[1], Do("F", 0, 1)]], "parts of stage 0 on rank 0 and on rank 1"),
+    ([gpipe(2, 2)[0], [*gpipe(2, 2)[1], Do("F", 0, 1)]], "of stage 0 on rank 0 and on rank 1"),
     ([gpipe(2, 2)[0], [*gpipe(2, 2)[1], Do("X", 1, 1)]], "got 'X', for stage 1 and micro-batch 1"),
     ([gpipe(3, 2)[0], gpipe(3, 2)[2]], r"wants stages 0, 1, 2, .* got stages \[0, 2\]"),
     ([list(map(lambda w: Do(w[0], 0, int(w[1])), "F0 B0 F1 B1".split())),

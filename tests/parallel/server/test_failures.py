@@ -146,7 +146,7 @@ def test_a_rule_that_stops_everybody_is_an_error_and_no_hang(silence_s):
                     worker.pull()
                     worker.push()
 
-    with pytest.raises(RankFailed, match=r"rank 0: .* lets no worker pull. .*\{1: 2, 2: 2\}"):
+    with pytest.raises(RankFailed, match=r"rank 0: all workers wait, .*\{1: 2, 2: 2\}"):
         simulate(3, body)
 
 
