@@ -14,7 +14,7 @@ def test_a_table_and_a_reason(capsys):
     assert cli.main([*ARGS, "--memory", "8GB", "--batch", "32", "--rows", "4"]) == 0
     out = capsys.readouterr().out
     assert "8 ranks of 8 GB and 1e+14 flop/s; gpt2: layers 12" in out
-    assert out.count("wins") == 2 and "... and " in out and "is the rest." in out
+    assert out.count("wins") == 2 and "... and " in out and "follows from the other numbers." in out
 
 
 def test_the_numbers_of_a_model_and_the_options_arrive(capsys):

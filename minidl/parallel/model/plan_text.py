@@ -33,8 +33,9 @@ def text(task, found, rows=None, tr=str):
                                              for plan in found[:rows])])
     if left := len(found) - len(found[:rows]):
         lines.append(tr(f"... and {left} more"))
-    lines.append(tr("memory: held by the fullest rank; sent: by a rank of the busiest stage in a step; "
-                    "bubble: the fraction of time in which the slowest stage waits for others"))
+    lines.append(tr("memory: held by the fullest rank; sent: by a rank of the busiest stage in a "
+                    "step; bubble: the fraction of time in which the slowest stage waits for "
+                    "others"))
     if "cp" in also:
         lines.append(tr("cp: ranks that share a text; r: by ring attention, u: by Ulysses"))
     if task.shape.experts:

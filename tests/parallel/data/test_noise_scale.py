@@ -148,7 +148,7 @@ def test_averages_are_taken_before_the_quotient_and_travel_in_a_snapshot():
 @ranks(1, 2)
 def test_where_it_cannot_measure_it_says_so(t):
     model = Zero1(nn.Linear(2, 2), t)
-    with pytest.raises(TypeError, match="wants a plain DataParallel.*Zero1"):
+    with pytest.raises(TypeError, match="wants a DataParallel model.*Zero1"):
         NoiseScale(model)
     model.close()
     if t.size == 1:
