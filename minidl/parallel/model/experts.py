@@ -111,7 +111,7 @@ class Ranks:
         with named("experts.counts"):
             ring_blocks.all_gather(self.over, counts.reshape(-1),
                                    [r * n_chosen.size for r in range(self.over.size + 1)])
-        self.n_tokens = counts[self.members, 0].sum(axis=1)  # of each rank of t
+        self.n_tokens = counts[self.members, 0].sum(axis=1)  # tokens of each rank of t
         return counts, self.over.rank
 
     def divisor(self, n_tokens, me):
@@ -124,7 +124,7 @@ class Ranks:
         the order of the rows."""
         t, counts = self.t, plan.counts[self.members]
         out = [int(counts[t.rank, a:b].sum()) for a, b in zip(self.bounds, self.bounds[1:])]
-        here = counts[:, self.bounds[t.rank]:self.bounds[t.rank + 1]]  # (n, experts here)
+        here = counts[:, self.bounds[t.rank]:self.bounds[t.rank + 1]]  # (n, this rank's experts)
         back = here.sum(axis=1).tolist()
         weight = 1
         if self.average and rows.shape[0]:

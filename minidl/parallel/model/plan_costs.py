@@ -80,18 +80,18 @@ def block(shape, tp, width, method="", ep=1):
     method: the method of cp."""
     C, heads = shape.width, -(-shape.heads // tp)
     c, f = heads * (C // shape.heads), -(-4 * C // tp)  # columns of q, columns of feed-forward
-    # each norm keeps x, C elements, and two numbers; the linear layers keep 2C + c + f elements,
-    # gelu keeps f, attention keeps 3c and lse
+    # Saved for each token: each norm saves its input, C elements, and two numbers. The linear
+    # layers save 2C + c + f elements, gelu saves f, attention saves 3c and one lse for each head
     saved = width * (4 * C + 4 * c) + 16 + 4 * heads
-    # Ulysses keeps the result twice: before and after its all-to-all
+    # Ulysses saves the result of attention twice: before and after its all-to-all
     saved += width * c * (method == "ulysses")
     if not (E := shape.experts):
         matrices = 4 * C * c + 2 * C * f
         return Share(matrices + 3 * c + f + 6 * C, 12, matrices, 4 * shape.context * c,
                      saved + 2 * width * f)
     k, narrow = shape.top_k, width < 4
-    # kept: k rows to the experts, twice 4C for each of these rows in gelu, and k rows back. The
-    # router keeps x in float32, p and the gates
+    # Experts save k rows that a token sends, twice 4C elements for each of these rows in the
+    # experts' layers, and k rows that come back. The router saves x in float32, p and the gates
     saved += width * 10 * k * C + narrow * (4 - width) * C + 4 * E + (4 * (2 * k + 1) if k > 1
                                                                     else 4)
     return Share(4 * C * c + 3 * c + 5 * C + E * C, 9, 4 * C * c + E * C + 8 * k * C * C,
@@ -104,8 +104,9 @@ def ends(shape, tp, width):
     these Shares counts the tied weight."""
     C, words = shape.width, -(-shape.vocab // tp)
     first = Share((words + shape.context) * C, 2, 0, 0,
-                  8 + (width if tp > 1 else 0))  # the ids, and a mask of this rank's ids
-    # the inputs of norm and output layer, two numbers; logits in float32, targets, lse
+                  8 + (width if tp > 1 else 0))  # the id, and 1 or 0 of this rank's mask of ids
+    # saved for each token: the inputs of norm and output layer, two numbers of the norm, the logits
+    # in float32, the target and lse
     last = Share((words + 2) * C, 3, words * C, 0, 2 * width * C + 8 + 4 * words + 12)
     return first, last
 
@@ -174,11 +175,11 @@ def activations(shape, tp, width, recompute, schedule, p, m, v, stage, micro, cp
     n, tokens = live(schedule, p, m, v, stage.rank), shape.context // cp
     blocks = n * stage.blocks // v
     saved = blocks * (width * shape.width if recompute else one.saved)
-    saved += recompute * one.saved  # for the block that runs again
+    saved += recompute * one.saved  # backward holds all of one block, which runs again
     # with v > 1 the last stage runs B directly after each F, so it holds one micro-batch
     saved += stage.first * min(n, m) * first.saved + stage.last * (1 if v > 1 else n) * last.saved
     once = one.once * (1 if recompute else blocks)
-    return micro * tokens * saved + once + stage.first * min(n, m) * 8 * tokens  # positions
+    return micro * tokens * saved + once + stage.first * min(n, m) * 8 * tokens  # 8: a position
 
 
 # -- the pipeline

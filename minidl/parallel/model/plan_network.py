@@ -49,7 +49,7 @@ class Network:
         links.check_ranks(n)
         self.links, self.node = links, n if links.node is None else links.node
         self.slowest = max([1.0, *(times for _, times in links.straggler)])
-        if isinstance(self.node, tuple):  # equal blocks, as `nodes=8` of a text gives them
+        if isinstance(self.node, tuple):  # a node for each rank; must be equal blocks of ranks
             size = self.node.count(self.node[0])
             alike = n % size == 0 and self.node == tuple(r // size for r in range(n))
             self.node = size if alike else None
@@ -179,7 +179,7 @@ def send_s(way, p, n_bytes):
     """Returns two times in seconds. The first is the time of a message from one of p stages to the
     next stage, the mean over the stages. The second is how long a message keeps the busiest port
     busy."""
-    # the fraction of messages that leave a node; the last stage sends none
+    # slow: the fraction of messages that leave a node. The last stage sends no message
     slow = 1.0 if way.slow == p else max(0, way.slow - 1) / max(1, p - 1)
     port = n_bytes * (way.queue * way.inter.beta if slow else way.intra.beta)
     fast = hop_s(way.intra, n_bytes)

@@ -225,7 +225,7 @@ def candidates(task, dp, pp, tp, network, cp=1, ep=1):
     """Yields a list of Plans of this factorisation for each size of micro-batch, the smallest
     first."""
     shape, links = task.shape, step.links_of_axes(network, dict(dp=dp, pp=pp, tp=tp, cp=cp, ep=ep))
-    replicas = dp * ep * cp, dp * cp  # of dense weights, of experts
+    replicas = dp * ep * cp, dp * cp  # replicas of dense weights, and of experts
     fixed = [step.fixed(task, replicas, tp, ep, v, cut, links) for v, cut in _cuts(shape, pp)]
     rows = task.batch // (dp * ep)
     for micro in _divisors(rows, rows):
@@ -278,4 +278,4 @@ def _schedules(task, pp, m, v):
         return ["interleaved"] if m % pp == 0 else []
     if pp == 1:
         return ["1f1b"]
-    return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)  # then B is F + B
+    return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)  # recompute: B runs F again

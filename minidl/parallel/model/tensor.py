@@ -112,7 +112,7 @@ def apart(t, generator=None):
     `generator` (by default from the default generator). `generator` itself advances by the same
     amount on all ranks, so recompute can restore its state."""
     seed, stream, counter = (generator or random.default_generator()).take(1)
-    # distinct for seeds below 2**48 and streams below 2**20
+    # ranks and calls get different (seed, stream) if seeds are below 2**48, streams below 2**20
     return random.Generator((seed + (t.rank + 1 << 48)) % 2**64, (stream + (counter << 20)) % 2**64)
 
 

@@ -115,7 +115,7 @@ class VocabCrossEntropy(Function):
         g *= self.counts
         run = pick(undivided.by_kernel_backward, undivided.by_numpy_backward, x)
         gx = run(g, x, lse, local, NONE)
-        # if a row's target is on another rank, 1 was subtracted in column 0: compute this again
+        # if a row's target is on another rank, 1 was subtracted in column 0: compute column 0 again
         gx[:, 0] = xp.where(self.elsewhere, g * xp.exp(x[:, 0] - lse), gx[:, 0])
         if self.smoothing:  # a fraction of the target's probability goes to all classes, evenly
             moved = (g * self.smoothing).astype(gx.dtype)

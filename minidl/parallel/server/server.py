@@ -81,16 +81,16 @@ class Server:
                              "rule that need not wait for all workers (not SYNC); got "
                              f"slower={slower}, rule {rule.name}")
         self.slower, self.slow = slower, frozenset()  # workers that no other worker waits for
-        # worker -> time of its last pull; worker -> seconds of its last step
+        # granted: {worker: time of its last pull}. step_s: {worker: seconds of its last step}
         self.granted, self.step_s = {}, {}
         self.dropped = dict.fromkeys(range(n_servers, t.size), 0)  # pushes that were too stale
         self.optimizer = optimizer(self.shard.params) if optimizer and self.shard.params else None
         workers = range(n_servers, t.size)
         self.version = 0
         self.clocks = dict.fromkeys(workers, 0)  # pushes of each worker that has not left
-        self.inbox = {}  # worker -> (values as long as the shard, samples): pushed, not yet applied
+        self.inbox = {}  # {worker: (values, samples)} of pushes that are not applied yet
         self.waiting = set()  # workers that asked to pull, but may not pull yet
-        self.replies = {}  # worker -> requests of its last reply; they keep the sent array alive
+        self.replies = {}  # worker -> send requests of its last reply, which keep the array alive
         # for each push: (worker, version that the worker had pulled, version when the push came,
         # time)
         self.log = []

@@ -224,7 +224,7 @@ class Offload:
     def send_up(self, bucket, after):
         """Starts to copy the new weights to the device. Returns the job."""
         params, bucket.updated = bucket.updated, {}
-        event = computed(next(iter(params)).array)  # the device may still be reading the old ones
+        event = computed(next(iter(params)).array)  # the device may still read the old weights
 
         def up():
             for p in params:

@@ -218,7 +218,7 @@ class Zero1(DataParallel):
                  groups: Iterable[Iterable[Tensor]] | None = None, bucket_bytes: float = 25 << 20,
                  first_bucket_bytes: float = 1 << 20, overlap: bool = True,
                  broadcast_buffers: bool = True, free_gradients: bool = False, runs: Any = None):
-        self.wants_plain(model, t)  # first, because a wrapped model's weights may be freed
+        self.wants_plain(model, t)  # this check comes first: a wrapped model's weights may be freed
         number = number_of_group(t, model, groups)
         devices = sorted({p.device for p in model.parameters()})
         if len(devices) > 1:

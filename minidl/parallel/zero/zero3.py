@@ -106,7 +106,7 @@ class Zero3(Zero1):
         # buckets that are never freed; the root's buckets stay only until the end of backward
         self.stays = {b for b in self.buckets if any(b.params[0] in unit for unit in small)}
         self.weighs_nothing = False  # True in absent(): the batch counts as 0 samples
-        self.coming = {}  # bucket: (array, job), while it is being gathered
+        self.coming = {}  # {bucket: (array, job)} of buckets that are being gathered
         self.order = []  # a list of buckets for each module, in the order of the first forward
         # place: {bucket: its index in `order`}; direction: 1 in forward, -1 in backward
         self.place, self.direction = {}, 1
