@@ -1,13 +1,13 @@
 """Memory: which arrays hold how many bytes, and ways to hold fewer.
 
-    ledger          every byte that training holds, by kind, now and at the peak
-    saved_bytes     the bytes that a graph keeps for backward
-    predict         the same figures by formula, before anything runs
-    workspace       memory that an op needs in addition to its inputs and results
-    fragmentation   why an allocator may need more bytes than all arrays together
-    recompute       keep a segment's inputs, run it again in backward
-    recompute_plan  which segments to recompute, under a budget of bytes
-    offload         move saved arrays to the host's memory until backward
+    ledger          counts every byte that training holds, by kind, now and at the peak
+    saved_bytes     counts the bytes that a graph keeps for backward
+    predict         computes the bytes of each kind by formulas, before training begins
+    workspace       computes the memory that an op needs in addition to its inputs and results
+    fragmentation   shows why an allocator may need more bytes than all arrays together
+    recompute       keeps only a segment's inputs, and runs the segment again in backward
+    recompute_plan  finds the segments to recompute, for a budget of bytes
+    offload         moves saved arrays to the host's memory until backward
 
     print(minidl.memory.report(model, optimizer))
     with minidl.memory.record(model, optimizer) as ledger: ...

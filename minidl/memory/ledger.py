@@ -3,13 +3,14 @@
 The plain form counts the arrays that a graph holds: minidl/plain/memory.py. Here: all kinds of
 arrays, from their allocation until they are freed.
 
-    parameters      2 or 4 bytes each          gradients   the same as the parameters
-    master weights  4, if weights are fp16     optimizer   Adam's m and v: 8
+    kind            bytes for each parameter, or which arrays
+    parameters      2 or 4 bytes               gradients   the same as the parameters
+    master weights  4, if weights are fp16     optimizer   8 for Adam's m and v
     inputs          arrays from outside, such as the batch
-    activations     arrays that forward saves for backward: by op, by module
-    temporary       results that are not saved, gradients between two nodes
+    activations     arrays that forward saves for backward; also listed by op and by module
+    temporary       results that are not saved, and gradients between two nodes
     workspace       arrays that an op makes and frees, such as convolution's columns (workspace.py)
-    communication   buckets, and the scratch of a transport
+    communication   buckets (parallel/data/bucket.py), and a transport's scratch memory
 
     print(memory.report(model, optimizer))                 the state between two steps, exact
 
@@ -18,8 +19,9 @@ arrays, from their allocation until they are freed.
     print(ledger.report())                                 at the peak; ledger.plot("out/06.png")
 
 A recording sees the arrays that Functions return, save and pass back. It follows each buffer until
-Python frees it. (A buffer is an array that owns its memory; its views do not count.) Inside an op
-it sees the large arrays that have a formula (`scratch` in cuda/launch.py). It does not see
+Python frees it. (A buffer is an array that owns its memory; its views do not count.) Of the arrays
+that an op makes for itself, a recording sees only the large ones: those that the op reports by
+`scratch` (cuda/launch.py). workspace.py has formulas for their bytes. A recording does not see
 temporary arrays inside an expression, such as the product in `a * b + c`.
 tests/memory/test_ledger.py and benchmarks/bench_memory.py compare the recorded bytes with the
 memory that the process uses.
@@ -73,8 +75,8 @@ def states(model=None, optimizer=None, communication=()):
 
 
 def totals(model=None, optimizer=None, communication=()):
-    """Returns {kind: the bytes that this kind holds between two steps}. The arguments are as in
-    `states`."""
+    """Returns {kind: the bytes that arrays of this kind hold between two steps}. The arguments are
+    as in `states`."""
     held = states(model, optimizer, communication)
     return {kind: sum(x.nbytes for x in held[kind]) for kind in KINDS if kind in held}
 

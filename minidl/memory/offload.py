@@ -16,7 +16,9 @@ How: the Host is one of the Mode's packers (saved.py). It replaces a saved array
 arrays from outside are not copied, because their owner keeps them on the device anyway.
 
 CuPy's arrays are copied on a separate stream, to and from pinned memory (host_memory.py). Python
-runs ahead of the GPU. Each stream waits for events (e, o, i) of the other stream:
+runs ahead of the GPU, so each stream must wait for events of the other stream. Function k runs
+(fk) and saves the array ak. The events are ek (fk has run), ok (ak was copied out) and ik (ak was
+copied back in):
 
     compute stream   f0, e0 | f1, e1 | f2, wait o0 | f3, in a0's memory ... wait i1 | backward 1
     copy stream           wait e0, out a0, o0 | wait e1, out a1, o1 ...  in a1, i1 | in a0, i0
@@ -40,7 +42,8 @@ from minidl import backend
 from minidl.cuda.host_memory import copy_stream, pinned
 from minidl.mode import current, running
 
-# If more copies out than this are not finished, forward waits: the device still holds these arrays.
+# Forward waits while more copies to the host than this are not finished: until a copy is finished,
+# the device still holds the array.
 IN_FLIGHT = 2
 
 
@@ -69,8 +72,9 @@ class Host:
         self.ahead, self.min_bytes, self.bytes_per_s = ahead, min_bytes, bytes_per_s
         self.log, self.held_bytes, self.peak_bytes, self.waited_s = [], 0, 0, 0.0
         self.stored = []  # weak references: a Stored is kept by the nodes that saved it
-        self._known = {}  # (id of buffer, position in it) -> weak references to buffer and Stored
-        self._leaving = deque()
+        # (id of buffer, the array's place in the buffer) -> weak references to buffer and Stored
+        self._known = {}
+        self._leaving = deque()  # copies to the host that may not be finished
         self._worker = None
         if bytes_per_s is not None:
             self._worker = ThreadPoolExecutor(1, "minidl-offload")
@@ -80,7 +84,7 @@ class Host:
         """A packer. If the node has saved `held`, and it is a large array that no leaf owns,
         returns (a Stored, a function that gets the array back). The node keeps this pair in place
         of the array. Otherwise returns None, and the node keeps the array."""
-        if current().intercept is not None:  # a recomputed segment frees its arrays soon
+        if current().intercept is not None:  # recompute() frees the arrays of its segment anyway
             return None
         if not hasattr(held, "base") or held.nbytes < self.min_bytes:
             return None
@@ -94,11 +98,12 @@ class Host:
     def _store(self, array):
         xp = backend.xp_of([array])
         if not isinstance(array, xp.ndarray):
-            raise TypeError("activation offload moves NumPy and CuPy arrays; got "
-                            f"{type(array).__name__}")
+            raise TypeError("offload: wanted a saved array of NumPy or CuPy, which can be moved; "
+                            f"got a {type(array).__name__}")
         if xp is not np and self._worker is not None:
-            raise ValueError("bytes_per_s models a link between NumPy's two memories, and this "
-                             f"array is on {backend.device_of(array)}: leave bytes_per_s out")
+            raise ValueError("offload: bytes_per_s simulates the link between device and host, for "
+                             f"NumPy arrays only; got an array on {backend.device_of(array)}. "
+                             "Leave bytes_per_s out")
         buffer = backend.buffer_of(array)
         key = id(buffer), backend.address(array), array.shape, array.strides, array.dtype
         if key in self._known:
@@ -159,7 +164,7 @@ def _travel(held, time_s):
 
 
 class Stored:
-    """Stands in a node's `_saved` for an array that was moved to the host's memory."""
+    """Replaces, in a node's `_saved`, an array that was moved to the host's memory."""
 
     def __init__(self, owner, number, array, xp):
         self.owner, self.number, self.xp = owner, number, xp

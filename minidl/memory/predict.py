@@ -1,16 +1,16 @@
 """Predicts how much memory training will take, from formulas and two small forwards.
 
-The plain form: minidl/plain/memory.py. Here: other precisions, and states divided among ranks:
+The plain form: minidl/plain/memory.py. Here: other precisions, and states divided among N ranks:
 
     bytes per parameter   weight  gradient  master  Adam's m, v     sum
     fp32, O1                   4         4       0            8      16
     O2                         2         2       4            8      16
-    ZeRO 1 of N ranks          2         2     4/N          8/N      4 + 12/N
-    ZeRO 2                     2       2/N     4/N          8/N      2 + 14/N
-    ZeRO 3                   2/N       2/N     4/N          8/N      16/N
+    O2, ZeRO 1                 2         2     4/N          8/N      4 + 12/N
+    O2, ZeRO 2                 2       2/N     4/N          8/N      2 + 14/N
+    O2, ZeRO 3               2/N       2/N     4/N          8/N      16/N
 
-The saved bytes of a forward grow by the same amount for every row of the batch: a + b * rows. So a
-forward of one row and one of two rows give a and b exactly. The workspace of ops is a formula
+A forward of r rows saves a + b r bytes, because each row adds the same number of bytes. So two
+forwards, of one row and of two rows, give a and b exactly. The workspace of ops is a formula
 (workspace.py).
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), table 1.
 Test: tests/memory/test_predict.py   Measured by: ledger.py   Tutorial: tutorials/06_memory.py
@@ -35,20 +35,21 @@ def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zer
             dtype=np.float16):
     """Returns {kind: bytes} that one rank will hold, with their sum under "total".
 
-    model:      a Module, or a number of parameters. A Module is unchanged afterwards.
+    model:      a Module, or an int: the number of parameters. A Module is unchanged afterwards.
     batch:      a tuple of Tensors or arrays, with the same number of rows (first dimension). If
                 None, the result has no activations and no workspace.
     loss:       a function. loss(model, *batch) returns a Tensor. Needed if there is a batch.
     precision:  "O0" (fp32) to "O3", as in amp.initialize.
+    optimizer:  "sgd", "momentum" (SGD with momentum), "adam" or "adamw".
     zero:       0 for plain data parallelism, or stage 1, 2 or 3 of ZeRO.
     world:      the number of ranks. Each rank has n / world of n parameters, rounded up.
     dtype:      the 2-byte dtype of O1 to O3: float16 or minidl.bfloat16.
     Raises ValueError for other values of precision, optimizer or zero, or if the batch has fewer
     than two rows."""
     if precision not in WIDTHS or optimizer not in N_STATES or zero not in (0, 1, 2, 3):
-        raise ValueError(f"predict: precision is one of {', '.join(WIDTHS)}, optimizer of "
-                         f"{', '.join(N_STATES)}, zero of 0 to 3; got {precision!r}, "
-                         f"{optimizer!r}, {zero!r}")
+        raise ValueError(f"predict wants precision from {', '.join(WIDTHS)}, optimizer from "
+                         f"{', '.join(N_STATES)}, zero from 0, 1, 2, 3; got "
+                         f"precision={precision!r}, optimizer={optimizer!r}, zero={zero!r}")
     held = dict.fromkeys(memory.STATES, 0)
     for n, (weight, gradient, master, state) in _counts(model, precision):
         share = -(-n // world)
@@ -78,8 +79,8 @@ def activations(model, batch, loss, precision="O0", dtype=np.float16):
     Runs forwards of the first row, and of the first two rows."""
     rows = {len(array) for array in batch}
     if len(rows) != 1 or min(rows) < 2:
-        raise ValueError("predict: want a batch of two rows or more, the same in each array; got "
-                         f"{[len(array) for array in batch]}")
+        raise ValueError("predict wants a batch whose arrays all have the same number of rows, at "
+                         f"least 2; got arrays with {[len(array) for array in batch]} rows")
     n = rows.pop()
     (one, workspace), (two, _) = (
         _forward(model, [array[:k] for array in batch], loss, precision, dtype, n // k)

@@ -1,16 +1,17 @@
 """Recompute (activation checkpointing): keep a segment's inputs, and run it again in backward.
 
 The plain form: minidl/plain/recompute.py. Here too, a segment is one node of the graph. But the
-edges of this node go to its inputs and to every parameter that the segment uses, one edge for each
-use. The node finds the parameters itself. So backward gets the gradients one by one, in the same
-order as without recompute. Sums then have the same bits, and hooks are called in the same order.
+edges of this node go to the segment's inputs and to every parameter that the segment uses, one edge
+for each use. recompute() finds the parameters itself. So backward gets the gradients one by one, in
+the same order as without recompute. Sums then have the same bits, and hooks are called in the same
+order.
 
 The second run has every setting of the first run: the random numbers, the `training` flag of each
 module, autocast, kernels. The second run does not update batch norm's running statistics. A
 collective inside a segment runs twice, on all ranks.
 
-n layers in k segments hold k inputs. During backward they also hold the activations of one segment,
-which has n/k layers.
+n layers in k segments hold the k inputs of the segments. During backward they also hold the
+activations of one segment, which has n/k layers.
 Sources: Chen et al. 2016 (arXiv 1604.06174); keeping some ops: Korthikanti et al. 2022
 (arXiv 2205.05198).
 Test: tests/memory/test_recompute.py   Tutorial: tutorials/06_memory.py
@@ -35,9 +36,9 @@ def recompute(fn, *inputs, keep=None, **options):
     """Returns fn(*inputs, **options). Keeps only the inputs for backward, which calls fn again.
 
     fn:      a function, usually a Module. A second call must do the same as the first. The
-             parameters that fn uses are found automatically. If fn uses another tensor that wants a
-             gradient and is the result of an op outside of fn, this tensor must be an input.
-             Otherwise ValueError is raised.
+             parameters that fn uses are found automatically. Any other tensor that fn uses must be
+             an input, if it requires a gradient and is the result of an op outside of fn. If it is
+             no input, ValueError is raised.
     inputs, options:  Tensors, also in tuples, lists and dicts. Other values are passed to fn
              unchanged.
     keep:    None, or a function keep(op_name) -> bool. If it returns True, the results of this op
@@ -76,13 +77,14 @@ def recompute_sequential(layers, x, segments, keep=None):
     layers = list(layers)
     if isinstance(segments, int):
         if not 1 <= segments <= len(layers):
-            raise ValueError(f"recompute_sequential: {len(layers)} layers make 1 to {len(layers)} "
-                             f"segments; got {segments}")
+            raise ValueError(f"recompute_sequential wants from 1 to {len(layers)} segments (the "
+                             f"number of layers); got segments={segments}")
         cuts = [i * len(layers) // segments for i in range(segments + 1)]
         segments = [(a, b, True) for a, b in zip(cuts, cuts[1:], strict=False)]
     if [i for a, b, _ in segments for i in range(a, b)] != list(range(len(layers))):
-        raise ValueError(f"recompute_sequential: the segments {segments} must cover layers 0 to "
-                         f"{len(layers) - 1} in order, each once")
+        raise ValueError("recompute_sequential wants segments (start, stop, recomputed) that have "
+                         f"the layers 0 to {len(layers) - 1} in order, each layer once; got "
+                         f"{segments}")
     for start, stop, again in segments:
         def run(x, part=layers[start:stop]):
             for layer in part:
@@ -96,7 +98,7 @@ class Recompute(Function):
     """A segment as one node of the graph. Saves its inputs, the arrays that `keep` chose, and the
     parameters that it uses. Parameters are saved as leaves, without a copy. So if a parameter is
     changed before backward, backward raises an error."""
-    arithmetic = False  # the ops inside it round, not the node itself
+    arithmetic = False  # the ops inside the segment compute and round, not this node
 
     def forward(self, *used, segment, inputs, outputs):
         self.segment = segment
@@ -105,7 +107,7 @@ class Recompute(Function):
         parameters = [edge.array for edge in segment.edges if isinstance(edge, Tensor)]
         self.n_kept = len(segment.kept)
         self.save(*segment.kept, *[x.array for x in inputs], *parameters)
-        segment.kept = ()  # only `saved` holds them now, and backward frees it
+        segment.kept = ()  # now only `saved` holds these arrays, and backward frees them
         return outputs
 
     def backward(self, *gys):
@@ -114,8 +116,9 @@ class Recompute(Function):
         outputs = self.segment.run_again(given, kept)
         if [(y.array.shape, y.dtype) for y in outputs] != self.output_meta:
             raise RuntimeError(
-                f"recompute: the segment returned {self.output_meta} the first time and "
-                f"{[(y.shape, y.dtype) for y in outputs]} when it ran again; it must do the same")
+                "recompute: the function must do the same when it runs again; its results had the "
+                f"(shape, dtype) {self.output_meta} at first, and "
+                f"{[(y.shape, y.dtype) for y in outputs]} when it ran again")
         place = {x: i for i, x in enumerate(given)}
         gradients = {}  # number of an input, or parameter -> its gradients, in order of arrival
 
@@ -126,17 +129,17 @@ class Recompute(Function):
         first, now = Counter(self.segment.edges), {k: len(g) for k, g in gradients.items()}
         if first != now:
             raise RuntimeError(
-                f"recompute: the segment used {_counted(first)} the first time and "
-                f"{_counted(now)} when it ran again; it must do the same")
+                "recompute: the function must do the same when it runs again; it used "
+                f"{_counted(first)} at first, and {_counted(now)} when it ran again")
         gxs = [gradients[edge].pop(0) for edge in self.segment.edges]
         return (*gxs, *[None] * (len(self.edges) - self.n_edges))
 
 
 def arrivals(roots):
     """Returns the leaves of the graph of `roots`, in the order in which backward sends gradients to
-    them. A leaf is listed once for each gradient. A segment passes its gradients on in this order.
-    So the gradients of leaves are completed, and their hooks run, in the same order as without
-    recompute. Data parallelism then has the same rounding errors in its sums."""
+    the leaves. A leaf is listed once for each gradient that it gets. A segment passes its gradients
+    on in this order. So the gradients of leaves are completed, and their hooks run, in the same
+    order as without recompute. Data parallelism then has the same rounding errors in its sums."""
     heap, seen, turn, found = [], set(), itertools.count(), []
 
     def reach(edge):
@@ -164,11 +167,11 @@ def _counted(uses):
 
 
 class _Input(int):
-    """The number of an input. In a nest of arguments it takes the place of this input."""
+    """The index of an input. In the nested arguments it takes the place of this input."""
 
 
 def _tensors(nest):
-    """Returns the tensors of a nest, each once."""
+    """Returns a list of the tensors in `nest` (tuples, lists and dicts), each tensor once."""
     return list(dict.fromkeys(x for x in leaves(nest) if isinstance(x, Tensor)))
 
 
@@ -179,10 +182,10 @@ def _differentiable(outputs):
 class _Segment:
     """A function, the settings of its first run, and the arrays to keep.
 
-    call    (inputs, options), with the number of an input in place of each Tensor
-    edges   where the gradients of the segment go: the number of an input, or a parameter, once for
-            each use
-    kept    arrays of the first run that are not computed again"""
+    call    (inputs, options), with the index of an input in place of each Tensor
+    edges   a list of where the segment's gradients go: the index of an input, or a parameter. Each
+            is listed once for each use
+    kept    arrays of the first run that are kept and not computed again"""
 
     def __init__(self, fn, call, tensors, keep):
         number = {x: _Input(i) for i, x in enumerate(tensors)}
@@ -206,14 +209,16 @@ class _Segment:
         for y in leaves(outputs):
             if not (y is None or hasattr(y, "dtype") or isinstance(y, (Number, str))):
                 raise TypeError(
-                    f"recompute: the segment returned a {type(y).__name__}, in which no tensor "
-                    "would be found; wanted tensors, numbers or None, also in tuples, lists, dicts")
+                    "recompute wants a function that returns Tensors, numbers and None, also in "
+                    f"tuples, lists and dicts; got a {type(y).__name__}, and recompute cannot "
+                    "find the Tensors in it")
         roots = _differentiable(outputs)
         for node in nodes(roots):
             if node not in self.made:
                 raise ValueError(
-                    f"recompute: the segment uses a result of {op_name(type(node))} that was made "
-                    "outside of it; pass that tensor as an input: recompute(fn, x, that)")
+                    f"recompute: the function uses a tensor y that an op outside of the function "
+                    f"({op_name(type(node))}) has computed. Pass y as an input: recompute(fn, x, "
+                    "y)")
         self.made = None
         return outputs, arrivals(roots)
 
@@ -254,17 +259,18 @@ class _Segment:
             return forward(*arrays, **options)
         cls, state, made, saved, several = next(recipes, (None,) * 5)
         if cls is not type(node):
-            raise RuntimeError(f"recompute: the segment ran {cls and op_name(cls)} where it "
-                               f"now runs {op}; it must do the same when it runs again")
+            raise RuntimeError("recompute: the function must do the same when it runs again; at "
+                               f"first it ran the op {cls and op_name(cls)}, and now {op} in its "
+                               "place")
         vars(node).update(state)
         results = tuple(_load(y, arrays, kept) for y in made)
         node.save(*(_load(s, (*arrays, *results), kept) for s in saved))
         return results if several else results[0]
 
     def _store(self, value, known):
-        """Returns (where, what). From this pair `_load` gets the same value in the second run. An
-        array that is one of the `known` arrays is not kept, as the second run has it, too. Another
-        array is added to `kept`."""
+        """Returns a pair (where, what), from which `_load` gets the same value in the second run.
+        The second run has the `known` arrays, too, so they are not kept. If `value` is another
+        array, it is added to `kept`."""
         if type(value) is Pack:  # rounded to bfloat16
             return "pack", (self._store(value[0], known), value[1])
         if not hasattr(value, "nbytes"):

@@ -1,18 +1,19 @@
-"""Finds the layers to recompute that cost the least extra time within a budget of bytes.
+"""Finds the layers to recompute, so that training fits in a budget of bytes with least extra time.
 
-    layers    [ 0   1   2 ][ 3 ][ 4   5 ]      cut into segments; each is kept or recomputed
-    held        input 0     all   input 4      bytes that are held until backward needs them
-    peak      while backward is in a segment, it holds all that the layers of this segment save, and
-              the held bytes of the segments before it
+    layers    [ 0   1   2 ][ 3 ][ 4   5 ]      cut into segments; each segment is kept or recomputed
+    held        input 0     all   input 4      arrays that are held until backward needs them
+    peak      while backward is in a segment, memory holds all that the layers of this segment save,
+              and what the segments before it hold
 
-Take n equal layers in k equal segments. Each layer saves only its input, of one unit. When backward
-is in the last segment, the k - 1 segments before it hold one input each. So the peak is k - 1 + n/k
-units, which is least for k = sqrt(n). Segments that become shorter are better: segments of p, p-1,
-..., 1 layers have n = p(p+1)/2 layers together, and the peak is p, about sqrt(2n).
+Take n equal layers in k equal segments. Each layer saves only its input, whose size is one unit.
+When backward is in the last segment, the k - 1 segments before it hold one input each. So the peak
+is k - 1 + n/k units, which is least for k = sqrt(n): about 2 sqrt(n). It is better if each segment
+is shorter than the one before it: segments of p, p-1, ..., 1 layers have n = p(p+1)/2 layers
+together, and the peak is p, about sqrt(2n).
 
-Real layers are not equal, so `plan` searches. It goes along the chain of layers. For each layer it
-keeps the cuts of the chain up to this layer that no other cut beats in both time and bytes (a
-Pareto front). So the result is the best one.
+Real layers are not equal, so `plan` searches. It goes along the chain of layers. A cut divides the
+layers up to the present one into segments. `plan` drops a cut if another cut is at least as good in
+time and in bytes; the cuts that remain are a Pareto front. So the result is the best one.
 Source: Chen et al. 2016 (arXiv 1604.06174), section 4; unequal layers: our dynamic program.
 Test: tests/memory/test_recompute_plan.py (compares with a search of all cuts)
 Used by: recompute.recompute_sequential
@@ -33,8 +34,8 @@ def plan(saved, inputs, seconds, budget):
     holds the saved bytes and inputs of all its layers.
     Raises ValueError if no segments fit. The message has the least possible budget."""
     n = len(saved)
-    # ways[i]: cuts of the first i layers, as (bytes held, seconds, segments). No way in this list
-    # beats another way in both numbers.
+    # ways[i]: cuts of the first i layers, as (bytes held, seconds, segments). Of two cuts in this
+    # list, one holds fewer bytes, and the other takes less time.
     ways = [[(0, 0.0, ())]] + [[] for _ in range(n)]
     for start in range(n):
         for stop in range(start + 1, n + 1):
@@ -46,8 +47,8 @@ def plan(saved, inputs, seconds, budget):
                     ways[stop].append((held + inputs[start], again, (*cut, (start, stop, True))))
         ways[start + 1] = _undominated(ways[start + 1])
     if not ways[n]:
-        raise ValueError(f"plan: no segments fit in {budget:,} bytes; the least possible budget "
-                         f"is {least_peak(saved, inputs):,} bytes")
+        raise ValueError(f"plan wants a budget of at least {least_peak(saved, inputs):,} bytes for "
+                         f"these layers; got {budget:,} bytes")
     return list(min(ways[n], key=lambda way: way[1])[2])
 
 
@@ -66,7 +67,8 @@ def least_peak(saved, inputs):
 
 
 def _undominated(ways):
-    """Returns the entries that no other entry beats in both of their first two numbers."""
+    """Drops an entry of `ways` if another entry is not larger in the first number and not larger in
+    the second one. Returns the entries that remain, in the order of the first number."""
     best = []
     for way in sorted(ways, key=lambda way: way[:2]):
         if not best or way[1] < best[-1][1]:

@@ -1,29 +1,34 @@
 """How much memory an op needs in addition to its inputs and results, as a formula.
 
-    forward of s samples     pad x                    padded copy P = s C H' W'
-                             lay out the columns      P and K = s C kh kw oh ow together
-                             multiply                 K and the product Y = s O oh ow
-    gradient of the weight   columns again            P + K, then K and the s products O C/G kh kw
-                             and their sum in fp32
-    gradient of the input    K = w^T gy, then K and the padded gradient P, to which K is added
+    a convolution of s samples                        elements that are held
+    forward                  pad x                    P = s C H' W', the padded copy
+                             copy into columns        P + K, where K = s C kh kw oh ow
+                             multiply                 K + Y, where Y = s O oh ow is the product
+    gradient of the weight   copy into columns        P + K
+                             multiply                 K + s products of O C/G kh kw, and their sum
+                                                      in fp32
+    gradient of the input    multiply gy by w         K
+                             add the columns          K + P, the padded gradient
+    C, O: channels of x and y. H', W': the padded size. kh, kw: the kernel. oh, ow: the size of y.
+    G: groups
 
 A convolution works on blocks of s samples (conv.samples_at_once), and frees these arrays before the
 next block begins. So it holds at most the largest of these sums, for any size of the batch. Without
-blocks the memory would grow with the batch: the columns have kh kw times the elements of the
-images. fp16 on a CPU is multiplied in fp32. Then fp32 copies of both operands, and the product in
-fp32 and in fp16, are added.
+blocks the memory would grow with the batch: the columns have about kh kw times the elements of the
+images. fp16 on a CPU is multiplied in fp32. Then the convolution also holds fp32 copies of the two
+operands, and the product in fp32 and in fp16.
 
-    linear            BLAS needs nothing for fp32. For fp16 on a CPU both operands are copied in
-                      fp32. The kernel cpu/linear.cu also needs packed copies of B, and of A if the
-                      rows of A are not contiguous
+    linear            BLAS needs nothing for fp32. For fp16 on a CPU the operands A and B are copied
+                      in fp32. The kernel cpu/linear.cu also needs packed copies of B, and of A if
+                      the rows of A are not contiguous
     attention         a kernel needs one partial sum of gq for each group of keys. NumPy needs the
                       arrays of one block, for any size of the batch. In self-attention it also
                       needs the gradients of q, k and v
     cross entropy     a kernel needs nothing. NumPy needs the exponentials
 
-These arrays are not counted: arrays of one number for each row, the random bits of dropout, a mask
-as numbers. A gradient is counted as a contiguous array. The ledger counts the same arrays under the
-kind "workspace".
+Some arrays are not counted: arrays of one number for each row, the random bits of dropout, and a
+mask that was converted into numbers. A gradient is counted as a contiguous array. The ledger counts
+the same arrays under the kind "workspace".
 Test: tests/memory/test_workspace.py   Tutorial: tutorials/06_memory.py
 """
 
@@ -47,9 +52,9 @@ from minidl.ops.pool import AvgPool2d, MaxPool2d
 
 # The numbers of elements of the arrays for one block of samples. padded: the padded copy of the
 # images, 0 if there is no padding. images: the images with their padding. y: the results, or gy,
-# which has the same shape. each: one gradient of the weight for each sample.
-# The others are not numbers of elements. width: bytes of an element. half: True if fp16 is
-# multiplied in fp32. merged: True if the columns are a view of the padded images.
+# which has the same shape. each: the weight's gradients of the single samples, before they are
+# added. Three fields are not numbers of elements. width: the bytes of an element. half: True if
+# fp16 is multiplied in fp32. merged: True if the columns are a view of the padded images.
 Sizes = namedtuple("Sizes", "padded columns weight images y each width half merged")
 
 
@@ -61,7 +66,8 @@ def workspace(*roots, rows=1):
 
 
 def conv(node, rows):
-    """Returns the bytes for a Conv2d: the largest number among forward and its two gradients."""
+    """Returns the bytes of workspace that a Conv2d needs: the most that one of its forward, its
+    gradient of the input and its gradient of the weight needs."""
     if _by_cpu_kernels(node):
         forward, by_input, by_weight = _by_kernels(node, rows)
         return max(forward, by_input * node.needs[0], by_weight * node.needs[1])
@@ -71,8 +77,8 @@ def conv(node, rows):
 
 
 def conv_transpose(node, rows):
-    """Returns the bytes for a ConvTranspose2d. Its forward is the input gradient of a convolution,
-    and its input gradient is the forward of a convolution."""
+    """Returns the bytes of workspace that a ConvTranspose2d needs. Its forward is computed as the
+    input gradient of a convolution, and its input gradient as the forward of a convolution."""
     if _by_cpu_kernels(node):
         by_input, forward, by_weight = _by_kernels(node, rows)
         return max(by_input, forward * node.needs[0], by_weight * node.needs[1])
@@ -104,7 +110,7 @@ def _by_kernels(node, rows):
 
 
 def pool(node, rows):
-    """Returns the bytes for a pooling: its padded copy."""
+    """Returns the bytes of workspace that a pooling needs, for the padded copy of its input."""
     return node.padded_bytes * rows
 
 
@@ -131,7 +137,7 @@ def _packed(m, k, p, in_order):
 
 
 def cross_entropy(node, rows):
-    """Returns the bytes for a CrossEntropy with class ids as targets."""
+    """Returns the bytes of workspace that a CrossEntropy needs, whose targets are class ids."""
     dtype = _dtype(node)
     if not node.weighted and usable(np.empty(0, dtype)):
         return 0
@@ -140,7 +146,7 @@ def cross_entropy(node, rows):
 
 
 def attention(node, rows):
-    """Returns the bytes for an Attention or a SelfAttention."""
+    """Returns the bytes of workspace that an Attention or a SelfAttention needs."""
     dtype, packed = _dtype(node), isinstance(node, SelfAttention)
     (n_batch, n_heads, length, e), n_keys = node.q_shape, node.n_keys
     n_batch *= rows
@@ -205,7 +211,8 @@ def sizes(node, rows):
 
 
 def _mergeable(shape, strides):
-    """Returns whether NumPy's reshape can join these dimensions into one without a copy."""
+    """Returns True if NumPy's reshape can join dimensions of this shape and these strides into one
+    dimension, without a copy."""
     kept = [(n, step) for n, step in zip(shape, strides, strict=True) if n > 1]
     return all(step == n * inner for (_, step), (n, inner) in zip(kept, kept[1:]))
 

@@ -1,10 +1,12 @@
 """Parallel training. The plain form of each technique is a page of minidl/plain/: start there.
 
-    data/     every rank has the same model; gradients are averaged
-    zero/     ... and each rank holds a shard of optimizer state, gradients and weights
-    model/    ... and the model itself is divided over ranks
-    shards.py joins the ranks that hold parts of one model: one norm, one decision to skip
-    server/   some ranks hold the weights, the others compute gradients
+    data/     data parallelism: every rank has the same model, and gradients are averaged
+    zero/     data parallelism in which each rank holds only a shard of the optimizer's state, of
+              the gradients and of the weights
+    model/    the model itself is divided over ranks
+    shards.py joins the ranks that hold parts of one model: they compute one norm for clipping, and
+              they decide together to skip a step
+    server/   some ranks hold the weights, the other ranks compute gradients
 """
 
 from minidl.parallel.data.compress import Compressed, ErrorFeedback

@@ -1,13 +1,14 @@
-"""Joins the ranks that hold parts of one model: one norm for clipping, one decision to skip a step.
+"""Joins the ranks that hold parts of one model. They clip by one norm, and skip steps together.
 
     rank 0 of tp   [columns 0..] norm ──┐       the norm of all gradients counts each part once:
     rank 1 of tp   [columns k..] norm ──┘       sum over ranks of  |g|^2 / copies
-                                  └── the same on both: 2 copies
+                                  └── the same on both ranks: 2 copies
 
-Tensor parallelism divides some weights and repeats the others. A pipeline gives each rank its own
-layers, and two ranks may hold one tied weight. Tensor parallelism and pipelines declare for each
-parameter how many ranks hold this parameter (`copies`). Clipping and GradScaler ask each group in
-`sharded_by` for the sum over the group's ranks (optim/over_ranks.py).
+Tensor parallelism divides some weights, and each rank holds a copy of the others. A pipeline gives
+each rank its own layers, and two ranks may hold one tied weight. Tensor parallelism and pipelines
+declare for each parameter how many ranks hold this parameter (`copies`). Clipping asks each group
+in `sharded_by` for the sum over the group's ranks, and GradScaler asks each group whether a rank
+must skip the step (optim/over_ranks.py).
 
 Test: tests/parallel/model/test_parallelize.py, test_pipeline.py, test_hybrid.py
 """
@@ -20,8 +21,8 @@ from minidl.comm import ring
 class Shards:
     """Joins the ranks of t for these parameters. `p.copies` is how many of the ranks hold p.
 
-    Adds this group to p.sharded_by of each parameter. If a parameter is already divided over the
-    ranks of another axis, the parameter belongs to both groups."""
+    Adds this object to p.sharded_by of each parameter p. If a parameter is already divided over the
+    ranks of another axis, its sharded_by then has two groups."""
 
     def __init__(self, t, parameters):
         self.t = t

@@ -14,7 +14,7 @@ def test_a_table_and_a_reason(capsys):
     assert cli.main([*ARGS, "--memory", "8GB", "--batch", "32", "--rows", "4"]) == 0
     out = capsys.readouterr().out
     assert "8 ranks of 8 GB and 1e+14 flop/s; gpt2: layers 12" in out
-    assert out.count("wins") == 2 and "... and " in out and "is the rest." in out
+    assert out.count("wins") == 2 and "... and " in out and "follows from the other numbers." in out
 
 
 def test_the_numbers_of_a_model_and_the_options_arrive(capsys):
@@ -52,7 +52,7 @@ def test_all_that_is_printed_has_its_chinese(capsys, monkeypatch):
     (["--memory", "16 apples"], "--memory wants bytes such as 16GB"),
     (["--memory", "1GB", "--model", "gtp2"], "--model wants gpt2, .*; got 'gtp2'"),
     (["--memory", "1GB", "--flops", "0"], "--flops wants flop/s such as 1e14"),
-    (["--memory", "1GB", "--model", "2,10,3,8,9"], "heads divide its width"),
+    (["--memory", "1GB", "--model", "2,10,3,8,9"], "width is divisible by its number of heads"),
 ])
 def test_what_cannot_be_ends_with_2_and_says_why(more, message, capsys):
     assert cli.main([*ARGS, *more]) == 2

@@ -142,7 +142,7 @@ def test_arrays_of_another_library_are_refused():
     class Elsewhere:
         nbytes = 1 << 20
 
-    with offload() as host, pytest.raises(TypeError, match="NumPy and CuPy arrays; got Elsewhere"):
+    with offload() as host, pytest.raises(TypeError, match="NumPy or CuPy, .* a Elsewhere"):
         host._store(Elsewhere())
 
 

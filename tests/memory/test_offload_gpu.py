@@ -157,7 +157,7 @@ def test_views_come_back_as_they_lay(strict_cupy):
 
 def test_a_modelled_link_is_none_of_a_gpus(strict_cupy):
     x = leaf(strict_cupy.asarray)
-    with offload(bytes_per_s=1e9), pytest.raises(ValueError, match="on cuda:0: leave bytes_per_s"):
+    with offload(bytes_per_s=1e9), pytest.raises(ValueError, match="on cuda:0. Leave bytes_per_s"):
         squares(x)
 
 

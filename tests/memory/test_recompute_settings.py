@@ -204,7 +204,7 @@ def test_what_could_hide_a_tensor_is_refused():
     class Output:
         pass
 
-    with pytest.raises(TypeError, match="returned a Output, in which no tensor would be found"):
+    with pytest.raises(TypeError, match="got a Output, and recompute cannot find the Tensors"):
         recompute(lambda x: Output(), minidl.ones(3, requires_grad=True))
 
 

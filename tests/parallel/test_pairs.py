@@ -88,7 +88,7 @@ def test_replicas_that_differ_want_the_plain_model():
             wrapped = WRAPPERS[way](made(""), t)
             leaves = list(wrapped.shards() if way in STAGES else wrapped.parameters())
             for wrap in (LocalSGD, DiLoCo):
-                with pytest.raises(TypeError, match="wants the plain model; got a"):
+                with pytest.raises(TypeError, match="wants a model that is not wrapped; got a"):
                     wrap(wrapped, t, optim.SGD(leaves, lr=0.1), period=2)
             wrapped.close()
 
@@ -106,7 +106,7 @@ def test_weights_that_see_a_block_of_the_tokens_alone_are_refused(inner):
         else:
             SyncBatchNorm.convert(net, t)
         sent = t.bytes_sent, grid.tp.bytes_sent
-        with pytest.raises(TypeError, match="with sequence parallelism each rank has a block of"):
+        with pytest.raises(TypeError, match="wants a model without batch norm"):
             parallelize(net, grid, {"blocks.*.attention": partial(Heads, seq=1)})
         assert (t.bytes_sent, grid.tp.bytes_sent) == sent
 
@@ -119,7 +119,7 @@ def test_experts_beside_a_method_with_momentum_want_an_optimizer_of_their_own():
         net, (x, y) = expert_parallel(made("experts"), t), batch(0)
         model = Compressed(net, t, DGC(momentum=0.5, min_size=0))
         entropy(model(x), y).backward()
-        with pytest.raises(ValueError, match="the gradients of divided experts have none"):
+        with pytest.raises(ValueError, match="but not to divided experts"):
             optim.SGD(net.parameters(), lr=0.1).step()
         own = expert_parameters(net)
         before = [p.array.copy() for p in own]

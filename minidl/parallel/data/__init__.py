@@ -1,20 +1,22 @@
 """Data parallelism: every rank has the same model, and trains it on its part of the batch.
 
-    join           unequal numbers of batches; evaluation
-    data_parallel  gradients averaged while backward runs
-    bucket         gradients that are sent together
-    compress       gradients in fewer bytes: the common class, and rounding with error feedback
-    dgc            ... the largest elements now, the rest later
-    powersgd       ... two thin matrices for a gradient
-    onebit_adam    ... Adam's momentum, one bit an element
+    join           trains if ranks have unequal numbers of batches; evaluates over all ranks
+    data_parallel  averages gradients while backward runs
+    bucket         groups gradients that are sent together
+    samples        finds the number of samples of a batch
+    compress       sends gradients in fewer bytes: the common class, and rounding with error
+                   feedback
+    dgc            sends the largest elements of a gradient now, and the rest later
+    powersgd       sends two thin matrices for a gradient
+    onebit_adam    sends Adam's momentum with one bit for each element
     sync_batchnorm batch norm over the batch of all ranks
-    local_sgd      weights averaged every H steps
-    straggler      ... without the slow ranks
-    diloco         ... and the mean movement of the weights as the gradient of an outer optimizer
-    noise_scale    how large a batch helps
-    flat           many arrays as one buffer, and its partition over ranks
-    header         sent before the gradients: how many samples a rank has, and which parameters it
-                   used
-    codecs         float16 and int8 payloads by kernels
-    topk_mask      the largest elements of a vector, as (index, value) pairs
+    local_sgd      averages the weights every H steps
+    straggler      averages the weights without waiting for slow ranks
+    diloco         uses the mean movement of the weights as the gradient of an outer optimizer
+    noise_scale    measures up to which size a larger batch helps
+    flat           copies many arrays into one buffer, and cuts the buffer into parts for ranks
+    header         is sent before the gradients: how many samples a rank has, and which parameters
+                   it used
+    codecs         kernels that convert gradients into float16 and int8 payloads, and back
+    topk_mask      finds the largest elements of a vector, as (index, value) pairs
 """

@@ -1,16 +1,19 @@
-"""Buckets: send gradients while backward still computes the others.
+"""Buckets: gradients are sent in groups, while backward still computes the other gradients.
 
 The plain form: minidl/plain/buckets.py. Here: a background thread runs an all-reduce of each bucket
-while backward goes on. Hooks of the engine fill the buckets. A bucket is one flat array, and the
-gradients are views into it.
+while backward goes on. Backward calls a hook when a gradient is complete; so the Reducer knows when
+a bucket is full. A bucket is one flat array, and after the all-reduce the gradients are views of
+it.
 
-All ranks must send the buckets in the same order. The best order is the order in which gradients
-arrive, but it is not known before the first backward. So the first backward uses the reversed order
-of definition. Then rank 0 broadcasts its order of arrival, and all ranks rebuild the buckets, once.
+All ranks must send the buckets in the same order. The best order is the order in which backward
+completes the gradients. It is not known before the first backward. So the first backward uses the
+reversed order of definition. Then rank 0 broadcasts the order that it has seen, and all ranks
+rebuild the buckets, once.
 A header is sent before the first bucket (header.py). The header tells every rank which parameters
 no rank used, and which parameters only some ranks used.
 
-Sources: Li et al. 2020 (arXiv 2006.15704), section 3.2; the cap rule is from PyTorch's reducer.
+Sources: Li et al. 2020 (arXiv 2006.15704), section 3.2; the rule in assign() is from PyTorch's
+reducer.
 Test: tests/parallel/data/test_bucket.py   Tutorial: tutorials/08_overlap.py
 """
 
@@ -35,7 +38,8 @@ def default_all_reduce(params):
 
 
 def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
-    """Computes buffer = sum over ranks of n_r * buffer_r / n_total, in place; n_total = sum of n_r.
+    """Replaces buffer by the mean over all ranks' samples: sum over ranks r of n_r buffer_r /
+    n_total. n_r: the n_samples of rank r. n_total: the sum of all n_r. Collective.
 
     It takes three steps: multiply by a weight, sum over ranks, divide by the number of ranks. The
     weight is exactly 1.0 if all ranks have the same number of samples. Equal batches then give the
@@ -45,8 +49,9 @@ def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
     xp = backend.xp_of([buffer])
     if total is not None and buffer.size and not xp.may_share_memory(total, buffer):
         raise ValueError(
-            f"rank {t.rank}: wanted an all_reduce that sums in place, as minidl.comm's do; got one "
-            "that returns a new array. Wrap it: def f(t, x): x[...] = all_reduce(t, x)")
+            f"rank {t.rank}: wanted an all_reduce that writes the sum into its array, as the "
+            "functions of minidl.comm do; got one that returns a new array. Pass this function "
+            "instead: def f(t, x): x[...] = all_reduce(t, x)")
     buffer /= t.size
 
 
@@ -61,10 +66,11 @@ def weight(buffer, n_samples, n_total, n):
 
 
 def assign(n_bytes, cap, first_cap=None):
-    """Cuts a list of sizes into runs. Returns lists of indices, such as [[0, 1], [2], ...].
+    """Cuts a list of parameters into runs. n_bytes: the sizes of the parameters, in bytes. Returns
+    the parameters' indices in each run, such as [[0, 1], [2], ...].
 
-    A run ends as soon as it holds `cap` bytes or more. For the first run the limit is `first_cap`,
-    if given. So a run may exceed its limit by at most one parameter."""
+    A run ends as soon as it has `cap` bytes or more. For the first run the limit is `first_cap`,
+    unless first_cap is None. So a run may exceed its limit by at most one parameter."""
     runs = []
     run, size = [], 0
     limit = cap if first_cap is None else first_cap
@@ -84,8 +90,8 @@ def cut(params, cap, first_cap=None, number=None):
     """Returns a list of lists: the parameters of each bucket. All parameters of a bucket have one
     dtype.
 
-    cap, first_cap: as in assign(). number: {parameter: the number of its group}. With `number`,
-    which ZeRO passes, a bucket never mixes parameters of two groups."""
+    cap, first_cap: as in assign(). number: {parameter: the number of its group}, or None. ZeRO
+    passes `number`, and then a bucket never mixes parameters of two groups."""
     kinds = {}
     for p in params:
         group = None if number is None else number[p]
@@ -101,10 +107,10 @@ def cut(params, cap, first_cap=None, number=None):
 
 
 class Bucket:
-    """Parameters whose gradients travel together.
+    """Parameters whose gradients are sent together.
 
-    flat     one 1-d array, of NumPy or CuPy like the parameters. It has the accumulation dtype
-             (fp16 gradients are summed in fp32)
+    flat     a 1-d array for all gradients, of NumPy or CuPy like the parameters. It has the
+             accumulation dtype (fp16 gradients are summed in fp32)
     views    {parameter: its part of `flat`, in the parameter's shape}"""
 
     def __init__(self, params, all_reduce):
@@ -130,9 +136,9 @@ class Bucket:
         flat.fill(self.flat, [gradient_or_zeros(p) for p in self.params])
 
     def reduce(self, t, n_samples, n_total):
-        """Replaces `flat` by the mean over the n_total samples of all ranks. This rank has
-        n_samples of them. Runs in the background thread. Returns None, or a list of arrays that
-        the bucket no longer needs but that a GPU may still be reading."""
+        """Replaces `flat` by the mean over the n_total samples of all ranks. n_samples: how many of
+        these samples this rank has. Runs in the background thread. Returns None, or a list of
+        arrays that the bucket no longer needs but that a GPU may still be reading."""
         weighted_mean(t, self.flat, n_samples, n_total, self.all_reduce)
 
     def give(self, p):
@@ -158,8 +164,8 @@ class Done:
 
 
 class Joined:
-    """A job that works on x on a side stream of the GPU. wait() waits until the job is submitted,
-    and makes the compute stream wait until the job is done."""
+    """A job that works on x on a side stream of the GPU. wait() waits until the job's work is on
+    the side stream. It also makes the compute stream wait until this work is done."""
 
     def __init__(self, job, x):
         self.job, self.x = job, x
@@ -203,10 +209,13 @@ class Unsent:
 class Reducer(LeafHook):
     """Collects the gradients of a backward, and reduces the buckets over ranks in a fixed order.
 
-    make_buckets(order)  returns buckets (like Bucket) for gradients expected in this order
-    adapt                if True, rebuilds the buckets once, in the order in which gradients arrived
-    on_full(bucket)      called when the bucket's last gradient is complete on this rank
-    on_end()             called when a backward that sends is over
+    make_buckets(order)  a function that returns a list of Buckets. order: the parameters, in the
+                         order in which their gradients are expected
+    adapt                if True, the Reducer rebuilds the buckets once, in the order in which the
+                         gradients arrived
+    on_full(bucket)      a function that is called when the bucket's last gradient is complete on
+                         this rank
+    on_end()             a function that is called when a backward that sends is over
 
     expect() announces a backward. After the last gradient of a backward that sends, the reducer
     waits for the means and gives them to the parameters. So p.grad is complete when
@@ -241,9 +250,9 @@ class Reducer(LeafHook):
         self.bucket_of = {p: b for b in self.buckets for p in b.params}
 
     def expect(self, used, n_samples, sends=True):
-        """Announces a backward. used: the leaves that this backward will reach. n_samples: the
-        number of samples of its forward. sends: False under no_sync. Raises RuntimeError as
-        check_expected() does.
+        """Announces a backward. used: the leaves of the graph that this backward will reach.
+        n_samples: the number of samples of its forward. sends: False under no_sync. Raises
+        RuntimeError as check_expected() does.
 
         A backward sends everything that is new since the last backward that sent: its own
         gradients, and the gradients of backwards under no_sync. The weight of this sum is the
@@ -267,8 +276,8 @@ class Reducer(LeafHook):
             self.unsent.n_coming = n_samples
 
     def cleared(self, p):
-        """zero_grad() calls this. Then p's gradient no longer contains a backward that was not
-        sent."""
+        """zero_grad() calls this after it has cleared p's gradient: so p has no gradient of a
+        backward under no_sync any more."""
         self.unsent.discard(p)
 
     def check_expected(self, used, n_samples):
@@ -277,18 +286,19 @@ class Reducer(LeafHook):
         if not used:
             raise RuntimeError(
                 f"rank {self.t.rank}: this forward used none of the model's {len(self.params)} "
-                "parameters, so its backward would send nothing while the other ranks wait")
+                "parameters, so its backward would send nothing while the other ranks wait. If "
+                "this rank has no batch, call model.absent()")
         if self.arrived:  # backward is not over
             raise RuntimeError(
-                f"rank {self.t.rank}: forward again before backward had reached all parameters of "
-                f"the previous one ({self.n_missing} missing). Call backward on every output, or "
-                "run the extra forward under no_sync() or no_grad()")
+                f"rank {self.t.rank}: a forward began, but the backward of the previous forward "
+                f"has not reached all parameters ({self.n_missing} are missing). Call backward on "
+                "every output, or run the extra forward under no_sync() or no_grad()")
         if self.armed and self.n_missing and n_samples != self.n_samples:
             raise RuntimeError(
-                f"rank {self.t.rank}: a forward of {n_samples} samples after one of "
-                f"{self.n_samples} that no backward has followed. One backward for both would need "
-                "one weight, but the two means need two. Give both forwards the same number of "
-                "samples, or call backward on each. If the first was not for training, run it "
+                f"rank {self.t.rank}: got a forward of {n_samples} samples after a forward of "
+                f"{self.n_samples} samples whose backward has not run. One backward for two "
+                "forwards wants the same number of samples in each. Use equal numbers, or call "
+                "backward after each forward. If the first forward was not for training, run it "
                 "under no_grad()")
 
     def absent(self, n_samples=0):
@@ -298,7 +308,8 @@ class Reducer(LeafHook):
         of samples of these backwards, plus n_samples. Raises RuntimeError if a backward is under
         way."""
         if self.arrived:
-            raise RuntimeError(f"rank {self.t.rank}: absent() in the middle of a backward")
+            raise RuntimeError(f"rank {self.t.rank}: absent() in the middle of a backward; wanted "
+                               "it instead of a backward, on a rank without a batch")
         self.used = set()
         self.n_missing = 0
         self.n_samples = self.unsent.n_samples + n_samples
@@ -313,9 +324,9 @@ class Reducer(LeafHook):
         latest forward did not use p, or if the backward of that forward is already over."""
         if self.armed and (p not in self.used or not self.n_missing):
             raise RuntimeError(
-                f"rank {self.t.rank}: a gradient of shape {tuple(p.shape)} arrived that the latest "
-                "forward does not account for. One synchronised backward wants one forward: run "
-                "the others under no_sync(), and do not call backward twice on one forward")
+                f"rank {self.t.rank}: got a gradient of shape {tuple(p.shape)} that the latest "
+                "forward does not account for. A backward that sends wants exactly one forward. "
+                "Run other forwards under no_sync(), and do not call backward twice on one forward")
         bucket = self.bucket_of[p]
         if self.armed:
             if not self.arrived:
@@ -326,8 +337,8 @@ class Reducer(LeafHook):
         else:
             self.unsent.add(p)
         bucket.n_missing -= 1
-        # n_missing may fall below 0: under no_sync several forwards may have their backwards, but
-        # n_missing was set for the last forward only
+        # n_missing may fall below 0: under no_sync several forwards may run before their backwards,
+        # but n_missing was set for the last forward only
         if bucket.n_missing <= 0:
             self.on_full(bucket)
         if self.armed:
@@ -359,9 +370,9 @@ class Reducer(LeafHook):
         self.jobs.append(self.beside(bucket.flat, self.reduce, bucket))
 
     def beside(self, x, fn, *args):
-        """Runs fn(t, *args) in the background. On a GPU fn's work runs on a second stream, after
-        all work that is now on the compute stream. Returns a job. After job.wait() the compute
-        stream may use x."""
+        """Runs fn(t, *args) in the background; fn works on the array x. On a GPU this work runs on
+        a second stream, after all work that is now on the compute stream. Returns a job. After
+        job.wait() the compute stream may use x."""
         if not self.overlap:
             return self.submit(fn, *args)
         job = self.submit(self.side_run, computed(x), x, fn, *args)
@@ -378,7 +389,8 @@ class Reducer(LeafHook):
         return Done()
 
     def reduce(self, t, bucket):
-        """Reduces a bucket. The header's all-reduce was submitted first, so its sums are known."""
+        """Reduces a bucket over ranks. The header was sent before, so the number of all samples is
+        known."""
         flat = bucket.flat
         with about(f"bucket {self.buckets.index(bucket)}"):
             if self.observer is not None:
@@ -393,7 +405,7 @@ class Reducer(LeafHook):
                 self.held.append((event, released))
 
     def finish(self):
-        """Waits for the means, and gives them to the parameters: the end of a backward."""
+        """Ends a backward: waits for the means, and makes them the parameters' gradients."""
         for job in self.jobs:
             job.wait()
         self.jobs.clear()
@@ -424,5 +436,5 @@ class Reducer(LeafHook):
 
 
 def is_local(p):
-    """Returns True if a Reducer will replace p.grad by the mean over ranks."""
+    """Returns True if p has the hook of a Reducer, which replaces p.grad by the mean over ranks."""
     return any(isinstance(hook, Reducer) for hook in p._hooks or ())

@@ -1,11 +1,11 @@
 """Kernels for the codecs FP16 and INT8 of comm/codec.py: the same bytes in less time.
 
-    FP16    pack.cu, which casts            2 L bytes
-    INT8    quantize.cu, rows of 1,024      a float32 scale for each row, then L int8
+    codec   kernel          payload of L elements
+    FP16    pack.cu         L float16: 2 L bytes
+    INT8    quantize.cu     a float32 scale for each row of 1,024 elements, then L int8
 
 The codecs of comm/ use only NumPy. NumPy casts to float16 and back one element at a time, which is
-slow. Data parallelism (parallel/data/compress.py) passes these functions to comm if kernels may
-run.
+slow. If kernels may run, parallel/data/compress.py uses the functions of this file in their place.
 
 Kernels: kernels/pack.cu, kernels/quantize.cu   Test: tests/parallel/data/test_codecs.py
 """
@@ -64,8 +64,9 @@ def decode_int8(payload, length):
 
 
 def _parts(length):
-    """Returns a list of (rows, columns, slice of scales, slice of elements). The first entry is for
-    the rows of full length, the second for a shorter last row, if there is one."""
+    """Returns a list with an entry for the rows of full length, and one for a shorter last row. A
+    part without rows has no entry. An entry is (number of rows, number of columns, slice of the
+    rows' scales, slice of the rows' elements)."""
     n, rest = divmod(length, ROW)
     parts = []
     if n:

@@ -1,19 +1,20 @@
 """Data parallelism that sends less: the common class of all methods that compress gradients.
 
-    g            this rank's share of the mean gradient: weighted so that the ranks' shares add up
-                 to the mean over all samples
-    + residual   the part of this rank's earlier shares that was not sent
-    -> sent      chosen by the method: rounded, or the largest elements, or two thin matrices
-    -> residual  g + residual - sent
+    g            this rank's share of the mean gradient. The shares are weighted so that the sum of
+                 all ranks' shares is the mean over all samples
+    residual     the part of this rank's earlier shares that was not sent
+    sent         what the method makes of g + residual: rounded numbers, or the largest elements, or
+                 two thin matrices
+    new residual = g + residual - sent
 
 In every step, and so in the sum of all steps, this holds up to the rounding of additions:
 
-    gradient that the parameters get + sum over ranks of residual after
-        = mean gradient              + sum over ranks of residual before
+    gradient that the parameters get + sum over ranks of the new residuals
+        = mean gradient              + sum over ranks of the residuals before the step
 
-So no part of a gradient is lost; some parts come later. The sum of the residuals of all ranks has
-not reached the parameters yet. If a snapshot is loaded on another number of ranks, each new rank
-gets a sum of old residuals (snapshot/residuals.py).
+So no part of a gradient is lost, but some parts reach the parameters in a later step. If a snapshot
+is loaded on another number of ranks, each new rank gets a sum of old residuals
+(snapshot/residuals.py).
 
         model = Compressed(net, t, ErrorFeedback(codec.INT8))     # any optimizer
         model = Compressed(net, t, PowerSGD(rank=4))              # any optimizer
@@ -67,18 +68,19 @@ BY_KERNELS = {
 
 
 class Method:
-    """The base class of methods that sum a bucket's shares over ranks in fewer bytes.
+    """The base class of methods that sum a bucket's shares over ranks, and send fewer bytes.
 
     A subclass overrides:
 
     kinds               the names of the arrays that each rank keeps for itself; such an array has
                         the shape and dtype of bucket.flat
-    prepare(bucket)     makes arrays that are kept and are the same on all ranks. Puts them into
-                        bucket.common: {name: {parameter: array}}
-    reduce(t, bucket)   replaces the shares in bucket.flat by their sum over ranks, in place; the
-                        same bits on all ranks
+    prepare(bucket)     makes arrays that are kept from step to step and are the same on all ranks.
+                        Puts these arrays into bucket.common: {name: {parameter: array}}
+    reduce(t, bucket)   replaces the shares in bucket.flat by their sum over ranks, in place. All
+                        ranks get the same bits
     bytes_sent(t, bucket, step)     returns the bytes that this rank sends in reduce() of that step
-    check(rank, optimizer, group)   raises if this optimizer is wrong for the result of reduce()"""
+    check(rank, optimizer, group)   raises ValueError if the optimizer cannot use the result of
+                                    reduce() as a gradient. group: one of its param_groups"""
 
     kinds = ("residual",)
 
@@ -117,7 +119,7 @@ class CompressedBucket(Bucket):
 
     own      {kind: array like `flat`}, different on each rank
     given    {parameter: the array that the parameter got as its gradient in the last step}
-    common   {kind: {parameter: array}}, the same on all ranks
+    common   {name: {parameter: array}}, the same on all ranks
     step     how many times the bucket has been sent"""
 
     def __init__(self, params, method, all_reduce):
@@ -136,8 +138,9 @@ class CompressedBucket(Bucket):
         weight(self.flat, n_samples, n_total, 1)
         if not all_finite(self.flat):
             raise FloatingPointError(
-                f"rank {t.rank}: wanted finite gradients; got inf or nan, which the residual would "
-                "keep for ever. Lower the learning rate, clip, or look for the loss that is nan")
+                f"rank {t.rank}: wanted finite gradients; got inf or nan, which would stay in the "
+                "residual for ever. Lower the learning rate, clip gradients, or find out why the "
+                "loss is not finite")
         self.method.reduce(t, self)
         self.step += 1
 
@@ -159,17 +162,18 @@ class Compressed(DataParallel):
 
     The other arguments are as in DataParallel. Buckets are never rebuilt, because they hold the
     residuals. A rank without samples (absent()) still sends a part of its residual. bytes_sent()
-    counts the bytes of the coming steps. The result is exact for every method.
+    returns the exact number of bytes that the coming steps send, for every method.
 
-    A forward raises RuntimeError if a parameter still has its averaged gradient: call zero_grad()
-    after each step."""
+    A forward raises RuntimeError if a parameter still has the averaged gradient of the step before.
+    Call zero_grad() after each step."""
 
     def __init__(self, model: Module, t: Transport, method: Method, bucket_bytes: float = 25 << 20,
                  first_bucket_bytes: float = 1 << 20, overlap: bool = True,
                  broadcast_buffers: bool = True):
         check_arguments("Compressed", model, t)
         if not isinstance(method, Method):
-            raise TypeError(f"Compressed wants a method, such as DGC(); got {method!r}")
+            raise TypeError(f"Compressed wants a method of compression, such as DGC(); got "
+                            f"{method!r}")
         self.__dict__["method"] = method
         params = [p for p in model.parameters() if p.requires_grad]
         way = "host memory"
@@ -195,9 +199,9 @@ class Compressed(DataParallel):
                 if grad is not None and grad is bucket.given.get(p) and grad.any():
                     raise RuntimeError(
                         f"rank {self.t.rank}: {self.name_of(p)} still has the gradient that was "
-                        "averaged before, and a second backward would compress the sum of both. "
-                        "Call zero_grad() after the step; to add up several batches, run all but "
-                        "the last under no_sync()")
+                        "averaged before, so backward would compress the sum of this gradient and "
+                        "the new one. Call zero_grad() after the step. To add up several batches, "
+                        "run all batches except the last under no_sync()")
         return super().forward(*inputs, **options)
 
     def check_optimizer(self, optimizer, group):
@@ -208,7 +212,7 @@ class Compressed(DataParallel):
             self.method.check(self.t.rank, optimizer, group)
 
     def owed(self):
-        """Returns the 2-norm of this rank's residual over all buckets, a float."""
+        """Returns the 2-norm of this rank's residual: a float, over all buckets."""
         squares = (b.own[self.method.kinds[-1]] for b in self.reducer.buckets)
         return float(sum(float(x @ x) for x in squares)) ** 0.5
 
@@ -224,15 +228,16 @@ class Compressed(DataParallel):
 def wants_plain_sgd(what, rank, optimizer, group):
     """Raises ValueError unless the optimizer is optim.SGD without momentum.
 
-    what: the name of the method. The result of this method already contains momentum."""
+    what: the name of the method, for the message. rank: this rank's number. group: one of the
+    optimizer's param_groups. The result of the method already contains momentum."""
     if type(optimizer) is not SGD or group["momentum"]:
         options = f"(momentum={group['momentum']})" if "momentum" in group else ""
         raise ValueError(
-            f"rank {rank}: {what} returns a step that has momentum inside; wanted optim.SGD("
-            f"momentum=0), got {type(optimizer).__name__}{options}, which would apply it twice. "
-            f"Give the momentum to {what}")
+            f"rank {rank}: {what} already applies momentum, so the optimizer must not; wanted "
+            f"optim.SGD(momentum=0), got {type(optimizer).__name__}{options}. Set the momentum in "
+            f"{what}")
     if any(optimizer.leaf_of(p).is_local for p in group["params"]):
         raise ValueError(
-            f"rank {rank}: {what} returns a step that has momentum inside, and the gradients of "
-            "divided experts have none; got one group of both. Give the experts an optimizer of "
-            "their own (experts.expert_parameters)")
+            f"rank {rank}: {what} applies momentum to the model's parameters, but not to divided "
+            "experts; wanted two param_groups, got one group with model parameters and experts. "
+            "Give the experts an optimizer of their own (experts.expert_parameters)")

@@ -5,12 +5,12 @@ while backward still runs (bucket.py). `DataParallel` allows parameters that a r
 ranks without samples (join.py), and backwards that do not send (`no_sync`). Before gradients are
 sent, a header tells every rank the samples and the used parameters of all ranks (header.py).
 
-`average_gradients` works without buckets, between backward and step. Use it for parameters that
-only some ranks share, such as experts. Use it also if gradients arrive in another order on each
-rank.
+`average_gradients` works without buckets, between backward and the optimizer's step. Use it for
+parameters that only some ranks share, such as experts. Use it also if gradients arrive in another
+order on each rank.
 
-Each rank sends in a step a ring all-reduce of the gradients (2(n-1)/n K bytes, for gradients of K
-bytes), and a ring all-reduce of the header.
+In a step the n ranks run two ring all-reduces: one of the gradients, and one of the header. With K
+bytes of gradients, each rank sends 2(n-1)/n K bytes in the first one.
 
 Sources: Li et al. 2020, "PyTorch Distributed" (arXiv 2006.15704); Goyal et al. 2017, section 3.
 Test: tests/parallel/data/test_data_parallel.py, test_data_parallel_backward.py (which
@@ -59,7 +59,8 @@ def average_gradients(t: Transport, params: Iterable[Tensor], n_samples: float =
     Collective.
 
     Call this between backward and step. A parameter without a gradient counts as zeros and gets the
-    mean, so all ranks send the same number of bytes. fp16 gradients are summed in fp32."""
+    mean, so all ranks send the same number of bytes. fp16 gradients are summed in fp32. all_reduce:
+    a function f(t, array) that sums in place; None chooses the default for the device."""
     params = list(params)
     total = ring.all_reduce(t, np.array([n_samples]))
     all_reduce = all_reduce or default_all_reduce(params)
@@ -74,8 +75,9 @@ def average_gradients(t: Transport, params: Iterable[Tensor], n_samples: float =
 def check_arguments(who, model, t):
     """Raises TypeError unless model is a Module and t is a transport."""
     if not (isinstance(model, Module) and hasattr(t, "rank")):
-        raise TypeError(f"{who} wants a model, an nn.Module, and the transport of its ranks, such "
-                        f"as minidl.comm.world(); got {type(model).__name__}, {type(t).__name__}")
+        raise TypeError(f"{who} wants a model (an nn.Module) and the transport of its ranks, such "
+                        f"as minidl.comm.world(); got a {type(model).__name__} as the model and a "
+                        f"{type(t).__name__} as the transport")
 
 
 class DataParallel(Module):
@@ -90,8 +92,8 @@ class DataParallel(Module):
                    is the ring. For a model on a GPU the default is in comm/transport/device.py:
                    NCCL, a CUDA-aware MPI, or copies through pinned memory. The attribute `way`
                    names the choice and its reason; print(model) shows `way`.
-    bucket_bytes, first_bucket_bytes:  a bucket is sent once it holds this many bytes. The first
-                   bucket is smaller, so that communication starts early.
+    bucket_bytes, first_bucket_bytes:  a bucket ends at the parameter with which it reaches this
+                   many bytes. The first bucket is smaller, so that communication starts early.
     overlap:       if True, a background thread sends while backward goes on. If False, each full
                    bucket is sent at once, and backward waits until it is sent.
     broadcast_buffers: if True, every rank gets rank 0's buffers (batch norm's statistics) before
@@ -101,11 +103,12 @@ class DataParallel(Module):
     without:       parameters of the model that another wrapper averages.
 
     If no rank used a parameter, its gradient does not change. If only some ranks used a parameter,
-    the gradient counts as zeros on the other ranks. A parameter with `is_local` (an expert that
+    its gradient counts as zeros on the other ranks. A parameter with `is_local` (an expert that
     only some ranks hold) is not averaged. You need not declare unused parameters in advance.
 
-    Each rank's gradients are weighted by its number of samples. This is the first dimension of the
-    first input (samples.py), or n_samples= in the call, for instance a number of tokens."""
+    Each rank's gradients are weighted by its number of samples. This number is the length of the
+    first dimension of the first input (samples.py). Or pass it as n_samples= in the call, for
+    instance the number of tokens."""
 
     def __init__(self, model: Module, t: Transport, all_reduce: Callable[..., Any] | None = None,
                  bucket_bytes: float = 25 << 20, first_bucket_bytes: float = 1 << 20,
@@ -114,7 +117,8 @@ class DataParallel(Module):
         super().__init__()
         self.wants_plain(model, t)
         if all_reduce is not None and not callable(all_reduce):
-            raise TypeError(f"all_reduce: want a function, say ring.all_reduce; got {all_reduce!r}")
+            raise TypeError(f"rank {t.rank}: {type(self).__name__} wants a function as "
+                            f"all_reduce=, such as ring.all_reduce; got {all_reduce!r}")
         self.module = model
         self.t, self.way = t, "host memory"
         self.broadcast_buffers = broadcast_buffers
@@ -123,7 +127,8 @@ class DataParallel(Module):
         params = [p for p in common if p.requires_grad]
         self.frozen = [p for p in common if not p.requires_grad]
         if not params:
-            raise ValueError(f"rank {t.rank}: no parameter requires a gradient; nothing to reduce")
+            raise ValueError(f"rank {t.rank}: no parameter requires a gradient; wanted at least "
+                             "one to train. Set requires_grad=True before you wrap the model")
         if all_reduce is None:
             self.t, self.way = t, _ = device.connect(t, params[0].array)
         broadcast_state(t, [*common, *model.buffers()])
@@ -144,8 +149,9 @@ class DataParallel(Module):
         if isinstance(model, DataParallel):
             raise TypeError(
                 f"rank {t.rank}: wanted a model to wrap in {cls.__name__}; got one that is wrapped "
-                f"in {type(model).__name__} already, and its gradients would be sent twice. One "
-                "wrapper does it: a ZeRO stage cuts gradients, Compressed compresses whole ones")
+                f"in {type(model).__name__} already, so its gradients would be sent twice. Use "
+                "only one wrapper. ZeRO and Compressed cannot be combined: ZeRO divides gradients "
+                "over ranks, and Compressed needs whole gradients")
 
     def forward(self, *inputs: Any, n_samples: float | None = None, **options: Any) -> Any:
         if is_grad_enabled():
@@ -154,8 +160,8 @@ class DataParallel(Module):
             if p.requires_grad:
                 raise RuntimeError(
                     f"rank {self.t.rank}: {self.name_of(p)} was frozen when the model was wrapped, "
-                    "and now wants a gradient, which nobody would average. Set requires_grad "
-                    "before wrapping it")
+                    "and now has requires_grad=True. Its gradient would not be averaged. Set "
+                    "requires_grad before you wrap the model")
         outputs = self.module(*inputs, **options)
         if is_grad_enabled():
             if n_samples is None:
@@ -168,12 +174,13 @@ class DataParallel(Module):
         inputs do not show this number."""
         who = f"rank {self.t.rank}"
         if not inputs:
-            raise TypeError(f"{who}: gradients are weighted by the samples of the first positional "
-                            "input; got none. Pass n_samples=")
+            raise TypeError(f"{who}: wanted a positional input, whose first dimension is the "
+                            "number of samples (gradients are weighted by this number); got no "
+                            "positional input. Pass n_samples=")
         if self.t.size > 1 and (layer := samples.tokens_first(self.module)):
             raise TypeError(f"{who}: {layer} has batch_first=False, so the first dimension of its "
-                            "input is no number of samples, by which gradients are weighted. Pass "
-                            "n_samples=, or make the layer with batch_first=True")
+                            "input is not the number of samples. Gradients are weighted by this "
+                            "number. Pass n_samples=, or make the layer with batch_first=True")
         return samples.count(who, inputs[0])
 
     @property
@@ -186,9 +193,9 @@ class DataParallel(Module):
 
     @contextmanager
     def no_sync(self):
-        """A context in which backward adds to the local gradients and sends nothing. The first
-        synchronised backward afterwards averages the sum. Run the forward inside the context,
-        too."""
+        """A context in which backward adds to the local gradients and sends nothing. The next
+        backward outside of the context averages the sum of all these gradients. Run the forward
+        inside the context, too."""
         self.syncing = False
         try:
             yield
@@ -196,16 +203,17 @@ class DataParallel(Module):
             self.syncing = True
 
     def absent(self, loss: Any = None) -> None:
-        """Takes part in one synchronised backward, on a rank that has no batch (join.py).
+        """Takes part in one backward that sends, on a rank that has no batch (join.py).
 
         Afterwards p.grad is the same as on the other ranks: the mean over their samples. loss: only
-        used by ZeRO 3. Raises TypeError if the model has a layer that waits for all ranks in
-        forward, such as SyncBatchNorm."""
+        ZeRO 3 uses it (zero3.py). Raises TypeError if the model has a layer that waits for all
+        ranks in forward, such as SyncBatchNorm."""
         waits = [name for name, m in self.module.named_modules() if hasattr(m, "joins_ranks")]
         if waits and self.training:
-            raise TypeError(f"rank {self.t.rank}: absent() sends nothing in forward, and the other "
-                            f"ranks wait there, in {waits[0]}, as in SyncBatchNorm. Pass an empty "
-                            "batch through instead: (model(x[:0]).sum() * 0).backward()")
+            raise TypeError(f"rank {self.t.rank}: absent() runs no forward, but the layer "
+                            f"{waits[0]} waits for all ranks in its forward (as SyncBatchNorm "
+                            "does). Instead of absent(), run an empty batch: "
+                            "(model(x[:0]).sum() * 0).backward()")
         self._share_buffers()
         self.reducer.absent()
 
@@ -214,9 +222,9 @@ class DataParallel(Module):
             broadcast_state(self.t, list(self.module.buffers()))
 
     def bytes_sent(self, n_backwards: int = 1) -> int:
-        """Returns the bytes that this rank sends in a step of n_backwards synchronised backwards,
-        around a ring: gradients, headers, and a ZeRO stage's weights. It does not count buffers,
-        gradient norms, and the check for skipped steps."""
+        """Returns the bytes that this rank sends around a ring in a step with n_backwards backwards
+        that send. Counts gradients, headers, and the weights of a ZeRO stage. Does not count
+        buffers, gradient norms, and the check for skipped steps."""
         ahead = header.bytes_sent(len(self.reducer.params), self.t.size, self.t.rank)
         return n_backwards * ahead + sum(b.bytes_sent(self.t, n_backwards)
                                          for b in self.reducer.buckets)
@@ -243,7 +251,7 @@ class DataParallel(Module):
 
 
 def tensors_of(outputs):
-    """Returns a list of all Tensors in a result: a Tensor, or nested tuples, lists and dicts."""
+    """Returns a list of all Tensors in `outputs`: a Tensor, or nested tuples, lists and dicts."""
     if isinstance(outputs, Tensor):
         return [outputs]
     if isinstance(outputs, dict):

@@ -7,10 +7,11 @@ and the accumulated updates of the plain form. u already contains the momentum, 
 with momentum would apply the momentum a second time. So the optimizer must be optim.SGD without
 momentum. Its weight decay acts without momentum, on every weight in every step.
 
-    bytes sent by a rank       dense, around a ring     2 (n-1)/n 4L
-                               pairs, all-gathered      (n-1) 8k          8: index and value
-    gain                       L / (n k)                = 1/(n rho), rho = k / L. Every rank gets
-                               every rank's pairs. At rho = 0.001: 125 on 8 ranks, 1 on 1,000
+    bytes that each of n ranks sends    all elements, around a ring       2 (n-1)/n 4L
+                                        k pairs, by an all-gather         (n-1) 8k
+    the first divided by the second     L / (n k) = 1/(n rho), rho = k / L
+    at rho = 0.001                      125 on 8 ranks, 1 on 1,000 ranks
+    A pair has 8 bytes: an index and a value. Every rank gets every rank's pairs.
 
 Tensors of one dimension (biases, norms) and tensors of fewer than `min_size` elements are sent
 with all their elements in every step, with the same momentum. Training starts with warm-up: at
@@ -19,9 +20,10 @@ first most weights change fast, and old gradients would do harm. So the sparsity
 must be a large part of the steps. The paper trains for tens of epochs; four of these epochs are
 warm-up (docs/compression.md has the losses).
 
-clip_norm bounds the norm of the mean gradient of each tensor before it is added to u. A rank has
-only a share of the mean. The norm of a sum of n shares of independent noise grows like sqrt(n), so
-each share is clipped to clip_norm / sqrt(n). Clipping v instead would cut the sum of many steps.
+clip_norm bounds the norm of each tensor's gradient before the gradient is added to u. A rank has
+only its share of the mean gradient; the mean is the sum of the n shares. If the shares are
+independent noise, the norm of their sum is sqrt(n) times the norm of a share. So each share is
+clipped to clip_norm / sqrt(n). Clipping v instead would cut the sum of many steps.
 
         model = Compressed(net, t, DGC(momentum=0.9, warm_up=..., stage_steps=len(loader)))
         optimizer = optim.SGD(net.parameters(), lr=0.1)
@@ -39,21 +41,24 @@ from minidl.comm.labels import about
 from minidl.parallel.data import topk_mask
 from minidl.parallel.data.compress import Method, wants_plain_sgd
 
-# The paper's stages: each stage sends a quarter of the elements of the stage before. In the last
-# stage 99.6 % of the elements wait.
+# The sparsities of the paper's stages. Each stage sends a quarter of the elements that the stage
+# before it sends. In the last stage 99.6 % of the elements wait.
 WARM_UP = (0.75, 0.9375, 0.984375, 0.996)
 
 
 class DGC(Method):
     """Sends the largest elements of v, for Compressed(net, t, DGC(...)).
 
-    momentum:    m in u = m u + g, v = v + u. With 0 there is no momentum, and u is g
+    momentum:    m in u = m u + g, v = v + u (g: the gradient). With 0 there is no momentum, and u
+                 is g
     sparsity:    the fraction of each tensor's elements that is not sent
     warm_up:     a list of the sparsities of the warm-up stages
-    stage_steps: the number of steps of a warm-up stage (use the steps of an epoch); 0: no warm-up
-    clip_norm:   see the top of the file; None: no clipping
+    stage_steps: the number of steps of a warm-up stage; use the number of steps of an epoch. With 0
+                 there is no warm-up
+    clip_norm:   see the top of the file. With None nothing is clipped
     nesterov:    if True, u = m (u + g), v = v + u + g
-    masking:     if True, u becomes 0 where v was sent, as in the paper. False is for comparison
+    masking:     if True, u becomes 0 for the elements of v that were sent, as in the paper. Use
+                 False only to compare
     min_size:    tensors with fewer elements than this send all their elements
 
     Raises ValueError for a number out of its range."""
@@ -63,10 +68,10 @@ class DGC(Method):
     def __init__(self, momentum=0.9, sparsity=0.999, warm_up=WARM_UP, stage_steps=0, clip_norm=None,
                  nesterov=False, masking=True, min_size=1024):
         if not (0 <= momentum < 1 and all(0 <= s < 1 for s in (*warm_up, sparsity))):
-            raise ValueError("DGC wants momentum and sparsities of at least 0 and below 1; got "
-                             f"{momentum}, {(*warm_up, sparsity)}")
+            raise ValueError("DGC wants momentum, sparsity and each number in warm_up in [0, 1); "
+                             f"got momentum={momentum}, sparsity={sparsity}, warm_up={warm_up}")
         if clip_norm is not None and not clip_norm > 0:
-            raise ValueError(f"DGC wants a clip_norm over 0, or None; got {clip_norm}")
+            raise ValueError(f"DGC wants clip_norm over 0, or clip_norm=None; got {clip_norm}")
         self.momentum, self.sparsity, self.clip_norm = momentum, sparsity, clip_norm
         self.warm_up, self.stage_steps = tuple(warm_up), stage_steps
         self.nesterov, self.masking, self.min_size = nesterov, masking, min_size
@@ -85,7 +90,7 @@ class DGC(Method):
         without indices."""
         if len(p.shape) < 2 or p.numel() < self.min_size:
             return None
-        # rounded first: 1 - 0.999 is a little more than 0.001
+        # rounded before ceil, because 1 - 0.999 is a little more than 0.001
         return math.ceil(round(p.numel() * (1 - self.sparsity_at(step)), 6))
 
     def reduce(self, t, bucket):

@@ -1,9 +1,9 @@
-"""DiLoCo: each rank trains alone for hundreds of steps; their mean movement is a gradient.
+"""DiLoCo: each rank trains alone for hundreds of steps, and the ranks' mean movement is a gradient.
 
 The plain form: minidl/plain/local_sgd.py. Here any outer optimizer can be used, and fragments of
-the model travel while the ranks train on. In addition to its model and the inner optimizer's state,
-a rank holds the common weights w and the outer momentum: 8 bytes for each float32 weight. All ranks
-have the same w and the same outer momentum.
+the model are sent while the ranks train on. In addition to its model and the inner optimizer's
+state, a rank holds the common weights w and the outer momentum: together 8 bytes for each float32
+weight. All ranks have the same w and the same outer momentum.
 
     diloco = DiLoCo(model, t, optimizer, period=500)
     loss = F.cross_entropy(diloco(x), y)
@@ -12,19 +12,20 @@ have the same w and the same outer momentum.
 
 Streaming: the model is cut into P fragments. Each fragment is synchronised every H steps, so one
 fragment is sent every H/P steps. At most about K/P bytes are sent at once, for a model of K bytes.
-A fragment may travel for `delay` steps, in the background, while the ranks train on:
+The sending may take `delay` steps, in the background, while the ranks train on:
 
     step        0     1     2     3     4     5     6     7     8        H = 8, P = 2, delay = 2
-    fragment 0                    |- sent --|                           at 4: sending of d = w - w_k
-    fragment 1                                            |- sent --|   begins; at 6 d is the mean
+    fragment 0                          |- sent ---|
+    fragment 1                                                  |- sent ---|
 
-During the delay rank k trains the fragment further, to the weights w_k. After the outer step, which
-gives a new w, rank k goes on from w + alpha (w_k - w). By default alpha is 0.5. Without delay alpha
-is 0, and the ranks go on from w. The step number decides which fragment is sent, so all ranks send
-the same fragment.
+In step 4 rank k begins to send d = w - w_k of fragment 0, where w_k are the rank's own weights. In
+step 6 d has become the mean over ranks, and the outer step computes a new w. Meanwhile rank k has
+trained the fragment further, to other weights w_k. It goes on from w + alpha (w_k - w). By default
+alpha is 0.5. Without delay alpha is 0, and the ranks go on from w. The step number decides which
+fragment is sent, so all ranks send the same fragment.
 
 Sources: Douillard et al. 2023 (arXiv 2311.08105); Streaming DiLoCo: Douillard et al. 2025 (arXiv
-2501.18512). A fragment here is a run of parameters in the order of definition.
+2501.18512). By default a fragment is a run of parameters in the order of definition.
 Test: tests/parallel/data/test_diloco.py   Tutorial: tutorials/17_local_sgd.py
 """
 
@@ -56,8 +57,8 @@ def fragments_of(params, n):
     """Cuts params, in order, into n lists with about the same number of elements. No list is empty.
     Raises ValueError if there are fewer than n parameters."""
     if not 1 <= n <= len(params):
-        raise ValueError(f"want from 1 to {len(params)} fragments, each with at least one "
-                         f"parameter; got {n}")
+        raise ValueError(f"DiLoCo wants from 1 to {len(params)} fragments, each with at least one "
+                         f"parameter; got fragments={n}")
     total, runs, done = sum(p.numel() for p in params), [[]], 0
     for i, p in enumerate(params):
         left = len(params) - i
@@ -71,7 +72,7 @@ def fragments_of(params, n):
 
 class DiLoCo:
     """Trains `model` by DiLoCo on the ranks of t. `optimizer` is this rank's inner optimizer. Call
-    step() after each of its steps.
+    step() after each step of the inner optimizer.
 
     outer        a function f(parameters) that returns the outer optimizer. The default is SGD with
                  lr 0.7 and Nesterov momentum 0.9, as in the paper
@@ -80,7 +81,7 @@ class DiLoCo:
                  parameters, with each parameter in exactly one list
     delay        the number of steps from the sending of a fragment to its outer step. It must be
                  less than H/P
-    alpha        see the top of the file. The default is 0.5, or 0 without delay
+    alpha        see the top of the file. None means 0.5, or 0 without delay
     all_reduce   any f(t, array) that sums in place
 
     Raises ValueError if the optimizer has master copies, if the period or the delay does not fit,
@@ -93,18 +94,21 @@ class DiLoCo:
                  alpha: float | None = None, all_reduce: Callable[..., Any] | None = None):
         check_plain(t, model, optimizer, "DiLoCo")
         if optimizer.low:
-            raise ValueError(f"rank {t.rank}: DiLoCo steps on the model's own weights; got an "
-                             "optimizer with master copies. Train float32 weights under autocast")
+            raise ValueError(f"rank {t.rank}: DiLoCo wants an optimizer that updates the model's "
+                             "own weights; got one with fp32 master copies. Use float32 weights "
+                             "and autocast")
         params = [p for p in model.parameters() if p.requires_grad]
         self.fragments = (fragments_of(params, fragments) if isinstance(fragments, int)
                           else [list(run) for run in fragments])
         n = len(self.fragments)
         if sorted(map(id, sum(self.fragments, []))) != sorted(map(id, params)):
-            raise ValueError(f"rank {t.rank}: each parameter that requires a gradient must be in "
-                             "one fragment")
+            raise ValueError(f"rank {t.rank}: DiLoCo wants each parameter that requires a gradient "
+                             "in exactly one fragment; got fragments that miss or repeat a "
+                             "parameter")
         if period < 1 or period % n or not 0 <= delay < period // n:
-            raise ValueError(f"rank {t.rank}: want a period that the {n} fragments divide, and a "
-                             f"delay below {period}/{n}; got period {period}, delay {delay}")
+            raise ValueError(f"rank {t.rank}: DiLoCo wants a period divisible by {n}, the number "
+                             f"of fragments, and a delay from 0 to below {period}/{n}; got "
+                             f"period={period}, delay={delay}")
         broadcast_state(t, [*model.parameters(), *model.buffers()])
         self.module, self.t, self.inner = model, t, optimizer
         self.period, self.delay = period, delay
@@ -114,7 +118,7 @@ class DiLoCo:
         self.all_reduce = all_reduce or default_all_reduce(params)
         self.common = {p: p.array.copy() for p in params}  # w; the parameter itself holds w_k
         self.n_steps = 0
-        self.coming = {}  # step: (fragment, buffers, job)
+        self.coming = {}  # {step at which the outer step is due: (parameters, gradients, job)}
         self.background = Background(t) if delay else None
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
@@ -144,8 +148,8 @@ class DiLoCo:
             average_arrays(t, arrays, self.all_reduce)
 
     def outer_step(self, run, moved):
-        """Makes the outer optimizer's step. run: a fragment's parameters; moved: their mean
-        pseudo-gradients, arrays."""
+        """Makes the outer optimizer's step. run: a fragment's parameters. moved: the parameters'
+        mean pseudo-gradients, arrays."""
         every = self.outer.parameters()
         kept = {p: p.grad for p in every}  # gradients of the inner step
         local = {p: p.array.copy() for p in run}
@@ -196,10 +200,11 @@ class DiLoCo:
     def state_dict(self) -> dict[str, Any]:
         """Returns the number of steps, for a snapshot. The snapshot must also hold the weights w
         and the outer optimizer. Each rank saves its own weights and inner optimizer in a snapshot
-        of its own (docs/large_batches.md). Raises ValueError while a fragment travels."""
+        of its own (docs/large_batches.md). Raises ValueError while a fragment is being sent."""
         if self.coming:
-            raise ValueError(f"rank {self.t.rank}: a fragment travels until step "
-                             f"{min(self.coming)}; this is step {self.n_steps}. Save then")
+            raise ValueError(f"rank {self.t.rank}: DiLoCo cannot be saved while a fragment is "
+                             f"being sent; got step {self.n_steps}. Save after step "
+                             f"{min(self.coming)}, when the fragment has arrived")
         return {"n_steps": self.n_steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

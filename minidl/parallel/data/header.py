@@ -7,7 +7,7 @@ The header is sent before the first bucket. The sum of all headers has the numbe
 gradients are divided by this number. The sum also shows which parameters have a gradient on some
 rank. Only this file knows the header's layout.
 
-In each backward each rank sends a ring all-reduce of n_bytes() bytes.
+Each backward runs one ring all-reduce of a header, n_bytes() bytes.
 
 Test: tests/parallel/data/test_header.py   Used by: bucket.py, data_parallel.py, noise_scale.py
 """

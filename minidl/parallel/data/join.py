@@ -5,15 +5,16 @@
     rank 2   batch  None   None                 else:              loss(model, batch).backward()
                                                 optimizer.step(); optimizer.zero_grad()
 
-A rank without a batch takes part with 0 samples. DataParallel and ZeRO weight gradients by samples,
-so the mean counts only the batches that exist. Before each step a ring all-reduce of 1 byte tells
-every rank whether any rank still has a batch. ZeRO 3 gathers weights in the forward. So with ZeRO 3
-a rank without a batch runs forward and backward with any batch:
+A rank without a batch takes part with 0 samples. DataParallel and ZeRO weight each rank's gradients
+by its number of samples, so the mean counts only the batches that exist. Before each step a ring
+all-reduce of 1 byte tells every rank whether any rank still has a batch. ZeRO 3 gathers weights in
+the forward. So with ZeRO 3 a rank without a batch runs forward and backward with any batch:
 `model.absent(lambda: loss(model, last))`.
 
-Evaluation does not need join(), because no rank waits for another rank in a forward. (With ZeRO 3
-evaluate inside `with model.gathered():`, where this is true, too.) `evaluate` adds up sums and
-counts at the end. Distribute the samples by DistributedSampler(tail="uneven").
+Evaluation does not need join(), because no rank waits for another rank in a forward. With ZeRO 3 a
+forward waits for the other ranks, unless it runs inside `with model.gathered():`. At the end
+`evaluate` adds up the scores and the numbers of samples of all ranks. Distribute the samples by
+DistributedSampler(tail="uneven").
 
 Sources: Horovod's join operation; PyTorch's `Join` (torch.distributed.algorithms).
 Test: tests/parallel/data/test_join.py

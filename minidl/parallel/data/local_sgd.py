@@ -1,28 +1,32 @@
 r"""Local SGD: each rank trains alone, and the ranks average their weights every H steps.
 
 The plain form: minidl/plain/local_sgd.py. Here steps of data parallelism may come first. The period
-may follow the loss. Rounds may be inside a node, or without slow ranks. The optimizer's moments may
-be averaged, too. `divergence()` returns how far apart the ranks' weights are.
+may follow the loss. The ranks of a node may average more often than all ranks. Slow ranks may be
+left out. The optimizer's moments may be averaged, too. `divergence()` returns how far apart the
+ranks' weights are.
 
     local = LocalSGD(model, t, optimizer, period=8, start=500)
     loss = F.cross_entropy(local(x), y)
     loss.backward(); optimizer.step(); optimizer.zero_grad()
     local.step()                            # counts the step; ends a round if it is time
 
-    period   H. With a rule (below): the first period; the rule sets a new one after each round
+    period   H. With a rule (below) this is the first period; after each round the rule sets a new
+             one
     start    post-local SGD: this many steps of data parallelism come first, because early in
              training the gradient changes direction fast. With period 1 all steps are data
              parallelism, with the same bits and bytes
     without  k: if a rank takes k times the median time or more, it is left out of rounds, and no
              rank waits for it (straggler.py has the rule, and the training loop that you need)
-    inside   (transport of this rank's node, H1): the ranks of a node average every H1 steps. All
-             ranks average every `period` steps. H1 must divide the period
-    state    "local": each rank keeps its own momentum, or Adam's moments. "mean": the moments are
-             averaged, too; each moment has as many bytes as the weights. The reason to average: a
-             rank's own momentum pulls the rank from the mean weights back to its own old weights
+    inside   a pair (transport of this rank's node, H1), or None. The ranks of a node average every
+             H1 steps. All ranks average every `period` steps. H1 must divide the period
+    state    with "local" each rank keeps its own momentum, or Adam's moments. With "mean" the
+             moments are averaged, too; each moment has as many bytes as the weights. The reason to
+             average: a rank's own momentum pulls the rank from the mean weights back to its own old
+             weights
+    rule     a function that computes the next period, or None for a fixed period
 
-Adaptive rules compute H = rule(h0, lr0, loss0, lr, loss). h0 is the first period. lr0 and loss0 are
-the learning rate and the loss at the end of the first round, lr and loss the present ones. Noise
+A rule computes H = rule(h0, lr0, loss0, lr, loss). h0 is the first period. lr0 and loss0 are the
+learning rate and the loss at the end of the first round. lr and loss are the present values. Noise
 does more harm when the loss is low, so the ranks then average more often. With r = lr0 loss / (lr
 loss0), the paper's rule is h0 sqrt(r) (`h0_outside`). PaddlePaddle's rule is sqrt(h0 r)
 (`h0_inside`). The two rules differ by the factor sqrt(h0): at h0 = 16 and r = 1 they give 16 and 4.
@@ -65,7 +69,7 @@ if TYPE_CHECKING:
     from minidl.parallel.model.pipeline import Pipeline
     from minidl.tensor import Tensor
 
-LEAST, MOST = 1, 16  # bounds of an adaptive period: PaddlePaddle's
+LEAST, MOST = 1, 16  # the smallest and the largest period that a rule may set, as in PaddlePaddle
 
 
 def h0_outside(h0, lr0, loss0, lr, loss):
@@ -136,8 +140,9 @@ class Rounds:
         """Returns the counters, for a snapshot. Raises ValueError inside a round, because the
         ranks' weights differ then, and a snapshot has only one set of weights."""
         if self.since:
-            raise ValueError(f"{self.since} of {self.period} steps of a round are done, and the "
-                             "ranks' weights differ: save at the end of a round")
+            raise ValueError(f"LocalSGD: wanted the end of a round, when all ranks have the same "
+                             f"weights; got step {self.since} of the {self.period} steps of a "
+                             "round. Save at the end of a round")
         return {"n_steps": self.n_steps, "n_rounds": self.n_rounds, "period": self.period,
                 "parted": self.parted, "first": self.first and list(self.first),
                 "periods": list(self.periods)}
@@ -152,13 +157,13 @@ def check_plain(t, model, optimizer, what):
     """Raises TypeError unless each rank has all weights and trains them alone. what: the name of
     the method, for the message."""
     if isinstance(model, DataParallel):
-        raise TypeError(f"rank {t.rank}: {what} wants the plain model; got a "
-                        f"{type(model).__name__}, which keeps the weights of all ranks equal at "
-                        "every step")
+        raise TypeError(f"rank {t.rank}: {what} wants a model that is not wrapped; got a "
+                        f"{type(model).__name__}, which averages gradients in every step. Pass "
+                        "the model that it wraps")
     if wants_optimizer(f"rank {t.rank}: {what}", optimizer).sharded_by:
         raise TypeError(f"rank {t.rank}: {what} wants whole weights on every rank; got an "
-                        "optimizer with parts of weights: shards of a ZeRO stage, or parts of a "
-                        "divided model")
+                        "optimizer that has only parts of the weights, because a ZeRO stage or "
+                        "tensor or pipeline parallelism divides the model")
 
 
 class LocalSGD:
@@ -175,17 +180,21 @@ class LocalSGD:
                  without: float | None = None):
         check_plain(t, model, optimizer, "LocalSGD")
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"rank {t.rank}: LocalSGD averages the weights that the optimizer "
-                            f"updates; got {type(optimizer).__name__}, whose weights are on the "
-                            "host. DiLoCo takes it")
+            raise TypeError(f"rank {t.rank}: LocalSGD wants an optimizer of minidl.optim, whose "
+                            f"weights it averages; got {type(optimizer).__name__}, which keeps "
+                            "its weights on the host. Use DiLoCo with this optimizer")
         if without is not None and (period < 2 or inside or rule):
-            raise ValueError(f"rank {t.rank}: without= wants rounds of 2 steps or more, of a fixed "
-                             "period over all ranks: no rule=, no inside=")
+            raise ValueError(f"rank {t.rank}: without= wants rounds of 2 steps or more, and does "
+                             f"not work with rule= or inside=; got period={period}, rule={rule}, "
+                             f"inside={inside}")
         if state not in ("local", "mean"):
-            raise ValueError(f"state is 'local' or 'mean', got {state!r}")
+            raise ValueError(f"rank {t.rank}: LocalSGD wants state='local' or state='mean'; got "
+                             f"{state!r}")
         if period < 1 or inside and (rule or period % inside[1]):
-            raise ValueError(f"rank {t.rank}: want a period of at least 1; and, fixed, a multiple "
-                             f"of the one inside a node. Got {period}, {inside and inside[1]}")
+            raise ValueError(f"rank {t.rank}: LocalSGD wants a period of at least 1. With "
+                             "inside=(transport, H1) the period must be divisible by H1, and rule= "
+                             f"does not work. Got period={period}, H1={inside and inside[1]}, "
+                             f"rule={rule}")
         self.data_parallel = DataParallel(model, t, all_reduce, bucket_bytes)
         self.module, self.t, self.optimizer = model, t, optimizer
         self.all_reduce = all_reduce or default_all_reduce(self.data_parallel.reducer.params)
@@ -207,7 +216,9 @@ class LocalSGD:
         this rank's loss, which is only needed with a rule."""
         rounds = self.rounds
         if rounds.rule is not None and loss is None:
-            raise ValueError(f"rank {self.t.rank}: a rule for the period wants step(loss=)")
+            raise ValueError(f"rank {self.t.rank}: with rule= LocalSGD wants the loss in each "
+                             "step(loss=...), because the rule computes the period from the loss; "
+                             "got no loss")
         self.data_parallel.reducer.unsent.forget()  # the step has used the local gradients
         if rounds.count():
             if self.turns is None:
@@ -223,7 +234,7 @@ class LocalSGD:
             rounds.ask(self.optimizer.param_groups[0]["lr"], float(total) / self.t.size)
 
     def finish(self) -> None:
-        """Call this after the last step on all ranks, if you use without=. Afterwards all ranks
+        """Call this on all ranks after the last step, if you use without=. Afterwards all ranks
         have the mean weights."""
         if self.turns is not None and self.turns.out:
             self.turns.end(self.rounds, self.average, last=True)
@@ -280,8 +291,9 @@ class LocalSGD:
 
 
 def divergence(t, params, all_reduce=None):
-    """Returns the root mean square over ranks of |w_k - mean of w|. It is 0 at the start of a
-    round. Collective. It sends as many bytes as a round, so do not call it in every step."""
+    """Returns how far apart the ranks' weights are: the root mean square over ranks of |w_k - mean
+    of all w_k|, where w_k are rank k's weights. It is 0 at the start of a round. Collective. It
+    sends as many bytes as a round, so do not call it in every step."""
     means = [p.array.copy() for p in params]
     with about("divergence"):
         average_arrays(t, means, all_reduce)

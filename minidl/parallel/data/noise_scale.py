@@ -1,7 +1,9 @@
-"""The gradient noise scale: how large a batch helps, measured while data parallelism trains.
+"""The gradient noise scale: measures, during training, up to which size a larger batch helps.
 
-    a gradient of b samples is the true gradient plus noise:    E |g_b|^2 = |G|^2 + S / b
-    data parallelism has batches of two sizes:    rank k's share, n_k; all shares, B = sum n_k
+The gradient g_b of b samples is the true gradient G plus noise: E |g_b|^2 = |G|^2 + S / b. S is the
+variance of one sample's gradient, summed over its elements. Data parallelism has batches of two
+sizes: rank k's share with n_k samples and the gradient g_k, and all shares together with B = sum
+n_k samples. So
 
         small = mean over ranks of |g_k|^2 = |G|^2 + S u        u = mean of 1 / n_k
         large = |mean gradient|^2          = |G|^2 + S v        v = 1 / B
@@ -44,7 +46,8 @@ def estimate(small, large, u, v):
     small: the squared norm of the gradient of a small batch. u: 1 / the number of samples of this
     batch. large, v: the same two numbers for a large batch. Raises ValueError unless u > v."""
     if not u > v:
-        raise ValueError(f"want a large batch and smaller ones, got 1/b = {u}, 1/B = {v}")
+        raise ValueError("the noise scale wants a small batch with fewer samples than the large "
+                         f"one, so u > v; got u = 1/b = {u}, v = 1/B = {v}")
     return (u * large - v * small) / (u - v), (small - large) / (u - v)
 
 
@@ -52,19 +55,17 @@ class NoiseScale:
     """Measures the noise scale at each synchronised backward of `model`, a DataParallel.
 
     beta: the weight of the old average in each running average. loss_scale: a function that returns
-    the loss scale of this step, or None. Raises TypeError if `model` is another wrapper, and
-    ValueError if there is only one rank."""
+    the loss scale of this step, or None if the loss is not scaled. Raises TypeError if `model` is a
+    ZeRO wrapper, and ValueError if there is only one rank."""
 
     def __init__(self, model, beta=0.95, loss_scale=None):
         reducer = model.reducer
         if not reducer.averages:
-            raise TypeError(f"rank {model.t.rank}: the noise scale wants a plain DataParallel, "
-                            f"which has whole gradients before and after; got "
-                            f"{type(model).__name__}")
+            raise TypeError(f"rank {model.t.rank}: the noise scale wants a DataParallel model, "
+                            f"where each rank has whole gradients; got a {type(model).__name__}")
         if model.t.size == 1:
-            raise ValueError("rank 0: the noise scale wants batches of two sizes; got one rank, "
-                             "with one size. Run on more ranks, or call add() with norms of "
-                             "micro-batches")
+            raise ValueError("rank 0: the noise scale compares the shares of several ranks; wanted "
+                             "at least 2 ranks, got 1. Run on more ranks")
         self.model, self.beta, self.loss_scale = model, beta, loss_scale
         self.g2 = self.s = 0.0  # running averages
         self.small, self.large = [], []  # squared norms of this backward's buckets
@@ -104,8 +105,9 @@ class NoiseScale:
 
     @property
     def value(self):
-        """B_simple, in samples, a float; nan while the average of |G|^2 is not positive. Both
-        averages began at 0, so the same bias cancels in their quotient."""
+        """B_simple, a number of samples (a float), or nan while the average of |G|^2 is not
+        positive. The averages of S and |G|^2 began at 0, so they have the same bias. It cancels in
+        their quotient."""
         return self.s / self.g2 if self.g2 > 0 else math.nan
 
     def state_dict(self):

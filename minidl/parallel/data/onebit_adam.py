@@ -1,16 +1,18 @@
-"""1-bit Adam: Adam with one bit for each element on the wire.
+"""1-bit Adam: Adam that sends one bit for each element.
 
-    warm-up, steps 1 ... T     whole gradients are sent; m and v as in Adam
+    warm-up, steps 1 ... T     whole gradients are sent; m and v are computed as in Adam
     afterwards                 v keeps its value of step T
-                               m = sum over ranks of code(b1 m / n + (1 - b1) g + residual)
-    every rank gets            m / (1 - b1^t) / (sqrt(v / (1 - b2^min(t, T))) + eps)
+                               m = sum over n ranks of code(b1 m / n + (1 - b1) g + residual)
+    step t of every rank       m / (1 - b1^t) / (sqrt(v / (1 - b2^min(t, T))) + eps)
+    m, v: Adam's moments. g: the rank's share of the mean gradient. b1, b2: betas
 
 Error feedback corrects coding errors only if the step is linear in the coded array. Adam's step is
 not linear in the gradient, because v squares it. But v settles early. With a constant v, Adam is
 momentum SGD with a learning rate for each weight: its step is linear in m. So m is coded, and v
-does not change. The code is one sign for each element, and one scale (comm/codec.py). There are two
-codings: each rank codes the part that it sends to the rank that adds, and the rank that adds codes
-the sum. The errors of both codings are kept (comm/compressed.py). This sends 1/32 of the bytes.
+does not change. The code is one sign for each element, and one scale (comm/codec.py). m is coded
+twice: each rank codes the parts that it sends, and the rank that adds the parts codes their sum.
+The residual keeps the errors of the two codings (comm/compressed.py). This sends 1/32 of the bytes
+of float32.
 
 The result is Adam's step without the learning rate. optim.SGD(momentum=0) applies it, and its
 weight decay is then AdamW's. If a weight got no gradient in the warm-up, its v is 0. Such a weight
@@ -35,14 +37,16 @@ from minidl.parallel.data.compress import Method, wants_plain_sgd
 class OneBitAdam(Method):
     """1-bit Adam, for Compressed(net, t, OneBitAdam(...)).
 
-    warm_up_steps: T above, at least 1. betas, eps: as in Adam. codec: the paper uses ONE_BIT. With
-    ONE_BIT_MEAN the norm of the error is never larger than the norm of the array. INT8 sends a
-    quarter of the bytes of float32. Raises ValueError for a number out of its range."""
+    warm_up_steps: the number T in the text above, at least 1. betas, eps: as in Adam. codec: a
+    codec of comm/codec.py. The paper uses ONE_BIT. With ONE_BIT_MEAN the norm of the error is never
+    larger than the norm of the array. INT8 sends a quarter of the bytes of float32. Raises
+    ValueError for a number out of its range."""
 
     def __init__(self, warm_up_steps=100, betas=(0.9, 0.999), eps=1e-8, codec=codec.ONE_BIT):
         if warm_up_steps < 1 or eps <= 0 or not all(0 <= b < 1 for b in betas):
             raise ValueError("OneBitAdam wants warm_up_steps of at least 1, eps over 0 and betas "
-                             f"in [0, 1); got {warm_up_steps}, {eps}, {betas}")
+                             f"in [0, 1); got warm_up_steps={warm_up_steps}, eps={eps}, "
+                             f"betas={betas}")
         self.warm_up_steps, self.betas, self.eps, self.codec = warm_up_steps, betas, eps, codec
 
     def __repr__(self):

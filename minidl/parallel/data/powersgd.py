@@ -1,23 +1,25 @@
 """PowerSGD: a gradient matrix as the product of two thin matrices.
 
-The plain form, with the names A, P and Q: minidl/plain/powersgd.py. Here the matrices of a bucket
-travel together, in two all-reduces, with the tensors that are not compressed. The shorter side of a
-matrix comes first. The first steps may send uncompressed gradients.
+The plain form, with the names A, P and Q: minidl/plain/powersgd.py. A (n, m) is a gradient plus its
+residual, and P (n, r) Q (m, r)' is sent in its place. Here two all-reduces send all matrices of a
+bucket, together with the tensors that are not compressed. n is the shorter side of a matrix. The
+first steps may send uncompressed gradients.
 
-A rank's residual is A - P P' A, computed from its own A. PyTorch's hook keeps A - P Q'/n instead.
-The sum over ranks and the updates are the same. But if the ranks' data differ, PyTorch's residual
-also adds up g_r - mean(g) in every step, and this part grows without bound. No update needs this
-part. In float32 its rounding errors in the end hide the rest of the residual.
+A rank's residual is A - P P' A, computed from its own A. PyTorch's hook keeps A - P Q'/n_ranks
+instead. The sum over ranks and the updates are the same. But if the ranks' data differ, rank r's
+residual in PyTorch also adds up g_r - mean(g) in every step (g_r: the gradient of rank r). This
+part grows without bound. No update needs this part. In float32 its rounding errors in the end hide
+the rest of the residual.
 
 Our residual has no part along the columns of P. So it stays bounded if P points in every direction
-at some time. The columns of P are vectors of n elements, for A of n x m. The mean gradient has at
-most min(n, m) directions. These fill the space of vectors along the shorter side of A, but not
-along the longer side. So A is either the matrix or its transpose: the one that has fewer rows.
-(With side="rows" A is always the matrix, as in PyTorch.) test_powersgd.py compares our residual
-with PyTorch's over 1,000 steps.
+at some time. The columns of P are vectors of n elements. The mean gradient has at most min(n, m)
+directions. These fill the space of vectors along the shorter side of A, but not along the longer
+side. So A is the matrix or its transpose: the one that has fewer rows. (With side="rows" A is
+always the matrix, as in PyTorch.) test_powersgd.py compares our residual with PyTorch's over 1,000
+steps.
 
 Two kinds of tensors are not compressed: tensors of one dimension, and matrices for which P and Q
-have at least half of the elements, r (n + m) 2 >= n m.
+together have at least half as many elements, 2 r (n + m) >= n m.
 
         model = Compressed(net, t, PowerSGD(rank=4))          # any optimizer
 
@@ -42,7 +44,8 @@ class PowerSGD(Method):
     rank:        the number of columns of P and Q. For a small matrix it is at most the length of
                  the matrix's shorter side
     start_step:  earlier steps send whole gradients, because gradients change fast at first
-    min_compression_rate: a matrix is compressed only if it becomes smaller by more than this factor
+    min_compression_rate: a matrix is compressed only if it has more than this many times the
+                 elements of P and Q together
     side:        "short" or "rows", see the top of the file
     warm_start:  if True, Q of the step before is used again. If False, each step uses a new random
                  Q; this is for gradients that change fast
@@ -53,8 +56,9 @@ class PowerSGD(Method):
     def __init__(self, rank=1, start_step=0, min_compression_rate=2, warm_start=True, side="short",
                  seed=0):
         if rank < 1 or start_step < 0 or side not in ("short", "rows"):
-            raise ValueError("PowerSGD wants a rank of at least 1, a start_step of at least 0, "
-                             f"side 'short' or 'rows'; got {rank}, {start_step}, {side!r}")
+            raise ValueError("PowerSGD wants rank >= 1, start_step >= 0 and side='short' or "
+                             f"side='rows'; got rank={rank}, start_step={start_step}, "
+                             f"side={side!r}")
         self.side = side
         self.rank, self.start_step, self.warm_start = rank, start_step, warm_start
         self.min_compression_rate, self.seed = min_compression_rate, seed

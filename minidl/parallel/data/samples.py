@@ -1,8 +1,10 @@
 """How many samples a batch has: the weight of a rank's gradient in the mean over ranks.
 
-    x                        a Tensor or an array: its first dimension
-    {"ids": x, "mask": m}    a dict or tuple: the first dimension that all arrays in it share
-    [image, image, image]    anything else, or arrays that differ: an error that asks for n_samples=
+    batch                    number of samples
+    x                        a Tensor or an array: the length of its first dimension
+    {"ids": x, "mask": m}    a dict or tuple: the length that the first dimension of all its arrays
+                             has. If the lengths differ, an error asks for n_samples=
+    [image, image, image]    anything else: an error asks for n_samples=
 
 A layer with batch_first=False takes (tokens, samples, ...). Then the first dimension is not the
 number of samples, so the call must pass n_samples=, too. A guess would give silently wrong weights.
@@ -18,9 +20,10 @@ def count(who, batch):
     if the batch does not show the number."""
     lengths = {len(x) for x in arrays(who, batch) if len(x.shape)}
     if len(lengths) != 1:
-        got = f"arrays of {' and '.join(map(str, sorted(lengths)))}" if lengths else "no arrays"
+        got = f"lengths {' and '.join(map(str, sorted(lengths)))}" if lengths else "no arrays"
         raise TypeError(f"{who}: gradients are weighted by the number of samples; wanted a batch "
-                        f"whose arrays agree in their first dimension, got {got}. Pass n_samples=")
+                        f"whose arrays have first dimensions of one length; got {got}. Pass "
+                        "n_samples=")
     return lengths.pop()
 
 
@@ -35,8 +38,8 @@ def arrays(who, batch):
                 yield from arrays(who, part)
     else:
         raise TypeError(f"{who}: gradients are weighted by the number of samples; wanted a Tensor, "
-                        f"an array, or a dict or tuple of them, got {type(batch).__name__}. Pass "
-                        "n_samples=")
+                        f"an array, or a dict or tuple of Tensors and arrays; got a "
+                        f"{type(batch).__name__}. Pass n_samples=")
 
 
 def tokens_first(module):

@@ -4,12 +4,13 @@
     rank 1   | round 1 | mean | round 2 | mean of 0, 1 | round 3 | mean of 0, 1 | round 4
     rank 2   | round 1 | mean | its round 2, twice as long ..... | gets it, too | round 4
 
-The rule. At a meeting of all ranks, the ranks exchange their times: seconds for a step since the
-last mean. If a rank's time is at least `without` times the median, this rank is left out of the
-next rounds. The other p ranks average their weights without the slow rank: the sum of their weights
-divided by p. From the slow rank's time all ranks compute after how many rounds of the others it
-will have finished its own round. All n ranks meet again after this number of rounds, but at most
-after MOST_ROUNDS rounds. If the slow rank comes later, the others wait for it.
+The rule. When all n ranks average together (a meeting), they exchange their times. A rank's time is
+its seconds per step since the last mean. If a rank's time is at least `without` times the median,
+this rank is left out of the next rounds. The other p ranks average without the slow rank: they
+divide the sum of their weights by p. From the slow rank's time all ranks compute how many rounds
+the others make until the slow rank has finished its own round. The next meeting is after this
+number of rounds, but at most after MOST_ROUNDS rounds. If the slow rank comes later, the others
+wait for it.
 
 The slow rank started its round from an old mean, so its weights do not count in the new mean. It
 gets the mean of the others and their number of steps. Then it takes part again, unless it is still
@@ -21,9 +22,10 @@ so all ranks have the same bits at every meeting.
         local.step()
     local.finish()                            on all ranks; a rank that is out gets the last mean
 
-With K bytes of weights, each of the p ranks sends 2 (p-1)/p K in a round, and a rank that is out
-sends nothing. At a meeting of all ranks each rank sends 2 (n-1)/n K for the weights, and 64 (n-1)
-bytes for the table. If no rank is slow, the table is the only message in addition to local SGD's.
+With K bytes of weights, each of the p ranks sends 2 (p-1)/p K bytes in a round, and a rank that is
+out sends nothing. At a meeting each of the n ranks sends 2 (n-1)/n K bytes for the weights, and
+64 (n-1) bytes for the table of times. If no rank is slow, the table is the only message that local
+SGD does not send, too.
 A snapshot needs all ranks at the same step, so minidl.elastic refuses LocalSGD(without=).
 Source: Chen et al. 2016, "Revisiting distributed synchronous SGD" (arXiv 1604.00981), who do not
 wait for the slowest ranks. The rule here is our own.
@@ -41,12 +43,13 @@ MOST_ROUNDS = 8  # a rank that paused once, for a long time, comes back after th
 
 
 class Turns:
-    """Decides which ranks take part in the coming round. ratio: `without` above. Raises ValueError
-    if ratio is not above 1."""
+    """Decides which ranks take part in the coming round. ratio: `without` in the text above. Raises
+    ValueError if ratio is not above 1."""
 
     def __init__(self, t, ratio):
         if ratio <= 1:
-            raise ValueError(f"rank {t.rank}: wanted without= a ratio above 1; got {ratio}")
+            raise ValueError(f"rank {t.rank}: LocalSGD wants without= above 1 (a slow rank's time "
+                             f"divided by the median time); got {ratio}")
         self.t, self.ratio = t, ratio
         self.out, self.until = frozenset(), 0  # the ranks `out` are out until round `until` ends
         # when this rank's round began, in seconds; None in the first round, which is not measured
@@ -55,12 +58,14 @@ class Turns:
         self._groups = {}
 
     def end(self, rounds, average, last=False):
-        """Ends a round: the ranks that take part call average(t, contributes, n). last: True in
-        finish(); then all ranks meet. Raises RuntimeError if the other ranks have finished."""
+        """Ends a round: the ranks that take part call average(t, contributes, n), which is
+        LocalSGD.average. rounds: the Rounds. last: True in finish(); then all ranks meet. Raises
+        RuntimeError if the other ranks have finished."""
         t = self.t
         if self.ended is not None:
-            raise RuntimeError(f"rank {t.rank}: the ranks have finished at step {self.ended}. "
-                               "Train `while local.rounds.n_steps < n`, not a number of steps")
+            raise RuntimeError(f"rank {t.rank}: the other ranks finished at step {self.ended}; "
+                               "this rank still trains. Use a loop `while local.rounds.n_steps < "
+                               "n`: a rank that was left out makes fewer steps than n")
         inside = [rank for rank in range(t.size) if rank not in self.out]
         with t.named("a round of local SGD"):  # in step() on some ranks, in finish() on others
             if self.out and t.rank in inside and rounds.n_rounds < self.until and not last:

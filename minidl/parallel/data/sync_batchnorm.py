@@ -1,17 +1,19 @@
-"""Batch norm over the batch of all ranks: mean and variance of p times the samples.
+"""Batch norm over the samples of all ranks: with p ranks, over p times as many samples.
 
-The plain form: minidl/plain/sync_batchnorm.py. Here each rank sends one message of 2C + 1 numbers
-in forward, and one of 2C numbers in backward (C channels). The input may be images. There are
-running averages. The ranks' losses may have any weights, and ranks may be without samples. All
-ranks wait for each other twice in a step.
+The plain form: minidl/plain/sync_batchnorm.py. Here each rank gathers one row of 2C + 1 numbers
+from all ranks in forward, and all-reduces 2C numbers in backward (C channels). The input may be
+images. There are running averages. The ranks' losses may have any weights, and ranks may be without
+samples. All ranks wait for each other twice in a step.
 
-One message is enough in forward: a rank sends its own mean, M2 = sum (x - mean)^2 and n, and all
-ranks merge these. They use Chan's formula, which holds for shares of any length, also for length 0:
+One row is enough in forward. It has the mean of the rank's own values, M2 = sum (x - mean)^2, and
+n, the number of values. All ranks merge the rows by Chan's formula. The formula holds for shares of
+any length, also for length 0 (k: a rank):
 
     n = sum n_k      mean = sum n_k mean_k / n      M2 = sum (M2_k + n_k (mean_k - mean)^2)
 
-The mean of x^2 minus the square of the mean would be inexact. If values around 10,000 spread by
-0.01, their squares in float32 have already lost the digits that the difference needs.
+The variance is also the mean of x^2 minus the square of the mean, but this form is inexact. If
+values around 10,000 spread by 0.01, their squares in float32 have already lost the digits that the
+difference needs.
 
 The gradients of weight and bias are for this rank's share only, because data parallelism averages
 them over ranks later. Data parallelism weights rank k's gradients by n_k, since each rank's loss is
@@ -20,11 +22,11 @@ already, a_k = p n_k / n (p ranks):
 
     gx = ... (g - sum a_j sum g_j / (n a_k) - ...)         losses="mean"; with equal shares a_k = 1
 
-losses="sum" leaves out the weights. This is right if the ranks' losses are parts of one sum.
-(PyTorch has only this form.) If the losses are means over uneven shares, as for a last batch, the
-gradients of losses="sum" would be wrong. Messages go through host memory in float32 (for float64
-inputs in float64), and on a GPU the host waits for them. All ranks must run the layer, in the same
-order. A rank without samples passes `x[:0]`.
+losses="sum" leaves out the weights a_k. This is right if the ranks' losses are parts of one sum.
+(PyTorch has only this form.) If the losses are means over shares of different sizes, as for a last
+batch, the gradients of losses="sum" would be wrong. Messages go through host memory in float32 (for
+float64 inputs in float64), and on a GPU the host waits for the messages. All ranks must run their
+SyncBatchNorm layers in the same order. A rank without samples passes `x[:0]`.
 
 Sources: Ioffe & Szegedy 2015; Peng et al. 2018 (MegDet, arXiv 1711.07240) for the ranks; Chan,
 Golub & LeVeque 1983 for merging.
@@ -63,8 +65,8 @@ class Normalise(Function):
         with named("sync_batch_norm.forward"):
             mean, m2, self.n = merge(gather(t, share_of(self.xp, x3)))
         if self.n <= 1:
-            raise ValueError(f"rank {t.rank}: sync_batch_norm wants more than one value per "
-                             f"channel over all ranks, got {int(self.n)}")
+            raise ValueError(f"rank {t.rank}: sync_batch_norm wants at least 2 values in a channel "
+                             f"over all ranks; got {int(self.n)}. Use larger batches")
         here = x3.shape[0] * x3.shape[2]
         self.weight = t.size * here / self.n if losses == "mean" else 1.0
         if not current().replaying:
@@ -85,7 +87,7 @@ class Normalise(Function):
         xhat, r, w = self.saved
         g = gy.reshape(xhat.shape).astype(xhat.dtype, copy=False)
         gb, gw = g.sum(axis=self.axes), (g * xhat).sum(axis=self.axes)
-        if not self.needs[0]:  # x needs no gradient, as in the first layer; so on all ranks
+        if not self.needs[0]:  # as in the first layer. All ranks return here, so none waits
             return None, gw, gb
         sums = backend.to_device(self.xp.concatenate([gb, gw]), "cpu")
         with named("sync_batch_norm.backward"):
@@ -100,8 +102,8 @@ class Normalise(Function):
 
 
 def share_of(xp, x3):
-    """Returns a row (2C + 1,) on the host: the mean and M2 of each channel of x3, (N, C, places),
-    and the number of values in a channel. If x3 is empty, all are 0."""
+    """Returns a row (2C + 1,) on the host: the C means and the C values of M2 of x3's channels, and
+    the number of values in a channel. x3: (N, C, places). If x3 is empty, the row is 0."""
     n, c = x3.shape[0] * x3.shape[2], x3.shape[1]
     row = np.zeros(2 * c + 1, x3.dtype)
     if n:
@@ -114,8 +116,8 @@ def share_of(xp, x3):
 
 
 def gather(t, row):
-    """Returns all ranks' rows, (p, len(row)), in the order of ranks; the same bits on all ranks.
-    Collective."""
+    """Returns all ranks' rows as an array (p, len(row)), in the order of ranks. All ranks get the
+    same bits. Collective."""
     rows = np.zeros((t.size, len(row)), row.dtype)
     rows[t.rank] = row
     ring_blocks.all_gather(t, rows.reshape(-1), [k * len(row) for k in range(t.size + 1)])
@@ -148,7 +150,7 @@ def bytes_sent(n_channels, itemsize, n, rank):
 def checked(losses):
     """Returns `losses`. Raises ValueError unless `losses` is "mean" or "sum"."""
     if losses not in ("mean", "sum"):
-        raise ValueError(f"losses is 'mean' or 'sum', got {losses!r}")
+        raise ValueError(f"SyncBatchNorm wants losses='mean' or losses='sum'; got {losses!r}")
     return losses
 
 
@@ -181,7 +183,7 @@ class SyncBatchNorm(BatchNorm):
             return super().batch_norm(x, use_batch, momentum)
         if x.shape[1] != self.num_features:
             raise ValueError(f"rank {self.t.rank}: SyncBatchNorm wants {self.num_features} "
-                             f"channels, got shape {tuple(x.shape)}")
+                             f"channels; got {x.shape[1]} (dimension 1 of shape {tuple(x.shape)})")
         running = [backend.array_of(v) for v in (self.running_mean, self.running_var)]
         return Normalise.apply(x, self.weight, self.bias, t=self.t, running=running,
                                momentum=momentum, eps=self.eps, losses=self.losses)

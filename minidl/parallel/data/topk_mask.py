@@ -1,14 +1,17 @@
-"""The large elements of a vector as (index, value) pairs, in order: threshold, count, compact.
+"""Finds the large elements of a vector, as (index, value) pairs in the order of their indices.
 
     x         0.1 -3  0.2  2 | 0 0.3 | 5 0 -4        threshold 2, three chunks
-    counts          2        |   0   |   2           first = 0 2 2
-    index           1 3                6 8           value -3 2 5 -4
+    counts          2        |   0   |   2           |x| >= 2 in each chunk
+    first           0        |   2   |   2           the place of the chunk's first pair
+    index           1 3      |       |   6 8
+    value          -3 2      |       |   5 -4
 
-`top_k` estimates the threshold from a sample of one element in a hundred. The j-th largest of s
-sampled elements is about the (j n / s)-th largest of all n. The threshold is set a little too low,
-so that a few more than k elements pass. One pass over the vector collects these elements, and the k
-largest are chosen among them. If fewer than k pass, the threshold is lowered, and the pass is
-repeated. So the sample changes how long `top_k` takes, but never its result.
+`top_k` returns the k largest |x|. It estimates the threshold from a sample of one element in a
+hundred. The j-th largest of s sampled elements is about the (j n / s)-th largest of all n. The
+threshold is set a little too low, so that a few more than k elements reach it. One pass over the
+vector collects these elements, and the k largest are chosen among them. If fewer than k elements
+reach the threshold, it is lowered, and the pass is repeated. So the sample changes how long `top_k`
+takes, but never its result.
 
 Used by: minidl/parallel/data/dgc.py. comm/codec.py packs the pairs, comm/compressed.py adds them.
 
@@ -39,7 +42,8 @@ def threshold_of(x, k):
     """Returns the k-th largest |x|, a float. At least k elements have this size or more. Raises
     ValueError unless 1 <= k <= x.size."""
     if not 1 <= k <= x.size:
-        raise ValueError(f"threshold_of: k is {k}, of {x.size} elements")
+        raise ValueError(f"threshold_of wants k from 1 to {x.size}, the number of elements; got "
+                         f"{k}")
     xp = backend.xp_of([x], "threshold_of")
     return float(xp.partition(xp.abs(x.reshape(-1)), x.size - k)[x.size - k])
 
@@ -49,7 +53,8 @@ def compact(x, threshold):
     index, by kernels. Raises ValueError for another shape, or 2**31 elements or more."""
     xp, n = backend.xp_of([x], "compact"), x.size
     if x.ndim != 1 or n >= 2**31:
-        raise ValueError(f"compact: want a vector of less than 2**31 elements, got shape {x.shape}")
+        raise ValueError(f"compact wants a vector of fewer than 2**31 elements; got shape "
+                         f"{x.shape}")
     x = contiguous(xp, x)
     n_chunks = -(-n // CHUNK)
     counts = xp.zeros(n_chunks, np.int32)
@@ -62,8 +67,8 @@ def compact(x, threshold):
 
 
 def compact_few(x, threshold, slots=64):
-    """Like compact, but in one pass over x, on a CPU. Returns None if more than `slots` elements
-    pass in any one chunk (a chunk has CHUNK elements)."""
+    """Returns the same pairs as compact, but in one pass over x, on a CPU. Returns None if a chunk
+    of CHUNK elements has more than `slots` elements with |x| >= threshold."""
     n = x.size
     n_chunks = -(-n // CHUNK)
     counts = np.empty(n_chunks, np.int32)
@@ -91,12 +96,12 @@ def top_k(x, k):
     Raises ValueError unless 0 <= k <= x.size."""
     n, xp = x.size, backend.xp_of([x], "top_k")
     if not 0 <= k <= n:
-        raise ValueError(f"top_k: k is {k}, of {n} elements")
+        raise ValueError(f"top_k wants k from 0 to {n}, the number of elements; got {k}")
     if k in (0, n):
         return xp.arange(k, dtype=np.int32), x[:k].copy()
     sample, place = sample_of(x, k)
     while True:
-        # the smallest sampled element may still be too large a threshold: use 0 instead
+        # even the smallest sampled element may be too large as a threshold: then use 0
         whole = place == len(sample) < n
         threshold = 0.0 if whole else float(xp.partition(sample, -place)[-place])
         index, value = taken(x, max(threshold, SMALLEST))
@@ -115,7 +120,7 @@ def sample_of(x, k):
     """Returns (sample, j). sample: |x| of evenly spaced elements. The j-th largest element of the
     sample is to be the threshold."""
     xp, n = backend.xp_of([x], "top_k"), x.size
-    # the sample has on average at least 8 of the k largest elements; with 8 the spread is +- 3
+    # the sample has on average at least 8 of the k largest elements (for 8: 8 +- 3 of them)
     size = min(n, max(n // 100, 8 * n // k))
     step = n // size
     step -= step > 1 and step % 2 == 0  # an even step might meet the same columns in every row
@@ -160,8 +165,8 @@ def with_zeros(x, index, k):
 
 
 def drop(x, threshold):
-    """Sets x = 0 where |x| >= threshold, in place. Then x holds the elements that compact did not
-    take. x must be contiguous."""
+    """Sets x = 0 where |x| >= threshold, in place. Then x holds the elements that compact with this
+    threshold does not return. x must be contiguous."""
     elementwise(FILE, "drop", x.dtype, x.size, (x, threshold, x.size))
 
 

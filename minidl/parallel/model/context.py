@@ -9,15 +9,16 @@ There are two methods. Both methods take any mask, any length and dropout (text_
                 heads, and computes attention. A second all-to-all returns the results. The bits
                 are the same as on one rank (ulysses.py)
 
-Elements sent per rank, for b texts, heads of width e, h query heads, g key heads, c = b s/n e:
+Elements that each rank sends, for b texts with h query heads and g key heads of width e. c is the
+number b s/n e:
 
-    ring        2 g c (n-1), in n-1 messages. Backward sends this again, and also the same number of
-                elements for gk and gv, in the dtype of sums
+    ring        2 g c (n-1) in forward, in n-1 messages. Backward sends this again, and also the
+                same number of elements for the gradients of K and V, in the dtype of sums
     Ulysses     (2 h + 2 g) c (n-1)/n in forward, and the same in backward. If n > g, put n in place
                 of g, because key heads are repeated
 
-So in forward the ring sends n g / (h + g) times what Ulysses sends. If g = h, both send the same at
-n = 2, and on more ranks Ulysses sends less. For Ulysses h must be a multiple of n.
+So in forward the ring sends n g / (h + g) times as much as Ulysses. If g = h, the two methods send
+the same on 2 ranks, and Ulysses sends less on more ranks. For Ulysses h must be a multiple of n.
 
 Sources: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889); Jacobs et al. 2023 (arXiv 2309.14509).
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
@@ -73,13 +74,15 @@ def context_parallel(model, t, method="ring", order=None, length=None):
                 vars(module).pop(name, None)
         return lambda x: x
     if not attentions or any(isinstance(m, MultiheadAttention) for m in model.modules()):
-        raise TypeError(f"rank {t.rank}: context_parallel wants all attention of the model to be "
-                        "nn.CausalSelfAttention; another would see this rank's tokens alone")
+        raise TypeError(f"rank {t.rank}: context_parallel wants a model whose attention layers are "
+                        "all nn.CausalSelfAttention; got none, or an nn.MultiheadAttention, which "
+                        "would see only this rank's tokens")
     in_ring = order or "zigzag"
     ways = {"ring": (in_ring, {"order": in_ring}), "ulysses": ("contiguous", {})}
     if method not in ways or method == "ulysses" and order == "zigzag":
-        raise ValueError(f"rank {t.rank}: method is 'ring', or 'ulysses' with contiguous order; "
-                         f"got {method!r}, order {order!r}")
+        raise ValueError(f"rank {t.rank}: context_parallel wants method='ring', or "
+                         "method='ulysses' with order='contiguous' or order=None; got "
+                         f"method={method!r}, order={order!r}")
     order, options = ways[method]
     attend = ring_self_attention if method == "ring" else ulysses_self_attention
     for module in attentions:
@@ -97,9 +100,9 @@ def context_parallel(model, t, method="ring", order=None, length=None):
 def _part(t, order, length, x):
     n_pieces = chunks_of(t.rank, t.size, order)[0]
     if length is None and x.shape[1] % n_pieces or length not in (None, x.shape[1]):
-        raise ValueError(f"rank {t.rank}: wanted texts of {length or f'a multiple of {n_pieces}'} "
-                         f"tokens, for {t.size} ranks in {order} order; got {x.shape[1]}. Call "
-                         f"context_parallel with length={x.shape[1]}")
+        raise ValueError(f"rank {t.rank}: for {t.size} ranks in {order} order, wanted texts whose "
+                         f"number of tokens is {length or f'divisible by {n_pieces}'}; got "
+                         f"{x.shape[1]} tokens. Call context_parallel with length={x.shape[1]}")
     return split(x, t, order)
 
 
@@ -107,17 +110,17 @@ def _positions(t, order, length, context, xp, n_tokens):
     """Is called in place of GPT.positions. Returns the positions of this rank's n_tokens tokens."""
     length = n_tokens * t.size if length is None else length
     if length > context:
-        raise ValueError(f"rank {t.rank}: the model has a context of {context} tokens, got "
-                         f"{length} on {t.size} ranks")
+        raise ValueError(f"rank {t.rank}: wanted texts of at most {context} tokens, the context of "
+                         f"the model; got {length} tokens on {t.size} ranks together")
     return positions(length, t.size, t.rank, order, xp)
 
 
 def _one_text(t, order, length, places):
     """Is called in place of GPT.one_text, and works for rows that are divided over the ranks.
 
-    places (B, L): the positions of this rank's part. Returns a function (queries, keys) -> mask, as
-    ring_attention takes it. Sends one byte for each token, for (n-1)/n of the tokens.
-    Collective."""
+    places (B, L): the positions of this rank's part. Returns a function (queries, keys) -> mask,
+    which can be the attn_mask of ring_attention. Each rank sends one byte for each token, for
+    (n-1)/n of the tokens. Collective."""
     xp, n = backend.xp_of([places]), t.size
     length = n * places.shape[1] if length is None else length
     check_part(t, length, places.shape[1], order)
@@ -139,7 +142,7 @@ def bytes_sent(method, n, n_batch, length, width, n_heads, n_groups=None, itemsi
     for float64). rank and order matter only if n does not divide the length."""
     n_groups = n_groups or n_heads
     n_each, c = lengths(length, n, order if method == "ring" else "contiguous"), n_batch * width
-    if method == "ring":  # all blocks but the right neighbour's, all sums but its own
+    if method == "ring":  # blocks without the right neighbour's, sums without its own
         block = 2 * n_groups * c * (length - n_each[(rank + 1) % n]) * itemsize
         return block, block + 2 * n_groups * c * (length - n_each[rank]) * sumsize
     own, others = n_each[rank], length - n_each[rank]  # tokens of this rank, tokens of the others

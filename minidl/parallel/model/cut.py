@@ -1,7 +1,7 @@
 """Cuts a model into stages of consecutive layers, by a list or by balanced costs.
 
     costs of the layers   1 1 1 1 | 2 2 | 3 1        split_by_cost(costs, 3) -> [4, 2, 2]
-    of the stages            4      4      4         the slowest stage sets the speed, so the
+    costs of the stages      4      4      4         the slowest stage sets the speed, so the
                                                      largest cost of a stage is minimised
 
 Every rank makes the whole model from the same seed and keeps its stages. Weights keep the names
@@ -24,7 +24,8 @@ def split_by_cost(costs, n):
     stages."""
     costs = [float(c) for c in costs]
     if not 1 <= n <= len(costs):
-        raise ValueError(f"{len(costs)} layers make 1 to {len(costs)} stages; got {n}")
+        raise ValueError(f"split_by_cost wants from 1 to {len(costs)} stages (the number of "
+                         f"layers); got {n}")
     sums = [0.0, *accumulate(costs)]
     # worst[i]: the smallest possible maximum if `stages` stages hold the first i + 1 layers
     worst, last = sums[1:], []
@@ -43,19 +44,20 @@ def split_by_cost(costs, n):
 def cut(model, stages):
     """Returns a list with a Module for each stage of an nn.GPT or nn.Sequential.
 
-    stages: a list with each stage's number of layers. For a GPT these are blocks, and 0 is allowed.
-    Or an int, how many stages: then the layers are divided as equally as possible. Raises TypeError
-    for another model, and ValueError for a wrong number of layers."""
+    stages: a list with each stage's number of layers. For a GPT the layers are its blocks, and a
+    stage may have 0 blocks. Or an int, the number of stages: then the layers are divided as equally
+    as possible. Raises TypeError for another model, and ValueError for a wrong number of layers."""
     if not isinstance(model, (GPT, Sequential)):
-        raise TypeError(f"cut wants an nn.GPT or nn.Sequential; got {type(model).__name__}. Give "
-                        "the pipeline a list of Modules instead, each a function of the one before")
+        raise TypeError(f"cut wants an nn.GPT or nn.Sequential; got {type(model).__name__}. For "
+                        "another model give the pipeline a list of Modules; each takes the result "
+                        "of the Module before it")
     layers = model.blocks if isinstance(model, GPT) else model
     if isinstance(stages, int):
         stages = split_by_cost([1] * len(layers), stages)
     least = 0 if isinstance(model, GPT) else 1
     if sum(stages) != len(layers) or min(stages) < least:
-        raise ValueError(f"cut: wanted {len(layers)} layers in all, at least {least} a stage; got "
-                         f"{list(stages)}")
+        raise ValueError(f"cut wants {len(layers)} layers in all stages together, and at least "
+                         f"{least} in each stage; got stages with {list(stages)} layers")
     named, start, parts = list(layers.named_children()), 0, []
     for i, n in enumerate(stages):
         part = dict(named[start:start + n])

@@ -1,33 +1,33 @@
-"""Expert parallelism: the tokens of all ranks, and E/n of the experts on each.
+"""Expert parallelism: each of n ranks has E/n of the E experts, which compute all ranks' tokens.
 
 The plain form, with the picture and one expert on each rank: minidl/plain/experts.py. Here there is
 a backward, a rank may have several experts, experts may have replicas, and an nn.MoE is divided in
 place.
 
-First the ranks exchange how many of their tokens chose each expert: k E numbers from each rank.
-From these numbers a rank computes:
+Each token chooses k experts. First the ranks exchange how many of their tokens chose each expert as
+1st, ..., k-th choice: k E numbers from each rank. From these numbers a rank computes:
 
-    the capacity of an expert, ceil(f T k / E) for the T tokens of all ranks
-    the place of each of the rank's tokens in an expert's queue. Earlier choices of all ranks come
-        first, then the same choice of lower ranks
+    the capacity of an expert, ceil(f T k / E) for the T tokens of all ranks (f: capacity factor)
+    the place of each of the rank's tokens in an expert's queue. First come the 1st choices of all
+        ranks, then the 2nd choices, ...; within a choice, lower ranks come first
     how many rows come from each rank
     f_e of the balance loss (nn/moe.py)
 
 Compare with a single rank that has the tokens of all ranks, in the order of ranks. The n ranks drop
-exactly the same tokens, and compute the same results. (It is common to give each rank its own
-capacity; then other tokens are dropped.) Rows arrive sorted by rank, and are put into the order of
-a single rank.
+exactly the same tokens as the single rank, and compute the same results. (It is common to give each
+rank its own capacity; then other tokens are dropped.) Rows arrive sorted by rank, and are put into
+the order that they have on a single rank.
 
-Each rank sends for a layer 8 k E (n-1) bytes of counts. Then a rank sends the rows whose experts
-are on other ranks, and the results of the rows that came from other ranks. Backward sends the same
-again. On average this is 4 f T k / n (n-1)/n rows of C elements.
+For a layer each rank sends 8 k E (n-1) bytes of counts. Then a rank sends the rows whose experts
+are on other ranks, and the results of the rows that came from other ranks. Backward sends as many
+rows again. On average a rank sends 4 f T k / n (n-1)/n rows of C elements in a step.
 
 **Gradients.** An expert's gradient already contains the tokens of all n ranks. The part from a
 rank's loss is weighted as data parallelism weights that rank's gradients. With average=True the
 weight is the rank's fraction of all tokens. Use this with DataParallel or average_gradients, if
 each rank's loss is a mean. With average=False the weight is 1. Use this if the losses are parts of
-one sum. In both cases an optimizer may use the gradient as it is. If several groups have replicas
-of the experts, average the gradients over the replicas. No other factor is needed.
+one sum. With True and with False an optimizer may use the gradient without another factor. If
+several groups of ranks have replicas of the experts, average the gradients over the replicas.
 
 The gradients of the rows are not weighted, because they return to the loss that they came from.
 `optim.clip_grad_norm_` and GradScaler include all ranks' experts (shards.py).
@@ -70,8 +70,9 @@ def expert_parallel(model: Module, t: Transport, over: Transport | None = None,
     ranks."""
     for layer in layers(model):
         if layer.n_experts < t.size:
-            raise ValueError(f"rank {t.rank}: wanted an expert for each rank at least; got "
-                             f"{layer.n_experts} for {t.size} ranks. Let several groups have all")
+            raise ValueError(f"rank {t.rank}: expert_parallel wants at least one expert for each "
+                             f"of {t.size} ranks; got {layer.n_experts} experts. Use groups of at "
+                             f"most {layer.n_experts} ranks, where each group has all experts")
         bounds = chunks.bounds(layer.n_experts, t.size)
         for e in range(layer.n_experts):
             if not bounds[t.rank] <= e < bounds[t.rank + 1]:
@@ -96,20 +97,21 @@ class Ranks:
 
     def __init__(self, t, over, average, bounds):
         if not set(t.ranks) <= set(over.ranks):
-            raise ValueError(f"rank {t.rank}: wanted `over` with all ranks of t in it; got "
-                             f"{over.ranks} for {t.ranks}")
+            raise ValueError(f"rank {t.rank}: expert_parallel wants all ranks of t in over=; got "
+                             f"over with the ranks {over.ranks}, and t with the ranks {t.ranks}")
         self.t, self.over, self.average, self.bounds = t, over, average, bounds
         self.members = [over.ranks.index(rank) for rank in t.ranks]
 
     def gather(self, n_chosen):
-        """Returns all ranks' counts, (n, k, E), and this rank's index in them. n_chosen (k, E):
-        this rank's counts. Collective."""
+        """Returns the counts of all ranks of `over`, an array (n, k, E), and this rank's index in
+        the first dimension. n_chosen (k, E): how many tokens of this rank chose each expert as
+        their 1st to k-th choice. Collective."""
         counts = np.zeros((self.over.size, *n_chosen.shape), np.int64)
         counts[self.over.rank] = n_chosen
         with named("experts.counts"):
             ring_blocks.all_gather(self.over, counts.reshape(-1),
                                    [r * n_chosen.size for r in range(self.over.size + 1)])
-        self.n_tokens = counts[self.members, 0].sum(axis=1)  # of each rank of t
+        self.n_tokens = counts[self.members, 0].sum(axis=1)  # tokens of each rank of t
         return counts, self.over.rank
 
     def divisor(self, n_tokens, me):
@@ -122,7 +124,7 @@ class Ranks:
         the order of the rows."""
         t, counts = self.t, plan.counts[self.members]
         out = [int(counts[t.rank, a:b].sum()) for a, b in zip(self.bounds, self.bounds[1:])]
-        here = counts[:, self.bounds[t.rank]:self.bounds[t.rank + 1]]  # (n, experts here)
+        here = counts[:, self.bounds[t.rank]:self.bounds[t.rank + 1]]  # (n, this rank's experts)
         back = here.sum(axis=1).tolist()
         weight = 1
         if self.average and rows.shape[0]:

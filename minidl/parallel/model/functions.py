@@ -1,18 +1,19 @@
-"""Collectives inside the graph: conjugate pairs, each the backward of the other.
+"""Collectives inside the graph: the backward of a collective is another collective.
 
 The plain form of the first two functions: minidl/plain/tensor_parallel.py. The plain form of the
 last one: minidl/plain/ulysses.py. Here they are Functions of the engine, arrays may have any dtype,
 and blocks may have unequal lengths.
 
-    copy             forward nothing          backward all-reduce         Megatron's f
-    all_reduce       forward all-reduce       backward nothing            Megatron's g
-    scatter          forward a slice          backward gather
-    gather           forward gather           backward a slice
-    all_gather       forward gather           backward reduce-scatter
-    reduce_scatter   forward reduce-scatter   backward all-gather
-    all_to_all       forward all-to-all       backward all-to-all, the dimensions exchanged
+    function         in forward               in backward
+    copy             sends nothing            all-reduce                  f in Megatron's paper
+    all_reduce       all-reduce               sends nothing               g in Megatron's paper
+    scatter          takes a slice            gather
+    gather           gather                   takes a slice
+    all_gather       gather                   reduce-scatter
+    reduce_scatter   reduce-scatter           all-gather
+    all_to_all       all-to-all               all-to-all with the two dimensions exchanged
 
-Which function is right depends on what the ranks hold before and after it:
+Which function is right depends on what the ranks hold before and after the function:
 
                               a replicated result          each rank's own result
     a replicated input        (nothing to do)              copy, scatter
@@ -49,10 +50,10 @@ from minidl.function import Function
 
 
 class Pair(Function):
-    """Computes there(x) in forward, and back(gradient) in backward. Both are functions of an array.
-    Saves nothing."""
+    """Computes there(x) in forward, and back(gradient) in backward. `there` and `back` are
+    functions of an array. Saves nothing."""
 
-    arithmetic = False  # bfloat16 is summed by `total`
+    arithmetic = False  # `total` rounds bfloat16 itself
 
     def forward(self, x, name, there, back):
         self.name, self.back = name, back
@@ -152,14 +153,16 @@ def own_block(t, x, dim):
 
 
 def join(t, x, dim, length=None):
-    """Returns all ranks' blocks x, joined along dim to an array of this length. Raises ValueError
-    if the length of x is not that of this rank's block."""
+    """Returns all ranks' blocks x, joined along dim. length: the length of the result along dim.
+    With None it is n times the length of x. Raises ValueError if x has another length than this
+    rank's block."""
     length = t.size * x.shape[dim] if length is None else length
     bounds = chunks.bounds(length, t.size)
     first, end = bounds[t.rank : t.rank + 2]
     if x.shape[dim] != end - first:
-        raise ValueError(f"rank {t.rank}: wanted block {t.rank} of {length} along dimension {dim}, "
-                         f"{end - first} long; got shape {tuple(x.shape)}")
+        raise ValueError(f"rank {t.rank}: wanted this rank's block of an array with {length} "
+                         f"elements along dimension {dim}, so {end - first} elements; got "
+                         f"{x.shape[dim]} (shape {tuple(x.shape)})")
     xp = backend.xp_of([x])
     rows = xp.moveaxis(x, dim, 0)
     whole = xp.empty((length, *rows.shape[1:]), x.dtype)
@@ -195,14 +198,14 @@ def transposed(t, x, split, join, length=None):
         return xp.concatenate([block.reshape(shape) for block, shape in
                                zip(xp.split(came, places), shapes)], join)
     if uneven:
-        raise ValueError(f"rank {t.rank}: wanted dimension {split} to be divided by {n} ranks; got "
-                         f"shape {tuple(x.shape)}. Choose a number of ranks that divides "
-                         f"{x.shape[split]}")
+        raise ValueError(f"rank {t.rank}: all_to_all wants a length divisible by {n}, the number "
+                         f"of ranks, along dimension {split}; got {x.shape[split]} (shape "
+                         f"{tuple(x.shape)}). Pass length=, or use another number of ranks")
     return xp.concatenate(list(exchange.all_to_all(t, xp.stack(xp.split(x, n, split)))), join)
 
 
 def _scaled(bounds, rows):
-    """Returns the bounds counted in elements. bounds: counted in rows."""
+    """Returns `bounds`, which count rows, as bounds that count elements. rows: the array."""
     n_elems = 1
     for d in rows.shape[1:]:
         n_elems *= d

@@ -1,7 +1,7 @@
 """A GPT on a grid of ranks: layers in stages (pp), matrices in parts (tp), replicas (dp).
 
-GridGPT also gives the bytes that a rank sends along each axis: `sent()` counts the bytes,
-`bytes_sent()` computes them by formula.
+GridGPT also has two methods for the bytes that a rank sends along each axis. `sent()` counts these
+bytes, and `bytes_sent()` computes them by a formula.
 
 The plain form, for layers of two matrices: minidl/plain/grid.py.
 
@@ -12,12 +12,13 @@ The plain form, for layers of two matrices: minidl/plain/grid.py.
     ours.sent()                                            grows by ours.bytes_sent(n_tokens)
 
 What is sent for a micro-batch of n tokens, with activations of n x width numbers:
-    tp    all-reduces of activations: in each block one after the attention and one after the
-          feed-forward layers, and two in backward; one for the embedding; one in backward of the
-          output layer. Also three numbers a token for the divided cross entropy (vocabulary.py)
-    pp    activations to the next stage, and their gradients back; at the end of a step the
-          gradient of a tied weight
-    dp    gradients, as data parallelism or ZeRO sends them
+    tp    all-reduces of activations. Each block has one after the attention and one after the
+          feed-forward layers, and two in backward. The embedding has one, and the output layer has
+          one in backward. The divided cross entropy sends three numbers for each token
+          (vocabulary.py)
+    pp    activations to the next stage, and gradients of these back to the stage. At the end of a
+          step, the gradient of a tied weight
+    dp    gradients, as data parallelism or ZeRO sends them, once in a step
 Test: tests/parallel/model/test_grid_gpt.py   Tutorial: tutorials/train_gpt.py
 """
 
@@ -36,8 +37,11 @@ class GridGPT:
     """This rank's part of `gpt`. It is trained by 1F1B on the mean cross entropy of n_micro
     micro-batches.
 
+    axes        the Grid of ranks
     level       the level of mixed precision. If it is not "O0", pass prepare=amp.prepare
     options     arguments for Pipeline, such as zero=1, recompute=True
+
+    The attributes are:
 
     parallel    the Pipeline. Save this object in a snapshot
     modules     this rank's stages
@@ -109,7 +113,8 @@ class GridGPT:
         first, last = pp.rank == 0, pp.rank == pp.size - 1
         n_tokens //= pipe.n_micro
         n_blocks = sum(len(stage.blocks) for stage in self.modules)
-        # bytes of a number. Under autocast products are float16, gradients of their inputs float32
+        # forward, backward: bytes of an element that is sent. Under autocast products are float16,
+        # and gradients of their inputs are float32
         forward, backward = {"O0": (4, 4), "O1": (2, 4)}.get(self.level, (2, 2))
         embedding = 4 if self.level == "O1" else forward
         forwards = 2 if pipe.recompute else 1

@@ -3,8 +3,8 @@
     parallelize(gpt, grid)                                 the whole GPT, by gpt_plan
     parallelize(net, grid, {"*.up": Column, "*.down": Row})
     loss = cross_entropy(grid.tp, logits, target, V)       with split_logits=True (vocabulary.py)
-    DataParallel(net, grid.dp)                             afterwards: each slice has replicas
-    clip_grad_norm_(net.parameters(), 1.0)                 asks all ranks of grid.tp by itself
+    DataParallel(net, grid.dp)                             afterwards; grid.dp: the replicas
+    clip_grad_norm_(net.parameters(), 1.0)                 includes all ranks of grid.tp
 
 A plan is a dict {pattern of module names: rule}. A rule is a function f(layer, t) -> layer: Column,
 Row, Vocab, Heads, or one of these with options, such as `partial(Column, gather=True)`. `*` matches
@@ -74,18 +74,22 @@ def gpt_plan(sequence=False, split_logits=False, overlap=0, all_reduce=None, gat
 
 def parallelize(model: Module, grid: Grid, plan: Mapping[str, Any] | None = None,
                 **options: Any) -> Module:
-    """Replaces the layers that the plan names by their parts on grid.tp. Returns the model.
+    """Replaces each layer that the plan names by this rank's part of the layer. The ranks of
+    grid.tp together have the whole layer. Returns the model.
 
     plan: {pattern: rule}, for any model. For a GPT the default is gpt_plan(**options). Raises
     TypeError or ValueError for a plan that does not fit the model."""
     if not hasattr(grid, "tp"):
-        raise TypeError(f"parallelize wants comm.grid.Grid(t, tp=...); got {type(grid).__name__}")
+        raise TypeError("parallelize wants a grid of ranks, such as comm.grid.Grid(t, tp=2); got "
+                        f"{type(grid).__name__}")
     if plan is None and not isinstance(model, GPT):
-        raise TypeError(f"rank {grid.t.rank}: only nn.GPT has a plan of its own; got "
-                        f"{type(model).__name__}. Pass one, {{'*.up': Column, '*.down': Row}}")
+        raise TypeError(f"rank {grid.t.rank}: parallelize without a plan wants an nn.GPT; got "
+                        f"{type(model).__name__}. Pass a plan, such as "
+                        "{'*.up': Column, '*.down': Row}")
     if plan is not None and options:
-        raise TypeError(f"rank {grid.t.rank}: {', '.join(options)} are gpt_plan's; put them into "
-                        "the plan's rules, partial(Column, gather=True)")
+        raise TypeError(f"rank {grid.t.rank}: parallelize with a plan takes no other options; got "
+                        f"{', '.join(options)}. Put options into the plan's rules, such as "
+                        "partial(Column, gather=True)")
     t, _ = device.connect(grid.tp, next(model.parameters()).array)
     plan = gpt_plan(**options) if plan is None else plan
     names = [name for name, _ in model.named_modules()]
@@ -94,9 +98,11 @@ def parallelize(model: Module, grid: Grid, plan: Mapping[str, Any] | None = None
         matches = [name for name in names if name and fnmatchcase(name, pattern)]
         twice = [name for name in matches if name in rule_of]
         if twice or not matches:
-            got = f"two rules for {twice[0]}" if twice else f"none among {', '.join(names[1:9])}"
-            raise ValueError(f"rank {t.rank}: {pattern!r} must match modules that no other pattern "
-                             f"does; got {got}{', ...' if not twice and len(names) > 9 else ''}")
+            got = f"two rules for {twice[0]}" if twice else (
+                f"no match among the modules {', '.join(names[1:9])}")
+            raise ValueError(f"rank {t.rank}: the pattern {pattern!r} must match modules, and no "
+                             "other pattern may match these; got "
+                             f"{got}{', ...' if not twice and len(names) > 9 else ''}")
         rule_of.update(dict.fromkeys(matches, rule))
     for name, rule in rule_of.items():
         above, _, own = name.rpartition(".")
@@ -104,10 +110,9 @@ def parallelize(model: Module, grid: Grid, plan: Mapping[str, Any] | None = None
         setattr(parent, own, rule(getattr(parent, own), t))
     of_all = [name for name, m in model.named_modules() if isinstance(m, (BatchNorm, MoE))]
     if of_all and any(getattr(m, "seq", None) is not None for m in model.modules()):
-        raise TypeError(f"rank {t.rank}: with sequence parallelism each rank has a block of the "
-                        f"tokens, and weights applied to it want their gradients summed; got "
-                        f"{of_all[0]}, a batch norm or MoE, which has no form for that. Leave "
-                        "`sequence` away")
+        raise TypeError(f"rank {t.rank}: sequence parallelism wants a model without batch norm and "
+                        f"MoE, because these layers need all tokens; got {of_all[0]}. Leave out "
+                        "sequence=True")
     for p in model.parameters():
         p.declare(copies=t.size if p.part is None else 1)
     Shards(t, model.parameters())
@@ -115,7 +120,7 @@ def parallelize(model: Module, grid: Grid, plan: Mapping[str, Any] | None = None
 
 
 def whole_state_dict(model: Module) -> dict[str, Tensor]:
-    """Returns {name: whole Tensor}, the `state_dict()` of the undivided model. Collective."""
+    """Returns the `state_dict()` of the undivided model, {name: whole Tensor}. Collective."""
     state = {}
     for name, (owner, _, key) in model._state_slots().items():
         x = getattr(owner, key)  # a parameter or a buffer

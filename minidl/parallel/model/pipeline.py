@@ -2,7 +2,8 @@
 
 The plain form, with the picture of the stages and two schedules: minidl/plain/pipeline.py. Here any
 schedule of schedule.py can run, also with several stages on a rank. The first message announces the
-shapes. Two stages may share a weight. Stages may be recomputed, and may have replicas.
+shapes of the tensors. Two stages may share a weight. Stages may be recomputed, and may have
+replicas.
 
 One rule runs any schedule. For each part of the work a rank waits for the arrays that it needs,
 computes, starts to send the result, and goes on. A rank waits for a send only before the next send
@@ -11,8 +12,8 @@ both ranks wait to receive. No rank blocks in a send that its neighbour cannot r
 
 The first message of a stage in a step announces the number, shapes and dtypes of the tensors. So
 the user gives no shapes, and the last batch may be smaller. All micro-batches of a step have the
-same shapes. In a step m activations, m gradients of the same size, and one header of 256 bytes are
-sent over each boundary between ranks.
+same shapes. In a step of m micro-batches, m activations, m gradients of the same size, and one
+header of 256 bytes are sent over each boundary between ranks.
 
 The loss is the mean over the micro-batches. Gradients have the same bits as on one rank that runs
 the micro-batches one after another. If two ranks share a weight (a GPT's embedding and output
@@ -90,9 +91,10 @@ class Pipeline:
                 before gets the gradient earlier, by the time of a W. GPipe and 1F1B then idle
                 (p-1)(F + B), not (p-1)(F + B + W). A rank holds the same activations as before, and
                 also the gradients of one micro-batch's matrix products
-    seconds:    (F, B, W), the seconds of the parts, for a transport with a modelled clock
+    seconds:    (F, B, W), the seconds of the three parts. Only a modelled clock uses them
 
-    lanes       the times of this rank's work in the last step: a list of At, as `timeline` gives
+    The attribute `lanes` has the times of this rank's work in the last step: a list of At
+    (schedule.py).
 
     Raises TypeError or ValueError if stages, schedule and ranks do not fit together."""
 
@@ -101,16 +103,19 @@ class Pipeline:
                  recompute: bool = False, inputs_first: bool = False,
                  seconds: Sequence[float] = (0, 0, 0)):
         if not (hasattr(stages, "__len__") and hasattr(schedule, "__len__")):
-            raise TypeError("a pipeline wants stages, cut(model, n), and a schedule, one_f_one_b("
-                            f"n, m); got {type(stages).__name__}, {type(schedule).__name__}")
+            raise TypeError("a pipeline wants a list of stages, such as cut(model, n), and a "
+                            "schedule, such as one_f_one_b(n, m); got "
+                            f"{type(stages).__name__} as stages and {type(schedule).__name__} as "
+                            "schedule")
         if len(schedule) != t.size:
-            raise ValueError(f"rank {t.rank}: the schedule is for {len(schedule)} ranks, there are "
-                             f"{t.size}")
+            raise ValueError(f"rank {t.rank}: a pipeline wants a schedule for {t.size} ranks, the "
+                             f"number of ranks in t; got one for {len(schedule)}")
         schedules.check(schedule)
         self.ranks = schedules.rank_of_stage(schedule)
         if len(self.ranks) != len(stages):
-            raise ValueError(f"rank {t.rank}: the schedule has {len(self.ranks)} stages, the model "
-                             f"is cut into {len(stages)}")
+            raise ValueError(f"rank {t.rank}: the schedule has {len(self.ranks)} stages, but the "
+                             f"model is cut into {len(stages)}. Cut it into {len(self.ranks)}, or "
+                             "make another schedule")
         self.t = t
         self.loss = loss
         self.zero = zero
@@ -141,11 +146,9 @@ class Pipeline:
         t = self.t
         shared = [*self.tied, *self.shared_here]
         if zero not in (0, 1, 2) or zero and (dp is None or shared):
-            raise ValueError(f"rank {t.rank}: a pipeline goes with stages 0, 1 and 2 of ZeRO over "
-                             "dp=, where no weight is shared by two stages (it would be summed "
-                             f"after it was scattered); got stage {zero}, dp {dp}, "
-                             f"{len(shared)} shared weights. Stage 3 gathers weights by layer, "
-                             "a pipeline's rank needs its own all the time")
+            raise ValueError(f"rank {t.rank}: a pipeline wants zero=0, 1 or 2. With 1 or 2 it also "
+                             "wants dp=, and no weight that two pipeline stages share; got "
+                             f"zero={zero}, dp={dp}, {len(shared)} shared weights")
         replicas = {}
         for s, stage in self.stages.items() if dp is not None else ():
             elsewhere = {p for p, last in self.shared_here.items() if last != s}
@@ -158,9 +161,9 @@ class Pipeline:
         return replicas
 
     def _find_shared_here(self):
-        """Returns {parameter: stage} for parameters that several stages of this rank share. The
-        stage is the one whose backward comes last. The gradient is complete only after this
-        backward, so this stage averages the gradient over dp."""
+        """Returns {parameter: stage} for parameters that several stages of this rank share. Of
+        these stages, `stage` is the one whose last backward in a step comes last. The gradient is
+        complete only after this backward, so this stage averages the gradient over dp."""
         last_backward = {do.stage: i for i, do in enumerate(self.dos) if do.kind != "F"}
         stages_of = {}
         for s in sorted(self.stages, key=last_backward.get):
@@ -169,8 +172,9 @@ class Pipeline:
         return {p: found[-1] for p, found in stages_of.items() if len(found) > 1}
 
     def _find_tied(self, stages):
-        """Returns [(parameter, transport of the ranks that have this parameter)] for parameters
-        that this rank shares with other ranks. All ranks use the same order. Collective."""
+        """Returns a list of (parameter, transport of the ranks that have this parameter), for the
+        parameters that this rank shares with other ranks. All ranks use the same order.
+        Collective."""
         ranks_of = {}  # parameter -> the set of ranks that have it
         for stage, rank in zip(stages, self.ranks, strict=True):
             for p in stage.parameters():
@@ -248,9 +252,9 @@ class Pipeline:
         of each parameter p. Under no_grad it runs only forward. Returns the mean loss, a Tensor, on
         the rank of the last stage. Returns None on the other ranks.
 
-        inputs, targets: either an array or a Tensor, which is cut along its first dimension into
-            equal micro-batches, or a list of micro-batches. Only the first stage reads inputs, and
-            only the last stage reads targets. Every rank may pass both arguments.
+        inputs, targets: an array or a Tensor, which is cut along its first dimension into equal
+            micro-batches. Or a list of micro-batches. Only the first stage reads inputs, and only
+            the last stage reads targets. Every rank may pass both arguments.
         scaler: a GradScaler. The loss is multiplied by its scale before backward."""
         step = _Step(self, inputs, targets, scaler)
         earlier = self._set_aside() if step.trains else {}
@@ -308,11 +312,13 @@ class _Step:
             self.inputs = _micro_batches(self.t, inputs, pipe.n_micro, "inputs")
         if len(pipe.ranks) - 1 in pipe.stages:
             self.targets = _micro_batches(self.t, targets, pipe.n_micro, "targets")
-        self.held = {}  # (stage, micro) -> (its inputs, the roots of its backward)
-        # (stage, micro) -> (function of its W, leaves that wait for W, leaves used)
+        self.held = {}  # (stage, micro) -> (the stage's inputs, the roots of its backward)
+        # (stage, micro) -> (a function that computes part W, leaves whose gradient waits for W,
+        # leaves that backward reaches)
         self.later = {}
-        self.here = {}  # Do -> arrays for the next stage, if it is on this rank too
-        self.form = {}  # stage -> [(shape, dtype, wants a gradient)] of its results
+        self.here = {}  # Do -> its results, if the stage that needs these is on this rank, too
+        # stage -> its form: [(shape, dtype, True if a gradient is wanted)] of its results
+        self.form = {}
         self.n_samples = 0
         if self.inputs is not None:
             self.n_samples = sum(samples.count(f"rank {self.t.rank}", x) for x in self.inputs)
@@ -323,7 +329,7 @@ class _Step:
                 replica.check()
             if self.trains:
                 replica._share_buffers()
-                # backwards that send nothing, until the last one
+                # all backwards before the last one send nothing
                 replica.reducer.expect((), 0, sends=False)
 
     def run(self, do):
@@ -385,8 +391,8 @@ class _Step:
         """Sets the arrays of a stage's result for send(). Returns the roots of its backward."""
         outputs_of_stage = tensors_of(outputs)
         if not outputs_of_stage:
-            raise TypeError(f"rank {self.t.rank}: wanted a Tensor or a tuple of them from "
-                            f"stage {do.stage}, got {type(outputs).__name__}")
+            raise TypeError(f"rank {self.t.rank}: stage {do.stage} of a pipeline must return a "
+                            f"Tensor or a tuple of Tensors; got {type(outputs).__name__}")
         self.going = [y.array for y in outputs_of_stage]
         self.agree(do, [(y.shape, y.dtype, y.requires_grad) for y in outputs_of_stage])
         # backward needs only the graph; the next stage has the arrays
@@ -394,8 +400,8 @@ class _Step:
                 for y in outputs_of_stage]
 
     def last(self, stage, micro, *inputs):
-        """Runs the last stage and its loss. With recompute both are run again in part B, and their
-        backward is then split."""
+        """Runs the last stage and the loss. With recompute part B runs the stage and the loss
+        again, and then splits their backward."""
         return self.losses(stage(*inputs), micro)
 
     def losses(self, output, micro):
@@ -416,9 +422,9 @@ class _Step:
         step. The next stage relies on this."""
         if self.form.setdefault(do.stage, form) != form:
             raise ValueError(
-                f"rank {self.t.rank}: stage {do.stage} passes on {_in_words(form)} of micro-batch "
-                f"{do.micro}, and of the first one {_in_words(self.form[do.stage])}. All "
-                "micro-batches of a step must be alike")
+                f"rank {self.t.rank}: stage {do.stage} must return the same shapes and dtypes for "
+                f"all micro-batches of a step; got {_in_words(self.form[do.stage])} for the first "
+                f"one, and {_in_words(form)} for micro-batch {do.micro}")
 
     def B(self, do, gradients):
         pipe = self.pipe
@@ -502,8 +508,9 @@ class _Step:
         header = self.t.recv(np.empty(HEADER, np.int64), src, _tag(needed))
         self.n_samples, m, self.form[needed.stage] = _read(header)
         if m != self.pipe.n_micro:
-            raise ValueError(f"rank {self.t.rank}: this schedule is for "
-                             f"{self.pipe.n_micro} micro-batches, rank {src}'s for {m}")
+            raise ValueError(f"rank {self.t.rank}: all ranks must have one schedule; got a "
+                             f"schedule for {self.pipe.n_micro} micro-batches on this rank, and "
+                             f"for {m} on rank {src}")
 
     def send(self, do):
         """Starts to send the result of a part. Before that, waits until the stage's previous
@@ -542,7 +549,7 @@ def _wait(requests):
 
 
 def _hollow(y):
-    """Returns an array of y's shape and dtype that takes the memory of one element."""
+    """Returns an array of y's shape and dtype that needs only the memory of one element."""
     return y._xp.broadcast_to(y._xp.zeros((), y.dtype), y.shape)
 
 
@@ -557,12 +564,13 @@ def _header(t, do, counts, form):
     numbers = [*counts, len(form)]
     for shape, dtype, wants in form:
         if str(dtype) not in DTYPES:
-            raise TypeError(f"rank {t.rank}: stage {do.stage} passes on an array of {dtype}; a "
-                            f"pipeline sends {', '.join(DTYPES)}")
+            raise TypeError(f"rank {t.rank}: stage {do.stage} of a pipeline must return one of the "
+                            f"dtypes {', '.join(DTYPES)}; got {dtype}")
         numbers += [DTYPES.index(str(dtype)), wants, len(shape), *shape]
     if len(numbers) > HEADER:
-        raise ValueError(f"rank {t.rank}: stage {do.stage} passes on {len(form)} tensors, more "
-                         f"than a header of {HEADER} numbers describes; cut the model elsewhere")
+        raise ValueError(f"rank {t.rank}: stage {do.stage} returns {len(form)} tensors. Their "
+                         f"shapes need {len(numbers)} numbers, but the header has room for "
+                         f"{HEADER}. Cut the model at a place where fewer tensors pass")
     return np.array(numbers + [0] * (HEADER - len(numbers)), np.int64)
 
 
@@ -581,17 +589,19 @@ def _micro_batches(t, batch, m, name):
     """Returns a list of m micro-batches. If `batch` is a list, returns this list. Otherwise cuts
     the batch into equal parts. Raises TypeError or ValueError if that is not possible."""
     if batch is None:
-        raise ValueError(f"rank {t.rank}: this rank's stage needs the {name} of the step; got None")
+        raise ValueError(f"rank {t.rank}: this rank's stage needs the {name} of the step; got None."
+                         f" Pass {name} to step()")
     if isinstance(batch, list):
         if len(batch) != m:
-            raise ValueError(f"rank {t.rank}: the schedule is for {m} micro-batches, got "
-                             f"{len(batch)} of {name}")
+            raise ValueError(f"rank {t.rank}: the schedule wants a list of {m} micro-batches as "
+                             f"{name}; got a list of {len(batch)}")
         return batch
     if not hasattr(batch, "shape"):
         raise TypeError(f"rank {t.rank}: wanted {name} as one array or Tensor, or as a list of {m} "
                         f"micro-batches; got {type(batch).__name__}")
     n = len(batch)
     if n % m or not n:
-        raise ValueError(f"rank {t.rank}: wanted {name} that {m} micro-batches divide equally, got "
-                         f"{n} samples. Take {n - n % m or m}, or a schedule for another number")
+        raise ValueError(f"rank {t.rank}: wanted {name} with a number of samples divisible by {m}, "
+                         f"the number of micro-batches; got {n} samples. Use {n - n % m or m} "
+                         "samples, or a schedule with another number of micro-batches")
     return [batch[i * n // m:(i + 1) * n // m] for i in range(m)]

@@ -1,19 +1,24 @@
 """Costs of one rank of a divided GPT: closed forms for memory and for the time of a pipeline.
 
-    step = m (compute + tp + cp + ep) + bubble + sends + dp    of the slowest stage; m micro-batches
+    seconds of a step = m (compute + tp + cp + ep) + bubble + sends + dp
 
-                bubble                               sends: a hop takes c seconds, c far below F, B
+The seconds of compute, tp, cp and ep are those of the slowest stage, for one of m micro-batches. In
+the table a send to the next of p stages takes c seconds, and c is much less than F and B:
+
+                bubble                               sends
     GPipe       (p-1)(F + B)                         2(p-1) c
-    1F1B        (p-1)(F + B)                         (2(p-1) ceil(m/p) + 2(p-2)) c; m < p: as GPipe
+    1F1B        (p-1)(F + B)                         (2(p-1) ceil(m/p) + 2(p-2)) c; if m < p, the
+                                                     same as GPipe
     interleaved (p-1)(F + B) / v                     2(vp-1) c
-    ZB-H1       (p-1)(F + B - W); if m is small      the smaller of 4(p-1) c and that of 1F1B
-                p F + (p-1) B - m F
+    ZB-H1       (p-1)(F + B - W); if m is small,     4(p-1) c, or the sends of 1F1B if these are
+                p F + (p-1) B - m F                  less
 
 B is the whole backward. In ZB-H1 B is the part for the inputs, and W the part for the weights. If
 stages differ, (p-1) F is the sum of F over all stages except the slowest. Bubbles are exact if the
-stages are equal (for GPipe always). Sends are exact if p divides m, hops are short (c < W / 2, in
-interleaved c < F / v) and no port is busy. For longer hops the sends are estimates, within 10 % of
-the schedule's time. Only the messages of ring attention are counted as overlapped with computation.
+stages are equal (for GPipe always). Sends are exact if three conditions hold: m is divisible by p,
+c is small (c < W / 2; for interleaved c < F / v), and no port is busy. For a larger c the sends are
+estimates, within 10 % of the schedule's time. Only the messages of ring attention are counted as
+overlapped with computation.
 
 Memory: weights, gradients and optimizer as in memory/predict.py, and the activations of the live
 micro-batches. Three things are not counted: a layer's workspace, buffers of messages, and weights
@@ -35,7 +40,9 @@ class Shape(NamedTuple):
     (planner.py).
 
     context   the number of tokens of a row
-    experts   the number of experts in each block; 0: a feed-forward layer in place of experts
+    vocab     the number of words
+    experts   the number of experts in each block. With 0 a block has a feed-forward layer in place
+              of experts
     top_k     how many experts each token uses"""
 
     layers: int
@@ -73,18 +80,18 @@ def block(shape, tp, width, method="", ep=1):
     method: the method of cp."""
     C, heads = shape.width, -(-shape.heads // tp)
     c, f = heads * (C // shape.heads), -(-4 * C // tp)  # columns of q, columns of feed-forward
-    # each norm keeps x, C elements, and two numbers; the linear layers keep 2C + c + f elements,
-    # gelu keeps f, attention keeps 3c and lse
+    # Saved for each token: each norm saves its input, C elements, and two numbers. The linear
+    # layers save 2C + c + f elements, gelu saves f, attention saves 3c and one lse for each head
     saved = width * (4 * C + 4 * c) + 16 + 4 * heads
-    # Ulysses keeps the result twice: before and after its all-to-all
+    # Ulysses saves the result of attention twice: before and after its all-to-all
     saved += width * c * (method == "ulysses")
     if not (E := shape.experts):
         matrices = 4 * C * c + 2 * C * f
         return Share(matrices + 3 * c + f + 6 * C, 12, matrices, 4 * shape.context * c,
                      saved + 2 * width * f)
     k, narrow = shape.top_k, width < 4
-    # kept: k rows to the experts, twice 4C for each of these rows in gelu, and k rows back. The
-    # router keeps x in float32, p and the gates
+    # Experts save k rows that a token sends, twice 4C elements for each of these rows in the
+    # experts' layers, and k rows that come back. The router saves x in float32, p and the gates
     saved += width * 10 * k * C + narrow * (4 - width) * C + 4 * E + (4 * (2 * k + 1) if k > 1
                                                                     else 4)
     return Share(4 * C * c + 3 * c + 5 * C + E * C, 9, 4 * C * c + E * C + 8 * k * C * C,
@@ -97,8 +104,9 @@ def ends(shape, tp, width):
     these Shares counts the tied weight."""
     C, words = shape.width, -(-shape.vocab // tp)
     first = Share((words + shape.context) * C, 2, 0, 0,
-                  8 + (width if tp > 1 else 0))  # the ids, and a mask of this rank's ids
-    # the inputs of norm and output layer, two numbers; logits in float32, targets, lse
+                  8 + (width if tp > 1 else 0))  # the id, and 1 or 0 of this rank's mask of ids
+    # saved for each token: the inputs of norm and output layer, two numbers of the norm, the logits
+    # in float32, the target and lse
     last = Share((words + 2) * C, 3, words * C, 0, 2 * width * C + 8 + 4 * words + 12)
     return first, last
 
@@ -108,7 +116,7 @@ def ends(shape, tp, width):
 
 class Stage(NamedTuple):
     """n ranks along pp with `blocks` blocks each. rank: the first of these ranks. first: True if
-    they have the embeddings. last: True if they have the output layer."""
+    these ranks have the embeddings. last: True if these ranks have the output layer."""
 
     n: int
     rank: int
@@ -129,9 +137,9 @@ def stages_of(cut):
 
 @cache
 def balanced(shape, p):
-    """Returns how many blocks each of p stages has. The last stage also has the output layer, which
-    costs as much as some blocks. The last stage gets the number of blocks that makes the slowest
-    stage as fast as possible."""
+    """Returns a tuple with the number of blocks of each of p stages. The last stage also has the
+    output layer, which costs as much as some blocks. The last stage gets the number of blocks that
+    makes the slowest stage as fast as possible."""
     if p == 1:
         return (shape.layers,)
     one, (_, end) = block(shape, 1, 4), ends(shape, 1, 4)
@@ -139,7 +147,7 @@ def balanced(shape, p):
     last = min(range(1, shape.layers // p + 1),
                key=lambda k: (max(-(-(shape.layers - k) // (p - 1)), k + head), -k))
     size, longer = divmod(shape.layers - last, p - 1)
-    # the longer stages come late, because rank 0 holds the most micro-batches
+    # the stages with one more block come late, because the first ranks hold the most micro-batches
     return (size,) * (p - 1 - longer) + (size + 1,) * longer + (last,)
 
 
@@ -167,21 +175,22 @@ def activations(shape, tp, width, recompute, schedule, p, m, v, stage, micro, cp
     n, tokens = live(schedule, p, m, v, stage.rank), shape.context // cp
     blocks = n * stage.blocks // v
     saved = blocks * (width * shape.width if recompute else one.saved)
-    saved += recompute * one.saved  # for the block that runs again
-    # with v > 1 a B follows each F of the last stage
+    saved += recompute * one.saved  # backward holds all of one block, which runs again
+    # with v > 1 the last stage runs B directly after each F, so it holds one micro-batch
     saved += stage.first * min(n, m) * first.saved + stage.last * (1 if v > 1 else n) * last.saved
     once = one.once * (1 if recompute else blocks)
-    return micro * tokens * saved + once + stage.first * min(n, m) * 8 * tokens  # positions
+    return micro * tokens * saved + once + stage.first * min(n, m) * 8 * tokens  # 8: a position
 
 
 # -- the pipeline
 
 
 def waits(schedule, v, m, stages, hop, port):
-    """Returns (seconds of bubble, seconds of exposed sends). A step takes these times in addition
-    to the time of m micro-batches in the slowest stage.
+    """Returns (seconds of bubble, seconds of exposed sends: sends during which ranks wait). A step
+    takes these times in addition to the time of m micro-batches in the slowest stage.
 
-    stages      [(number of ranks, F, B for the inputs, W)], rank 0 first
+    stages      a list of (number of ranks, F, B for the inputs, W), rank 0 first. F, B and W are
+                seconds
     hop         the seconds of a send
     port        the seconds in which a send keeps its port busy"""
     p = sum(n for n, *_ in stages)
@@ -191,7 +200,7 @@ def waits(schedule, v, m, stages, hop, port):
     slowest = max((stage[1:] for stage in stages), key=sum)
     busy = m * sum(slowest)
     one_f_one_b = (2 * (p - 1) * -(-m // p) + 2 * (p - 2) * (m >= p)) * hop
-    if schedule == "gpipe":  # a row of servers, stage, link, stage: exact
+    if schedule == "gpipe":  # exact: micro-batches pass stage, link, stage, ... like a queue
         f, b = max(f for _, f, _, _ in stages), max(b + w for _, _, b, w in stages)
         sends = 2 * (p - 1) * hop + (m - 1) * (max(0, port - f) + max(0, port - b))
         return total + (m - 1) * (f + b) - busy, sends
@@ -199,16 +208,17 @@ def waits(schedule, v, m, stages, hop, port):
         f, b, w = slowest
         inputs = sum(n * (f + b) for n, f, b, _ in stages)
         bubble = inputs - f - b - sum(n * w for n, _, _, w in stages) + w
-        _, f0, b0, w0 = stages[0]  # the W may be too few to fill the wait for the first B
+        _, f0, b0, w0 = stages[0]  # there may be too few parts W to fill the wait for the first B
         bubble = max(bubble, inputs - b0 + m * (b0 + w0) - busy)
-        # long hops: the W fill what 1F1B waits for
+        # if hops are long, parts W fill the time in which 1F1B waits
         waiting = inputs + (m - 1) * (f + b) + w + one_f_one_b - busy - bubble
         sends = max(min(4 * (p - 1) * hop, one_f_one_b), waiting)
     elif v == 1:
         bubble, sends = total - sum(slowest), one_f_one_b
     else:
         bubble, sends = (total - sum(slowest)) / v, 2 * (v * p - 1) * hop
-        # long hops: one message for each part, during the longer of F and B (a fitted estimate)
+        # if hops are long: one message for each part, during the longer of F and B (an estimate
+        # that was fitted to simulations)
         f, b, w = slowest
         sends = max(sends, m * (max(f, b + w) + v * hop) - busy + (p * v + p - 2) * hop)
     # a rank's port sends all its activations and gradients

@@ -1,4 +1,4 @@
-"""Closed forms for the time of messages along one axis of a grid, if all its groups send at once.
+"""Computes by formulas how long messages along one axis of a grid take, if all groups send at once.
 
     all_reduce_s      a ring all-reduce: of gradients, or of activations of tensor parallelism
     pass_around_s     ring attention: a block travels while the rank computes with the block before.
@@ -8,9 +8,9 @@
     send_s            activations to the next stage
 
 Nodes have equal size, and consecutive ranks are on the same node. If a group's messages leave its
-node, the messages may queue for the node's single NIC. The forms are exact if a group's links are
-equal and no message queues. Otherwise a form gives the time of the longest chain of events that
-wait for each other. This is within 25 % of a simulation with queues.
+node, the messages may queue for the node's single NIC. The formulas are exact if a group's links
+are equal and no message queues. Otherwise a formula gives the time of the longest chain of events
+that wait for each other. This is within 25 % of a simulation with queues.
 
 Test: tests/parallel/model/test_plan_network.py   Used by: plan_costs.py, planner.py
 """
@@ -49,14 +49,14 @@ class Network:
         links.check_ranks(n)
         self.links, self.node = links, n if links.node is None else links.node
         self.slowest = max([1.0, *(times for _, times in links.straggler)])
-        if isinstance(self.node, tuple):  # equal blocks, as `nodes=8` of a text gives them
+        if isinstance(self.node, tuple):  # a node for each rank; must be equal blocks of ranks
             size = self.node.count(self.node[0])
             alike = n % size == 0 and self.node == tuple(r // size for r in range(n))
             self.node = size if alike else None
         if self.node is None or n % self.node and self.node < n or links.pairs:
-            raise ValueError(f"a plan wants nodes of equal size for {n} ranks, in blocks of ranks, "
-                             "and no pairs of their own; got another network. comm.grid.traffic "
-                             "has figures of any one")
+            raise ValueError(f"a plan for {n} ranks wants nodes with the same number of "
+                             "consecutive ranks, and no links for single pairs of ranks; got "
+                             "another network. For any network use comm.grid.traffic")
         self.node = min(self.node, n)
 
     def way(self, stride, size):
@@ -95,14 +95,16 @@ def all_reduce_s(way, n, n_bytes):
     """Returns the seconds of a ring all-reduce. It has S = 2(n-1) steps. A chunk keeps a port busy
     for b seconds.
 
-    If all links are equal, the time is S (alpha + b). Otherwise it is the time of the longer of two
-    chains. In the first chain one chunk goes around the ring twice, over each slow link. In the
-    second chain S chunks go, one after another, through one slow port that `queue` groups share."""
+    If all links are equal, the time is S (alpha + b), with a link's latency alpha. Otherwise it is
+    the time of the longer of two chains. In the first chain one chunk goes around the ring twice,
+    over each slow link. In the second chain S chunks go, one after another, through one slow port
+    that `queue` groups share."""
     if not way.slow:
         return cost.ring_all_reduce(n, n_bytes, *way.intra).time_s
     steps, chunk, apart = 2 * (n - 1), n_bytes / n, n // way.slow
     port, fast = way.queue * chunk * way.inter.beta, hop_s(way.intra, chunk)
-    # the slow ones of the 2 n - 2 hops: two rounds without two hops, which are fast ones if any
+    # slow: how many of the 2 n - 2 hops go over slow links. Two rounds would have 2 n hops; the two
+    # hops that are left out count as fast ones, if there are fast hops
     slow = 2 * way.slow - max(0, 3 - apart)
     between = (slow - 1) * (apart - 1)
     rounds = slow * hop_s(way.inter, chunk) + between * fast
@@ -177,7 +179,7 @@ def send_s(way, p, n_bytes):
     """Returns two times in seconds. The first is the time of a message from one of p stages to the
     next stage, the mean over the stages. The second is how long a message keeps the busiest port
     busy."""
-    # the fraction of messages that leave a node; the last stage sends none
+    # slow: the fraction of messages that leave a node. The last stage sends no message
     slow = 1.0 if way.slow == p else max(0, way.slow - 1) / max(1, p - 1)
     port = n_bytes * (way.queue * way.inter.beta if slow else way.intra.beta)
     fast = hop_s(way.intra, n_bytes)

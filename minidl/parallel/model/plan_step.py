@@ -3,12 +3,15 @@
 Elements that a rank with n tokens sends for one micro-batch. C is the width, c this rank's columns
 of q, k the number of experts of a token:
 
-    tp   4 all-reduces of n C in each block; the loss's three sums    functions.py, vocabulary.py
-    cp   ring: 2 n c (cp-1) in forward, once more with recompute.     ring_attention.py
-         Backward: the same, and the same number of elements of
-         gradients in float32
-         Ulysses: 4 n c (cp-1)/cp in forward, the same in backward    ulysses.py
-    ep   4 k n C (ep-1)/ep, and k E (ep-1) counts in int64            experts.py
+    tp   4 all-reduces of n C elements in each block, and the three   functions.py, vocabulary.py
+         sums of the loss
+    cp   with the ring 2 n c (cp-1) in forward, once more with        ring_attention.py
+         recompute. Backward sends the same, and the same number of
+         elements of gradients in float32
+         with Ulysses 4 n c (cp-1)/cp in forward, and the same in     ulysses.py
+         backward
+    ep   4 k n C (ep-1)/ep, and k E (ep-1) counts in int64 (E: the    experts.py
+         number of experts)
     pp   n C over each boundary, in each of the two directions        pipeline.py
 
 Test: tests/parallel/model/test_plan_costs.py, test_plan_axes.py   Used by: planner.py
@@ -56,7 +59,7 @@ def fixed(task, replicas, tp, ep, v, cut, links):
         states[stage] = held
     elements, tensors = max(weights.values())
     width, pp = WIDTHS[task.precision][1], len(cut)
-    sent = width if task.zero else 4  # data parallelism sums, and sends, in float32
+    sent = width if task.zero else 4  # data parallelism sums and sends in float32
     shared = pp > 1 and not task.zero
     tied = width * costs.ends(task.shape, tp, width)[1].matrices if shared else 0
     first_last = links["pp"]._replace(slow=min(2, links["pp"].slow))
@@ -82,7 +85,7 @@ def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header,
     weight). gradients, header, tied, own: pairs (bytes, seconds of an all-reduce) of fixed()."""
     shape, width, (pp, tp, cp, ep) = task.shape, WIDTHS[task.precision][0], sizes
     again, kept = task.recompute, tokens * shape.width * width
-    # 12: the loss's three sums, in float32
+    # 12: bytes of the loss's three sums in float32, for each token
     summed = max(kept * ((4 + 2 * again) * stage.blocks + stage.first + stage.last)
                  + stage.last * 12 * tokens for stage in stages)
     # n_sends: how many backwards of a step send. halves: how many half all-reduces (a scatter or a
@@ -98,7 +101,7 @@ def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header,
             + _mean(replicas[1]) * 2 * sum(n_bytes for n_bytes, _ in own), "tied": tied[0]}
     if cp > 1:
         c = costs.block(shape, tp, width).attention // (4 * shape.context)
-        if method == "ring":  # keys and values; in backward their gradients, in float32, too
+        if method == "ring":  # K and V; backward also sends their gradients in float32
             sent["cp"] = blocks * (cp - 1) * 2 * tokens * c * ((2 + again) * width + 4)
         else:  # four columns each way
             sent["cp"] = blocks * _mean(cp) * 4 * tokens * c * (2 + again) * width
@@ -123,7 +126,7 @@ def seconds(task, tokens, sizes, method, links, network):
     shape, width, again = task.shape, WIDTHS[task.precision][0], task.recompute
     tp, cp, ep = sizes
     one, (_, last) = costs.block(shape, tp, width), costs.ends(shape, tp, width)
-    second = 2 * tokens * network.slowest / task.flops  # of a matrix element
+    second = 2 * tokens * network.slowest / task.flops  # seconds for each element of a matrix
     x, a, y = second * one.matrices, second * one.attention / 2, second * last.matrices
     none = (0.0, 0.0, 0.0)
     parts = {"compute": ((x + a, x + 2 * a + again * (x + a), x), (y, y, y), none)}

@@ -15,7 +15,7 @@ from minidl.text import padded, width
 AXES = "tp", "pp", "cp", "ep"
 REASONS = {
     "compute": "its slowest stage computes longer", "bubble": "a larger bubble",
-    "sends": "sends from stage to stage that somebody waits for",
+    "sends": "sends from stage to stage for which ranks wait",
     "tied": "the first and the last stage sum the gradient of the weight that they share",
     "tp": "all-reduces of activations", "dp": "all-reduces of gradients",
     "ep": "tokens to experts and back", "ring": "keys and values that attention waits for",
@@ -33,15 +33,16 @@ def text(task, found, rows=None, tr=str):
                                              for plan in found[:rows])])
     if left := len(found) - len(found[:rows]):
         lines.append(tr(f"... and {left} more"))
-    lines.append(tr("memory: of the fullest rank; sent: by a rank of the busiest stage, in a step; "
-                    "bubble: waiting for other stages, sends included"))
+    lines.append(tr("memory: held by the fullest rank; sent: by a rank of the busiest stage in a "
+                    "step; bubble: the fraction of time in which the slowest stage waits for "
+                    "others"))
     if "cp" in also:
-        lines.append(tr("cp: ranks that share a text, r by ring attention, u by Ulysses"))
+        lines.append(tr("cp: ranks that share a text; r: by ring attention, u: by Ulysses"))
     if task.shape.experts:
-        lines.append(tr("experts: tokens routed evenly, none dropped; tp 1"))
+        lines.append(tr("experts: assumes tokens routed evenly and none dropped; tp is 1"))
     if task.zero and any(plan.pp > 1 for plan in found):
-        lines.append(tr("pp above 1 with ZeRO: the output layer has a weight of its own, "
-                        "nn.GPT(tied=False); two stages cannot share one that is cut"))
+        lines.append(tr("pp above 1 with ZeRO: the output layer has its own weight, nn.GPT("
+                        "tied=False), because two stages cannot share a weight that ZeRO cuts"))
     if found[0].memory <= task.memory:
         lines += ["", why(task, found, tr)]
     return "\n".join(lines)
@@ -98,7 +99,7 @@ def why(task, found, tr=str):
     lines = [f"{best.name} wins: {_seconds_text(best.time_s)} a step ({shares})."]
     for axis in AXES:
         lines += _why_axis(task, found, axis)
-    return "\n".join(map(tr, [*lines, f"dp {best.dp} is the rest."]))
+    return "\n".join(map(tr, [*lines, f"dp {best.dp} follows from the other numbers."]))
 
 
 def _why_axis(task, found, axis):
@@ -114,13 +115,14 @@ def _why_axis(task, found, axis):
     lines = []
     if at and alike[at - 1].memory > task.memory:
         less = alike[at - 1]
-        lines.append(f"{axis} {size} is the least that fits beside {beside}: {axis} "
-                     f"{getattr(less, axis)} would need {bytes_text(less.memory)} of "
-                     f"{bytes_text(task.memory)}.")
+        lines.append(f"{axis} {size} is the smallest number that fits into memory with {beside}: "
+                     f"{axis} {getattr(less, axis)} would need {bytes_text(less.memory)}, but a "
+                     f"rank has {bytes_text(task.memory)}.")
     elif at:
         lines.append(_beside(task, alike[at - 1], best, axis))
     elif size > 1:
-        lines.append(f"{axis} {size} is the least that {task.batch} rows allow beside {beside}.")
+        lines.append(f"{axis} {size} is the smallest number that a batch of {task.batch} rows "
+                     f"allows with {beside}.")
     elif len(alike) > 1 or axis in ("tp", "pp"):
         lines.append(f"{axis} 1 fits.")
     if axis != "pp" and size > 1 and task.links.node is not None:

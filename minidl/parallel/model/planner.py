@@ -1,13 +1,16 @@
 """How to divide a GPT over n ranks: tries every dp x pp x tp x cp x ep, with memory and step time.
 
-    n = product of   what it sends                                  what it saves
-    tp   tensor      4 all-reduces of activations a block, for      1/tp of weights, gradients,
-                     every micro-batch                              most of the activations
-    cp   context     keys and values, and their gradients, around   1/cp of the activations, of the
-                     a ring during attention; or by Ulysses         work on one text
-    ep   experts     tokens to experts and back, 4 times a block    1/ep of the experts
-    pp   pipeline    activations to the next stage; a bubble        1/pp of the weights
-    dp   data        an all-reduce of the gradients, once a step    1/dp of what ZeRO cuts
+    n = product of   what it sends                                  what a rank then has
+    tp   tensor      4 all-reduces of activations in each block,    1/tp of the weights, gradients
+                     for every micro-batch                          and most activations
+    cp   context     keys and values, and their gradients, around   1/cp of the activations and of
+                     a ring during attention; or by Ulysses         the work on one text
+    ep   experts     tokens to experts and back, 4 times in each    1/ep of the experts
+                     block
+    pp   pipeline    activations to the next stage; it also has a   1/pp of the weights
+                     bubble
+    dp   data        an all-reduce of the gradients, once in a      1/dp of the states that ZeRO
+                     step                                           cuts
 
 `plans` tries each factorisation with all sizes of micro-batch, all schedules and both methods of
 cp. For each factorisation it keeps the fastest plan that fits into memory. If no plan fits, it
@@ -17,11 +20,11 @@ a plan for 100,000 ranks takes a second.
 The usual result has tensor parallelism inside a node, as few stages as memory allows, and replicas
 on the other ranks. If a text is too long for a rank, context parallelism comes first.
 
-Gradients of dense weights are averaged over dp, ep and cp, gradients of experts over dp and cp.
-ZeRO cuts the states of dense weights. A model with experts has tp 1, because `parallelize` has no
-plan for experts. `Pipeline` limits ZeRO: stage 3 of ZeRO has pp 1. With stages 1 and 2 of ZeRO the
-output layer has its own weight, because two stages of a pipeline must not share a weight.
-plan_text.py prints which plan wins, and why.
+Gradients of dense weights (all weights except experts) are averaged over dp, ep and cp. Gradients
+of experts are averaged over dp and cp. ZeRO cuts the states of dense weights. A model with experts
+has tp 1, because `parallelize` has no plan for experts. `Pipeline` limits ZeRO: stage 3 of ZeRO has
+pp 1. With stages 1 and 2 of ZeRO the output layer has its own weight, because two stages of a
+pipeline must not share a weight. plan_text.py prints which plan wins, and why.
 
     task = Task(64, links_text.parse("nodes=8,intra=2Tbit,2us,inter=200Gbit,10us", 64), 16e9)
     print(text(task, plans(task)))
@@ -53,13 +56,16 @@ MODELS = {
 class Task(NamedTuple):
     """The model to train, and the machine.
 
+    ranks      the number of ranks
     links      the network, a links.Links
     memory     the bytes of memory of one rank
+    shape      the sizes of the GPT
     batch      the number of rows of all ranks in a step
-    flops      operations of one rank per second
-    zero       the stage of ZeRO, 0 to 3
-    precision  as in memory/predict.py: "O0", ...
-    cp         the largest number of ranks that may share a text; None: no limit"""
+    flops      the floating-point operations that one rank makes in a second
+    zero       the stage of ZeRO, 1 to 3, or 0 for no ZeRO
+    precision  the level of mixed precision, "O0" to "O3", as in memory/predict.py
+    recompute  True if blocks are recomputed in backward
+    cp         the largest number of ranks that may share a text. None means no limit"""
 
     ranks: int
     links: object
@@ -82,9 +88,10 @@ class Plan(NamedTuple):
     v            the number of stages of each rank
     cut          the number of blocks of each rank along pp
     held         {kind: bytes} on the rank with the most memory, as memory/predict.py gives them
-    sent         {axis: bytes}: what a rank of the busiest stage sends in a step, the mean over its
-                 group. The key "tied" is for the embedding that first and last stage share
-    between      the bytes that a node sends to other nodes in a step, for the node with the most
+    sent         {axis: the bytes that a rank of the busiest stage sends in a step, as a mean over
+                 the rank's group}. The key "tied" is for the embedding that first and last stage
+                 share
+    between      the bytes that a node sends to other nodes in a step, for the node that sends most
     parts        {part of the step: seconds}. The sum of these seconds is the time of the step"""
 
     dp: int
@@ -135,9 +142,9 @@ def plans(task):
         else:
             found.append(_best(task, dp, pp, tp, network, cp, ep))
     if not found and refused:
-        raise ValueError(f"{task.ranks} ranks need dp of {min(refused)} at least ({_limits(task)}),"
-                         f" and a batch that it divides; got {task.batch} rows. Take a multiple "
-                         f"of {min(refused)}")
+        raise ValueError(f"a plan for {task.ranks} ranks has at least {min(refused)} replicas "
+                         f"({_limits(task)}), so it wants a batch divisible by {min(refused)}; got "
+                         f"a batch of {task.batch} rows")
     return sorted(found, key=lambda plan: rank_key(task, plan))
 
 
@@ -154,8 +161,8 @@ def _factors(task):
 
 
 def _methods(shape, tp, cp):
-    """Returns the methods by which cp ranks can share a text if each rank has the same number of
-    tokens."""
+    """Returns the names of the methods by which cp ranks can share a text, if each rank has the
+    same number of tokens."""
     if cp == 1:
         return [""]
     heads, uneven = divmod(shape.heads, tp)
@@ -172,24 +179,24 @@ def rank_key(task, plan):
 
 
 def check(task):
-    """Raises ValueError unless the numbers make sense."""
+    """Raises ValueError unless the numbers of the task are positive and fit together."""
     for name, value in [*task._asdict().items(), *task.shape._asdict().items()]:
         may_be_0 = name in ("zero", "recompute", "experts")
         if isinstance(value, (int, float)) and not may_be_0 and value <= 0:
             raise ValueError(f"a plan wants {name} above 0; got {value}")
     if task.shape.width % task.shape.heads:
-        raise ValueError(f"a GPT's heads divide its width; got width {task.shape.width}, "
-                         f"{task.shape.heads} heads")
+        raise ValueError("a plan wants a GPT whose width is divisible by its number of heads; got "
+                         f"width={task.shape.width}, heads={task.shape.heads}")
     if task.shape.experts and task.shape.top_k > task.shape.experts:
-        raise ValueError(f"a token takes {task.shape.experts} experts at most; got "
-                         f"{task.shape.top_k}")
+        raise ValueError(f"a plan wants top_k of at most {task.shape.experts}, the number of "
+                         f"experts; got top_k={task.shape.top_k}")
 
 
 def _limits(task):
-    tp = "tp is 1 with experts" if task.shape.experts else (
-        f"tp is at most the {task.shape.heads} heads")
-    return f"{tp}, pp the {task.shape.layers} layers" if task.zero < 3 else (
-        f"{tp}, pp is 1 with ZeRO 3")
+    tp = "with experts tp is 1" if task.shape.experts else (
+        f"tp is at most {task.shape.heads}, the number of heads")
+    return f"{tp}; pp is at most {task.shape.layers}, the number of layers" if task.zero < 3 else (
+        f"{tp}; with ZeRO 3 pp is 1")
 
 
 @cache
@@ -203,8 +210,8 @@ def _divisors(n, most):
 
 def _best(task, dp, pp, tp, network, cp, ep):
     """Returns the best of `candidates`. Memory and bubble grow with the size of the micro-batch. So
-    the search ends at a size for which no plan can win: each needs too much memory, or takes longer
-    than the best plan by its computation and bubble alone."""
+    the search ends at a size for which no plan can win: each plan of this size needs too much
+    memory, or its computation and bubble alone take longer than the best plan."""
     best = None
     for tried in candidates(task, dp, pp, tp, network, cp, ep):
         best = min([*tried, *([best] if best else [])], key=lambda plan: rank_key(task, plan))
@@ -218,7 +225,7 @@ def candidates(task, dp, pp, tp, network, cp=1, ep=1):
     """Yields a list of Plans of this factorisation for each size of micro-batch, the smallest
     first."""
     shape, links = task.shape, step.links_of_axes(network, dict(dp=dp, pp=pp, tp=tp, cp=cp, ep=ep))
-    replicas = dp * ep * cp, dp * cp  # of dense weights, of experts
+    replicas = dp * ep * cp, dp * cp  # replicas of dense weights, and of experts
     fixed = [step.fixed(task, replicas, tp, ep, v, cut, links) for v, cut in _cuts(shape, pp)]
     rows = task.batch // (dp * ep)
     for micro in _divisors(rows, rows):
@@ -271,4 +278,4 @@ def _schedules(task, pp, m, v):
         return ["interleaved"] if m % pp == 0 else []
     if pp == 1:
         return ["1f1b"]
-    return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)  # then B is F + B
+    return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)  # recompute: B runs F again

@@ -1,15 +1,16 @@
-"""Ring attention: K and V travel around the ring of ranks, queries stay on their rank.
+"""Ring attention: K and V are sent around the ring of ranks, and queries stay on their rank.
 
 The plain form, with the formulas of the online softmax: minidl/plain/ring_attention.py. Here the
 next block travels while a rank computes with this block, by the kernel if possible. Any mask and
 dropout may be used, and query heads may share keys. The zigzag order gives all ranks equal work
 (text_parts.py).
 
-In backward gk and gv travel one step behind their block. The owner of a block adds its own part at
-the end, so the other parts need n-1 hops to reach the owner. (In minidl/plain/ring_attention.py
-they need n hops.) The result equals attention on one rank up to rounding, because sums have another
-order. With dropout each block draws the random numbers of complete rows, for all keys. So n blocks
-draw n times the numbers of one rank.
+In backward gk and gv, the gradients of a block's K and V, follow one step behind the block. The
+owner of a block adds its own part of these gradients at the end, so the other parts need n-1 hops
+to reach the owner. (In minidl/plain/ring_attention.py they need n hops.) The result equals
+attention on one rank up to rounding, because the sums have another order. With dropout each block
+draws the random numbers of complete rows, for all keys. So n blocks draw n times as many numbers as
+one rank.
 
 Source: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889). Bytes, and another method: context.py
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
@@ -105,7 +106,7 @@ class Ring(OfWhole):
         n_tokens, self.order, self.causal = [a.shape[2] for a in (q, k)], order, self.is_causal
         if self.causal and n_tokens[0] != n_tokens[1]:
             raise ValueError(f"rank {t.rank}: causal ring attention wants as many queries as keys; "
-                             f"got {n_tokens[0]} and {n_tokens[1]} here")
+                             f"got {n_tokens[0]} queries and {n_tokens[1]} keys on this rank")
         whole = [t.size * m if length is None else length for m in n_tokens]
         n_each = [check_part(t, *pair, order) for pair in zip(whole, n_tokens)][1]
         self.sizes = [2 * len(k) * k.shape[1] * k.shape[3] * m for m in n_each]
@@ -151,7 +152,7 @@ class Ring(OfWhole):
             o, lse = attend(*arrays)
             if arrays[3] is not None:
                 lse[...] = xp.where(self._blind(arrays[3]), -math.inf, lse)
-            # the first block with keys is this rank's own (if it has keys), which all queries see
+            # if this rank has keys, its own block comes first, and all queries see keys of it
             if not results:
                 results[:] = o.astype(self.dtype, copy=False), lse
             else:
@@ -226,12 +227,14 @@ def ring_attention(query, key, value, t, is_causal=False, scale=None, order="zig
     i uses key head i // (H / G).
 
     order       how the text is cut: "zigzag" or "contiguous"
-    attn_mask   the mask of the whole text, without a gradient. Either a bool or floating array that
-                broadcasts to (B, H, queries, keys), in the order of the text. Or a function: its
-                arguments are two arrays, the positions of some queries and of some keys, and it
-                returns the mask for these
-    length      the number of tokens of the whole text. By default all ranks have the same number
-    generator   the generator for dropout. It must be in the same state on all ranks
+    attn_mask   the mask of the whole text, without a gradient: a bool or floating array that
+                broadcasts to (B, H, queries, keys), in the order of the text. Or a function of two
+                arrays, the positions of some queries and the positions of some keys. It returns the
+                mask for these queries and keys
+    length      the number of tokens of the whole text. None means that all ranks have the same
+                number of tokens
+    generator   the generator for dropout. It must be in the same state on all ranks. None means the
+                default generator
 
     Raises ValueError for shapes that do not fit. Collective."""
     whole = dict(t=t, order=order, length=length, mask=as_mask(t, attn_mask), dropout_p=dropout_p,

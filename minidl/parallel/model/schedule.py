@@ -2,13 +2,15 @@
 
     GPipe    rank 0  F0 F1 F2 F3             B0 B1 B2 B3     all forwards, then all backwards
              rank 1     F0 F1 F2 F3       B0 B1 B2 B3
-             rank 2        F0 F1 F2 F3 B0 B1 B2 B3           p ranks, m micro-batches. Both take
-                                                             m + p - 1 times F + B. Each rank idles
-    1F1B     rank 0  F0 F1 F2       B0 F3 B1    B2    B3     p - 1 times F + B: a bubble of
-             rank 1     F0 F1    B0 F2 B1 F3 B2    B3
-             rank 2        F0 B0 F1 B1 F2 B2 F3 B3                  (p - 1) / (m + p - 1)
+             rank 2        F0 F1 F2 F3 B0 B1 B2 B3
 
-1F1B starts each backward as early as possible. Rank s then holds the activations of min(p - s, m)
+    1F1B     rank 0  F0 F1 F2       B0 F3 B1    B2    B3     each backward as early as possible
+             rank 1     F0 F1    B0 F2 B1 F3 B2    B3
+             rank 2        F0 B0 F1 B1 F2 B2 F3 B3
+
+With p ranks and m micro-batches GPipe and 1F1B take m + p - 1 times F + B (the time of a forward
+and a backward). In this time each rank is idle for p - 1 times F + B. So the bubble, the idle
+fraction, is (p - 1) / (m + p - 1). In 1F1B rank s holds the activations of min(p - s, m)
 micro-batches. With GPipe every rank holds the activations of all m micro-batches. There are two
 ways to make the bubble smaller:
 
@@ -46,7 +48,7 @@ class Do(NamedTuple):
 
 
 class At(NamedTuple):
-    """When a part runs, in seconds since the start."""
+    """A part, and the times when it starts and ends, in seconds since the start of the step."""
 
     do: Do
     start: float
@@ -71,18 +73,17 @@ def interleaved(p, m, v):
     """Returns the interleaved 1F1B schedule of p v stages. Rank r has stages r, p + r, 2 p + r, ...
 
     A rank takes micro-batches in groups of N. It runs a group through one of its stages, then
-    through its next stage. If p divides m, N = p. Otherwise all micro-batches are one group, N = m.
-    The formula of the bubble holds for N >= p. If m < p, every rank also waits while the group
-    passes the other ranks: for the time of p - m parts in each of its stages.
+    through its next stage. If m is divisible by p, N = p. Otherwise all micro-batches are one
+    group, N = m. The formula of the bubble holds for N >= p. If m < p, every rank also waits while
+    the group passes the other ranks. It waits for the time of p - m parts in each of its stages.
 
-    Raises ValueError if v > 1, p does not divide m, and m > 2 p. A rank would then have to keep
+    Raises ValueError if v > 1, m > 2 p, and m is not divisible by p. A rank would then have to keep
     N - p results until the next rank can receive these results."""
     _positive(p=p, m=m, v=v)
     if v > 1 and m % p and m > 2 * p:
-        raise ValueError(f"interleaved 1F1B takes micro-batches in groups of p = {p}, or fewer than"
-                         f" {2 * p} as one; of other groups a rank would have to keep results until"
-                         f" the next one can take them; got m = {m}. Take {m - m % p} or "
-                         f"{m - m % p + p}, or one stage a rank")
+        raise ValueError("interleaved 1F1B wants a number of micro-batches that is divisible by "
+                         f"{p}, the number of ranks, or smaller than {2 * p}; got m={m}. Use m="
+                         f"{m - m % p} or m={m - m % p + p}, or one stage for each rank (v=1)")
     group = p if m % p == 0 else m
     order = [(chunk, i) for start in range(0, m, group) for chunk in range(v)
              for i in range(start, min(start + group, m))]
@@ -96,9 +97,10 @@ def interleaved(p, m, v):
 
 
 def zb_h1(p, m):
-    """Returns the ZB-H1 schedule: 1F1B with backward in two parts. Rank s first runs s parts B
-    without a W. After each later B it runs the oldest W. The remaining W come at the end. Each rank
-    holds the activations of min(p, m) micro-batches."""
+    """Returns the ZB-H1 schedule for p ranks and m micro-batches: 1F1B with backward in two parts.
+    Rank s first runs s parts B without a W. After each later B it runs the oldest W that is left.
+    The remaining parts W come at the end. Each rank holds the activations of min(p, m)
+    micro-batches."""
     schedule = []
     for s, dos in enumerate(one_f_one_b(p, m)):
         filled, n_b, n_w = [], 0, 0
@@ -123,14 +125,15 @@ def _alternate(forwards, backwards, ahead):
 def _positive(**counts):
     for name, n in counts.items():
         if n < 1:
-            raise ValueError(f"a schedule wants {name} of at least 1, got {n}")
+            raise ValueError(f"a schedule wants at least 1 as {name} (p: ranks, m: micro-batches, "
+                             f"v: stages of a rank); got {name}={n}")
 
 
 # -- properties of a schedule
 
 
 def rank_of_stage(schedule):
-    """Returns a list: the rank of stage 0, of stage 1, ..."""
+    """Returns a list of ranks: the rank that runs stage 0, the rank that runs stage 1, ..."""
     places = {do.stage: rank for rank, dos in enumerate(schedule) for do in dos}
     return [places[stage] for stage in sorted(places)]
 
@@ -178,22 +181,24 @@ def live(schedule):
 
 
 def check(schedule):
-    """Raises ValueError, with the rank and the part, unless the schedule can run.
+    """Raises ValueError unless the schedule can run. The message has the rank and the part.
 
-    It checks three things. Each stage is on one rank, which runs F, B and W of every micro-batch in
-    this order, each once. A stage sends results in the order in which the next stage receives them.
-    No rank waits for ever, even if a stage can send a result only after its previous result was
-    received."""
+    Three things must hold. Each stage is on one rank, which runs F, B and W of every micro-batch in
+    this order, each once. A stage sends its results in the order in which the next stage receives
+    these results. No rank waits for ever, even if a stage can send a result only after its previous
+    result was received."""
     ranks = {}
     for rank, dos in enumerate(schedule):
         for do in dos:
             if do.kind not in ("F", "B", "W"):
-                raise ValueError(f"rank {rank}: a part is F, B or W; got {do}")
+                raise ValueError(f"rank {rank}: a part of a schedule has kind 'F', 'B' or 'W'; got "
+                                 f"{do.kind!r}, for stage {do.stage} and micro-batch {do.micro}")
             if ranks.setdefault(do.stage, rank) != rank:
-                raise ValueError(f"rank {rank}: {do}, but stage {do.stage} is rank "
-                                 f"{ranks[do.stage]}'s")
+                raise ValueError(f"a schedule wants all parts of a stage on one rank; got parts of "
+                                 f"stage {do.stage} on rank {ranks[do.stage]} and on rank {rank}")
     if sorted(ranks) != list(range(len(ranks))):
-        raise ValueError(f"wanted stages 0, 1, 2, ...; got {sorted(ranks)}")
+        raise ValueError("a schedule wants stages 0, 1, 2, ... without a gap; got stages "
+                         f"{sorted(ranks)}")
     m, kinds = n_micro(schedule), "FBW" if splits(schedule) else "FB"
     for rank, dos in enumerate(schedule):
         _check_rank(rank, dos, [s for s, r in ranks.items() if r == rank], m, kinds)
@@ -205,8 +210,9 @@ def check(schedule):
                     for s in (stage, stage + step))
                 if sent != taken:
                     raise ValueError(
-                        f"rank {ranks[stage]}: stage {stage} sends the results of {kind} of "
-                        f"micro-batches {sent}, and stage {stage + step} takes {taken}")
+                        f"rank {ranks[stage]}: two neighbouring stages must run part {kind} of the "
+                        f"micro-batches in the same order; got {sent} in stage {stage}, and "
+                        f"{taken} in stage {stage + step}")
     _check_progress(schedule, ranks)
 
 
@@ -216,22 +222,27 @@ def _check_rank(rank, dos, stages, m, kinds):
     place = {do: i for i, do in enumerate(dos)}
     for do, n in Counter(dos).items():
         if n > 1:
-            raise ValueError(f"rank {rank}: {do} comes {n} times, wanted once")
+            raise ValueError(f"rank {rank}: a schedule wants each part once; got part {do.kind} of "
+                             f"stage {do.stage} for micro-batch {do.micro} {n} times")
     for stage in stages:
         for i in range(m):
             parts = [Do(kind, stage, i) for kind in kinds]
             for do in parts:
                 if do not in place:
-                    raise ValueError(f"rank {rank}: {do} is missing")
+                    raise ValueError(f"rank {rank}: its schedule has no part {do.kind} of stage "
+                                     f"{do.stage} for micro-batch {do.micro}; wanted each part "
+                                     "once")
             for a, b in zip(parts, parts[1:], strict=False):
                 if place[a] > place[b]:
-                    raise ValueError(f"rank {rank}: {b} comes before {a}")
+                    raise ValueError(f"rank {rank}: stage {stage} must run part {a.kind} of "
+                                     f"micro-batch {i} before part {b.kind}; got the opposite "
+                                     "order")
 
 
 def _check_progress(schedule, ranks):
-    """Simulates the schedule, and raises ValueError if the simulation stops before the end. A rank
-    can run a part if two conditions hold: the result that the part needs is ready, and the stage's
-    previous result has been received."""
+    """Simulates the schedule. Raises ValueError if the simulation stops before the end. A rank can
+    run a part if the result that the part needs is ready, and if the stage's previous result has
+    been received."""
     at, done, taken, last = [0] * len(schedule), set(), {None}, {}
 
     def waits(rank):
@@ -258,11 +269,13 @@ def _check_progress(schedule, ranks):
     stuck = [f"rank {rank}: {waits(rank)}" for rank, dos in enumerate(schedule)
              if at[rank] < len(dos)]
     if stuck:
-        raise ValueError("deadlock: " + "; ".join(stuck))
+        raise ValueError("a schedule must not wait for ever (F2.0: part F of stage 2, "
+                         "micro-batch 0); "
+                         "got a deadlock: " + "; ".join(stuck))
 
 
 def _to(do):
-    """Returns the stage that gets a part's result. For W this is the part's own stage."""
+    """Returns the stage that gets a part's result. The result of a W stays in its own stage."""
     return do.stage + {"F": 1, "B": -1, "W": 0}[do.kind]
 
 

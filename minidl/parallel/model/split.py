@@ -1,7 +1,7 @@
-"""Backward in two parts: the gradients of inputs at once, the gradients of weights later.
+"""Runs backward in two parts: gradients of inputs now, gradients of weights later.
 
-    y = x W^T        gx = gy W       the stage before waits for it           part B
-                     gW = gy^T x     no rank waits for it before the step    part W
+    y = x W^T        part B   gx = gy W       the stage before waits for gx
+                     part W   gW = gy^T x     no rank waits for gW before the optimizer's step
 
     weights, leaves = backward_to_inputs([y], [gy])     B: sets x.grad
     ...
@@ -10,12 +10,12 @@
 Part B is a normal backward, but the ops in SPLIT compute only the gradients of their inputs. For
 each of these ops part B makes a twin node, with the same saved arrays, and edges only to the op's
 weights. Part W is a backward from the twins. All sums have the same terms in the same order as in
-one backward, so the bits are the same. Between the parts only the inputs of these ops and gy are
-held.
+one backward, so the bits are the same. Between the parts only the inputs of these ops and the
+gradients gy of their results are held.
 
-If another op uses the weight, too, the weight gets its gradient in part B. This also holds for
-weights in a recomputed segment, with one exception. If the segment is the whole graph from leaves
-to roots, the segment runs again in B, and is then split like any other graph.
+If an op that is not in SPLIT uses the weight, too, the weight gets its gradient in part B. The same
+is true for weights in a recomputed segment, with one exception. If the segment is the whole graph
+from leaves to roots, part B runs the segment again, and then splits it like any other graph.
 Source: Qi et al. 2024 (arXiv 2401.10241).   Test: tests/parallel/model/test_split.py
 """
 
@@ -30,7 +30,7 @@ from minidl.ops.linear import Linear
 from minidl.ops.matmul import MatMul
 from minidl.tensor import Tensor
 
-SPLIT = (Linear, Conv2d, MatMul)  # their input 0 is an activation, the others are weights
+SPLIT = (Linear, Conv2d, MatMul)  # input 0 of these ops is an activation, other inputs are weights
 
 
 def backward_to_inputs(roots, gradients):
@@ -53,8 +53,8 @@ def backward_to_inputs(roots, gradients):
 
 
 def _run_again(roots):
-    """Returns the roots. If the whole graph is one recomputed segment, runs it again and returns
-    the results of this run."""
+    """Returns the roots. If the whole graph is one recomputed segment, runs the segment again and
+    returns the results of the second run."""
     node = roots[0].grad_fn if roots else None
     if type(node) is not Recompute or any(y.grad_fn is not node for y in roots) or any(
             type(edge) is tuple for edge in node.edges):
@@ -79,7 +79,8 @@ def _weights_of(node):
 
 
 def _separable(roots):
-    """Returns [(node, indices of its weights)] for the nodes whose weights no other op uses."""
+    """Returns a list of (node, indices of its edges to weights), for the nodes whose weights can
+    wait: no op whose gradients come now uses these weights."""
     found = [(node, _weights_of(node)) for node in nodes(roots)]
     now = {edge for node, places in found for i, edge in enumerate(node.edges)
            if isinstance(edge, Tensor) and i not in places}
@@ -91,8 +92,8 @@ def _separable(roots):
 
 
 def _inputs_only(node, places, twins, gy):
-    """Is called in place of the node's backward. Computes only gradients of inputs, and adds a twin
-    for the weights."""
+    """Is called in place of the node's backward. Computes only the gradients of inputs, and adds to
+    `twins` a twin node that computes the gradients of the weights."""
     # restores the class's backward, and removes a reference cycle, so the node is freed at once
     del node.backward
     twin = copy.copy(node)

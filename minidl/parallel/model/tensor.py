@@ -5,19 +5,21 @@ have biases, and attention and embeddings are divided, too. Widths need not be m
 number of ranks. Sums may travel while the next product is computed (overlapped.py). Sequence
 parallelism is possible.
 
-A row layer's bias is added once, after the sum. Attention is cut by heads: qkv in columns, head by
-head, and the projection in rows. So a block of a GPT runs 4 all-reduces in a step, each of B T C
-elements: two in forward (`all_reduce`) and two in backward (`copy`).
+A row layer's bias is added once, after the sum. Attention is cut by heads: the qkv layer is a
+column layer, and each rank gets the columns of its heads. The projection is a row layer. So a block
+of a GPT runs 4 all-reduces in a step: two in forward (`all_reduce`) and two in backward (`copy`).
+Each has B T C elements, for B texts of T tokens and a width of C.
 
 Sequence parallelism (`seq=1`, the dimension of tokens): between a row layer and the next column
 layer, each rank has only its block of the tokens. `all_reduce` becomes `reduce_scatter`, and `copy`
 becomes `all_gather`. The same bytes are sent, and norms and dropouts hold 1/n of the activations. A
 norm and a row layer's bias are applied only to this rank's tokens. So each rank has only a part of
-the gradient of the norm's weights and of the bias. `copy` of such a parameter sums the parts.
+the gradients of the norm's weights and of the bias. The backward of `copy` sums these parts.
 
-A column layer gathers K bytes and keeps them for backward. With `gather_again` the layer keeps only
-its own K/n bytes, and backward gathers the rest again: (n-1)/n K more bytes are sent. A block of a
-GPT then holds 2 (n-1)/n B T C elements less, and sends the same number of elements more.
+A column layer gathers its input, K bytes, and keeps it for backward. With `gather_again` the rank
+keeps only its own K/n bytes, and backward gathers the rest again. For this (n-1)/n K more bytes are
+sent. A block of a GPT then holds 2 (n-1)/n B T C elements fewer, and sends the same number of
+elements more.
 
 A layer draws the whole matrix from the generator, and keeps its slice. So any number of ranks
 trains the same model. `chunks.bounds` cuts widths and heads. In attention each rank has its own
@@ -58,19 +60,22 @@ class Part(NamedTuple):
 
 
 def cut(p, t, dim, bounds=None, repeats=1):
-    """Replaces p's array by this rank's part along dim. bounds, repeats: as in Part; by default the
-    parts are equal. Raises ValueError if a rank would have no part."""
+    """Replaces p's array by this rank's part along dim. bounds, repeats: as in Part. With
+    bounds=None the parts are equal. Raises ValueError if a rank would have no part."""
     length, left = divmod(p.shape[dim], repeats)
     part = Part(t, dim, bounds or chunks.bounds(length, t.size), repeats)
-    if p.part is not None:  # tied: two layers share it
+    if p.part is not None:  # p is tied: another layer that shares p has cut it
         if p.part[1:] != (dim, p.part.bounds if bounds is None else bounds, repeats):
-            raise ValueError(f"rank {t.rank}: this parameter is cut already, {p.part[1:]}; got "
-                             f"{part[1:]}. A tied weight must be cut alike by both layers")
+            raise ValueError(f"rank {t.rank}: two layers that share a weight must cut it in the "
+                             f"same way; the first cut dimension {p.part.dim} at "
+                             f"{p.part.bounds} ({p.part.repeats} times), got a cut of dimension "
+                             f"{dim} at {part.bounds} ({repeats} times)")
         return
     if left or part.bounds[-1] != length or min(np.diff(part.bounds)) < 1:
-        raise ValueError(f"rank {t.rank}: wanted something for each of {t.size} ranks along "
-                         f"dimension {dim} of {tuple(p.shape)}; got bounds {part.bounds}, "
-                         f"{repeats} times")
+        raise ValueError(f"rank {t.rank}: wanted at least one row or column for each of {t.size} "
+                         f"ranks, along dimension {dim} of a weight of shape {tuple(p.shape)}; got "
+                         f"parts with the bounds {part.bounds} in each of {repeats} pieces. Use "
+                         "fewer ranks along tp")
     p.array = own_part(part, p.array)  # `p.data =` would demand the old shape
     p.grad, p.version = None, p.version + 1
     p.declare(part=part)
@@ -107,7 +112,7 @@ def apart(t, generator=None):
     `generator` (by default from the default generator). `generator` itself advances by the same
     amount on all ranks, so recompute can restore its state."""
     seed, stream, counter = (generator or random.default_generator()).take(1)
-    # distinct for seeds below 2**48 and streams below 2**20
+    # ranks and calls get different (seed, stream) if seeds are below 2**48, streams below 2**20
     return random.Generator((seed + (t.rank + 1 << 48)) % 2**64, (stream + (counter << 20)) % 2**64)
 
 
@@ -157,8 +162,8 @@ class ColumnLinear(Divided, Linear):
         self.gather, self.overlap, self.all_reduce = gather, overlap, all_reduce
         self.again = gather_again
         if gather_again and seq is None:
-            raise ValueError(f"rank {t.rank}: gather_again is for sequence parallelism, where a "
-                             "column layer gathers the tokens; got seq None")
+            raise ValueError(f"rank {t.rank}: gather_again=True wants sequence parallelism, where "
+                             "a column layer gathers the tokens; got seq=None. Pass seq=1")
         for p in self.parameters():
             cut(p, t, 0, bounds, repeats)
 
@@ -236,10 +241,10 @@ def leaving(layer, y):
     if layer.seq is None:
         return functions.all_reduce(layer.t, y, layer.all_reduce)
     if y.shape[layer.seq] % layer.t.size:  # the next layer gathers blocks of equal length
-        raise ValueError(f"rank {layer.t.rank}: sequence parallelism wants a number of tokens that "
-                         f"{layer.t.size} ranks divide; got shape {tuple(y.shape)}, dimension "
-                         f"{layer.seq}."
-                         " Pad the sequences")
+        raise ValueError(f"rank {layer.t.rank}: sequence parallelism wants a number of tokens "
+                         f"divisible by {layer.t.size}, the number of ranks; got "
+                         f"{y.shape[layer.seq]} tokens (dimension {layer.seq} of shape "
+                         f"{tuple(y.shape)}). Pad the sequences")
     return functions.reduce_scatter(layer.t, y, layer.seq)
 
 
@@ -272,7 +277,7 @@ class ParallelAttention(Divided, CausalSelfAttention):
             return super().forward(x, **mask)
 
 
-# -- layers between the divided ones, if each rank has a block of the tokens
+# -- layers between the divided layers, for sequence parallelism: a rank has a block of the tokens
 
 
 class SequenceLayerNorm(Divided, LayerNorm):
@@ -311,6 +316,6 @@ def sequence_norm(layer, t, seq=1):
     Raises TypeError for another layer."""
     forms = {LayerNorm: SequenceLayerNorm, RMSNorm: SequenceRMSNorm}
     if type(layer) not in forms:
-        raise TypeError(f"rank {t.rank}: wanted a LayerNorm or RMSNorm, which go token by token; "
-                        f"got {type(layer).__name__}")
+        raise TypeError(f"rank {t.rank}: sequence parallelism wants a LayerNorm or RMSNorm, which "
+                        f"works on each token alone; got {type(layer).__name__}")
     return forms[type(layer)].of(layer, t, seq)

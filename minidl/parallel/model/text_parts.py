@@ -1,11 +1,15 @@
 """A text in parts: which tokens a rank has, which keys its queries see, its mask and dropout.
 
-If causal attention cuts the text into n pieces, rank 0 computes one block, and rank n-1 computes n
-blocks. The zigzag order cuts the text into 2n chunks, and gives rank r the chunks r and 2n-1-r:
+If the text of a causal attention is cut into n pieces, rank 0 computes one block, and rank n-1
+computes n blocks. The zigzag order cuts the text into 2n chunks, and gives rank r the chunks r and
+2n-1-r:
 
-    n = 4       chunk 0 1 2 3 4 5 6 7       Keys of a lower rank: all queries see the first half.
-    rank              0 1 2 3 3 2 1 0       Keys of a higher rank: the second half of the queries
-                                            sees all of them. Both cases are the same work.
+    n = 4       chunk 0 1 2 3 4 5 6 7
+    rank              0 1 2 3 3 2 1 0
+
+If the keys come from a lower rank, all queries of rank r see the first half of these keys. If the
+keys come from a higher rank, the second half of rank r's queries sees all keys. In the two cases
+rank r has the same work.
 
 If the length of the text is not a multiple of the number of pieces, `chunks.bounds` cuts the text.
 Masks and dropout use positions in the whole text, and the ranks' generators have the same state. So
@@ -33,7 +37,7 @@ def chunks_of(rank, n, order):
         return 2 * n, (rank, 2 * n - 1 - rank)
     if order == "contiguous":
         return n, (rank,)
-    raise ValueError(f"rank {rank}: order is 'zigzag' or 'contiguous', got {order!r}")
+    raise ValueError(f"rank {rank}: wanted order='zigzag' or order='contiguous'; got {order!r}")
 
 
 def pieces(length, n, rank, order="zigzag"):
@@ -52,7 +56,7 @@ def positions(length, n, rank, order="zigzag", xp=None):
 
 
 def lengths(length, n, order="zigzag"):
-    """Returns a list: how many tokens each rank has. The numbers differ by at most two."""
+    """Returns a list with the number of tokens of each rank. The numbers differ by at most two."""
     return [sum(b - a for a, b in pieces(length, n, r, order)) for r in range(n)]
 
 
@@ -67,8 +71,9 @@ def split(x, t, order="zigzag", dim=1):
 def seen(rank, owner, length, n, is_causal, order):
     """Returns (queries, keys, causal), or None if `rank` sees no key of `owner`.
 
-    queries: the slice of rank's queries that see keys of `owner`. keys: the slice of owner's keys
-    that these queries see. causal: True if the causal triangle masks a part of these keys."""
+    queries: the slice of the queries of `rank` that see keys of `owner`. keys: the slice of the
+    keys of `owner` that these queries see. causal: True if the causal triangle masks a part of
+    these keys. length: the number of tokens of the whole text."""
     everything = slice(None)
     if not is_causal or owner == rank:
         return everything, everything, is_causal
@@ -81,8 +86,8 @@ def seen(rank, owner, length, n, is_causal, order):
 
 
 def pairs(length, n, rank, order="zigzag"):
-    """Returns a list: the number of (query, key) pairs that `rank` computes in each of the n steps
-    of causal attention."""
+    """Returns a list with the number of (query, key) pairs that `rank` computes in each of the n
+    steps of causal ring attention."""
     m, steps = lengths(length, n, order), []
     for s in range(n):
         owner = (rank - s) % n
@@ -93,13 +98,13 @@ def pairs(length, n, rank, order="zigzag"):
 
 
 def check_part(t, length, n_here, order):
-    """Returns a list: how many tokens of a text of this length each rank has. Raises ValueError if
-    n_here is not this rank's number."""
+    """Returns a list with each rank's number of tokens, for a text of this length. Raises
+    ValueError if this rank's number is not n_here."""
     chunks_of(t.rank, t.size, order)  # raises for an unknown order, with this rank's number
     n_each = lengths(length, t.size, order)
     if n_each[t.rank] != n_here:
-        raise ValueError(f"rank {t.rank}: wanted {n_each[t.rank]} tokens here, of a text of "
-                         f"{length} in {order} order on {t.size} ranks; got {n_here}")
+        raise ValueError(f"rank {t.rank}: wanted {n_each[t.rank]} tokens on this rank, for a text "
+                         f"of {length} tokens in {order} order on {t.size} ranks; got {n_here}")
     return n_each
 
 
@@ -110,8 +115,8 @@ def as_mask(t, mask):
     """Returns the mask as an array, a function or None. Raises ValueError for a Tensor that
     requires a gradient."""
     if getattr(mask, "requires_grad", False):
-        raise ValueError(f"rank {t.rank}: attention over a text in parts gives its mask no gradient"
-                         "; got one that wants it. mask.detach() says that it is a constant")
+        raise ValueError(f"rank {t.rank}: attention over a text in parts wants a mask without a "
+                         "gradient; got a mask with requires_grad=True. Pass mask.detach()")
     return backend.array_of(mask)
 
 

@@ -25,15 +25,17 @@ class UlyssesSelfAttention(OfWhole, SelfAttention):
 
 def ulysses_attention(query, key, value, t, is_causal=False, scale=None, *, attn_mask=None,
                       dropout_p=0.0, length=None, generator=None):
-    """Like ring_attention, but the text is cut in "contiguous" order. H must be a multiple of n. G
-    must be a multiple of n, or n a multiple of G. Otherwise it raises ValueError. Each rank makes
-    the mask for all queries and all keys, as a single rank would."""
+    """Returns the same as ring_attention, but the text is cut in "contiguous" order. H, the number
+    of query heads, must be a multiple of n, the number of ranks. G, the number of key heads, must
+    be a multiple of n, or n a multiple of G. Otherwise raises ValueError. Each rank makes the mask
+    for all queries and all keys, as a single rank would."""
     n, n_heads, n_groups = t.size, query.shape[1], key.shape[1]
     attn_mask = as_mask(t, attn_mask)
     check_heads(t, n_heads)
     if n % n_groups and n_groups % n:
-        raise ValueError(f"rank {t.rank}: Ulysses wants the {n_groups} heads of keys to be a "
-                         f"multiple of the {n} ranks, or {n} a multiple of {n_groups}")
+        raise ValueError(f"rank {t.rank}: Ulysses wants a number of key heads that is a multiple "
+                         f"of {n}, the number of ranks, or that divides {n}; got {n_groups} key "
+                         "heads. Use another number of ranks, or method='ring'")
     if n_groups < n:
         key, value = (a.repeat_interleave(n // n_groups, 1) for a in (key, value))
     if length is not None:
@@ -49,8 +51,8 @@ def ulysses_attention(query, key, value, t, is_causal=False, scale=None, *, attn
 
 def ulysses_self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0, *, t, attn_mask=None,
                            length=None, generator=None):
-    """Like ring_self_attention, but the text is cut in "contiguous" order. Raises ValueError unless
-    n_heads is a multiple of n."""
+    """Returns the same as ring_self_attention, but the text is cut in "contiguous" order. Raises
+    ValueError unless n_heads is a multiple of the number of ranks."""
     attn_mask = as_mask(t, attn_mask)
     check_heads(t, n_heads)
     n_batch, n_here, width = qkv.shape
@@ -80,5 +82,6 @@ def _of_heads(t, n_heads, xp, tokens, mask, dropout_p, generator):
 def check_heads(t, n_heads):
     """Raises ValueError unless n_heads is a multiple of the number of ranks."""
     if n_heads % t.size:
-        raise ValueError(f"rank {t.rank}: Ulysses gives every rank as many heads: {n_heads} heads "
-                         f"are no multiple of {t.size} ranks. The ring takes any number")
+        raise ValueError(f"rank {t.rank}: Ulysses wants a number of heads divisible by {t.size}, "
+                         f"the number of ranks; got {n_heads} heads. method='ring' takes any "
+                         "number of heads")

@@ -1,13 +1,15 @@
-"""The vocabulary divided: each rank has some rows of the embedding, and some logits of each token.
+"""The vocabulary is divided: each rank has some rows of the embedding, and some logits of a token.
 
-    embedding      rank r looks up the ids of its rows, and gives 0 for other ids; the sum over
-                   ranks is the whole lookup: one all-reduce
-    logits         the output layer's columns (ColumnLinear): (tokens, V / n) on each rank
-    cross entropy  loss = lse - x[target],   lse = log sum over all V of e^x
+    embedding      rank r looks up the ids whose rows it has, and gives 0 for other ids. One
+                   all-reduce adds the ranks' results
+    logits         rank r computes its columns of the output layer (ColumnLinear): (tokens, V / n)
+    cross entropy  loss = lse - x[target],   lse = log sum over all V words of e^x
 
-    rank r         lse_r over its logits, x_r = its logit of the target, else 0      (tokens,) each
-    all ranks      m = max lse_r;   lse = m + log sum_r e^(lse_r - m);   x = sum_r x_r
-    sent           an all-reduce of the maxima, and one of the two sums: 3 numbers a token, not V
+    rank r         lse_r over its own logits. x_r, its logit of the target, or 0 if the target is in
+                   another rank's columns. lse_r and x_r are (tokens,)
+    all ranks      m = max lse_r;   lse = m + log sum_r e^(lse_r - m);   x[target] = sum_r x_r
+    sent           one all-reduce of the maxima, and one of the two sums. For each token these are 3
+                   numbers, not V
 
 No rank ever holds all V logits of a token, or their gradients. With GPT-2's 50,257 words a batch of
 8 x 1,024 tokens has 1.6 GB of logits. Backward sends nothing: gx = (e^(x - lse) - [x is the
@@ -35,7 +37,7 @@ from minidl.parallel.model.tensor import Divided, cut, leaving
 
 class VocabEmbedding(Divided, Embedding):
     """Embedding with some of the rows on each rank: ids (...) -> (..., width). With `seq` the
-    result is this rank's block of the tokens. Backward sends nothing, or with `seq` is an
+    result is this rank's block of the tokens. Backward sends nothing. With `seq` it runs an
     all-gather."""
 
     def divide(self, t, seq=None, all_reduce=None):
@@ -49,8 +51,8 @@ class VocabEmbedding(Divided, Embedding):
         if xp is not np:
             ids = checked("embedding", ids, n)
         elif ids.size and not (0 <= int(ids.min()) and int(ids.max()) < n):
-            raise IndexError(f"embedding: indices from {int(ids.min())} to {int(ids.max())}, but "
-                             f"there are {n} rows on all ranks")
+            raise IndexError(f"embedding wants ids from 0 to {n - 1} (all ranks together have {n} "
+                             f"rows); got ids from {int(ids.min())} to {int(ids.max())}")
         first, end = self.weight.part.bounds[self.t.rank : self.t.rank + 2]
         here = (ids >= first) & (ids < end)
         padding = None if self.padding_idx is None else self.padding_idx % n - first
@@ -77,7 +79,7 @@ class VocabCrossEntropy(Function):
         xp = self.xp
         first, end = bounds[t.rank : t.rank + 2]
         here = (target >= first) & (target < end) & (target != ignore_index)
-        # if the target is in another rank's columns, take column 0: its logit is not used
+        # if the target is in another rank's columns, take column 0; the logit there is not used
         local = xp.ascontiguousarray(xp.where(here, target - first, 0), np.int64)
         x = xp.ascontiguousarray(x)
         with np.errstate(invalid="ignore"):  # a masked row gives nan
@@ -113,7 +115,7 @@ class VocabCrossEntropy(Function):
         g *= self.counts
         run = pick(undivided.by_kernel_backward, undivided.by_numpy_backward, x)
         gx = run(g, x, lse, local, NONE)
-        # if a row's target is on another rank, 1 was subtracted in column 0: compute this again
+        # if a row's target is on another rank, 1 was subtracted in column 0: compute column 0 again
         gx[:, 0] = xp.where(self.elsewhere, g * xp.exp(x[:, 0] - lse), gx[:, 0])
         if self.smoothing:  # a fraction of the target's probability goes to all classes, evenly
             moved = (g * self.smoothing).astype(gx.dtype)
@@ -134,21 +136,22 @@ def cross_entropy(t, input, target, n_classes, *, ignore_index=-100, reduction="
     shapes, and IndexError for a target that is not a class. Collective."""
     check_reduction("cross_entropy", reduction)
     if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"rank {t.rank}: label_smoothing must be from 0 to 1; got "
+        raise ValueError(f"rank {t.rank}: cross_entropy wants label_smoothing from 0 to 1; got "
                          f"{label_smoothing}")
     bounds = chunks.bounds(n_classes, t.size)
     mine = bounds[t.rank + 1] - bounds[t.rank]
     target = backend.array_of(target)
     if input.ndim != 2 or input.shape[1] != mine or tuple(target.shape) != tuple(input.shape[:1]):
-        raise ValueError(f"rank {t.rank}: cross_entropy wants input (rows, {mine}), this rank's of "
-                         f"{n_classes} columns, and target (rows,); got {tuple(input.shape)} and "
-                         f"{tuple(target.shape)}. logits.reshape(-1, {mine})")
+        raise ValueError(f"rank {t.rank}: cross_entropy wants input of shape (rows, {mine}), with "
+                         f"this rank's {mine} of {n_classes} columns, and target of shape (rows,); "
+                         f"got input {tuple(input.shape)} and target {tuple(target.shape)}. Use "
+                         f"logits.reshape(-1, {mine}) and target.reshape(-1)")
     xp = backend.xp_of([target])
     if xp is np:
         wrong = target[(target != ignore_index) & ((target < 0) | (target >= n_classes))]
         if wrong.size:
-            raise IndexError(f"cross_entropy: target {int(wrong[0])} is none of {n_classes} "
-                             f"classes (ignore_index is {ignore_index})")
+            raise IndexError(f"cross_entropy wants targets from 0 to {n_classes - 1}, or "
+                             f"ignore_index ({ignore_index}); got {int(wrong[0])}")
     else:
         target = checked("cross_entropy", target, n_classes, ignore_index)
     return VocabCrossEntropy.apply(input, target, t=t, bounds=bounds, ignore_index=ignore_index,

@@ -2,9 +2,9 @@
 
     server   holds a part of the weights, and updates them with pushed gradients
     worker   pulls weights, pushes gradients
-    rules    when a push is applied: synchronous, asynchronous, bounded staleness
-    shards   which server holds which part
-    table    an embedding whose rows are added and removed, for ids without limit
-    tables   ... sharded over servers
-    warm     ... started with the rows of a model trained offline
+    rules    decide when a push is applied: synchronous, asynchronous, or with bounded staleness
+    shards   computes which server holds which part of the weights
+    table    an embedding whose rows are added and removed, for any number of ids
+    tables   shards tables over servers
+    warm     starts tables with the rows of a model that was trained offline
 """

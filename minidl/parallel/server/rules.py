@@ -1,17 +1,19 @@
 """A Rule decides when a parameter server applies a push, and which worker may pull.
 
     rule          which worker may pull                what a push does
-    SYNC          a worker that is not ahead           waits for all; their mean is one update
-    ASYNC         any                                  an update at once
-    bounded(s)    a worker at most s steps ahead (SSP) an update at once
-    GEO           any                                  a difference of weights, added at once
+    SYNC          a worker that is not ahead           waits for the pushes of all workers; their
+                                                       mean makes one update
+    ASYNC         any worker                           makes an update at once
+    bounded(s)    a worker at most s steps ahead of    makes an update at once
+                  the slowest (SSP)
+    GEO           any worker                           is a difference of weights; added at once
 
-    steps       worker 2   1---2---3---4 waits          bounded(2): a worker that has pushed 4 times
-                worker 3   1-----------2------          waits until all have pushed at least twice
+    steps       worker 2   1---2---3---4 waits          bounded(1): a worker that has pushed 4 times
+                worker 3   1-----------2------          waits until all have pushed at least 3 times
 
-SYNC is data parallelism: gradients are weighted by samples, added in rank order, divided, then
-cast. The result has the same bits as `average_gradients` with the all-reduce of
-minidl/plain/naive.py.
+SYNC computes the same as data parallelism: it weights gradients by samples, adds them in the order
+of ranks, divides, then casts. The result has the same bits as `average_gradients` with the
+all-reduce of minidl/plain/naive.py.
 
 Sources: Ho et al. 2013 (NIPS), the bound; Dean et al. 2012 (NIPS), asynchronous SGD; Geo is
 PaddlePaddle's name for pushing differences of weights.
@@ -37,7 +39,7 @@ class Rule(NamedTuple):
     name: str
     may_pull: Callable
     apply: Callable
-    goes_on: bool = True  # training goes on without a failed worker or a straggler (slower=)
+    goes_on: bool = True  # True: training goes on without a failed worker, or a slow one (slower=)
     differences: bool = False  # pushes hold differences of weights, not gradients
     stalest: Callable = None  # stalest(n workers) returns the largest possible staleness of a push
 
@@ -46,7 +48,7 @@ class Rule(NamedTuple):
 
 
 def lead(clocks, worker):
-    """Returns how many steps a worker is ahead of the slowest one."""
+    """Returns how many steps a worker is ahead of the slowest worker."""
     return clocks[worker] - min(clocks.values())
 
 
@@ -92,7 +94,7 @@ GEO = Rule("geo", lambda clocks, worker: True, add_difference, differences=True)
 
 def bounded(s):
     """Returns the rule "stale synchronous parallel": a worker waits if it is more than s steps
-    ahead of the slowest.
+    ahead of the slowest worker.
 
     With N workers a push is then at most (N-1)(2s+1) updates stale. While a worker computes, each
     other worker can move from s steps behind this worker to s+1 steps ahead of it. These are 2s+1

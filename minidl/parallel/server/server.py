@@ -19,11 +19,11 @@ A Rule decides when a push is applied and which worker may pull: SYNC, ASYNC, bo
     else:
         with Worker(t, params, 2) as worker: ...
 
-Bytes: in a step each worker pulls K bytes and pushes K, so the link of a single server carries
-2 N K. A rank of a ring sends 2 (N-1)/N K. Headers (framing.py) are separate messages: a pull has a
-request and a reply, a push has one header, and leaving has one. The labels in a ledger are
-param_server.pull, .push, .header. If an embedding is too large to be sent completely, use
-tables.py.
+Bytes: the weights have K bytes. In a step each of the N workers pulls K bytes and pushes K bytes,
+so the link of a single server carries 2 N K bytes. A rank of a ring sends 2 (N-1)/N K bytes.
+Headers (framing.py) are separate messages: two for a pull (request and reply), one for a push, and
+one for leaving. The labels in a ledger are param_server.pull, .push, .header. If an embedding is
+too large to be sent completely, use tables.py.
 
 Failures: a worker that leaves by an exception tells the servers. A worker that is silent for
 `silence_s` seconds is dropped. All rules except SYNC then go on without this worker. With `slower`
@@ -57,7 +57,7 @@ class Server:
     params      all parameters of the model, in the same order on all ranks. This server holds and
                 updates its own part, `shard`. Training starts from the servers' values
     rule        SYNC, ASYNC, bounded(s) or GEO
-    optimizer   f(list of tensors) -> optimizer; None for GEO
+    optimizer   a function of a list of tensors that returns an optimizer. For GEO it must be None
     silence_s   the server drops a worker that sends no request for this many seconds, unless the
                 worker is waiting for this server. With None no worker is dropped
     slower      a number k. A worker is slow if its last step, from pull to push, took k times the
@@ -73,28 +73,32 @@ class Server:
         self.t = t.subgroup(range(t.size))  # its messages cannot mix with the caller's
         self.rule, self.silence_s = rule, silence_s
         if (optimizer is None) != rule.differences:
-            raise ValueError(f"rank {t.rank}: the rule {rule.name} "
-                             + ("adds differences" if rule.differences else "wants an optimizer")
+            raise ValueError(f"rank {t.rank}: the rule {rule.name} wants "
+                             + ("optimizer=None" if rule.differences else "an optimizer")
                              + f"; got {'no' if optimizer is None else 'an'} optimizer")
         if slower is not None and (slower <= 1 or not rule.goes_on):
-            raise ValueError(f"rank {t.rank}: wanted slower= a ratio above 1, and a rule that goes "
-                             f"on without a worker; got {slower}, {rule.name}")
+            raise ValueError(f"rank {t.rank}: a server wants slower= above 1, and with slower= a "
+                             "rule that need not wait for all workers (not SYNC); got "
+                             f"slower={slower}, rule {rule.name}")
         self.slower, self.slow = slower, frozenset()  # workers that no other worker waits for
-        # worker -> time of its last pull; worker -> seconds of its last step
+        # granted: {worker: time of its last pull}. step_s: {worker: seconds of its last step}
         self.granted, self.step_s = {}, {}
         self.dropped = dict.fromkeys(range(n_servers, t.size), 0)  # pushes that were too stale
         self.optimizer = optimizer(self.shard.params) if optimizer and self.shard.params else None
         workers = range(n_servers, t.size)
         self.version = 0
         self.clocks = dict.fromkeys(workers, 0)  # pushes of each worker that has not left
-        self.inbox = {}  # worker -> (values as long as the shard, samples): pushed, not yet applied
+        self.inbox = {}  # {worker: (values, samples)} of pushes that are not applied yet
         self.waiting = set()  # workers that asked to pull, but may not pull yet
-        self.replies = {}  # worker -> requests of its last reply; they keep the sent array alive
-        # for each push: (worker, version that it had pulled, version when the push came, time)
+        self.replies = {}  # worker -> send requests of its last reply, which keep the array alive
+        # for each push: (worker, version that the worker had pulled, version when the push came,
+        # time)
         self.log = []
-        self.leads = {worker: 0 for worker in workers}  # most steps ahead at any of its pulls
-        self.heard = dict.fromkeys(workers, self.t.time())
-        self.state = dict.fromkeys(workers, "here")  # later "left", or why it was removed
+        # {worker: the largest number of steps that it was ahead when it pulled}
+        self.leads = {worker: 0 for worker in workers}
+        self.heard = dict.fromkeys(workers, self.t.time())  # time of the last message of a worker
+        # {worker: "here", later "left" or the reason why it was removed}
+        self.state = dict.fromkeys(workers, "here")
 
     def serve(self):
         """Answers the workers until the last one has left. Returns report(). Raises WorkerLost if a
@@ -153,8 +157,9 @@ class Server:
                 self._reply(worker, GRANTED, values, "param_server.pull")
         if self.clocks and len(self.waiting) == len(self.clocks):
             raise RuntimeError(
-                f"rank {self.t.rank}: all workers wait, and the rule {self.rule.name} lets none of "
-                f"them pull; pushes made: {self.clocks}. A rule must let the slowest go on.")
+                f"rank {self.t.rank}: all workers wait, because the rule {self.rule.name} lets no "
+                "worker pull. A rule must let the slowest worker pull. The number of pushes of "
+                f"each worker: {self.clocks}")
 
     def _clocks_for(self, worker):
         """Returns {worker: number of its pushes} for this worker and for the workers that it may
@@ -179,8 +184,9 @@ class Server:
         if src not in self.clocks:
             return  # this worker was dropped earlier
         if src in self.inbox:
-            raise RuntimeError(f"rank {self.t.rank}: worker {src} pushed twice within one step of "
-                               f"the rule {self.rule.name}. Pull between two pushes.")
+            raise RuntimeError(f"rank {self.t.rank}: the rule {self.rule.name} wants one push of "
+                               f"each worker in a step; got two pushes of worker {src}. Call "
+                               "pull() between two pushes")
         self._measure(src)
         most = self.rule.stalest(len(self.state)) if self.slower and self.rule.stalest else math.inf
         if self.version - version > most:
@@ -193,12 +199,12 @@ class Server:
     # -- replies
 
     def _reply(self, worker, kind, body, label):
-        """Sends a reply without waiting, so that a slow receiver does not delay the others."""
+        """Sends a reply without waiting, so that a slow worker does not delay the other workers."""
         requests = framing.isend(self.t, worker, kind, self.version, 0, body, label)
         self.replies.setdefault(worker, []).extend(requests)
 
     def _refuse(self, worker, why):
-        text = f"server rank {self.t.rank} answers no more: {why}"
+        text = f"the server on rank {self.t.rank} does not answer this worker any more: {why}"
         self._reply(worker, REFUSED, objects.pack(text), "param_server.refused")
 
     def _wait_for_replies(self, workers=None):
@@ -225,8 +231,9 @@ class Server:
         self.waiting.discard(worker)
         if reason and not self.rule.goes_on:
             raise WorkerLost(
-                f"rank {self.t.rank}: worker {worker} is lost ({reason}), and the rule "
-                f"{self.rule.name} needs every worker. ASYNC and bounded(s) go on without it.")
+                f"rank {self.t.rank}: worker {worker} is lost ({reason}), but the rule "
+                f"{self.rule.name} needs every worker. ASYNC and bounded(s) go on without a lost "
+                "worker")
 
     def _drop_the_silent(self):
         for worker in list(self.clocks):
@@ -237,8 +244,8 @@ class Server:
         self._go_on()
 
     def _tick(self):
-        """Runs in the background. Sends the server a message from time to time. At each message the
-        server looks for silent workers."""
+        """Runs in the background. Sends a message to this server from time to time. At each message
+        the server drops the workers that are silent."""
         period_s = self.silence_s / 4
         over = False
         while not over:
@@ -252,7 +259,8 @@ class Server:
     # -- what happened
 
     def staleness(self, worker=None):
-        """Returns {staleness: number of pushes}, for one worker or for all."""
+        """Returns {staleness: number of pushes}, for one worker, or for all workers if worker is
+        None."""
         return Counter(met - read for who, read, met, _ in self.log if worker in (None, who))
 
     def report(self):

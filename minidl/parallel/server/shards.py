@@ -1,9 +1,9 @@
-"""Which server holds which tensors, and the layout of a message with them.
+"""Computes which server holds which tensors. Packs the tensors of a server into one message.
 
     tensors     w1 (6, 9)   b1 (9,)   table (50, 4)          server 0   [table]       200 elements
-    2 servers   whole tensors, divided by size               server 1   [w1 b1]        63
+    2 servers   whole tensors, divided by size               server 1   [w1 b1]        63 elements
 
-    values      | the server's tensors, one after another |
+    values      | the server's tensors, one after another |  a 1-d array
 
 A request and a reply begin with a header (framing.py). The header holds the kind and a version: in
 a request the version that the worker has, in a reply the version that is sent. The header of a push
@@ -34,8 +34,8 @@ def why_left(kind, error):
 
 
 def recv_text(t, src, n_bytes, label):
-    """Receives the text that follows a header: the reason why src left or refuses. Returns the
-    text, or None if n_bytes is 0."""
+    """Receives the text that follows a header from rank src. The text is the reason why src left or
+    refuses. Returns the text, or None if n_bytes is 0."""
     if not n_bytes:
         return None
     return objects.unpack(framing.recv_body(t, src, n_bytes, np.uint8, label))
@@ -46,7 +46,8 @@ def shards(params, n_servers):
 
     Takes the largest tensors first, and gives each to the server with the fewest bytes. Tensors are
     not cut, because an optimizer may need a tensor's norm. With S servers, the fullest server holds
-    at most 4/3 - 1/(3S) times the bytes that it has in the best division (Graham 1969)."""
+    at most 4/3 - 1/(3S) times as many bytes as the fullest server of the best division
+    (Graham 1969)."""
     owned, load = [[] for _ in range(n_servers)], [0] * n_servers
     for i in sorted(range(len(params)), key=lambda i: -params[i].nbytes):
         server = load.index(min(load))
@@ -80,10 +81,12 @@ def check(t, params, n_servers):
     """Returns the Shard of each server. Raises ValueError unless there are a server and a worker,
     and all tensors have one dtype."""
     if not 1 <= n_servers < t.size:
-        raise ValueError(f"rank {t.rank}: a parameter server needs at least one server and one "
-                         f"worker; got {n_servers} servers among {t.size} ranks")
+        raise ValueError(f"rank {t.rank}: a parameter server wants at least one server and one "
+                         f"worker; got n_servers={n_servers} and {t.size} ranks in all")
     dtypes = sorted({str(p.dtype) for p in params})
     if len(dtypes) != 1:
-        raise ValueError(f"rank {t.rank}: a message has one dtype, so all parameters must; got "
-                         f"{', '.join(dtypes) or 'no parameters'}. Serve each dtype on its own.")
+        raise ValueError(f"rank {t.rank}: a parameter server wants parameters of one dtype, "
+                         "because a message has one dtype; got "
+                         f"{', '.join(dtypes) or 'no parameters'}. Use a Server and a Worker for "
+                         "each dtype")
     return [Shard([params[i] for i in owned]) for owned in shards(params, n_servers)]

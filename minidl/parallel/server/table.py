@@ -1,8 +1,9 @@
 """A table of embeddings that grows: a row is made when its id is seen, and removed when unused.
 
-    id 7741  --> slot 2     weight | z | n | seen        slot 0   ...   arrays double when full;
-    id 12    --> slot 0                                  slot 1   free  a push changes only the
-    id 903   seen once of 3                              slot 2   ...   slots of its ids
+    id 7741  --> slot 2           slot    weight | z | n | seen      If the arrays are full, they
+    id 12    --> slot 0           0        ...                       are doubled. A push changes
+    id 903   no row: it was in    1       free                       only the slots of its ids
+             1 push of 3          2        ...
 
 Ids are any int64 numbers. Memory need not have room for a row of each id. An id gets a row
 after it was in `admit` pushes (most ids come only once). The row and its optimizer's state are
@@ -68,20 +69,22 @@ class Table:
     dim     the number of elements of a row
     rows    ftrl(...) or adagrad(...); by default adagrad()
     admit   an id gets a row when it is in a push for the `admit`-th time
-    ttl_s   the seconds of event time after which an unused row is removed; None: never
+    ttl_s   the seconds of event time after which an unused row is removed. With None no row is
+            removed
+    seed    the initial weights of an id are a function of seed and id
 
     Raises ValueError for a wrong argument."""
 
     def __init__(self, name, dim, rows=None, admit=1, ttl_s=None, seed=0):
         if dim < 1 or admit < 1 or not isinstance(rows, Rows | None):
-            raise ValueError(f"a table wants dim and admit of 1 or more, and rows=adagrad(...) or "
-                             f"ftrl(...); got {dim}, {admit}, {rows!r}")
+            raise ValueError("a table wants dim >= 1, admit >= 1, and rows=adagrad(...) or "
+                             f"ftrl(...); got dim={dim}, admit={admit}, rows={rows!r}")
         self.name, self.dim, self.rule, self.seed = name, dim, rows or adagrad(), seed
         self.admit, self.ttl = admit, None if ttl_s is None else round(1000 * ttl_s)
         self.clear()
 
     def clear(self):
-        # both in the order of the last push, the newest at the end
+        # `slots` and `waiting` are in the order of the last push, the newest at the end
         self.slots = OrderedDict()  # id -> slot
         self.waiting = OrderedDict()  # id without a row -> (pushes, time of the last one)
         self.free, self.now = [], -(2**62)
@@ -134,7 +137,8 @@ class Table:
         self._forget()
 
     def initial(self, ids):
-        """Returns the initial weights (n, dim) of ids: the same on every rank, by a hash."""
+        """Returns the initial weights (n, dim) of ids. They are a hash of id and seed, so they are
+        the same on every rank."""
         if not self.rule.scale:
             return np.zeros((len(ids), self.dim), np.float32)
         draws = mixed(mixed(ids.astype(np.uint64) + np.uint64(self.seed))[:, None]

@@ -1,4 +1,4 @@
-"""Tables on servers: rows are sharded by a hash of the id; workers that read a stream use them.
+"""Tables on servers, for workers that read a stream. A row's server is chosen by a hash of its id.
 
     server 0   user: ids with hash % 2 = 0        worker 2   pull ids -> rows, compute, push
     server 1   user: ids with hash % 2 = 1        worker 3   ...
@@ -16,18 +16,18 @@
                 tables.cut(step)
                 snapshot.save("runs", step, t, model=model, tables=tables, source=src)
 
-SYNC applies the pushes of a step when all partitions have pushed, in the order of the partitions.
-So the bits are the same for any numbers of workers and servers, also for one rank without messages.
-ASYNC applies each push when it arrives. A push contains the position up to which its partition was
-read. A server drops a push whose position it has already seen. So a worker may push again if it
-does not know whether a push has arrived.
+SYNC applies the pushes of a step when a push for each partition of the stream has arrived, in the
+order of the partitions. So the bits are the same for any numbers of workers and servers, also for
+one rank without messages. ASYNC applies each push when it arrives. A push contains the position up
+to which its partition was read. A server drops a push whose position it has already seen. So a
+worker may push again if it does not know whether a push has arrived.
 
 A cut is a consistent moment to save. The messages of a rank arrive in order. So when the cuts of
 all workers have arrived, all pushes before the cuts have arrived, and no later push has arrived.
 Then all ranks save together.
 
 All servers have the same event time, because every push goes to all servers, even to a server that
-has none of its ids. So rows are removed at the same step for any number of servers.
+has no id of this push. So rows are removed at the same step for any number of servers.
 
 Bytes between a worker and one server, for n ids of this server:
 
@@ -55,17 +55,20 @@ PULL, PUSH, CUT, LEAVE = range(4)
 
 
 class Tables:
-    """Ranks 0 to servers - 1 are servers, the others are workers. With a single rank servers is 0.
+    """Shards tables over servers. Ranks 0 to servers - 1 are servers, the others are workers. If
+    there is only one rank, `servers` must be 0.
 
     tables: a list of Table, the same on all ranks. partitions: the number of partitions of the
     stream. rule: SYNC or ASYNC. Raises ValueError for arguments that do not fit."""
 
     def __init__(self, t, tables, servers, partitions, rule=SYNC):
         if rule not in (SYNC, ASYNC) or not (servers == 0 if t.size == 1 else 0 < servers < t.size):
-            raise ValueError(f"rank {t.rank}: tables want SYNC or ASYNC, and 1 to {t.size - 1} "
-                             f"servers (0 where one rank is alone); got {rule}, {servers}")
+            raise ValueError(f"rank {t.rank}: Tables wants rule=SYNC or rule=ASYNC, and from 1 to "
+                             f"{t.size - 1} servers (0 servers if there is only one rank); got "
+                             f"rule={rule}, servers={servers}")
         if not isinstance(tables, list | tuple) or len({b.name for b in tables}) < len(tables):
-            raise ValueError(f"rank {t.rank}: wanted a list of tables, each of a name of its own")
+            raise ValueError(f"rank {t.rank}: Tables wants a list of tables with different names; "
+                             f"got {tables}")
         self.t = t.subgroup(range(t.size))  # its messages cannot mix with the caller's
         self.tables, self.partitions, self.rule = {b.name: b for b in tables}, partitions, rule
         self.names, self.n_servers, self.serves = list(self.tables), servers, t.rank < servers
@@ -95,7 +98,8 @@ class Tables:
         return weights
 
     def push(self, name, ids, grads, partition, position, now):
-        """Pushes the gradients (n, dim) of ids, from the records of one partition in this step.
+        """Pushes the gradients (n, dim) of ids. The gradients are from this step's records of one
+        partition.
 
         No id may occur twice. position: how many records of the partition have been used, including
         the records of this push. now: the event time in ms. Raises ValueError for wrong shapes, or
@@ -103,11 +107,14 @@ class Tables:
         wanted, ids = self._table(name), np.ascontiguousarray(ids, np.int64)
         table = self.names.index(name)
         if np.shape(grads) != (len(ids), wanted.dim) or not 0 <= partition < self.partitions:
-            raise ValueError(f"rank {self.t.rank}: wanted gradients {(len(ids), wanted.dim)} of a "
-                             f"partition < {self.partitions}; got {np.shape(grads)} of {partition}")
+            raise ValueError(f"rank {self.t.rank}: push wants gradients of shape "
+                             f"{(len(ids), wanted.dim)}, and a partition from 0 to "
+                             f"{self.partitions - 1}; got shape {np.shape(grads)} and partition "
+                             f"{partition}")
         if len(np.unique(ids)) < len(ids):
-            raise ValueError(f"rank {self.t.rank}: a push of {len(ids)} ids has some twice: add "
-                             "their gradients up first (np.unique, np.add.at)")
+            raise ValueError(f"rank {self.t.rank}: push wants each id once; got {len(ids)} ids, of "
+                             f"which {len(np.unique(ids))} are different. First add the gradients "
+                             "of equal ids (np.unique, np.add.at)")
         self._said.add((table, partition))
         position = position if len(ids) else 0
         grads, key = np.ascontiguousarray(grads, np.float32), table * self.partitions + partition
@@ -143,20 +150,21 @@ class Tables:
         why = why_left(kind, error)
         for server in range(0 if self.serves else self.n_servers):
             framing.send(self.t, server, LEAVE, body=why, label="table.left")
-        # wait until the servers have stopped: they must not receive messages that follow
+        # wait until the servers have stopped: a server must not receive later messages of the rank
         for server in range(0 if self.serves or kind else self.n_servers):
             framing.recv(self.t, "table.header", server)
 
     def _table(self, name):
         if name not in self.tables:
-            raise ValueError(f"rank {self.t.rank}: no table {name!r}; there are {self.names}")
+            raise ValueError(f"rank {self.t.rank}: wanted the name of a table, one of "
+                             f"{', '.join(self.names)}; got {name!r}")
         return self.tables[name]
 
     # -- a server
 
     def serve(self):
         """Answers the workers until the last one has left. Yields the step of each cut, so that all
-        ranks save together. Raises RuntimeError if a worker leaves by an error."""
+        ranks save together. Raises RuntimeError if a worker stops with an error."""
         here, cuts = set(range(self.n_servers, self.t.size)), Counter()
         workers = sorted(here)
         while here:
@@ -164,8 +172,8 @@ class Tables:
             if kind == LEAVE:
                 here.remove(src)
                 if why := recv_text(self.t, src, n_bytes, "table.left"):
-                    raise RuntimeError(f"rank {self.t.rank}: worker {src} left its tables by an "
-                                       f"error: {why}")
+                    raise RuntimeError(f"rank {self.t.rank}: worker {src} stopped with an error: "
+                                       f"{why}")
             elif kind == CUT:
                 cuts[number] += 1
                 if cuts[number] == len(here):
@@ -238,8 +246,9 @@ class Tables:
 
     def load_state_dict(self, state):
         if state != self.state_dict():
-            raise ValueError(f"rank {self.t.rank}: the snapshot's tables are {state}, here "
-                             f"{self.state_dict()}. Resume with the same")
+            raise ValueError(f"rank {self.t.rank}: wanted a snapshot of tables like this run's, "
+                             f"{self.state_dict()}; got {state}. Use the same tables and number of "
+                             "partitions as the run that saved it")
 
     def rows(self):
         """Returns {name: array} with the rows of this server, for a snapshot. A worker has no rows.

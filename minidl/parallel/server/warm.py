@@ -1,8 +1,10 @@
 """A warm start: a run on a stream starts with the rows of a model that was trained offline.
 
-    offline, to the cut    a 0.4   b 0.1   c 0.9               the cut: a time
-    here                           b 0.3   c 0.2   d 0.7       d came after the cut
-    after                  a 0.4   b 0.1   c 0.9   d 0.7       and the optimizer's state of each row
+    offline rows           a 0.4   b 0.1   c 0.9               trained on records before the cut
+    this run's rows                b 0.3   c 0.2   d 0.7       the id d came after the cut
+    rows afterwards        a 0.4   b 0.1   c 0.9   d 0.7       and the optimizer's state of each row
+
+The cut is a time. The offline model was trained on the stream's records up to this time.
 
     offline = Tables(t, [...], servers, P)                     the same tables and servers
     snapshot.load("offline", t, model=model, tables=offline)
@@ -14,8 +16,8 @@ positions are counted again from there. A row that this run keeps (d) sees these
 this run has no rows yet, as at its start, the result is the same as if this run itself had trained
 on the records before the cut. With SYNC the result has the same bits.
 
-The gate computes the log loss of predictions. The records for the gate must be ones that neither of
-the two runs has trained on, or that both have trained on. If the offline rows are worse (trained on
+gate() computes the log loss of predictions for some records. Use records on which neither of the
+two runs has trained, or on which both runs have trained. If the offline rows are worse (trained on
 other features, too briefly, or on broken data), this run gets its old rows back.
 Source: Dawid 1984 (prequential); He et al. 2014 (ADKDD), on models that must be fresh.
 Test: tests/parallel/server/test_warm.py   Tutorial: tutorials/24_stream.py, train_clicks.py
@@ -25,19 +27,20 @@ import numpy as np
 
 
 def warm_start(tables, offline, gate):
-    """Returns (True if the offline rows were taken, the result of gate() before, the result of
-    gate() with the offline rows). Collective. Call it while no server serves.
+    """Returns (True if the offline rows were taken, the result of gate() with the old rows, the
+    result of gate() with the offline rows). Collective. Call warm_start() while no server serves.
 
     tables, offline   Tables with the same number of servers
     gate()            returns a mean log loss, the same on all ranks. On a server gate() must call
                       serve(). On a worker it pulls rows and predicts, without a push
 
     Raises ValueError if the tables or the numbers of servers differ."""
-    tables.load_state_dict(offline.state_dict())  # the same tables, or ValueError
+    tables.load_state_dict(offline.state_dict())  # raises if the tables differ
     if tables.n_servers != offline.n_servers:
-        raise ValueError(f"rank {tables.t.rank}: a warm start wants the rows on "
-                         f"{tables.n_servers} servers, got {offline.n_servers}. Load the offline "
-                         "snapshot into Tables like these: any number of servers can have saved it")
+        raise ValueError(f"rank {tables.t.rank}: a warm start wants offline Tables on "
+                         f"{tables.n_servers} servers, as the run's Tables; got offline Tables on "
+                         f"{offline.n_servers}. Load the offline snapshot into Tables with "
+                         f"{tables.n_servers} servers; another number may have saved it")
     own = {name: (table.rows(), table.now) for name, table in tables.tables.items()}
     before, taken = gate(), False
     for name, table in tables.tables.items():
@@ -55,7 +58,8 @@ def warm_start(tables, offline, gate):
 
 
 def taken_over(table, offline):
-    """Puts all rows of `offline` into `table`, and also offline's counts of ids without a row."""
+    """Puts all rows of `offline` into `table`, and also its counts of pushes for ids without a
+    row."""
     own, new, now = table.rows(), offline.rows(), max(table.now, offline.now)
     stays = ~np.isin(own["id"], new["id"])
     rows = {kind: np.concatenate([own[kind][stays], new[kind]])

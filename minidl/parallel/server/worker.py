@@ -11,9 +11,9 @@ Geo: a worker makes k steps of a local optimizer between `pull` and `push_differ
 sends (p.data - the pulled weights) / N, with N workers. So each worker's progress counts 1/N, and
 messages are sent only every k steps.
 
-The parameters may be on a GPU, on workers and on servers. The weights of a pull are copied to the
-GPU, and the gradients of a push are copied from the GPU. There is one message for each server
-(comm/transport/staging.py).
+Parameters may be on a GPU, on workers and on servers. Then the weights of a pull are copied to the
+GPU, and the gradients of a push are copied from the GPU. A pull or a push sends one message with
+values for each server (comm/transport/staging.py).
 
 At the end of the block, or at an exception in it, the worker tells the servers that it leaves.
 
@@ -33,12 +33,12 @@ class Refused(RuntimeError):
 
 
 class Worker:
-    """One worker rank. The arguments are as in server.Server. versions: for each server, the last
-    version that this worker pulled."""
+    """One worker rank. The arguments are as in server.Server. The attribute `versions` has, for
+    each server, the version of the weights that this worker pulled last."""
 
     def __init__(self, t, params, n_servers=1):
         self.shards = check(t, params, n_servers)
-        self.t = t.subgroup(range(t.size))  # as on servers: messages cannot mix with the caller's
+        self.t = t.subgroup(range(t.size))  # its messages cannot mix with the caller's
         self.n_workers = t.size - n_servers
         self.versions = [0] * n_servers
         self._pulled = [None] * n_servers  # the last reply of each server
@@ -64,11 +64,13 @@ class Worker:
                 p.grad = None
 
     def push_difference(self):
-        """Sends (p.data - the pulled weights) / N. Raises RuntimeError if pull() was not called
-        before."""
+        """Sends (p.data - the pulled weights) / N, with N workers. Raises RuntimeError if pull()
+        was not called before."""
         for server, shard in enumerate(self.shards):
             if self._pulled[server] is None:
-                raise RuntimeError(f"rank {self.t.rank}: pull before the first push_difference")
+                raise RuntimeError(f"rank {self.t.rank}: push_difference() wants a pull() before "
+                                   "it, because it sends the difference to the pulled weights; got "
+                                   "no pull()")
             values = shard.pack([p.array for p in shard.params])
             values -= self._pulled[server]
             values /= self.n_workers

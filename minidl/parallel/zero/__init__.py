@@ -2,9 +2,9 @@
 
 The plain forms: minidl/plain/zero.py and offload.py. Start there.
 
-    zero     each rank has a shard of the optimizer's state, and of the gradients
-    zero3    ... and of the weights
-    absent   placeholders in a parameter whose elements are on other ranks
-    offload  the optimizer's state and its work on the host
-    lanes    when device, link and host are busy
+    zero     stages 1 and 2: each rank has a shard of the optimizer's state, and of the gradients
+    zero3    stage 3: each rank also has only a shard of the weights
+    absent   placeholders for weights and gradients whose elements are in the ranks' shards
+    offload  keeps the optimizer's state on the host, which also updates the weights
+    lanes    job queues of device, link and host, and the times when they are busy
 """

@@ -1,9 +1,9 @@
 """Placeholders for a parameter whose elements are in the ranks' shards. Using one raises an error.
 
-    weight, stage 3, between uses     Freed         gathered by the unit that uses it
-    gradient, after backward          Scattered     the mean is in the shards, for the optimizer
+    Freed        in place of a weight, in stage 3, while its unit does not run
+    Scattered    in place of a gradient, after backward; the mean is in the shards
 
-Without them an optimizer of model.parameters() would find no gradients, and silently change
+Without placeholders an optimizer of model.parameters() would find no gradients, and silently change
 nothing.        Test: tests/parallel/zero/test_zero_use.py   Used by: zero.py, zero3.py
 """
 
@@ -26,9 +26,10 @@ class Freed(Absent, np.lib.mixins.NDArrayOperatorsMixin):
 
     def _used(self, *_, **__):
         raise AttributeError(
-            f"a weight of shape {tuple(self.shape)} is freed: each rank holds only its shard. It "
-            "was used outside of its unit's forward. Let the module that uses it be the unit, or "
-            "use it inside `with model.gathered():`. Make an optimizer of model.shards()")
+            f"a weight of shape {tuple(self.shape)} was used while it is freed: each rank holds "
+            "only its shard, except while the weight's unit runs. A unit is an item of a "
+            "ModuleList or Sequential. Use the weight only in its unit, or inside `with "
+            "model.gathered():`. Make an optimizer of model.shards()")
 
     __getattr__ = __array__ = __array_ufunc__ = __getitem__ = __setitem__ = _used
 
@@ -46,8 +47,7 @@ class Scattered(Absent, np.lib.mixins.NDArrayOperatorsMixin):
         raise RuntimeError(
             f"the gradient of a parameter of shape {tuple(self.shape)} is scattered over the "
             "ranks' "
-            "shards. Make the optimizer of model.shards(), after wrapping the model: "
-            "AdamW(model.shards()). Clip with model.clip_grad_norm_(...), or "
-            "optim.clip_grad_norm_(model.shards(), ...)")
+            "shards. Wrap the model first, then make the optimizer: AdamW(model.shards()). Clip "
+            "with model.clip_grad_norm_(...), or optim.clip_grad_norm_(model.shards(), ...)")
 
     __getattr__ = __array__ = __array_ufunc__ = __getitem__ = __setitem__ = _used

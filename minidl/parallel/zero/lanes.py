@@ -5,17 +5,18 @@
     host                                                        |u2|u1 |u0|
     up                                                             |w2|w1|w0|
                                                                             time -->
-A job starts when its lane is free, the jobs in `after` have ended, and the device has reached the
-point where the job was submitted. `down` and `up` are the two directions of a link with a latency
-of alpha seconds, and beta seconds per byte (comm/transport/links.py). `bytes` counts the bytes sent
-in each direction.
+g: gradients, u: updates of weights, w: new weights. A job starts when its lane is free, the jobs in
+`after` have ended, and the device has reached the point where the job was submitted. `down` (device
+to host) and `up` are the two directions of a link with a latency of alpha seconds, and beta seconds
+per byte (comm/transport/links.py). `bytes` counts the bytes sent in each direction.
 
-    Modelled    jobs run at once, in order. Only the clock is modelled, so every run gives the same
-                times
-    Threads     one thread for each lane, and the real clock. If a link is given, copies are slowed
-                down to the speed of the link
+    Modelled    runs each job when it is submitted. The clock is modelled, so every run gives the
+                same times
+    Threads     has a thread for each lane, and uses the real clock. If a link is given, copies are
+                slowed down to the speed of the link
 
-Lanes are a Timeline (minidl/timeline.py): `spans` has every job, in seconds since the start.
+Lanes is a Timeline (minidl/timeline.py). `spans` has the begin and the end of every job, in seconds
+since the start.
 
 Test: tests/parallel/zero/test_lanes.py   Used by: offload.py   Tutorial: tutorials/12_offload.py
 """
@@ -41,14 +42,14 @@ class Lanes(Timeline):
 
     def copy(self, lane, n_bytes, fn, after=(), label=""):
         """Submits fn() as a job that moves n_bytes over the link. lane: "down" or "up". Returns the
-        job, which can be passed as `after` or to wait()."""
+        job. Jobs can be passed in a list, as `after` or to wait()."""
         self.bytes[lane] += n_bytes
         latency, seconds_per_byte = self.link or (0.0, 0.0)
         return self.run(lane, fn, after, label, n_bytes * seconds_per_byte, latency)
 
 
 class Modelled(Lanes):
-    """Runs jobs at once, and computes their times from a model.
+    """Runs each job when it is submitted, and computes its time from a model.
 
     link: (alpha in seconds, beta in seconds per byte). update_s: seconds to update one element on
     the host."""
@@ -63,8 +64,8 @@ class Modelled(Lanes):
         return self.free["device"]
 
     def run(self, lane, fn, after=(), label="", seconds=0.0, latency=0.0):
-        """Runs fn() now, and counts its lane as busy for `seconds`. Returns the time when the job
-        is done, which can be passed as `after` or to wait()."""
+        """Runs fn() now, and counts the lane as busy for `seconds`. Returns the job: the time when
+        it is done. Jobs can be passed in a list, as `after` or to wait()."""
         start = max(self.free[lane], self.time(), *after, 0.0)
         fn()
         self.free[lane] = start + seconds

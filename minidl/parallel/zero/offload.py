@@ -7,16 +7,17 @@ Updates may be delayed.
         model.half()
         optimizer = Offload(optim.AdamW(model.parameters(), lr=1e-3))     # or model.shards()
         loss.backward()             # gradients go down, and their device memory is freed
-        optimizer.step()            # while bucket k comes up, bucket k+1 is updated
+        optimizer.step()            # while bucket k's weights go up, bucket k+1 is updated
 
 "Down" is from the device to the host, "up" from the host to the device. For X parameters in
-float16, 4X bytes cross the link in a step. This is the minimum if the host updates and the device
-runs forward. With a ZeRO stage each of n ranks moves 1/n of these bytes. The weights have the same
-bits as with the same optimizer on the device. The gradients are on the host, so clip them by
-`scaler.step(optimizer, max_norm=)`.
+float16, 4X bytes cross the link in a step: 2X bytes of gradients and 2X bytes of weights. This is
+the minimum if the host updates and the device runs forward. With a ZeRO stage each of n ranks moves
+1/n of these bytes. The weights have the same bits as with the same optimizer on the device. The
+gradients are on the host, so clip them by `scaler.step(optimizer, max_norm=)`.
 
-Delayed update: after `delay_after` steps the host updates with the gradients of step i while the
-device runs forward and backward of step i+1. So the device uses weights that are one update old:
+Delayed updates: after the first `delay_after` steps the host updates with the gradients of step i
+while the device runs forward and backward of step i+1. So the weights on the device miss the last
+update:
 
     step(), call i           brings up the weights of update i-1, and starts the update with the
                              gradients of step i
@@ -58,8 +59,8 @@ class HostBucket:
     """Parameters whose gradients go down together, and whose weights come up together.
 
     copies     {parameter: a leaf with its weights on the host}; the optimizer updates these leaves
-    grads      a list of dicts {parameter: host array for its gradient}. There is one dict; with
-               delayed updates there are two, and the running update reads the second one"""
+    grads      a list of dicts {parameter: host array for its gradient}. With delayed updates the
+               list has two dicts, and the running update reads the second one. Else it has one"""
 
     def __init__(self, params, n_grads):
         self.params = params
@@ -77,16 +78,17 @@ class HostBucket:
         # dicts used as ordered sets of parameters: a set would have another order on every run
         self.ready = {}  # parameters whose gradients are complete and have not been sent
         self.sent = {}  # parameters whose gradients have been sent down since the last step
-        self.updated = {}  # parameters whose new weights have not come up
+        self.updated = {}  # parameters whose new weights have not been sent up
 
 
 class Offload:
     """Moves an elementwise optimizer to the host. The optimizer must not have made a step yet.
 
-    lanes          a Modelled or Threads; by default Threads for a GPU, else Modelled
-    bucket_bytes   a bucket is sent once it holds this many bytes. Small buckets start earlier, but
-                   there are more copies to start
-    delay_after    the number of steps after which updates are delayed by one step; None: no delay
+    lanes          a Modelled or a Threads. None means Threads for a GPU, else Modelled
+    bucket_bytes   a bucket ends at the parameter with which it reaches this many bytes. Small
+                   buckets are sent earlier, but each copy costs the link's latency
+    delay_after    the number of steps after which updates are delayed by one step. With None no
+                   update is delayed
 
     Raises ValueError if the optimizer already has state or master weights, and for LARS or LAMB on
     the shards of a ZeRO stage."""
@@ -94,13 +96,14 @@ class Offload:
     def __init__(self, optimizer: Optimizer, lanes: Any = None, bucket_bytes: int = 1 << 20,
                  delay_after: int | None = None):
         if wants_optimizer("Offload", optimizer).state or optimizer.low:
-            raise ValueError("Offload wants an optimizer before its first step, without master "
-                             "weights: it makes them, on the host")
+            raise ValueError("Offload wants an optimizer before its first step and without master "
+                             "weights, because Offload makes its own master weights on the host; "
+                             "got an optimizer with state or master weights. Make a new optimizer")
         if getattr(optimizer, "whole_tensors", False) and optimizer.sharded_by:
             raise ValueError(
-                f"Offload updates bucket by bucket, and {type(optimizer).__name__} wants the norms "
-                "of whole tensors, whose parts are in several ranks' buckets; got a ZeRO stage's "
-                "shards. Take AdamW or SGD, or offload it without ZeRO")
+                f"Offload wants an elementwise optimizer for the shards of a ZeRO stage; got "
+                f"{type(optimizer).__name__}, which needs the norms of whole tensors, and their "
+                "parts are on several ranks. Use AdamW or SGD, or Offload without ZeRO")
         self.inner, self.delay_after = optimizer, delay_after
         params = optimizer.parameters()
         xp = backend.xp_of([p.array for p in params], "Offload")
@@ -121,8 +124,8 @@ class Offload:
     # -- gradients come down
 
     def on_grad_ready(self, p):
-        """The engine calls this when p.grad is complete. With data parallelism the gradient is not
-        averaged yet: collect() sends it later."""
+        """Backward calls this when p.grad is complete. With data parallelism the gradient is not
+        averaged yet, so collect() sends it down later."""
         if is_local(p):
             return
         bucket = self.bucket_of[p]
@@ -221,7 +224,7 @@ class Offload:
     def send_up(self, bucket, after):
         """Starts to copy the new weights to the device. Returns the job."""
         params, bucket.updated = bucket.updated, {}
-        event = computed(next(iter(params)).array)  # the device may still be reading the old ones
+        event = computed(next(iter(params)).array)  # the device may still read the old weights
 
         def up():
             for p in params:
@@ -323,7 +326,8 @@ class Offload:
         return {"device": device, "host": host}
 
     def close(self) -> None:
-        """Brings up delayed updates, removes the hooks from the parameters, ends the threads."""
+        """Sends the weights of delayed updates up, removes the hooks from the parameters, and ends
+        the threads."""
         self.finish()
         for remove in self.remove_hooks:
             remove()

@@ -5,21 +5,23 @@ backward runs. Some parameters may be unused on a rank, the shares of the batch 
 step may have several backwards. Optimizers, clipping and loss scaling work on shards. Rank r has
 block r of each bucket: its shard.
 
-    bytes a parameter, mixed precision     stage 1: 2 + 2 + 12/n     stage 2: 2 + 2/n + 12/n
-    sent per rank and step                 (n-1)/n X twice           (the same as an all-reduce)
+    bytes held for a parameter (mixed      stage 1: 2 + 2 + 12/n     stage 2: 2 + 2/n + 12/n
+    precision: weight, gradient, state)
+    bytes sent by a rank in a step         (n-1)/n X twice           (the same as an all-reduce)
+    n: the number of ranks. X: the bytes of the weights
 
         model = Zero1(model, t)                               # or Zero2
-        optimizer = optim.AdamW(model.shards(), lr=1e-3)      # any elementwise one; LARS; LAMB
+        optimizer = optim.AdamW(model.shards(), lr=1e-3)      # or any elementwise one, LARS, LAMB
         F.cross_entropy(model(x), y).backward()               # on return, shards have gradients
         optimizer.step()
         model.gather()
 
-A block may begin or end in the middle of a parameter, so no padding is needed. Compare with
-DataParallel with the same buckets and `all_reduce=ring_blocks.all_reduce`. The results have the
-same bits if gradients are float32, or if all ranks have the same number of samples. (A float16
-gradient is weighted and rounded before it is sent.) If several backwards of a step send, ZeRO adds
-their means, but data parallelism averages the sum again. A parameter that no rank used gets a
-gradient of zeros, so weight decay still acts on this parameter.
+A block may begin or end in the middle of a parameter, so no padding is needed. DataParallel with
+the same buckets and `all_reduce=ring_blocks.all_reduce` gives results with the same bits if
+gradients are float32, or if all ranks have the same number of samples. (A float16 gradient is
+weighted and rounded before it is sent.) If several backwards of a step send, ZeRO adds their means,
+but data parallelism averages the sum again. A parameter that no rank used gets a gradient of zeros,
+so weight decay still acts on this parameter.
 
 For mixed precision call first `amp.prepare(model, "O2")`, then Zero1, then
 `optim.use_master_weights`. GradScaler reads `sharded_by` of the shards, so all ranks clip together
@@ -60,17 +62,18 @@ if TYPE_CHECKING:
 
 
 class ShardedBucket:
-    """Parameters that are cut into shards together. The Reducer (bucket.py) uses it as a Bucket.
+    """A Bucket for the Reducer (bucket.py), whose parameters are cut into shards together.
 
-    weights   1-d array of all elements of the parameters. The parameters' arrays are views of it.
-              None in stage 3 while the weights are freed
+    weights   a 1-d array of all elements of the parameters. The parameters' arrays are views of
+              this array. None in stage 3 while the weights are freed
     bounds    rank r owns weights[bounds[r] : bounds[r+1]]
-    shard     this rank's block, as a leaf; shard.grad is the mean gradient of the block
+    shard     this rank's block as a leaf, for the optimizer. shard.grad is the mean gradient of the
+              block
     flat      1-d array of the gradients of all elements. It is made in the first backward. With
               free_gradients it is freed after the scatter of each backward"""
 
-    # how often the weights are gathered in a step. If stage 3 frees the weights: how often in a
-    # forward with its backward
+    # how often the weights are gathered in a step. If stage 3 frees the weights, this is how often
+    # they are gathered in a forward with its backward
     n_gathers = 1
     freed = False
 
@@ -116,8 +119,9 @@ class ShardedBucket:
         p.grad = None
 
     def fill(self, unused):
-        """Fills the places of the unused parameters in `flat`: with gradients that waited under
-        no_sync(), else with zeros. take() has already copied the other gradients."""
+        """Fills the places of the unused parameters in `flat`. A gradient of an earlier backward
+        under no_sync() is copied there; without one the place gets zeros. take() has already copied
+        the gradients of the other parameters."""
         for p in unused:
             self.take(p)
         # allocated here, not in reduce(): a GPU's memory belongs to the stream that allocates it
@@ -126,7 +130,7 @@ class ShardedBucket:
             self.own = self.xp.empty_like(self.block(self.flat))
 
     def reduce(self, t, n_samples, n_total):
-        """Averages the gradients, keeps this rank's block, and adds it to the shard's gradient.
+        """Averages the gradients, and adds this rank's block of the mean to the shard's gradient.
         Runs in the background thread. Returns the arrays that a GPU may still be reading."""
         weight(self.flat, n_samples, n_total, t.size)
         own = self.mean_block(t, self.flat, self.bounds)
@@ -175,8 +179,8 @@ class ShardedBucket:
 
 
 class Clears(LeafHook):
-    """A hook of a shard. With this hook zero_grad() also clears the gradients that wait in the
-    parameters under no_sync()."""
+    """A hook of a shard. With this hook the optimizer's zero_grad() also clears the gradients that
+    backwards under no_sync() have left in the parameters."""
 
     def __init__(self, params):
         self.params = params
@@ -212,12 +216,13 @@ class Zero1(DataParallel):
                  groups: Iterable[Iterable[Tensor]] | None = None, bucket_bytes: float = 25 << 20,
                  first_bucket_bytes: float = 1 << 20, overlap: bool = True,
                  broadcast_buffers: bool = True, free_gradients: bool = False, runs: Any = None):
-        self.wants_plain(model, t)  # first, because a wrapped model's weights may be freed
+        self.wants_plain(model, t)  # this check comes first: a wrapped model's weights may be freed
         number = number_of_group(t, model, groups)
         devices = sorted({p.device for p in model.parameters()})
         if len(devices) > 1:
-            raise TypeError(f"rank {t.rank}: a bucket of ZeRO is one array; got parameters on "
-                            f"{' and '.join(devices)}. model.to({devices[-1]!r}) first")
+            raise TypeError(f"rank {t.rank}: ZeRO wants all parameters on one device; got "
+                            f"parameters on {' and '.join(devices)}. Call "
+                            f"model.to({devices[-1]!r}) before you wrap the model")
         t, way = device.connect(t, next(model.parameters()).array)
 
         alike = {p: (number[p], p.copies, p.sharded_by) for p in number}
@@ -259,16 +264,17 @@ class Zero1(DataParallel):
         gradients. Raises RuntimeError if gather() is missing, or if the array of a parameter was
         replaced by another array."""
         if any(b.gathered != b.shard.version for b in self.reducer.buckets):
-            raise RuntimeError(f"rank {self.t.rank}: the shards have been updated and the "
-                               "parameters not; call model.gather() after optimizer.step()")
+            raise RuntimeError(f"rank {self.t.rank}: the optimizer has updated the shards, but the "
+                               "parameters still have the old values. Call model.gather() after "
+                               "optimizer.step()")
         for bucket in self.reducer.buckets:
             for p in bucket.params:
                 if not bucket.holds(p):
                     raise RuntimeError(
-                        f"rank {self.t.rank}: the array of {self.name_of(p)} is not the one that "
-                        "was cut into shards: p.data = ... or .to(...) after wrapping put another "
-                        "in its place, which nobody would update. Change the model before wrapping "
-                        "it, or write into the weights: p.data[...] = ..., or load_state_dict")
+                        f"rank {self.t.rank}: {self.name_of(p)} has a new array, which ZeRO would "
+                        "not update: p.data = ... or .to(...) replaced the array that was cut into "
+                        "shards. Change the model before you wrap it, or write into the old array: "
+                        "p.data[...] = ..., or load_state_dict")
                 if type(p.grad) is Scattered:
                     p.grad = None
 
@@ -320,8 +326,8 @@ class Zero1(DataParallel):
         gradient."""
         if all(s.grad is None for s in self.shards()):
             raise RuntimeError(f"rank {self.t.rank}: no shard has a gradient. Call backward first. "
-                               "With an offloaded optimizer gradients are on the host: see "
-                               "offload.py")
+                               "An Offload optimizer moves gradients to the host; then clip by "
+                               "scaler.step(optimizer, max_norm=...)")
         # on a GPU the host waits here
         return clip.grad_norm([*self.shards(), *self.local_parameters()])
 
@@ -376,7 +382,8 @@ def number_of_group(t, model, groups):
     for p in [*names, *times]:
         is_missing = p.requires_grad and times[p] == 0
         if p not in names or times[p] > 1 or is_missing:
-            raise ValueError(f"rank {t.rank}: want each parameter in one of the {len(groups)} "
-                             f"groups; {names.get(p, 'one that is not in the model')} is in "
-                             f"{times[p]}")
+            raise ValueError(f"rank {t.rank}: want each parameter of the model in exactly one of "
+                             f"the {len(groups)} groups; got "
+                             f"{names.get(p, 'a parameter that is not in the model')} in "
+                             f"{times[p]} groups")
     return {p: number for number, group in enumerate(groups) for p in group}

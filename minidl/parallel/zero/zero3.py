@@ -6,8 +6,9 @@ while this unit runs, and the model may be any module, not only a list of layers
     forward     gather 1 | run 1, gather 2 | free 1, run 2, gather 3 | free 2, run 3 | free 3
     backward    gather 3 | 3, gather 2     | scatter 3, free, 2 ...                            time
                                                                                                --->
-    bytes a parameter, mixed precision     16/n, and one or two whole units
-    sent per rank and step                 (n-1)/n X three times: twice to gather, once to scatter
+    bytes held for a parameter             16/n in mixed precision; one or two units are whole
+    bytes sent by a rank in a step         (n-1)/n X three times: twice to gather, once to scatter
+    n: the number of ranks. X: the bytes of the weights
 
 A unit is one item of the outermost lists (ModuleList, Sequential), such as a transformer's block.
 The unit's weights are complete while the unit runs, in forward and in backward. Between forward and
@@ -24,7 +25,7 @@ their shards. Experts that are divided over the ranks (expert_parallel) are not 
 rank has its own experts.
 
 If a unit computes a new array from a weight (a slice, a cast under autocast), this array is an
-activation and is kept until backward. Under no_sync() the gradients wait in the parameters, and
+activation and is kept until backward. Under no_sync() the gradients stay in the parameters, and
 weights are still freed.
 
 Source: units and gathering ahead: Zhao et al. 2023 (FSDP, arXiv 2304.11277); the rest: see zero.py.
@@ -66,7 +67,8 @@ def use(params, whole):
 
 
 def free(params):
-    """Replaces the parameters' arrays by Freed. This rank then holds only its shard of them."""
+    """Replaces the parameters' arrays by Freed. Then this rank holds only its shard of these
+    arrays."""
     for p in params:
         p.array = Freed(p.shape, p.dtype)
 
@@ -76,7 +78,8 @@ class Zero3(Zero1):
 
     stay_below: a unit with at most this many elements is never freed. The other arguments are as in
     Zero1. All ranks must call `state_dict()`, `load_state_dict()`, `gathered()` and `close()`
-    together, because these gather all weights. Raises ValueError if two units share a parameter."""
+    together, because these methods gather all weights. Raises ValueError if two units share a
+    parameter."""
 
     def __init__(self, model: Module, t: Transport,
                  groups: Iterable[Iterable[Tensor]] | None = None, stay_below: int = 0,
@@ -103,7 +106,7 @@ class Zero3(Zero1):
         # buckets that are never freed; the root's buckets stay only until the end of backward
         self.stays = {b for b in self.buckets if any(b.params[0] in unit for unit in small)}
         self.weighs_nothing = False  # True in absent(): the batch counts as 0 samples
-        self.coming = {}  # bucket: (array, job), while it is being gathered
+        self.coming = {}  # {bucket: (array, job)} of buckets that are being gathered
         self.order = []  # a list of buckets for each module, in the order of the first forward
         # place: {bucket: its index in `order`}; direction: 1 in forward, -1 in backward
         self.place, self.direction = {}, 1
@@ -121,12 +124,13 @@ class Zero3(Zero1):
                                   module.register_forward_hook(partial(self.leave, mine))]
 
     def ended(self):
-        self.free(self.buckets)  # the unused ones, too
+        self.free(self.buckets)  # all buckets: also the buckets that this backward did not use
         super().ended()
 
     def pack(self, node, held, inputs, outputs):
-        """A packer: changes what the graph saves. If `held` is one of our parameters, returns
-        (parameter, a function that gathers and returns its array); else None."""
+        """A packer (saved.py): changes what the graph saves for backward. If `held` is one of our
+        parameters, or the array of a frozen one, returns (parameter, a function that gathers and
+        returns its array); else None."""
         if isinstance(held, Tensor):
             bucket = self.reducer.bucket_of.get(held)
             return bucket and (held, partial(self.gathered_array, bucket, held))
@@ -141,7 +145,8 @@ class Zero3(Zero1):
         return parameter.array
 
     def enter(self, buckets, *_):
-        """A hook before a unit's forward, also when it is recomputed: gathers its weights."""
+        """A hook that runs before a unit's forward, also before a recomputed forward. Gathers the
+        unit's weights."""
         if not current().replaying:
             self.direction = 1
             if buckets and buckets[0] not in self.place:
@@ -151,8 +156,8 @@ class Zero3(Zero1):
         self.need(*buckets)
 
     def leave(self, buckets, *_):
-        """A hook after a unit's forward: frees its weights."""
-        if not current().replaying:  # after a recomputed forward, backward needs them at once
+        """A hook that runs after a unit's forward. Frees the unit's weights."""
+        if not current().replaying:  # after a recomputed forward, backward needs the weights now
             self.free(buckets)
 
     def start(self, buckets):
@@ -181,7 +186,7 @@ class Zero3(Zero1):
 
     def free(self, buckets):
         for b in buckets:
-            # gathered ahead, but not used: after a step the values would be old
+            # its weights were gathered ahead, but not used: after a step they would be old
             if b in self.coming:
                 self.coming.pop(b)[1].wait()
             if b.weights is not None and b not in self.stays:
@@ -210,10 +215,10 @@ class Zero3(Zero1):
         loss. The batch counts as 0 samples. Raises TypeError if loss is None."""
         if loss is None:
             raise TypeError(
-                f"rank {self.t.rank}: absent() of stage 3 wants a function that runs the model and "
-                "returns a loss, because the other ranks gather weights in forward and backward. "
-                "Call model.absent(lambda: F.cross_entropy(model(x), y)) with any batch. It counts "
-                "as 0 samples")
+                f"rank {self.t.rank}: Zero3.absent() wants a function that runs the model and "
+                "returns a loss, because all ranks gather weights together in forward and "
+                "backward; got none. Call model.absent(lambda: F.cross_entropy(model(x), y)) with "
+                "any batch x, y. This batch counts as 0 samples")
         buffers = [(b, b.array.copy()) for b in self.module.buffers()]
         self.weighs_nothing = True
         try:
@@ -232,7 +237,7 @@ class Zero3(Zero1):
     @contextmanager
     def gathered(self):
         """A context: `with model.gathered() as module:`. Inside the context each parameter has all
-        its elements. Only read them, because the shards do not get changes. Collective."""
+        its elements. Do not change the elements: the shards would keep the old ones. Collective."""
         self.need(*self.buckets)
         stays, self.stays = self.stays, set(self.buckets)
         try:
@@ -250,7 +255,8 @@ class Zero3(Zero1):
             for b in self.frozen_buckets)
 
     def close(self) -> None:
-        """Gathers all weights: `module` is an ordinary module again. Collective."""
+        """Gathers all weights, and removes the hooks: `module` is an ordinary module again.
+        Collective."""
         self.need(*self.buckets)
         for remove in self.remove_hooks:
             remove()
@@ -290,9 +296,10 @@ def plan_units(t, model, units, requires_grad=True):
     parameter."""
     times = Counter(p for module in units for p in module.parameters())
     if shared := [p for p, n in times.items() if n > 1]:
-        raise ValueError(f"rank {t.rank}: want each parameter in at most one unit (an item of a "
-                         f"ModuleList or Sequential); got {len(shared)} that are in several. Keep "
-                         "a shared weight outside of the lists, or use Zero2")
+        raise ValueError(f"rank {t.rank}: Zero3 wants each parameter in at most one unit (an item "
+                         f"of a ModuleList or Sequential); got {len(shared)} parameters that are "
+                         "in several units. Keep a shared weight outside of the lists, or use "
+                         "Zero2")
     root = [p for p in model.parameters() if p not in times]
     return [[p for p in params if p.requires_grad == requires_grad and not p.is_local]
             for params in (root, *(module.parameters() for module in units))]

@@ -113,7 +113,7 @@ def test_any_all_reduce_will_do(t, module):
 @ranks(2, 3, mpi=False)
 def test_an_all_reduce_that_is_not_in_place_is_refused(t):
     model = DataParallel(network(), t, all_reduce=lambda t, x: ring.all_reduce(t, x.copy()))
-    with pytest.raises(ValueError, match=f"rank {t.rank}: wanted an all_reduce that sums in place"):
+    with pytest.raises(ValueError, match=f"rank {t.rank}: wanted an all_reduce that writes"):
         model(data(4)[0]).sum().backward()
 
 

@@ -188,7 +188,7 @@ def test_a_snapshot_goes_on_to_the_same_bits(tmp_path):
             inner.zero_grad()
             diloco.step()
             if step == 3:
-                with pytest.raises(ValueError, match="travels until step 5; this is step 4"):
+                with pytest.raises(ValueError, match="got step 4. Save after step 5"):
                     diloco.state_dict()
             if step == 4 and restart:
                 own, common = tmp_path / f"rank{t.rank}", tmp_path / "common"
@@ -225,17 +225,17 @@ def test_fragments_are_runs_of_about_the_same_size():
 def test_what_does_not_go_together_is_refused(t):
     model = net("f4")
     inner = adamw(model.parameters())
-    for options, message in ((dict(period=5, fragments=2), "the 2 fragments divide"),
-                             (dict(period=4, fragments=2, delay=2), "a delay below 4/2"),
-                             (dict(period=4, fragments=[[model.parameters]]), "in one fragment")):
+    for options, message in ((dict(period=5, fragments=2), "a period divisible by 2, the number"),
+                             (dict(period=4, fragments=2, delay=2), "a delay from 0 to below 4/2"),
+                             (dict(period=4, fragments=[[model.parameters]]), "in exactly one")):
         with pytest.raises(ValueError, match=message):
             DiLoCo(model, t, inner, **options)
     half = optim.use_master_weights(adamw(net("f2").parameters()))
-    with pytest.raises(ValueError, match="got an optimizer with master copies"):
+    with pytest.raises(ValueError, match="got one with fp32 master copies"):
         DiLoCo(model, t, half)
     parallel = DataParallel(model, t)
     for wrap in (DiLoCo, LocalSGD):
-        with pytest.raises(TypeError, match="wants the plain model; got a DataParallel"):
+        with pytest.raises(TypeError, match="wants a model that is not wrapped; got a DataP"):
             wrap(parallel, t, inner, period=2)
     parallel.close()
 

@@ -149,7 +149,7 @@ def test_statistics_do_not_see_the_batch_of_an_absent_rank(t):
 
 def test_stage_3_says_what_it_wants():
     def body(t):
-        with pytest.raises(TypeError, match="absent.. of stage 3 wants a function that runs the"):
+        with pytest.raises(TypeError, match="Zero3.absent.. wants a function that runs the"):
             Zero3(network(), t).absent()
 
     simulate(2, body)

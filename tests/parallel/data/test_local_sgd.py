@@ -287,7 +287,7 @@ def test_a_snapshot_goes_on_to_the_same_bits(tmp_path):
             optimizer.zero_grad()
             local.step()
             if step == 3:
-                with pytest.raises(ValueError, match="1 of 2 steps of a round are done"):
+                with pytest.raises(ValueError, match="got step 1 of the 2 steps of a round"):
                     local.rounds.state_dict()
             if step == 4 and restart:
                 snapshot.save(tmp_path / "all", 5, t, model=model, rounds=local.rounds)
@@ -312,20 +312,20 @@ def test_what_does_not_go_together_is_refused(t):
     model = net("f4")
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     for options, message in ((dict(period=0), "a period of at least 1"),
-                             (dict(period=3, inside=(t, 2)), "a multiple of the one inside"),
-                             (dict(period=2, state="none"), "'local' or 'mean'")):
+                             (dict(period=3, inside=(t, 2)), "the period must be divisible by H1"),
+                             (dict(period=2, state="none"), "state='local' or state='mean'")):
         with pytest.raises(ValueError, match=message):
             LocalSGD(model, t, optimizer, **options)
     local = LocalSGD(model, t, optimizer, period=2, rule=h0_inside)
-    with pytest.raises(ValueError, match="wants step\\(loss="):
+    with pytest.raises(ValueError, match="wants the loss in each step\\(loss="):
         local.step()
     local.close()
-    with pytest.raises(TypeError, match="got Offload, whose weights are on the host"):
+    with pytest.raises(TypeError, match="got Offload, which keeps its weights on the host"):
         LocalSGD(model, t, Offload(optim.SGD(model.parameters(), lr=0.1)), period=2)
     stage = Zero1(net("f4"), t)
-    with pytest.raises(TypeError, match="LocalSGD wants the plain model; got a Zero1"):
+    with pytest.raises(TypeError, match="LocalSGD wants a model that is not wrapped; got a Zero1"):
         LocalSGD(stage, t, optim.SGD(stage.shards()), period=2)
-    with pytest.raises(TypeError, match="shards of a ZeRO stage, or parts of a divided model"):
+    with pytest.raises(TypeError, match="only parts of the weights, because a ZeRO stage"):
         LocalSGD(stage.module, t, optim.SGD(stage.shards()), period=2)
     stage.close()
 

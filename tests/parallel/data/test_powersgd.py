@@ -158,7 +158,7 @@ def test_which_tensors_are_compressed():
     assert thin(4, 5) == thin(5, 4) and thin(5, 4, side="rows") == (5, 4, 1)
     assert thin(8, 3, 5, 5) == (8, 75, 1)  # a convolution: output channels by all the rest
     assert thin(100, 3, rank=8, min_compression_rate=0) == (3, 100, 3)
-    with pytest.raises(ValueError, match="PowerSGD wants a rank of at least 1"):
+    with pytest.raises(ValueError, match="PowerSGD wants rank >= 1"):
         PowerSGD(rank=0)
 
 

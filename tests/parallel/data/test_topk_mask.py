@@ -120,9 +120,9 @@ def test_the_pairs_are_what_a_sparse_all_reduce_takes():
 
 
 def test_wrong_arguments_are_named():
-    with pytest.raises(ValueError, match=r"compact: want a vector .* got shape \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"compact wants a vector .* got shape \(2, 2\)"):
         topk_mask.compact(np.zeros((2, 2), np.float32), 1.0)
-    with pytest.raises(ValueError, match="top_k: k is 4, of 3 elements"):
+    with pytest.raises(ValueError, match="top_k wants k from 0 to 3, .*; got 4"):
         topk_mask.top_k(np.zeros(3, np.float32), 4)
-    with pytest.raises(ValueError, match="threshold_of: k is 0, of 3 elements"):
+    with pytest.raises(ValueError, match="threshold_of wants k from 1 to 3, .*; got 0"):
         topk_mask.threshold_of(np.zeros(3, np.float32), 0)

@@ -187,7 +187,7 @@ def test_a_straggler_that_counts_its_own_steps_is_told():
             local.step()
         local.finish()
 
-    with pytest.raises(RankFailed, match="rank 1: the ranks have finished at step 10. Train"):
+    with pytest.raises(RankFailed, match="rank 1: the other ranks finished at step 10"):
         simulate(3, body)
 
 
@@ -198,7 +198,7 @@ def test_what_does_not_go_together_is_refused(t):
     for options in (dict(period=1), dict(period=4, rule=max), dict(period=4, inside=(t, 2))):
         with pytest.raises(ValueError, match="without= wants rounds of 2 steps or more"):
             LocalSGD(model, t, optimizer, without=2.0, **options)
-    with pytest.raises(ValueError, match="wanted without= a ratio above 1; got 1.0"):
+    with pytest.raises(ValueError, match="wants without= above 1 .*; got 1.0"):
         LocalSGD(model, t, optimizer, period=2, without=1.0)
     local = LocalSGD(model, t, optimizer, period=2, without=2.0)
     with pytest.raises(TypeError, match="has ranks of different steps, and a snapshot is of one"):

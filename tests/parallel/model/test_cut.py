@@ -37,7 +37,7 @@ def test_equal_layers_are_dealt_evenly():
 
 @pytest.mark.parametrize("n", [0, 4])
 def test_more_stages_than_layers_are_refused(n):
-    with pytest.raises(ValueError, match=f"3 layers make 1 to 3 stages; got {n}"):
+    with pytest.raises(ValueError, match=f"from 1 to 3 stages .*; got {n}"):
         split_by_cost([1, 2, 3], n)
 
 
@@ -64,9 +64,9 @@ def test_the_stages_of_a_chain_keep_the_names():
 
 
 @pytest.mark.parametrize("model, stages, said", [
-    (nn.Sequential(nn.ReLU(), nn.ReLU()), [2, 0], r"at least 1 a stage; got \[2, 0\]"),
-    (nn.Sequential(nn.ReLU(), nn.ReLU()), [1, 2], "wanted 2 layers in all"),
-    (nn.Sequential(nn.ReLU(), nn.ReLU()), 3, "2 layers make 1 to 2 stages; got 3"),
+    (nn.Sequential(nn.ReLU(), nn.ReLU()), [2, 0], r"at least 1 in each stage; got .*\[2, 0\]"),
+    (nn.Sequential(nn.ReLU(), nn.ReLU()), [1, 2], "cut wants 2 layers in all"),
+    (nn.Sequential(nn.ReLU(), nn.ReLU()), 3, "from 1 to 2 stages .*; got 3"),
 ])
 def test_cuts_that_there_are_not(model, stages, said):
     with pytest.raises(ValueError, match=said):

@@ -338,12 +338,12 @@ def test_recompute_exchanges_again_and_counts_once(t):
 
 @ranks(2)
 def test_what_is_refused(t):
-    with pytest.raises(ValueError, match=f"rank {t.rank}: wanted an expert for each rank"):
+    with pytest.raises(ValueError, match=f"rank {t.rank}: expert_parallel wants at least"):
         expert_parallel(layer(1), t)
-    with pytest.raises(ValueError, match=f"rank {t.rank}: wanted `over` with all ranks of t"):
+    with pytest.raises(ValueError, match=f"rank {t.rank}: expert_parallel wants all ranks"):
         expert_parallel(layer(2), t, over=t.subgroup([0]) or t.subgroup([1]))
     model = DataParallel(expert_parallel(gpt(), t), t)
-    with pytest.raises(TypeError, match="ranks wait there, in blocks.0.feed_forward"):
+    with pytest.raises(TypeError, match="layer blocks.0.feed_forward waits for all ranks"):
         model.absent()
     model.close()
 

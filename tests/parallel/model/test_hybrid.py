@@ -189,7 +189,7 @@ def test_what_does_not_go_together_is_refused(t):
     schedule = schedules.gpipe(2, 2)
     with pytest.raises(ValueError, match="1 shared weights"):
         Pipeline(grid.pp, stages, loss_of, schedule, dp=grid.dp, zero=1)
-    with pytest.raises(ValueError, match="got stage 3"):
+    with pytest.raises(ValueError, match="no weight that two pipeline stages share; got zero=3"):
         Pipeline(grid.pp, stages, loss_of, schedule, dp=grid.dp, zero=3)
 
 

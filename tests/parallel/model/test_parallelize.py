@@ -212,14 +212,14 @@ def test_mixed_precision_trains_alike(level, tol):
 
 
 @pytest.mark.parametrize("plan, message", [
-    ({"mlps.*.0": Column, "mpls.*.2": Row}, "'mpls.*.2' must match modules .* got none among norm"),
+    ({"mlps.*.0": Column, "mpls.*.2": Row}, "'mpls.*.2' must match modules, .* got no match among"),
     ({"mlps.*": Column, "*.0": Row}, "got two rules for mlps.0"),
-    (None, "only nn.GPT has a plan of its own; got Net"),
+    (None, "without a plan wants an nn.GPT; got Net"),
 ])
 def test_a_plan_that_does_not_fit_is_refused(plan, message):
     with pytest.raises(RankFailed, match=message):
         simulate(2, lambda t: parallelize(Net(), Grid(t, tp=2), plan))
-    with pytest.raises(RankFailed, match="sequence are gpt_plan's"):
+    with pytest.raises(RankFailed, match="no other options; got sequence"):
         simulate(2, lambda t: parallelize(Net(), Grid(t, tp=2), PLAN, sequence=True))
 
 

@@ -453,8 +453,8 @@ def test_frozen_first_stages_get_no_gradients_and_send_none(t):
 
 
 @pytest.mark.parametrize("n, said", [
-    (7, "rank 0: wanted inputs that 4 micro-batches divide equally, got 7 samples. Take 4, or"),
-    (3, "got 3 samples. Take 4, or"), (0, "got 0 samples. Take 4")])
+    (7, "rank 0: wanted inputs .* divisible by 4, .* got 7 samples. Use 4 samples"),
+    (3, "got 3 samples. Use 4"), (0, "got 0 samples. Use 4")])
 def test_a_batch_that_micro_batches_do_not_divide_is_refused(n, said):
     with pytest.raises(RankFailed, match=said):
         simulate(2, lambda t: pipeline(t, chain(), gpipe(2, 4)).step(*data(n)))
@@ -462,21 +462,20 @@ def test_a_batch_that_micro_batches_do_not_divide_is_refused(n, said):
 
 def test_another_number_of_micro_batches_is_refused():
     x, y = data(8)
-    with pytest.raises(RankFailed, match="rank 0: the schedule is for 4 micro-batches, got 3 of"):
+    with pytest.raises(RankFailed, match="rank 0: the schedule wants a list of 4 .* a list of 3"):
         simulate(2, lambda t: pipeline(t, chain(), gpipe(2, 4)).step([x[:2]] * 3, [y[:2]] * 3))
 
 
 def test_ranks_with_unequal_numbers_of_micro_batches_are_refused():
-    with pytest.raises(RankFailed, match="rank 1: this schedule is for 3 micro-batches, rank 0's "
-                                         "for 2"):
+    with pytest.raises(RankFailed, match="for 3 micro-batches on this rank, and for 2 on rank 0"):
         simulate(2, lambda t: pipeline(t, chain(), gpipe(2, 2 + t.rank)).step(*data(6)))
 
 
 def test_micro_batches_that_differ_are_refused_where_they_do():
     x, y = data(8)
     parts = [x[:2], x[2:3]], [y[:2], y[2:3]]
-    with pytest.raises(RankFailed, match=r"rank 0: stage 0 passes on float64 \(1, 6\) of "
-                                         r"micro-batch 1, and of the first one float64 \(2, 6\)"):
+    with pytest.raises(RankFailed, match=r"rank 0: stage 0 .* got float64 \(2, 6\) for the "
+                                         r"first one, and float64 \(1, 6\) for micro-batch 1"):
         simulate(2, lambda t: pipeline(t, chain(), gpipe(2, 2)).step(*parts))
 
 
@@ -486,9 +485,9 @@ def test_a_missing_batch_is_refused():
 
 
 @pytest.mark.parametrize("schedule, n_stages, said", [
-    (gpipe(3, 2), 3, "the schedule is for 3 ranks, there are 2"),
-    (gpipe(2, 2), 3, "the schedule has 2 stages, the model is cut into 3"),
-    ([gpipe(2, 1)[0], gpipe(2, 1)[1][::-1]], 2, "rank 1: B1.0 comes before F1.0"),
+    (gpipe(3, 2), 3, "a schedule for 2 ranks, .* got one for 3"),
+    (gpipe(2, 2), 3, "has 2 stages, but the model is cut into 3"),
+    ([gpipe(2, 1)[0], gpipe(2, 1)[1][::-1]], 2, "stage 1 must run part F .* before part B"),
 ])
 def test_a_schedule_for_another_pipeline_is_refused(schedule, n_stages, said):
     with pytest.raises(RankFailed, match=said):
@@ -500,16 +499,16 @@ def test_what_no_header_describes_is_refused():
         def forward(self, x):
             return x  # an array
 
-    with pytest.raises(RankFailed, match="wanted a Tensor or a tuple of them from stage 0"):
+    with pytest.raises(RankFailed, match="stage 0 of a pipeline must return a Tensor"):
         simulate(2, lambda t: Pipeline(t, [AsItIs()] * 2, mse, gpipe(2, 1)).step(*data(1)))
 
     class Odd(nn.Module):
         def forward(self, x):
             return minidl.tensor(x.astype(np.int16))
 
-    with pytest.raises(RankFailed, match="stage 0 passes on an array of int16; a pipeline sends"):
+    with pytest.raises(RankFailed, match="stage 0 of a pipeline must .* got int16"):
         simulate(2, lambda t: Pipeline(t, [Odd(), Odd()], mse, gpipe(2, 1)).step(*data(1)))
-    with pytest.raises(RankFailed, match="stage 0 passes on 9 tensors, more than a header of 32"):
+    with pytest.raises(RankFailed, match="stage 0 returns 9 tensors. .* has room for 32"):
         class Many(nn.Module):
             def forward(self, x):
                 return (minidl.tensor(x),) * 9

@@ -151,7 +151,7 @@ def test_what_does_not_fit_is_refused_by_name():
     def body(t, servers, rule):
         warm_start(make(t, 1), make(t, servers, rule), lambda: 0.0)
 
-    with pytest.raises(RankFailed, match="wants the rows on 1 servers, got 2"):
+    with pytest.raises(RankFailed, match="wants offline Tables on 1 .* Tables on 2"):
         simulate(3, body, 2, adagrad)
-    with pytest.raises(RankFailed, match="the snapshot's tables are .*'z', 'n'"):
+    with pytest.raises(RankFailed, match="wanted a snapshot of tables like .*'z', 'n'"):
         simulate(3, body, 1, ftrl)

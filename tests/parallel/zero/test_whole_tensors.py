@@ -157,7 +157,7 @@ def test_fp16_with_masters_and_a_scale(t):
 @ranks(2)
 def test_offloaded_shards_are_refused(t, name):
     model = Zero1(make(np.float32), t)
-    with pytest.raises(ValueError, match=f"{name} wants the norms of whole tensors"):
+    with pytest.raises(ValueError, match=f"{name}, which needs the norms of whole tensors"):
         Offload(OPTIMIZERS[name](model.shards()))
     model.close()
 

@@ -198,9 +198,9 @@ def test_parameter_groups_have_shards_of_their_own(t, stage):
 def test_groups_must_have_every_parameter_once(t):
     model = net()
     a, *rest = model.parameters()
-    with pytest.raises(ValueError, match="first.weight is in 0"):
+    with pytest.raises(ValueError, match="got first.weight in 0 groups"):
         Zero1(model, t, groups=[rest])
-    with pytest.raises(ValueError, match="first.weight is in 2"):
+    with pytest.raises(ValueError, match="got first.weight in 2 groups"):
         Zero2(model, t, groups=[[a], [a, *rest]])
     with pytest.raises(ValueError, match="not in the model"):
         Zero3(model, t, groups=[[a, *rest], [nn.Parameter(np.ones(2))]])

@@ -79,7 +79,7 @@ def test_a_weight_that_is_freed_says_where_it_is(t):
     weight = model.module.first.weight
     for use in (lambda: weight.array.sum(), lambda: weight * 2, lambda: 2 - weight,
                 lambda: np.asarray(weight.array), lambda: model.module(share(t, data(0))[0])):
-        with pytest.raises(Exception, match="is freed: each rank holds only its shard"):
+        with pytest.raises(Exception, match="was used while it is freed: each rank"):
             use()
     model.close()
 
@@ -87,7 +87,7 @@ def test_a_weight_that_is_freed_says_where_it_is(t):
 @ranks(2)
 def test_a_weight_in_two_units_is_an_error(t):
     linear = nn.Linear(4, 4)
-    with pytest.raises(ValueError, match="at most one unit.*; got 2 that are in several"):
+    with pytest.raises(ValueError, match="at most one unit.*; got 2 parameters that are in"):
         Zero3(nn.Sequential(linear, nn.Tanh(), nn.Sequential(linear)), t)
 
 
@@ -99,7 +99,7 @@ def test_forgetting_to_gather_is_an_error(t, stage):
     x, y = share(t, data(0))
     backward(model, x, y)
     optimizer.step()
-    with pytest.raises(RuntimeError, match=r"call model.gather\(\) after optimizer.step"):
+    with pytest.raises(RuntimeError, match=r"Call model.gather\(\) after optimizer.step"):
         model(x)
     model.close()
 
@@ -197,7 +197,7 @@ def test_an_array_put_in_place_of_a_weight_is_noticed(t, stage):
     with model.gathered():
         array = weight.array.copy()
     weight.data = array
-    refused(t, lambda: model(x), r"the array of first.weight is not the one that was cut into")
+    refused(t, lambda: model(x), r"first.weight has a new array, which ZeRO would")
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
