@@ -218,8 +218,8 @@ def best_rung(x):
 def check_size(x):
     """Raises ValueError if x has more elements than a launch on a GPU can count in an int."""
     if x.size > LARGEST:
-        raise ValueError(f"batch_norm: {x.size} numbers on a GPU, where a launch has at most "
-                         f"{LARGEST}; cut the batch")
+        raise ValueError(f"batch_norm: on a GPU wants at most {LARGEST} elements; got {x.size}. "
+                         "Use a smaller batch")
 
 
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False,
@@ -235,11 +235,12 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
                    weight=weight, bias=bias)
     if not training:
         if running_mean is None or running_var is None:
-            raise ValueError("batch_norm: not training, so running_mean and running_var are needed")
+            raise ValueError("batch_norm: with training=False wants running_mean and running_var; "
+                             "got None")
     n = math.prod(input.shape) // max(input.shape[1], 1)
     if training and n <= 1:
-        raise ValueError("batch_norm: training wants more than one value per channel, the input "
-                         f"{tuple(input.shape)} has {n}")
+        raise ValueError(f"batch_norm: training wants more than one value per channel; got {n}, "
+                         f"for an input of shape {tuple(input.shape)}")
     running = [backend.array_of(v) for v in (running_mean, running_var)]
     return BatchNorm.apply(input, weight, bias, running=running,
                            training=training, momentum=momentum, eps=eps)

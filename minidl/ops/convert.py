@@ -22,7 +22,8 @@ def numpy(input) -> np.ndarray:
     """Returns the NumPy array itself, without a copy. Raises TypeError for a tensor on a GPU: call
     .cpu() first."""
     if not isinstance(input.array, np.ndarray):
-        raise TypeError(f"numpy() of a tensor on {input.device}; call .cpu() first")
+        raise TypeError(f"numpy() wants a tensor on the CPU; got a tensor on {input.device}. "
+                        "Call .cpu() first")
     return input.array
 
 
@@ -30,7 +31,7 @@ def item(input) -> Any:
     """Returns the only element as a Python number. Raises ValueError if the tensor has no element,
     or more than one."""
     if input.numel() != 1:
-        raise WrongValue(f"item() wants one element, this tensor has shape {tuple(input.shape)}")
+        raise WrongValue(f"item() wants a tensor of one element; got shape {tuple(input.shape)}")
     if type(input.array) is np.ndarray:
         return input.array.item()
     with waiting(input.array):
@@ -78,8 +79,8 @@ def _ufunc(self, ufunc, method, *inputs, **options):
     for x in inputs:
         if isinstance(x, Tensor):
             if x.requires_grad:
-                raise RuntimeError(f"np.{ufunc.__name__} of a tensor that requires a gradient is "
-                                   "not in the graph; use minidl's function, or x.detach()")
+                raise RuntimeError(f"np.{ufunc.__name__} records no graph, but the tensor requires "
+                                   "a gradient; use minidl's function, or pass x.detach()")
             x = numpy(x)
         arrays.append(x)
     result = getattr(ufunc, method)(*arrays, **options)
@@ -90,13 +91,13 @@ def _ufunc(self, ufunc, method, *inputs, **options):
 
 def _index(self):
     if self.dtype.kind not in "iu":
-        raise TypeError(f"only integer tensors can be an index, this is {self.dtype}")
+        raise TypeError(f"an index must be a tensor of integers; got {self.dtype}")
     return int(item(self))
 
 
 def _len(self):
     if self.ndim == 0:
-        raise TypeError("len() of a 0-d tensor")
+        raise TypeError("len() wants a tensor of at least one dimension; got a 0-d tensor")
     return self.shape[0]
 
 

@@ -247,7 +247,8 @@ def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="m
         are not ignored. If targets are probabilities, it divides by the number of rows."""
     check_reduction("cross_entropy", reduction)
     if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"cross_entropy: label_smoothing is {label_smoothing}, want 0 to 1")
+        raise ValueError("cross_entropy: label_smoothing must be from 0 to 1; got "
+                         f"{label_smoothing}")
     if backend.is_floating(target.dtype):
         return soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     return CrossEntropy.apply(input, target, weight, ignore_index=ignore_index,

@@ -30,7 +30,8 @@ FILE = "dropout.cu"
 
 def check_probability(p, op="dropout"):
     if not 0 <= p <= 1:
-        raise ValueError(f"{op}: p is the probability of zeroing an element, want 0 to 1, got {p}")
+        raise ValueError(f"{op}: p, the probability that an element becomes 0, must be from 0 to "
+                         f"1; got {p}")
 
 
 def keep_mask(xp, state, start, n, p):

@@ -65,7 +65,7 @@ class RoundedDiv(Function):
 
     def forward(self, a, b, mode):
         if mode not in ("floor", "trunc"):
-            raise ValueError(f"div: rounding_mode is None, 'floor' or 'trunc', got {mode!r}")
+            raise ValueError(f"div: rounding_mode must be None, 'floor' or 'trunc'; got {mode!r}")
         down = self.xp.floor_divide(a, b)
         if mode == "floor":
             return down

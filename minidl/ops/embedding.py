@@ -107,7 +107,8 @@ class Embedding(Function):
             raise IndexError(f"embedding: indices from {int(index.min())} to {int(index.max())}, "
                              f"but the weight {w.shape} has rows 0 to {n - 1}")
         if padding_idx is not None and not -n <= padding_idx < n:
-            raise IndexError(f"embedding: padding_idx {padding_idx} is no row of weight {w.shape}")
+            raise IndexError(f"embedding: padding_idx must be from {-n} to {n - 1}, a row of the "
+                             f"weight {w.shape}; got {padding_idx}")
         self.n_rows, self.padding_idx = n, padding_idx
         self.save(index)
         return self.xp.take(w, index, axis=0)

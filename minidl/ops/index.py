@@ -33,9 +33,9 @@ def parts_of(x, index, op="getitem"):
     if isinstance(index, list) and any(
             i is None or i is Ellipsis or isinstance(i, (list, tuple, slice, Tensor, np.ndarray))
             for i in index):
-        raise IndexError(f"{op}: a list of lists, slices or tensors is no clear index of shape "
-                         f"{tuple(x.shape)}: write x[a, b] for one index for each dimension, "
-                         "x[minidl.tensor(list)] for one array of indices")
+        raise IndexError(f"{op}: as an index into shape {tuple(x.shape)}, a list of lists, slices "
+                         "or tensors has two meanings. Write x[a, b] for one index for each "
+                         "dimension, or x[minidl.tensor(list)] for one array of indices")
     return (_part(x, index, op),)
 
 
@@ -47,26 +47,24 @@ def _part(x, i, op):
     if isinstance(i, slice):
         if i.step is not None and not i.step > 0:
             raise ValueError(f"{op}: wants a step of 1 or more, got {i.step}; minidl.flip(x, "
-                             "[dim]) turns the order around")
+                             "[dim]) reverses the order")
         return i
     array = i.array if isinstance(i, Tensor) else _array(i)
     dtype = getattr(array, "dtype", None)
     if dtype is None and hasattr(i, "__index__"):
         return i.__index__()
     if dtype is None or isinstance(i, np.bool_):
-        raise IndexError(f"{op}: an index of shape {tuple(x.shape)} is a number, a slice, None, "
-                         "..., or "
-                         "integers or bools in a list, an array or a tensor; got "
-                         f"{type(i).__name__}")
+        raise IndexError(f"{op}: each part of an index into shape {tuple(x.shape)} must be an "
+                         "integer, a slice, None, an Ellipsis (...), or integers or bools in a "
+                         f"list, an array or a tensor; got {type(i).__name__}")
     kind, size = dtype.kind, dtype.itemsize
     if kind == "u" and size == 1:
-        raise IndexError(f"{op}: an index of uint8 into shape {tuple(x.shape)} could be a mask or "
-                         "places; .bool() makes a mask, .long() places")
+        raise IndexError(f"{op}: a uint8 index into shape {tuple(x.shape)} could be a mask or a "
+                         "list of positions; use .bool() for a mask, .long() for positions")
     if kind not in "biu" or isinstance(i, Tensor) and kind != "b" and (kind, size) not in (
             ("i", 8), ("i", 4)):
-        raise IndexError(f"{op}: an index of shape {tuple(x.shape)} is a tensor of int64, int32 "
-                         "or bool, "
-                         f"or an array of integers or bools; got {dtype}")
+        raise IndexError(f"{op}: an index into shape {tuple(x.shape)} must be a tensor of int64, "
+                         f"int32 or bool, or an array of integers or bools; got {dtype}")
     return int(array) if not array.ndim and kind != "b" else array
 
 
@@ -113,9 +111,10 @@ def steps(x, parts, op="x[index]"):
         return (parts,)
     n_left = x.ndim - sum(map(_n_dims, parts))
     if n_left < 0:
-        raise IndexError(f"{op}: too many indices for shape {x.shape}")
+        raise IndexError(f"{op}: wants at most {x.ndim} indices, one for each dimension of shape "
+                         f"{x.shape}; got {x.ndim - n_left}")
     if sum(i is Ellipsis for i in parts) > 1:
-        raise IndexError(f"{op}: more than one Ellipsis")
+        raise IndexError(f"{op}: wants at most one Ellipsis (...) in an index; got several")
     first, second, dim, is_view = [], [], 0, False  # dim: the next dimension of x
     for i in parts:
         if i is Ellipsis:
@@ -146,16 +145,18 @@ def _placed(x, i, dim, n, op):
     Raises IndexError if a mask has another shape than these dimensions. NumPy checks the range of
     integers itself. If x is on a GPU, this function checks the range."""
     if n and i.dtype == bool and i.shape != x.shape[dim:dim + n]:
-        raise IndexError(f"{op}: a mask of shape {i.shape} at dimension {dim} of shape {x.shape}")
+        raise IndexError(f"{op}: a mask at dimension {dim} of shape {x.shape} must have shape "
+                         f"{x.shape[dim:dim + n]}; got {i.shape}")
     if isinstance(x, np.ndarray):
         if not isinstance(i, np.ndarray):
-            raise IndexError(f"{op}: an index on a GPU for a tensor on the CPU; pass index.cpu()")
+            raise IndexError(f"{op}: the index is on a GPU, but the tensor is on the CPU; pass "
+                             "index.cpu()")
         return i
     if i.dtype != bool and isinstance(i, np.ndarray):
         size = x.shape[dim]
         if i.size and not -size <= i.min() <= i.max() < size:
             raise IndexError(f"{op}: indices from {i.min()} to {i.max()}, but dimension {dim} of "
-                             f"shape {x.shape} has {-size} to {size - 1}")
+                             f"shape {x.shape} has the indices {-size} to {size - 1}")
     if isinstance(i, np.ndarray):
         return backend.to_device(i, backend.device_of(x))
     return i if i.dtype == bool else checked(op, i, x.shape[dim], low=-x.shape[dim])
@@ -236,8 +237,9 @@ class Gather(Function):
             raise ValueError(f"gather: wants an integer index of {x.ndim} dimensions, got "
                              f"{index.dtype} of shape {index.shape}")
         if any(n > m for i, (n, m) in enumerate(zip(index.shape, x.shape)) if i != dim):
-            raise ValueError(f"gather: index of shape {index.shape} exceeds shape {x.shape} in a "
-                             f"dimension other than {dim}")
+            raise ValueError(f"gather: the index must not be larger than the input, except in "
+                             f"dimension {dim}; got an index of shape {index.shape} and an input "
+                             f"of shape {x.shape}")
         if self.xp is not np:
             index = checked("gather", index, x.shape[dim] if x.ndim else 1)
         self.shape, self.index = x.shape, along(self.xp, index, dim)
@@ -261,7 +263,7 @@ class IndexSelect(Gather):
             index = checked("index_select", index, n)
         elif index.size and not 0 <= int(index.min()) <= int(index.max()) < n:
             raise IndexError(f"index_select: indices from {index.min()} to {index.max()}, but "
-                             f"dimension {dim} of shape {x.shape} has 0 to {n - 1}")
+                             f"dimension {dim} of shape {x.shape} has the indices 0 to {n - 1}")
         self.shape, self.index = x.shape, (slice(None),) * dim + (index.reshape(-1),)
         return x[self.index]
 

@@ -78,8 +78,8 @@ class MatMul(Function):
         same_dtype("matmul", a, b)
         if not (a.ndim and b.ndim and a.shape[-1] == b.shape[max(b.ndim - 2, 0)]):
             raise ValueError(f"matmul: shapes {a.shape} @ {b.shape}; want (..., n, k) @ (..., k, m)"
-                             ", the last dimension of the first equal to the second last of the "
-                             "second (the only one, if it is 1-d)")
+                             ". The last size of the first shape must equal the second to last "
+                             "size of the second shape (or its only size)")
         self.save(a if self.needs[1] else None, b if self.needs[0] else None)
         self.vectors = a.ndim == 1, b.ndim == 1
         self.b_is_shared = b.ndim <= 2  # one b for all matrices of a
@@ -133,8 +133,8 @@ def by_kernel(a, b, rung=3, **form):
         raise ValueError(f"matmul: {a.shape} of {a.dtype} and {b.shape} of {b.dtype}; want (m, k) "
                          "and (k, n) of one dtype")
     if rung == 4 and a.dtype != np.float16:
-        raise TypeError(f"matmul: tensor cores multiply float16 here, got {a.dtype}; rungs 1 to 3 "
-                        "take it")
+        raise TypeError(f"matmul: rung 4 (tensor cores) wants float16; got {a.dtype}. Use one of "
+                        "the rungs 1 to 3")
     xp, (m, k), n = rows.backend_of(a), a.shape, b.shape[1]
     c = xp.empty((m, n), a.dtype)
     if c.size:

@@ -18,7 +18,7 @@ def pair(value, op, name, n=2):
     several = (value,) * n if isinstance(value, (int, np.integer)) else tuple(value)
     several = several * n if len(several) == 1 else several
     if len(several) != n or not all(isinstance(v, (int, np.integer)) for v in several):
-        raise ValueError(f"{op}: {name} is an int{' or two of them' * (n == 2)}, got {value!r}")
+        raise ValueError(f"{op}: {name} must be an int{' or two ints' * (n == 2)}; got {value!r}")
     return tuple(int(v) for v in several)
 
 

@@ -226,8 +226,8 @@ def launch(name, arrays, result, shape, window, rung, form):
     if rung != "cpu":
         count, file = result.size, FILE
         if max(count, n * channels * h * w) > LARGEST:
-            raise ValueError(f"{name}: images {shape} on a GPU, where a launch has at most "
-                             f"{LARGEST} numbers; cut the batch")
+            raise ValueError(f"{name}: on a GPU wants at most {LARGEST} elements; got images of "
+                             f"shape {shape}. Use a smaller batch")
     else:
         count, file = n * channels, on_cpu(FILE)
     index = "unsigned char" if window.index_dtype() == np.uint8 else "int"
@@ -315,8 +315,8 @@ def fit(shape, kernel, stride, padding, dilation, ceil_mode):
         wider.append((before, after + max(beyond, 0)))
     if min(out) < 1:
         padded = tuple(size + sum(p) for size, p in zip(shape[2:], padding, strict=True))
-        raise ValueError(f"a window of {kernel} (dilation {dilation}) does not fit into the padded "
-                         f"image {padded}")
+        raise ValueError(f"a window of size {kernel} (dilation {dilation}) does not fit into the "
+                         f"padded image, which has size {padded}")
     return tuple(out), tuple(wider)
 
 
@@ -389,8 +389,9 @@ def _window(op, kernel_size, stride, padding):
     padding = pair(padding, op, "padding")
     if min(kernel) < 1 or min(stride) < 1 or any(
             not 0 <= p <= k // 2 for p, k in zip(padding, kernel, strict=True)):
-        raise ValueError(f"{op}: kernel_size {kernel} and stride {stride} must be at least 1, "
-                         f"padding {padding} at most half the kernel")
+        raise ValueError(f"{op}: kernel_size and stride must be at least 1, and padding must be at "
+                         f"most half the kernel; got kernel_size={kernel}, stride={stride}, "
+                         f"padding={padding}")
     return {"kernel": kernel, "stride": stride, "padding": tuple((p, p) for p in padding)}
 
 

@@ -50,8 +50,9 @@ class Ordered(Function):
         n = x.shape[dim]
         stop = n if stop is None else stop
         if not 0 <= start <= stop <= n:
-            raise ValueError(f"{name}: want the elements {start} to {stop} in order, but dimension "
-                             f"{dim} of shape {tuple(self.shape)} has {n}")
+            raise ValueError(f"{name}: wants the elements at the places {start} to {stop - 1} of "
+                             f"the sorted order, but dimension {dim} of shape {tuple(self.shape)} "
+                             f"has only {n} elements")
         indices = self.choose(x, dim, slice(start, stop), descending)
         self.at, self.one_d = along(self.xp, indices, dim), x.shape
         kept = self.kept = indices.shape
