@@ -28,7 +28,7 @@ from minidl.ops.norm import check_channels, column, scale_shift, standardize, st
 FILE = "batch_norm.cu"
 AXES = 0, 2  # of (N, C, places): a mean is taken over these axes
 LANES_MAX, CHANNELS = 512, 64  # as in the kernel for a CPU
-FEW = 64  # with fewer places, a plane is too short for vectors
+FEW = 64  # with fewer places, a plane (one channel of one sample) is too short for vectors
 PART = 512  # elements of a channel in a part. With smaller parts, joining the sums costs too much
 
 
@@ -86,7 +86,7 @@ def by_numpy(x, w, b, eps):
 
 
 def by_numpy_eval(x, w, b, mean, r):
-    """Returns y. mean and r are given."""
+    """Returns y, computed with the mean and the r that are given."""
     xhat = (by_places(x) - column(mean)) * column(r)
     return scale_shift(xhat, column(w), column(b), x.dtype).reshape(x.shape)
 
@@ -199,8 +199,9 @@ def join(name, x, args, form):
 
 
 def parts_of(x):
-    """Returns (number of parts, samples of a part). A CPU sums each part, then joins the sums. A
-    part is one sample if planes are large. Else it has about PART elements of each channel."""
+    """Returns (number of parts, number of samples in a part). A CPU sums each part, then adds the
+    sums of the parts. If a channel of a sample has at least FEW elements, a part is one sample.
+    Else a part has about PART elements of each channel."""
     samples, _, places = sizes(x)
     group = 1 if places >= FEW else -(-PART // places)
     return row_kernels.blocks(samples, group), group

@@ -25,7 +25,8 @@ from minidl.ops.shape import unsqueeze
 
 
 class Conv2d(Function):
-    """y[n, o] = sum_c w[o, c] (*) x[n, c] + b[o], a cross-correlation. Saves x and w."""
+    """y[n, o] = sum_c w[o, c] (*) x[n, c] + b[o], where (*) is a cross-correlation. Saves x and
+    w."""
 
     precision = "white"
 
@@ -49,7 +50,8 @@ class Conv2d(Function):
 
 
 def by(x, w, *others):
-    """Returns the module whose functions compute with these arrays. w: the weight."""
+    """Returns conv_kernel, conv_cpu or conv_columns: the module that computes a convolution of
+    these arrays. x: the images, or the gradient of y. w: the weight."""
     if not isinstance(x, np.ndarray):
         return pick(conv_kernel, conv_columns, x, w, *others)
     return pick(conv_cpu, conv_columns, x, w, *others) if conv_cpu.fits(w) else conv_columns
@@ -60,8 +62,8 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     Returns (N, O, H', W') or (O, H', W').
 
     padding: the number of zeros on each side, an int or (height, width). "valid" means 0. "same"
-    wants stride 1, and the result has the size of the image. If it needs an odd number of zeros,
-    the end gets one zero more than the beginning."""
+    wants stride 1, and the result has the size of the image. If "same" needs an odd number
+    of zeros, the end gets one zero more than the beginning."""
     return _convolve("conv2d", input, weight, bias, stride, padding, dilation, groups, 2)
 
 

@@ -69,7 +69,7 @@ def by_input(gy, w, x_shape, options, b=None, rung=None, **form):
             taps = turned[(..., *(slice(p.tap, None, p.tap_step) for p in phase))]
             taps = scratch(xp.ascontiguousarray(taps[..., ::-1, ::-1]))
             gather(gx, gy, taps, b, [reverse(p) for p in phase], rung, form)
-        else:  # forward reads these places for no output
+        else:  # no output of forward reads these places, so their gradient is 0
             places = gx[(..., *(slice(p.first, None, p.step) for p in phase))]
             places[...] = 0 if b is None else b[:, None, None]
     return gx
@@ -138,8 +138,9 @@ def shares(n_pixels, n_blocks):
 
 
 def reverse(phase):
-    """Returns a phase with the same sum, which goes from the last tap to the first. The kernels
-    need this order, because they read the columns of an image from left to right."""
+    """Returns the phase with its taps in reverse order, from the last to the first. The sum is the
+    same. The kernels need this order, because they read the columns of an image from left to
+    right."""
     last = phase.read + phase.read_tap * (phase.n_taps - 1)
     return phase._replace(read=last, read_tap=-phase.read_tap)
 

@@ -1,6 +1,7 @@
-"""Converts a tensor into a NumPy array, a number or a list. Has the methods that Python calls.
+"""Converts a tensor into a NumPy array, a number or a list.
 
-For example, Python calls __len__ for len(x), and __float__ for float(x).
+The file also has the special methods of Tensor that Python itself calls. For example, Python calls
+__len__ for len(x), and __float__ for float(x).
 
 Test: tests/test_tensor.py
 """
@@ -44,7 +45,7 @@ def tolist(input) -> Any:
 
 
 def size(input, dim=None) -> tuple[int, ...] | int:
-    """Returns the shape, or the size of one dimension."""
+    """Returns the shape if dim is None, else the size of dimension `dim`."""
     return input.shape if dim is None else input.array.shape[dim]
 
 

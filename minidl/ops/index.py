@@ -1,10 +1,10 @@
-"""Indexing: picks elements. Backward adds each gradient at the place that its element came from.
+"""Indexing: picks elements. Backward adds the gradient of each element at the element's old place.
 
     x = [a b c d]    x[[3, 1, 3]] = [d b d]    gradient of d: gy[0] + gy[2]
 
 If an index is repeated, its gradients must be *added*. `gx[index] = gy`, and also `gx[index] +=
-gy`, would keep only one of them. Slices and bool masks have no repeats, so `gx[index] = gy` is
-enough for them.
+gy`, would keep only one of these gradients. Slices and bool masks have no repeats, so `gx[index] =
+gy` is enough for them.
 
 The order of the result's dimensions is PyTorch's. NumPy has another order if an index mixes arrays
 with numbers or None. So an index may be used in two steps: see `steps`.
@@ -24,10 +24,10 @@ from minidl.tensor import Tensor
 
 
 def parts_of(x, index, op="getitem"):
-    """Returns an index as a tuple of int, slice, None, Ellipsis, integer arrays, and bool arrays,
-    which are masks. index: as a user writes it. Raises ValueError or IndexError where PyTorch does.
-    Also raises IndexError where PyTorch plans to change the meaning of an index: for uint8 arrays,
-    and for a list of lists without a tuple."""
+    """Returns the index, which may have any form that a user can write, as a tuple of parts. A part
+    is an int, a slice, None, Ellipsis, an integer array, or a bool array, which is a mask. Raises
+    ValueError or IndexError where PyTorch does. Also raises IndexError where PyTorch plans to
+    change the meaning of an index: for uint8 arrays, and for a list of lists without a tuple."""
     if isinstance(index, tuple):
         return tuple([_part(x, i, op) for i in index])
     if isinstance(index, list) and any(
@@ -88,13 +88,14 @@ def _numbers(nested):
 
 
 def arrays_kept(index, parts):
-    """Returns a list of the Tensors in an index whose arrays backward will read."""
+    """Returns a list of the Tensors in an index. Backward will read the arrays of these Tensors."""
     tensors = index if isinstance(index, tuple) else (index,)
     return [i for i, part in zip(tensors, parts) if isinstance(i, Tensor) and i.array is part]
 
 
 def steps(x, parts, op="x[index]"):
-    """Returns one or two indices, to use one after the other: x[index] = x[first][second].
+    """Returns a tuple of one or two indices. Two indices are used one after the other:
+    x[index] = x[first][second].
 
         x[0, :, [2, 1], None]      first (0, :, :, None)     a view: numbers, slices, None
                                    second (:, [2, 1], :)     arrays and slices only
@@ -170,7 +171,8 @@ def _n_dims(part):
 
 
 def put(x, steps, value):
-    """Computes x[index] = value. steps: as `steps` returns them. value: an array or a number."""
+    """Computes x[index] = value. steps: the result of steps() for this index. value: an array or a
+    number."""
     *first, last = steps
     for step in first:
         x = x[step]
@@ -178,9 +180,10 @@ def put(x, steps, value):
 
 
 def scatter_add(xp, shape, index, g):
-    """Returns an array of `shape`: zeros, and g[k] added at index[k] for every k, repeats included.
-    index: as in x[index]. fp16 is summed, and returned, in fp32. The index is flattened, because
-    np.add.at is 7 times as fast in one dimension (NumPy 2.4)."""
+    """Returns an array of `shape` that starts with zeros, and adds g[k] at index[k] for every k. If
+    a place is repeated, all its g[k] are added. index: as in x[index]. fp16 is summed, and
+    returned, in fp32. The index is flattened, because np.add.at is 7 times as fast in one dimension
+    (NumPy 2.4)."""
     size = math.prod(shape)
     positions = xp.arange(size).reshape(shape)[index]
     gx = xp.zeros(size, backend.accumulate_dtype(g.dtype))
@@ -269,8 +272,8 @@ class IndexSelect(Gather):
 
 
 def along(xp, index, dim):
-    """Returns an index tuple. It picks index[i, j, k] along `dim`, and i, j, k along the other
-    dimensions."""
+    """Returns an index for x, as a tuple of arrays. For element (i, j, k) of `index`, it picks the
+    element of x at index[i, j, k] along `dim`, and at i, j, k along the other dimensions."""
     grid = [xp.arange(n).reshape([-1 if i == d else 1 for i in range(index.ndim)])
             for d, n in enumerate(index.shape)]
     grid[dim:dim + 1] = [index] if index.ndim else []

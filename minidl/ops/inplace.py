@@ -1,4 +1,5 @@
-"""Writes into a tensor's own memory. Each write adds 1 to x.version, so that backward notices it.
+"""Writes into a tensor's own memory. Each write adds 1 to x.version, so that backward notices the
+change.
 
     x.copy_(y)   x.fill_(1)   x += y   x[2:] = y
 
@@ -32,8 +33,8 @@ def write(x, op, value):
 
 
 def copy_(input, source):
-    """Overwrites the tensor with `source`, a Tensor, array or number, broadcast to its shape.
-    Returns the tensor."""
+    """Overwrites the tensor with `source`, a Tensor, array or number. `source` is broadcast to the
+    tensor's shape. Returns the tensor."""
     if records(input, source):
         if isinstance(source, Tensor):
             source = source.to(dtype=input.dtype, device=input.device)
@@ -48,9 +49,10 @@ def records(*values):
 
 
 def become(x, name, op):
-    """Writes op(x) into x's memory, and the graph records it. The graph uses a copy of the old x.
-    Returns x. Raises RuntimeError for a leaf that requires a gradient. Also raises RuntimeError for
-    a view: the tensor that owns the memory would change, and the graph would not record this."""
+    """Writes op(x) into x's memory, and records this in the graph, which then uses a copy of the
+    old x. Returns x. Raises RuntimeError for a leaf that requires a gradient. Also raises
+    RuntimeError for a view: the tensor that owns the memory would change, and the graph would not
+    record this."""
     if x.is_leaf and x.requires_grad:
         raise RuntimeError(f"{name} would change a leaf that requires a gradient; call it under "
                            "`with minidl.no_grad():`")
@@ -124,7 +126,7 @@ def setitem(self, index, value):
     parts = parts_of(self, index, op)
     array = backend.plain_array(value)
     shape = getattr(array, "shape", ())
-    n_ones = next((i for i, n in enumerate(shape) if n != 1), len(shape))  # leading ones to drop
+    n_ones = next((i for i, n in enumerate(shape) if n != 1), len(shape))  # ones at the left
     if is_grad_enabled() and (self.requires_grad or getattr(value, "requires_grad", False)):
         if isinstance(value, Tensor):
             array = value.to(self.dtype).reshape(shape[n_ones:])

@@ -1,6 +1,6 @@
 """The places of the windows of a convolution or a pooling on an image.
 
-    image with padding         window 2 x 2, stride 1         output_size: how often it fits
+    image with padding         window 2 x 2, stride 1         output_size: how often the window fits
     . . . . .                  +---+
     . a b c .                  |. .| . .                      (5 - 2) / 1 + 1 = 4 along a row
     . d e f .                  |. a| b c

@@ -6,9 +6,10 @@
     adaptive_max_pool2d   the largest element of each part, if an image is divided into N parts
     adaptive_avg_pool2d   the mean of each of these N parts
 
-Element (i, j) of all windows together is one shifted image. A window of kh x kw elements gives
-kh * kw shifted images. NumPy's form is a loop over the shifts, and each step works on a whole array
-(`patches.places` gives the shifted slices). Backward is the same loop, and adds to the slices.
+Take element (i, j) of every window. Together these elements are one shifted image. A window of kh x
+kw elements gives kh * kw shifted images. NumPy's form is a loop over the shifts, and each step
+works on a whole array (`patches.places` gives the shifted slices). Backward is the same loop, and
+adds to the slices.
 Test: tests/ops/test_conv.py
 """
 
@@ -126,7 +127,8 @@ def zeros_padded(xp, shape, window, dtype):
 
 
 def first_inside(xp, window):
-    """Returns (oh, ow): for each window the index of the first element that is not padding. If all
+    """Returns an array (oh, ow): for each window, the index of its first element that is not
+    padding. If all
     elements are -inf, this element counts as the largest one."""
     rows, columns = (
         xp.clip(-((xp.arange(n) * s - before) // d), 0, k - 1)

@@ -1,4 +1,5 @@
-"""Shape ops: the same elements in another arrangement. Backward arranges gradients as the input.
+"""Shape ops: the same elements in another arrangement. Backward arranges the gradient like the
+input.
 
 Most of these ops return views: the result shares the memory of the input, as in PyTorch. `reshape`
 copies only if there is no such view, and `view` never copies. `cat`, `stack`, `flip` and `repeat`
@@ -34,7 +35,7 @@ class Reshape(Function):
 
 
 class Permute(Function):
-    """y[i_dims[0], i_dims[1], ...] = x[i_0, i_1, ...]."""
+    """Changes the order of the dimensions: y[i_dims[0], i_dims[1], ...] = x[i_0, i_1, ...]."""
     arithmetic = False
 
     def forward(self, x, dims, name="permute"):
@@ -169,8 +170,8 @@ def reshape(input, *shape):
 
 
 def view(input, *shape):
-    """Does the same as reshape, but never copies. Raises ValueError if the strides make a copy
-    necessary."""
+    """Does the same as reshape, but the result always shares the memory of the input. Raises
+    ValueError if this is not possible with the input's strides."""
     return Reshape.apply(input, shape=sizes(shape), name="view")
 
 
@@ -210,7 +211,7 @@ def permute(input, *dims):
 
 
 def transpose(input, dim0, dim1):
-    """Swaps two dimensions. NumPy's transpose, which takes all dimensions, is `permute` here."""
+    """Swaps two dimensions. To reorder all dimensions, as NumPy's transpose does, use `permute`."""
     dims = list(range(input.ndim))
     (a,), (b,) = (normalize_dims(d, input.ndim, "transpose") or (0,) for d in (dim0, dim1))
     if dims:
@@ -246,11 +247,11 @@ def broadcast_to(input, shape):
 
 
 def repeat(input, *repeats):
-    """Returns repeats[i] copies of the input, one after another, along each dimension i."""
+    """Returns the input, repeated repeats[i] times along each dimension i."""
     repeats = sizes(repeats)
     if len(repeats) < input.ndim:
-        raise ValueError("repeat: wants a number for each dimension of shape "
-                         f"{tuple(input.shape)}; got {repeats}")
+        raise ValueError(f"repeat: wants at least {input.ndim} numbers, one for each dimension; "
+                         f"got {repeats}")
     shape = (1,) * (len(repeats) - input.ndim) + input.shape
     once = [n for size in shape for n in (1, size)]  # (1, n0, 1, n1, ...)
     often = [n for pair in zip(repeats, shape) for n in pair]  # (r0, n0, r1, n1, ...)

@@ -91,8 +91,8 @@ def test_what_has_two_meanings_is_refused():
             (np.bool_(True), IndexError, "got bool"), ("a", IndexError, "got str"),
             ((..., ...), IndexError, "single ellipsis"),
             ((..., [0], ...), IndexError, "at most one Ellipsis"),
-            ((0, [True, False]), IndexError, r"mask of shape \(2,\) at dimension 1"),
-            ((0, 0, [0]), IndexError, "too many"),
+            ((0, [True, False]), IndexError, r"mask at dimension 1 .* got \(2,"),
+            ((0, 0, [0]), IndexError, "at most 2 indices"),
             ([0, 2], IndexError, "index 2 is out of bounds")):
         with pytest.raises(error, match=words):
             x[index]
@@ -167,7 +167,7 @@ def test_out_of_range_and_wrong_kinds_are_refused_by_name():
             x[index]
     with pytest.raises(ValueError, match="gather: wants an integer index of 2 dimensions"):
         x.gather(1, minidl.tensor([0]))
-    with pytest.raises(ValueError, match="exceeds shape"):
+    with pytest.raises(ValueError, match="gather: the index must not be larger"):
         x.gather(1, minidl.zeros(3, 1, dtype=np.int64))
 
 

@@ -185,8 +185,8 @@ def narrow(input, dim, start, length):
 
 def diff(input, n=1, dim=-1, prepend=None, append=None):
     """y[i] = x[i + 1] - x[i] along `dim`, repeated n times. For bools, y[i] is True where x[i + 1]
-    and x[i] differ. prepend, append: before the first difference, these tensors are joined before
-    and after the input."""
+    and x[i] differ. prepend, append: tensors to join before and after the input, before the first
+    difference, or None."""
     parts = [x for x in (prepend, input, append) if x is not None]
     if n and len(parts) > 1:  # for n = 0 PyTorch joins nothing
         input = cat(parts, dim)

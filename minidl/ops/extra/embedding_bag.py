@@ -22,8 +22,8 @@ def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weight
     """Returns the sum, the mean or the maximum of the rows of `weight` for each bag of indices:
     (bags, width). The result of a bag without indices is zeros.
 
-    input: indices (bags, n). Or a vector with the indices of all bags. Then `offsets` has the place
-    at which each bag starts.
+    input: indices (bags, n), or a vector with the indices of all bags. For a vector, `offsets` has
+    the place at which each bag starts.
     mode: "sum", "mean" or "max". per_sample_weights: a factor for each index, only for "sum".
     padding_idx: this index does not count. include_last_offset: True if offsets also has the end of
     the last bag."""

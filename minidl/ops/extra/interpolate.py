@@ -30,7 +30,7 @@ LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5}  # mode: number of dimensi
 
 
 class Resize(Function):
-    """x (N, C, ...) with matrices[d] (out, in) applied along each dimension d + 2."""
+    """x (N, C, ...), multiplied by matrices[d] (out, in) along dimension d + 2, for each d."""
     op = "interpolate"
 
     def forward(self, x, matrices):

@@ -251,8 +251,9 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
 
 
 def scatter_add(input, dim, index, src):
-    """Returns `input` with src[i, j] added at place index[i, j] of `dim`, repeats included. In the
-    other dimensions an element of src keeps its place."""
+    """Returns `input` with src[i, j] added at place index[i, j] of `dim`. If a place is
+    repeated, all its elements are added. In the other dimensions an element of src keeps its
+    place."""
     _same_dtype("scatter_add", input, src)
     return note(ScatterAdd.apply(input, index, src, dim=dim), [index])
 
@@ -342,8 +343,8 @@ def _largest_at(xp, y, at, values, sign):
 
 
 def index_add(input, dim, index, source, *, alpha=1):
-    """Returns `input` with alpha times slice j of source added at place index[j] of `dim`, repeats
-    included."""
+    """Returns `input` with alpha times slice j of source added at place index[j] of `dim`. If a
+    place is repeated, all its slices are added."""
     _same_dtype("index_add", input, source)
     return note(IndexAdd.apply(input, index, source, dim=dim, alpha=alpha), [index])
 

@@ -32,7 +32,8 @@ class MedianResult(Found):
 
 def order(xp, x, axis, descending=False):
     """Returns the indices that sort x along `axis`. The descending order is not made by reversing
-    the ascending order, because this would also reverse equal elements."""
+    the ascending order, because this would also reverse the order of equal
+    elements."""
     if not descending:
         return xp.argsort(x, axis=axis, kind="stable")
     backwards = xp.argsort(xp.flip(x, axis), axis=axis, kind="stable")
