@@ -53,7 +53,7 @@ class Ordered(Function):
         if not 0 <= start <= stop <= n:
             raise ValueError(f"{name}: wants the elements at the places {start} to {stop - 1} of "
                              f"the sorted order, but dimension {dim} of shape {tuple(self.shape)} "
-                             f"has only {n} elements")
+                             f"has the places 0 to {n - 1}")
         indices = self.choose(x, dim, slice(start, stop), descending)
         self.at, self.one_d = along(self.xp, indices, dim), x.shape
         kept = self.kept = indices.shape
