@@ -341,7 +341,7 @@ def test_what_a_rung_cannot_do_is_named():
     with pytest.raises(ValueError, match=r"3 x 3 .* got a 3 x 2 kernel, stride \(2, 3\), dilation "
                                          r"\(1, 2\)"):
         conv_kernel.forward(x, w, b, options(case), out_of(case), rung="winograd")
-    with pytest.raises(ValueError, match="one channel a group, in and out, got 2 and 3"):
+    with pytest.raises(ValueError, match="one input channel .* got 2 and 3"):
         conv_kernel.forward(x, w, b, options(case), out_of(case), rung="depthwise")
 
 
