@@ -138,7 +138,7 @@ def add(
 ) -> Tensor:
     """input + alpha * other."""
 def ceil(input: Tensor | ndarray) -> Tensor:
-    """The smallest integer that is not below the element."""
+    """The smallest integer >= the element."""
 def cos(input: Tensor | ndarray) -> Tensor:
     """The cosine of x in radians."""
 def div(
@@ -150,7 +150,7 @@ def div(
 def exp(input: Tensor | ndarray) -> Tensor:
     """y = e^x."""
 def floor(input: Tensor | ndarray) -> Tensor:
-    """The largest integer that is not above the element."""
+    """The largest integer <= the element."""
 def fmod(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
     """a - b * trunc(a / b), which has the sign of a."""
 def log(input: Tensor | ndarray) -> Tensor:
@@ -168,7 +168,7 @@ def round(input: Tensor | ndarray, *, decimals: int = 0) -> Tensor:
 def rsqrt(input: Tensor | ndarray) -> Tensor:
     """y = x^(-1/2)."""
 def sign(input: Tensor | ndarray) -> Tensor:
-    """1, 0 or -1, as the sign of the element."""
+    """The sign of the element: 1, 0 or -1."""
 def sin(input: Tensor | ndarray) -> Tensor:
     """The sine of x in radians."""
 def sqrt(input: Tensor | ndarray) -> Tensor:
@@ -309,8 +309,7 @@ def index_add(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, source: Tensor | ndarray, *,
     alpha: float = 1
 ) -> Tensor:
-    """Returns `input` with alpha times slice j of source added at place index[j] of `dim`,
-    repeats included."""
+    """Returns `input` with alpha times slice j of source added at place index[j] of `dim`."""
 def index_copy(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, source: Tensor | ndarray
 ) -> Tensor:
@@ -333,7 +332,7 @@ def scatter(
 def scatter_add(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, src: Tensor | ndarray
 ) -> Tensor:
-    """Returns `input` with src[i, j] added at place index[i, j] of `dim`, repeats included."""
+    """Returns `input` with src[i, j] added at place index[i, j] of `dim`."""
 def scatter_reduce(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, src: Tensor | ndarray,
     reduce: str, *, include_self: bool = True
@@ -537,7 +536,7 @@ def ge(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Te
 def gt(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
     """input > other."""
 def isfinite(input: Tensor | ndarray) -> Tensor:
-    """True where the element is not inf or nan."""
+    """True where the element is finite."""
 def isinf(input: Tensor | ndarray) -> Tensor:
     """True where the element is inf or -inf."""
 def isnan(input: Tensor | ndarray) -> Tensor:
@@ -553,7 +552,7 @@ def logical_not(input: Tensor | ndarray) -> Tensor:
 def logical_or(
     input: Tensor | ndarray, other: Tensor | ndarray | generic | float
 ) -> Tensor:
-    """True where one of them is not zero."""
+    """True where an element is not zero."""
 def lt(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
     """input < other."""
 def ne(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
@@ -675,5 +674,5 @@ def log_softmax(
 ) -> Tensor:
     """log(softmax(input, dim))."""
 def softmax(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
-    """exp(input) / sum(exp(input)) along `dim`. dtype: if given, the input is cast to it
+    """exp(input) / sum(exp(input)) along `dim`. dtype: if given, casts the input to this dtype
     first."""

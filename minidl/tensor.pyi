@@ -209,8 +209,7 @@ class Tensor:
         self, *args: Any, dtype: DTypeLike | None = None, device: str | _int | None = None,
         non_blocking: _bool = False, copy: _bool = False
     ) -> Tensor:
-        """x.to(dtype), x.to(device), x.to(device, _dtype) or x.to(other_tensor). non_blocking and
-        copy may follow."""
+        """Returns x in another dtype, on another device, or with new dtype and device."""
     def type(self, dtype: DTypeLike) -> Tensor: ...
 
 
@@ -225,13 +224,13 @@ class Tensor:
         """Returns the NumPy array itself, without a copy."""
     @overload
     def size(self, dim: None = None) -> tuple[_int, ...]:
-        """Returns the shape, or the size of one dimension."""
+        """Returns the shape if dim is None, else the size of dimension `dim`."""
     @overload
     def size(self, dim: _int) -> int:
-        """Returns the shape, or the size of one dimension."""
+        """Returns the shape if dim is None, else the size of dimension `dim`."""
     @overload
     def size(self, dim: Any = None) -> Any:
-        """Returns the shape, or the size of one dimension."""
+        """Returns the shape if dim is None, else the size of dimension `dim`."""
     def tolist(self) -> Any: ...
 
 
@@ -241,7 +240,7 @@ class Tensor:
     def add(self, other: Tensor | ndarray | generic | _float, *, alpha: _float = 1) -> Tensor:
         """input + alpha * other."""
     def ceil(self) -> Tensor:
-        """The smallest integer that is not below the element."""
+        """The smallest integer >= the element."""
     def cos(self) -> Tensor:
         """The cosine of x in radians."""
     def div(
@@ -252,7 +251,7 @@ class Tensor:
     def exp(self) -> Tensor:
         """y = e^x."""
     def floor(self) -> Tensor:
-        """The largest integer that is not above the element."""
+        """The largest integer <= the element."""
     def fmod(self, other: Tensor | ndarray | generic | _float) -> Tensor:
         """a - b * trunc(a / b), which has the sign of a."""
     def log(self) -> Tensor:
@@ -270,7 +269,7 @@ class Tensor:
     def rsqrt(self) -> Tensor:
         """y = x^(-1/2)."""
     def sign(self) -> Tensor:
-        """1, 0 or -1, as the sign of the element."""
+        """The sign of the element: 1, 0 or -1."""
     def sin(self) -> Tensor:
         """The sine of x in radians."""
     def sqrt(self) -> Tensor:
@@ -500,8 +499,7 @@ class Tensor:
     def index_add(
         self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray, *, alpha: _float = 1
     ) -> Tensor:
-        """Returns `input` with alpha times slice j of source added at place index[j] of `dim`,
-        repeats included."""
+        """Returns `input` with alpha times slice j of source added at place index[j] of `dim`."""
     def index_copy(self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray) -> Tensor:
         """Returns `input` with slice j of source written at place index[j] of `dim`."""
     def index_fill(
@@ -519,7 +517,7 @@ class Tensor:
     ) -> Tensor:
         """Returns `input` with src[i, j] written at place index[i, j] of `dim`."""
     def scatter_add(self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray) -> Tensor:
-        """Returns `input` with src[i, j] added at place index[i, j] of `dim`, repeats included."""
+        """Returns `input` with src[i, j] added at place index[i, j] of `dim`."""
     def scatter_reduce(
         self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray, reduce: str, *,
         include_self: _bool = True
@@ -672,7 +670,7 @@ class Tensor:
 
     # minidl/ops/inplace.py
     def copy_(self, source: Tensor | ndarray | generic | _float) -> Tensor:
-        """Overwrites the tensor with `source`, a Tensor, array or number, broadcast to its shape."""
+        """Overwrites the tensor with `source`, a Tensor, array or number."""
     def fill_(self, value: Tensor | ndarray | generic | _float) -> Tensor: ...
     def zero_(self) -> Tensor: ...
 
@@ -695,7 +693,7 @@ class Tensor:
     def gt(self, other: Tensor | ndarray | generic | _float) -> Tensor:
         """input > other."""
     def isfinite(self) -> Tensor:
-        """True where the element is not inf or nan."""
+        """True where the element is finite."""
     def isinf(self) -> Tensor:
         """True where the element is inf or -inf."""
     def isnan(self) -> Tensor:
@@ -707,7 +705,7 @@ class Tensor:
     def logical_not(self) -> Tensor:
         """True where the element is zero."""
     def logical_or(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """True where one of them is not zero."""
+        """True where an element is not zero."""
     def lt(self, other: Tensor | ndarray | generic | _float) -> Tensor:
         """input < other."""
     def ne(self, other: Tensor | ndarray | generic | _float) -> Tensor:
@@ -796,7 +794,7 @@ class Tensor:
         """x.mT: x with the last two dimensions swapped."""
     def permute(self, *dims: _int | Sequence[_int]) -> Tensor: ...
     def repeat(self, *repeats: _int | Sequence[_int]) -> Tensor:
-        """Returns repeats[i] copies of the input, one after another, along each dimension i."""
+        """Returns the input, repeated repeats[i] times along each dimension i."""
     def reshape(self, *shape: _int | Sequence[_int]) -> Tensor: ...
     def split(self, split_size_or_sections: Any, dim: _int = 0) -> tuple[Tensor, ...]:
         """Returns a tuple of views along `dim`. split_size_or_sections: the size of each view (the
@@ -814,14 +812,14 @@ class Tensor:
     def unsqueeze(self, dim: _int) -> Tensor:
         """Adds a dimension of size 1 at position `dim` of the result."""
     def view(self, *shape: _int | Sequence[_int]) -> Tensor:
-        """Does the same as reshape, but never copies."""
+        """Does the same as reshape, but the result always shares the memory of the input."""
 
 
     # minidl/ops/softmax.py
     def log_softmax(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
         """log(softmax(input, dim))."""
     def softmax(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
-        """exp(input) / sum(exp(input)) along `dim`. dtype: if given, the input is cast to it
+        """exp(input) / sum(exp(input)) along `dim`. dtype: if given, casts the input to this dtype
         first."""
 def wrapped(x: Tensor | ndarray) -> Tensor:
     """Returns x if it is a Tensor."""

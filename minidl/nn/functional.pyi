@@ -434,5 +434,5 @@ def log_softmax(
 ) -> Tensor:
     """log(softmax(input, dim))."""
 def softmax(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
-    """exp(input) / sum(exp(input)) along `dim`. dtype: if given, the input is cast to it
+    """exp(input) / sum(exp(input)) along `dim`. dtype: if given, casts the input to this dtype
     first."""

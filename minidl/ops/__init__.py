@@ -3,8 +3,9 @@
     homes   m: method of Tensor (x.exp())   t: function of minidl (minidl.exp(x))
             f: function of minidl.nn.functional (F.relu(x))
 
-An op is a Function, with forward and backward, and a function that users call. This function has
-PyTorch's name, argument order and defaults. To add an op: docs/changing.md, "A new op".
+An op has two parts: a Function, which has forward and backward, and a Python function that users
+call. The Python function has PyTorch's name, argument order and defaults. To add an op:
+docs/changing.md, "A new op".
 """
 
 import functools
@@ -118,14 +119,15 @@ PROPERTIES = {"T": shape.t, "mT": shape.matrix_transpose}
 OPERANDS = (Tensor, int, float, np.ndarray, np.generic)
 
 
-# PyTorch also takes NumPy's names of two arguments: x.sum(axis=0, keepdims=True).
+# Some ops also take NumPy's names of two arguments, as in PyTorch: x.sum(axis=0, keepdims=True).
 WITH_AXIS = frozenset("sum mean var std prod any all max min amax amin argmax argmin cumsum norm "
                       "logsumexp squeeze unsqueeze flip cat stack concat "
                       "split chunk unbind sort argsort topk".split())
 
 
 def namespace(home):
-    """Returns {name: function} of every op that has this home: "m", "t" or "f"."""
+    """Returns a dict {name: function} of all ops that have the letter `home` in TABLE: "m", "t" or
+    "f"."""
     found = {name: getattr(module, name)
              for module, homes, names in TABLE if home in homes for name in names.split()}
     if home == "f":
@@ -135,8 +137,8 @@ def namespace(home):
 
 @functools.cache  # so that minidl.sum and Tensor.sum are the same function
 def _with_axis(op):
-    """Returns the op as a function that also takes `axis` for `dim`, and `keepdims` for
-    `keepdim`."""
+    """Returns a function that calls the op. The function also takes the argument names `axis` (in
+    place of `dim`) and `keepdims` (in place of `keepdim`)."""
     other = {"axis": "dims" if op.__name__ == "flip" else "dim", "keepdims": "keepdim"}
 
     @functools.wraps(op)
@@ -149,8 +151,9 @@ def _with_axis(op):
 
 
 def _operator(op, reflected=False):
-    """Returns a method of Tensor for a binary operator. The method returns NotImplemented for
-    unknown types. Python then calls the operator of the other object."""
+    """Returns a method of Tensor for a binary operator. If the type of `other` is unknown, the
+    method returns NotImplemented. Python then calls the operator of `other`. reflected: True for
+    methods such as __radd__."""
 
     def method(self, other):
         if type(other) is not Tensor and not isinstance(other, OPERANDS):

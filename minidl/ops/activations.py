@@ -1,11 +1,11 @@
 """Activations: elementwise functions between the layers of a network.
 
-Several activations save the slope dy/dx, which forward computes together with y. The slope takes
-the same number of bytes as x, and backward is then one product. SiLU saves x, and computes the
-slope in backward. GELU is in gelu.py.
+Several activations save the slope dy/dx, which forward computes together with y. The slope has
+the same number of bytes as x. Backward is then one product, gy times the slope. SiLU saves x, and
+computes the slope in backward. GELU is in gelu.py.
 A slope that can have other values than 0 and 1 is computed by arithmetic. The function `where`
-would be slow: if the signs are random, it takes as long as twenty additions. A slope that is 0 or 1
-uses `select` (masks.py).
+would be slow: if the signs of x are random, `where` takes as long as twenty additions. A slope that
+is 0 or 1 uses `select` (masks.py).
 
 Source: SiLU, Elfwing et al. 2018; ELU, Clevert et al. 2016.
 Kernel: kernels/relu.cu   Test: tests/ops/test_activations.py, test_relu_kernel.py
@@ -83,8 +83,8 @@ def relu_by_kernel_backward(gy, y):
 
 
 def launch(name, *arrays):
-    """Runs a kernel of relu.cu on arrays of one shape and dtype. Returns the result, a new array. A
-    thread computes one element on a CPU, and 16 bytes on a GPU."""
+    """Runs the kernel `name` of relu.cu on arrays of one shape and dtype. Returns the result, a new
+    array. A thread computes one element on a CPU, and 16 bytes of the result on a GPU."""
     xp = np if type(arrays[0]) is np.ndarray else backend.xp_of(arrays)
     arrays = [contiguous(xp, a) for a in arrays]
     out = xp.empty(arrays[0].shape, arrays[0].dtype)
@@ -173,7 +173,8 @@ def logistic(xp, x):
 
 
 def silu_or_slope(xp, x, wants_slope):
-    """Returns y = x s, where s = sigmoid(x). If wants_slope, returns dy/dx = s + y (1 - s)."""
+    """Returns y = x s, where s = sigmoid(x). If wants_slope is True, returns dy/dx = s + y (1 - s)
+    instead."""
     s = logistic(xp, x)
     y = x * s
     return s + y * (1 - s) if wants_slope else y

@@ -10,8 +10,8 @@ the formulas of backward. This file adds masks, dropout, and blocks of queries:
     v   1 1 1 1              Causal: a block stops at its last visible key (37% less work with 4
                              blocks), and only the square on the diagonal needs a mask.
 
-Saved: q, k, v, o and lse, 4 L E + L numbers for each head. P would be L S numbers more (8 times the
-numbers of q if S = 256 and E = 32). Computing P again is as fast as reading P from memory.
+Saved: q, k, v, o and lse, 4 L E + L numbers for each head. P would add L S numbers (8 times as many
+as q has, if S = 256 and E = 32). Computing P again is as fast as reading P from memory.
 
 A kernel does the same in registers, with mask and dropout (attention_kernel.py). The NumPy form in
 this file is used for the cases that the kernel does not handle: float64, heads wider than 128,
@@ -188,14 +188,14 @@ class Attention(Function):
         return max(1, BLOCK_SCORES // (BLOCK_ROWS * max(self.n_keys, 1))), BLOCK_ROWS
 
     def _scores(self, q, k, bias, triangle, rows, keys):
-        """Returns the masked scores of a block, and its queries times the scale."""
+        """Returns (the masked scores of a block, the queries of the block times the scale)."""
         q_block = scratch(q[rows].astype(self.dtype))
         q_block *= self.dtype.type(self.scale)
         s = self._product(q_block, k[keys].swapaxes(-1, -2))
         if bias is not None:
             s += bias[rows][..., :s.shape[-1]]
         if triangle is not None and s.shape[-1] > rows[2].start:
-            square = s[..., rows[2].start:]  # all rows see the keys left of it
+            square = s[..., rows[2].start:]  # all rows see the keys left of the square
             square += triangle[:square.shape[-2], :square.shape[-1]]
         return s, q_block
 
@@ -215,8 +215,8 @@ class Attention(Function):
 
     def _keep(self, b, h, queries):
         """Returns a bool array (queries, S) for a slice of the queries of a head: True where
-        dropout keeps a probability. Number the probabilities (B, H, L, S) in C order: probability n
-        uses draw n of the generator."""
+        dropout keeps a probability. The probabilities (B, H, L, S) are numbered in C order, and
+        probability n uses draw n of the generator."""
         _, n_heads, n_rows, _ = self.q_shape
         start = ((b * n_heads + h) * n_rows + queries.start) * self.n_keys
         n = (queries.stop - queries.start) * self.n_keys
@@ -224,8 +224,8 @@ class Attention(Function):
 
 
 def check_shapes(q, k, v, mask):
-    """Returns the broadcast leading dimensions. Raises TypeError if dtypes differ, and ValueError
-    if shapes do not fit."""
+    """Returns the leading dimensions of q, k and v, broadcast to one shape. Raises TypeError if
+    dtypes differ, and ValueError if shapes do not fit."""
     shapes = f"query {q.shape}, key {k.shape}, value {v.shape}"
     same_dtype("scaled_dot_product_attention", q, k, "query", "key")
     same_dtype("scaled_dot_product_attention", q, v, "query", "value")
@@ -243,7 +243,7 @@ def check_shapes(q, k, v, mask):
     except ValueError:
         mask = "" if mask is None else f", attn_mask {mask.shape}"
         raise ValueError(f"scaled_dot_product_attention: {shapes}{mask}; the leading dimensions "
-                         "must broadcast, and the mask to (..., L, S)") from None
+                         "must broadcast, and the mask must broadcast to (..., L, S)") from None
     return lead
 
 
@@ -263,9 +263,10 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     if enable_gqa:
         times, left = divmod(query.shape[-3], key.shape[-3])
         if left or key.shape[-3] != value.shape[-3]:
-            raise ValueError(f"scaled_dot_product_attention: {query.shape[-3]} heads of the query "
-                             f"are no multiple of {key.shape[-3]} of the key and "
-                             f"{value.shape[-3]} of the value")
+            raise ValueError("scaled_dot_product_attention: key and value must have the same "
+                             "number of heads, and it must divide the number of query heads; got "
+                             f"{query.shape[-3]} query heads, {key.shape[-3]} key heads, "
+                             f"{value.shape[-3]} value heads")
         key, value = (repeat_interleave(x, times, -3) for x in (key, value))
     check_probability(dropout_p, "scaled_dot_product_attention")
     return Attention.apply(query, key, value, attn_mask, is_causal=is_causal, dropout_p=dropout_p,
@@ -313,7 +314,7 @@ def self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0, *, attn_mask=No
     no gradient. is_causal, dropout_p: as in scaled_dot_product_attention."""
     check_probability(dropout_p, "self_attention")
     if qkv.ndim != 3 or qkv.shape[2] % (3 * n_heads):
-        raise ValueError(f"self_attention: qkv {tuple(qkv.shape)}, want (B, L, 3 C) with C a "
-                         f"multiple of the {n_heads} heads")
+        raise ValueError(f"self_attention: qkv {tuple(qkv.shape)}, want (B, L, 3 C), where C is "
+                         f"divisible by {n_heads}, the number of heads")
     return SelfAttention.apply(qkv, attn_mask, n_heads=n_heads, is_causal=is_causal,
                                dropout_p=dropout_p, generator=generator)

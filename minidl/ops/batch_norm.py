@@ -28,7 +28,7 @@ from minidl.ops.norm import check_channels, column, scale_shift, standardize, st
 FILE = "batch_norm.cu"
 AXES = 0, 2  # of (N, C, places): a mean is taken over these axes
 LANES_MAX, CHANNELS = 512, 64  # as in the kernel for a CPU
-FEW = 64  # with fewer places, a plane is too short for vectors
+FEW = 64  # with fewer places, a plane (one channel of one sample) is too short for vectors
 PART = 512  # elements of a channel in a part. With smaller parts, joining the sums costs too much
 
 
@@ -86,7 +86,7 @@ def by_numpy(x, w, b, eps):
 
 
 def by_numpy_eval(x, w, b, mean, r):
-    """Returns y. mean and r are given."""
+    """Returns y, computed with the mean and the r that are given."""
     xhat = (by_places(x) - column(mean)) * column(r)
     return scale_shift(xhat, column(w), column(b), x.dtype).reshape(x.shape)
 
@@ -199,8 +199,9 @@ def join(name, x, args, form):
 
 
 def parts_of(x):
-    """Returns (number of parts, samples of a part). A CPU sums each part, then joins the sums. A
-    part is one sample if planes are large. Else it has about PART elements of each channel."""
+    """Returns (number of parts, number of samples in a part). A CPU sums each part, then adds the
+    sums of the parts. If a channel of a sample has at least FEW elements, a part is one sample.
+    Else a part has about PART elements of each channel."""
     samples, _, places = sizes(x)
     group = 1 if places >= FEW else -(-PART // places)
     return row_kernels.blocks(samples, group), group
@@ -218,8 +219,8 @@ def best_rung(x):
 def check_size(x):
     """Raises ValueError if x has more elements than a launch on a GPU can count in an int."""
     if x.size > LARGEST:
-        raise ValueError(f"batch_norm: {x.size} numbers on a GPU, where a launch has at most "
-                         f"{LARGEST}; cut the batch")
+        raise ValueError(f"batch_norm: on a GPU wants at most {LARGEST} elements; got {x.size}. "
+                         "Use a smaller batch")
 
 
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False,
@@ -235,11 +236,12 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
                    weight=weight, bias=bias)
     if not training:
         if running_mean is None or running_var is None:
-            raise ValueError("batch_norm: not training, so running_mean and running_var are needed")
+            raise ValueError("batch_norm: with training=False wants running_mean and running_var; "
+                             "got None")
     n = math.prod(input.shape) // max(input.shape[1], 1)
     if training and n <= 1:
-        raise ValueError("batch_norm: training wants more than one value per channel, the input "
-                         f"{tuple(input.shape)} has {n}")
+        raise ValueError(f"batch_norm: training wants more than one value per channel; got {n}, "
+                         f"for an input of shape {tuple(input.shape)}")
     running = [backend.array_of(v) for v in (running_mean, running_var)]
     return BatchNorm.apply(input, weight, bias, running=running,
                            training=training, momentum=momentum, eps=eps)

@@ -59,10 +59,10 @@ class Clone(Function):
 
 
 def to(input, *args, dtype=None, device=None, non_blocking=False, copy=False):
-    """x.to(dtype), x.to(device), x.to(device, dtype) or x.to(other_tensor). non_blocking and copy
-    may follow. Returns x itself if nothing changes, unless copy=True. non_blocking has no effect:
-    each transfer is finished when the call returns. (cuda/host_memory.py has transfers that run
-    while the GPU computes.)"""
+    """Returns x in another dtype, on another device, or with new dtype and device. There are four
+    calls: x.to(dtype), x.to(device), x.to(device, dtype) and x.to(other_tensor). Returns x itself
+    if nothing changes, unless copy=True. non_blocking has no effect: each transfer is finished
+    when the call returns. (cuda/host_memory.py has transfers that run while the GPU computes.)"""
     flags = [arg for arg in args if arg is True or arg is False]
     copy = copy or flags[1:] == [True]
     for arg in args[:len(args) - len(flags)]:

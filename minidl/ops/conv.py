@@ -25,7 +25,8 @@ from minidl.ops.shape import unsqueeze
 
 
 class Conv2d(Function):
-    """y[n, o] = sum_c w[o, c] (*) x[n, c] + b[o], a cross-correlation. Saves x and w."""
+    """y[n, o] = sum_c w[o, c] (*) x[n, c] + b[o], where (*) is a cross-correlation. Saves x and
+    w."""
 
     precision = "white"
 
@@ -49,7 +50,8 @@ class Conv2d(Function):
 
 
 def by(x, w, *others):
-    """Returns the module whose functions compute with these arrays. w: the weight."""
+    """Returns conv_kernel, conv_cpu or conv_columns: the module that computes a convolution of
+    these arrays. x: the images, or the gradient of y. w: the weight."""
     if not isinstance(x, np.ndarray):
         return pick(conv_kernel, conv_columns, x, w, *others)
     return pick(conv_cpu, conv_columns, x, w, *others) if conv_cpu.fits(w) else conv_columns
@@ -60,8 +62,8 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     Returns (N, O, H', W') or (O, H', W').
 
     padding: the number of zeros on each side, an int or (height, width). "valid" means 0. "same"
-    wants stride 1, and the result has the size of the image. If it needs an odd number of zeros,
-    the end gets one zero more than the beginning."""
+    wants stride 1, and the result has the size of the image. If "same" needs an odd number
+    of zeros, the end gets one zero more than the beginning."""
     return _convolve("conv2d", input, weight, bias, stride, padding, dilation, groups, 2)
 
 
@@ -83,10 +85,11 @@ def _convolve(op, x, w, b, stride, padding, dilation, groups, n_dims):
         raise ValueError(f"{given}; want (N, C, {dims}) or (C, {dims}), and (O, C / groups, "
                          f"{'kh, kw' if n_dims == 2 else 'k'})")
     if groups < 1 or w.shape[0] % groups or w.shape[1] * groups != x.shape[-n_dims - 1]:
-        raise ValueError(f"{given}; want weight.shape[1] * groups input channels, "
-                         f"{w.shape[1]} * {groups}, and output channels divisible by groups")
+        raise ValueError(f"{given}; want {w.shape[1] * groups} input channels (weight.shape[1] * "
+                         f"groups), and a number of output channels divisible by {groups}, the "
+                         "number of groups")
     if b is not None and tuple(b.shape) != (w.shape[0],):
-        raise ValueError(f"{op}: bias {tuple(b.shape)}, want ({w.shape[0]},), one for each channel")
+        raise ValueError(f"{op}: bias {tuple(b.shape)}, want ({w.shape[0]},)")
     if min(stride) < 1 or min(dilation) < 1:
         raise ValueError(f"{op}: stride {stride} and dilation {dilation} must be at least 1")
     batched = len(x.shape) == n_dims + 2
@@ -96,8 +99,8 @@ def _convolve(op, x, w, b, stride, padding, dilation, groups, n_dims):
     padding = resolve_padding(op, padding, w.shape[2:], stride, dilation, n_dims)
     for size, p, k, s, d in zip(x.shape[2:], padding, w.shape[2:], stride, dilation, strict=True):
         if output_size(size + sum(p), k, s, d) < 1:
-            raise ValueError(f"{given}; a kernel of {k} with dilation {d} does not fit into "
-                             f"{size} + {sum(p)} of padding")
+            raise ValueError(f"{given}; a kernel of size {k} with dilation {d} does not fit into "
+                             f"an input of size {size} with {sum(p)} zeros of padding")
     y = Conv2d.apply(x, w, b, stride=stride, padding=padding, dilation=dilation, groups=groups)
     y = y.squeeze(2) if n_dims == 1 else y
     return y if batched else y.squeeze(0)
@@ -114,7 +117,8 @@ def resolve_padding(op, padding, kernel, stride, dilation, n_dims):
     if padding == "valid":
         padding = 0
     if isinstance(padding, str):
-        raise ValueError(f"{op}: padding is an int, a tuple, 'same' or 'valid', got {padding!r}")
+        raise ValueError(f"{op}: padding must be an int, a tuple, 'same' or 'valid'; got "
+                         f"{padding!r}")
     sizes = (0,) * (2 - n_dims) + pair(padding, op, "padding", n_dims)
     if min(sizes) < 0:
         raise ValueError(f"{op}: padding must not be negative, got {padding}")

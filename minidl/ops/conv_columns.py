@@ -60,7 +60,7 @@ def by_input(gy, w, x_shape, options, b=None):
 
 
 def by_weight(gy, x, w, options):
-    """Returns gw, of w's shape."""
+    """Returns gw, of w's shape. gy (N, O, oh, ow), x (N, C, H, W)."""
     xp, groups, out = backend.xp_of([gy]), options[3], gy.shape[2:]
     gw = scratch(xp.zeros(_matrix(w, groups).shape, accumulate_dtype(w.dtype)), "temporary")
     gy = gy.reshape(gy.shape[0], groups, w.shape[0] // groups, math.prod(out))

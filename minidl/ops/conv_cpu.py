@@ -31,7 +31,7 @@ TILE_ROWS = 6  # as in kernels/cpu/product.cuh
 TOGETHER = 16  # rows of weights that a block reorders
 STACK = 2**17  # floats of a block's largest array: 512 KiB
 LEAST_PIXELS, MOST_PIXELS = 64, 256  # pixels of a panel of columns
-TILES, CHANNELS = 64, 128  # of Winograd's form, at a time: (16, 128, 64) floats are 512 KiB
+TILES, CHANNELS = 64, 128  # at a time in Winograd's form: (16, 128, 64) floats are 512 KiB
 FEW_TILES = 50  # with fewer tiles, Winograd is slower: see by_winograd
 WIDE = 512  # pixels of a row: wider rows are divided, as in the kernel
 MOST_TAPS = 1024  # the most taps of a kernel: with more, a panel does not fit on the stack
@@ -39,7 +39,7 @@ UNITS = 4  # blocks for each thread, so that all threads finish at about the sam
 
 
 def fits(w):
-    """Returns whether a panel for one channel of these weights fits on the stack."""
+    """Returns True if a panel of columns for one channel of these weights fits on the stack."""
     return math.prod(w.shape[2:]) <= MOST_TAPS
 
 
@@ -83,7 +83,7 @@ def by_input(gy, w, x_shape, options, b=None):
 
 
 def by_weight(gy, x, w, options):
-    """Returns gw, of w's shape."""
+    """Returns gw, of w's shape. gy (N, O, oh, ow), x (N, C, H, W)."""
     if gy.dtype == np.float16:
         shape = np.broadcast_to(np.float32(0), w.shape)  # only the shape of w is used
         return _in_float32(lambda gy, x: by_weight(gy, x, shape, options), gy, x)
@@ -129,7 +129,7 @@ def _per_part(n, n_parts, multiple):
 
 
 def _units_for_threads():
-    """Returns the least number of blocks of a launch that gives all threads enough work."""
+    """Returns the number of blocks that a launch needs, so that all threads have enough work."""
     return UNITS * run.n_threads() if run.n_threads() > 1 else 1
 
 
@@ -143,7 +143,7 @@ def _parts_for_threads(n_blocks, n_rows):
 
 
 def by_winograd(w_shape, options, n_images, size):
-    """Returns whether Winograd's form is possible for this convolution, and faster than the other
+    """Returns True if Winograd's form is possible for this convolution, and faster than the other
     forms. size: (height, width) of the result. The transformation of a weight takes as long as the
     products of about 50 tiles."""
     stride, _, dilation, groups = options
@@ -252,7 +252,7 @@ def _pixels_at_once(depth):
 
 
 def _is_few(n_in, n_out):
-    """Returns whether a group has so few channels that most tiles of a product would be empty."""
+    """Returns True if a group has so few channels that most tiles of a product would be empty."""
     return n_in * n_out <= 2
 
 

@@ -5,7 +5,8 @@ gradient of the input, and the transposed convolution.
                                       * x[read + read_step * r + read_tap * u]
 
     r = 0 ... n - 1    u = 0 ... n_taps - 1    x outside of the image is 0
-    Columns have the same formula.
+    A tap is a row of the kernel w. Columns have the same formula.
+    s, p, d: the stride, the padding at the beginning, and the dilation
 
     forward     each row of y uses all taps: y[r] = sum over u of w[u] x[s r - p + d u]
     by input    gx[h] = sum over i of w[i] gy[(h + p - d i) / s], for all i with an integer index

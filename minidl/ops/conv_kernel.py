@@ -69,7 +69,7 @@ def by_input(gy, w, x_shape, options, b=None, rung=None, **form):
             taps = turned[(..., *(slice(p.tap, None, p.tap_step) for p in phase))]
             taps = scratch(xp.ascontiguousarray(taps[..., ::-1, ::-1]))
             gather(gx, gy, taps, b, [reverse(p) for p in phase], rung, form)
-        else:  # forward reads these places for no output
+        else:  # no output of forward reads these places, so their gradient is 0
             places = gx[(..., *(slice(p.first, None, p.step) for p in phase))]
             places[...] = 0 if b is None else b[:, None, None]
     return gx
@@ -138,8 +138,9 @@ def shares(n_pixels, n_blocks):
 
 
 def reverse(phase):
-    """Returns a phase with the same sum, which goes from the last tap to the first. The kernels
-    need this order, because they read the columns of an image from left to right."""
+    """Returns the phase with its taps in reverse order, from the last to the first. The sum is the
+    same. The kernels need this order, because they read the columns of an image from left to
+    right."""
     last = phase.read + phase.read_tap * (phase.n_taps - 1)
     return phase._replace(read=last, read_tap=-phase.read_tap)
 
@@ -179,8 +180,9 @@ def launch(file, name, dtype, grid, block, args, macros, shared_mem=0):
     """Launches a kernel. macros: the macros of the kernel, and the options form and order. Raises
     ValueError if the grid is too large for a GPU."""
     if max(grid[1:], default=0) > MAX_GRID:
-        raise ValueError(f"convolution: {name} would have {grid} blocks on a GPU, which takes at "
-                         f"most {MAX_GRID} along the last two; fewer groups or channels, or rung 1")
+        raise ValueError(f"convolution: a GPU takes at most {MAX_GRID} blocks along the last two "
+                         f"dimensions of a grid; got the grid {grid} for {name}. Use fewer groups "
+                         "or channels, or rung 1")
     rows.kernel(file, name, dtype, **macros)(grid, block, args, shared_mem=shared_mem)
 
 
@@ -246,16 +248,18 @@ def check(shape, rung, dtype):
     """Raises TypeError or ValueError if the rung does not support this shape or dtype, or if the
     sizes of the launch do not fit in an int."""
     if rung == TENSOR_CORES and dtype != np.float16:
-        raise TypeError(f"convolution: tensor cores multiply float16 here, got {dtype}; rungs 1 to "
-                        "4 take it")
+        raise TypeError(f"convolution: rung 5 (tensor cores) wants float16; got {dtype}. Use one "
+                        "of the rungs 1 to 4")
     if rung == "winograd" and not fits_winograd(shape):
-        raise ValueError("convolution: rung 'winograd' is for 3 x 3 taps with stride 1 and dilation"
-                         f" 1, got {shape.U} x {shape.V} taps, stride {shape.sy, shape.sx}, "
-                         f"dilation {shape.ey, shape.ex}; rungs 1 to 5 take them")
+        raise ValueError("convolution: rung 'winograd' wants a 3 x 3 kernel, stride 1 and dilation "
+                         f"1; got a {shape.U} x {shape.V} kernel, stride {shape.sy, shape.sx}, "
+                         f"dilation {shape.ey, shape.ex}. Use one of the rungs 1 to 5")
     if rung == "depthwise" and not fits_depthwise(shape):
-        raise ValueError("convolution: rung 'depthwise' is for one channel a group, in and out, got"
-                         f" {shape.C} and {shape.M}; rungs 1 to 5 take them")
+        raise ValueError("convolution: rung 'depthwise' wants one input channel and one output "
+                         f"channel in each group; got {shape.C} and {shape.M}. Use one of the "
+                         "rungs 1 to 5")
     s = shape
     if max(s.N * s.R * s.Q, s.C * s.H * s.W, s.G * s.M * s.C * s.U * s.V) > LARGEST:
-        raise ValueError(f"convolution: {shape} is too large for a launch, which counts to "
-                         f"{LARGEST} pixels, elements of a group's image or weights; cut the batch")
+        raise ValueError(f"convolution: {shape} is too large for a launch, which may have at most "
+                         f"{LARGEST} pixels, weights, or elements in one group of an image. Use a "
+                         "smaller batch")

@@ -1,6 +1,7 @@
-"""Converts a tensor into a NumPy array, a number or a list. Has the methods that Python calls.
+"""Converts a tensor into a NumPy array, a number or a list.
 
-For example, Python calls __len__ for len(x), and __float__ for float(x).
+The file also has the special methods of Tensor that Python itself calls. For example, Python calls
+__len__ for len(x), and __float__ for float(x).
 
 Test: tests/test_tensor.py
 """
@@ -22,7 +23,8 @@ def numpy(input) -> np.ndarray:
     """Returns the NumPy array itself, without a copy. Raises TypeError for a tensor on a GPU: call
     .cpu() first."""
     if not isinstance(input.array, np.ndarray):
-        raise TypeError(f"numpy() of a tensor on {input.device}; call .cpu() first")
+        raise TypeError(f"numpy() wants a tensor on the CPU; got a tensor on {input.device}. "
+                        "Call .cpu() first")
     return input.array
 
 
@@ -30,7 +32,7 @@ def item(input) -> Any:
     """Returns the only element as a Python number. Raises ValueError if the tensor has no element,
     or more than one."""
     if input.numel() != 1:
-        raise WrongValue(f"item() wants one element, this tensor has shape {tuple(input.shape)}")
+        raise WrongValue(f"item() wants a tensor of one element; got shape {tuple(input.shape)}")
     if type(input.array) is np.ndarray:
         return input.array.item()
     with waiting(input.array):
@@ -43,7 +45,7 @@ def tolist(input) -> Any:
 
 
 def size(input, dim=None) -> tuple[int, ...] | int:
-    """Returns the shape, or the size of one dimension."""
+    """Returns the shape if dim is None, else the size of dimension `dim`."""
     return input.shape if dim is None else input.array.shape[dim]
 
 
@@ -78,8 +80,8 @@ def _ufunc(self, ufunc, method, *inputs, **options):
     for x in inputs:
         if isinstance(x, Tensor):
             if x.requires_grad:
-                raise RuntimeError(f"np.{ufunc.__name__} of a tensor that requires a gradient is "
-                                   "not in the graph; use minidl's function, or x.detach()")
+                raise RuntimeError(f"np.{ufunc.__name__} records no graph, but the tensor requires "
+                                   "a gradient; use minidl's function, or pass x.detach()")
             x = numpy(x)
         arrays.append(x)
     result = getattr(ufunc, method)(*arrays, **options)
@@ -90,13 +92,13 @@ def _ufunc(self, ufunc, method, *inputs, **options):
 
 def _index(self):
     if self.dtype.kind not in "iu":
-        raise TypeError(f"only integer tensors can be an index, this is {self.dtype}")
+        raise TypeError(f"an index must be a tensor of integers; got {self.dtype}")
     return int(item(self))
 
 
 def _len(self):
     if self.ndim == 0:
-        raise TypeError("len() of a 0-d tensor")
+        raise TypeError("len() wants a tensor of at least one dimension; got a 0-d tensor")
     return self.shape[0]
 
 

@@ -118,7 +118,8 @@ def weighted(weight):
 
 
 def row_weights(target, ignored, weight, dtype):
-    """Returns how much each row counts, (n,): 1, or the weight of its class, or 0 if ignored."""
+    """Returns the weight of each row, (n,): 0 if its target is ignored, else the weight of its
+    class, or 1 if `weight` is None."""
     counts = target != ignored
     return counts.astype(dtype) if weight is None else counts * weight[target * counts]
 
@@ -144,7 +145,7 @@ def by_numpy_backward(g, x, lse, target, ignored=-100, smoothing=0.0, weight=Non
     """Returns gx (n, C). g: (n,), the gradients of the rows' losses."""
     xp = backend.xp_of([x])
     on_target = (1 - smoothing) * row_weights(target, ignored, weight, lse.dtype) * g
-    on_class = (target != ignored) * g * (smoothing / x.shape[1])  # in another order: float64
+    on_class = (target != ignored) * g * (smoothing / x.shape[1])  # other orders would give float64
     all_weights = x.shape[1] if weight is None else weight.sum()
     gx = scratch(x - lse[:, None], "temporary")
     xp.exp(gx, out=gx)  # the softmax
@@ -179,8 +180,8 @@ def by_kernel_backward(g, x, lse, target, ignored=-100, smoothing=0.0, rung=None
 
 
 def best_rung(xp, n_classes):
-    """Returns the best rung for the device. Rungs 4 and 5 keep no row in memory, so a row may have
-    any length and begin at any address."""
+    """Returns the best rung for the device. Rungs 4 and 5 do not store a row, so a row may have any
+    length and begin at any address."""
     if xp is np:
         return "cpu"
     return 4 if n_classes <= row_kernels.MAX_KEPT else 5
@@ -247,7 +248,8 @@ def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="m
         are not ignored. If targets are probabilities, it divides by the number of rows."""
     check_reduction("cross_entropy", reduction)
     if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"cross_entropy: label_smoothing is {label_smoothing}, want 0 to 1")
+        raise ValueError("cross_entropy: label_smoothing must be from 0 to 1; got "
+                         f"{label_smoothing}")
     if backend.is_floating(target.dtype):
         return soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     return CrossEntropy.apply(input, target, weight, ignore_index=ignore_index,

@@ -5,9 +5,9 @@ that the expected value does not change.
 
 draw_i is draw i of the generator, counted from its state at the call. i counts the elements of x in
 C order. So the state (three integers) determines the mask. Only the state is saved, and backward
-computes the mask again. A saved mask would take 1 byte for each element; x takes 4 bytes. In
-return, the cipher of the generator runs twice. This takes about 3 ns for each element on a CPU
-core. On a GPU each thread computes its own draw, and the time is hidden by the memory traffic.
+computes the mask again. A saved mask would take 1 byte for each element; x takes 4 bytes. But
+the random numbers are computed twice. This takes about 3 ns for each element on a CPU
+core. On a GPU each thread computes its own draw, while it waits for memory.
 
 Source: Srivastava et al. 2014.
 Kernels: kernels/dropout.cu; on a CPU kernels/cpu/dropout.cu
@@ -30,7 +30,8 @@ FILE = "dropout.cu"
 
 def check_probability(p, op="dropout"):
     if not 0 <= p <= 1:
-        raise ValueError(f"{op}: p is the probability of zeroing an element, want 0 to 1, got {p}")
+        raise ValueError(f"{op}: p, the probability that an element becomes 0, must be from 0 to "
+                         f"1; got {p}")
 
 
 def keep_mask(xp, state, start, n, p):
@@ -79,8 +80,8 @@ class Dropout(Function):
 
 
 def by_numpy(x, p, state):
-    """Returns x after dropout: elements that the draws of `state` choose are 0, the others are
-    scaled."""
+    """Returns x after dropout: elements that the draws of `state` choose are 0, all other elements
+    are multiplied by 1 / (1 - p)."""
     y = x * keep_mask(backend.xp_of([x]), state, 0, x.size, p).reshape(x.shape)
     y *= x.dtype.type(inverse_keep(p))
     return y

@@ -65,7 +65,7 @@ class RoundedDiv(Function):
 
     def forward(self, a, b, mode):
         if mode not in ("floor", "trunc"):
-            raise ValueError(f"div: rounding_mode is None, 'floor' or 'trunc', got {mode!r}")
+            raise ValueError(f"div: rounding_mode must be None, 'floor' or 'trunc'; got {mode!r}")
         down = self.xp.floor_divide(a, b)
         if mode == "floor":
             return down
@@ -88,8 +88,8 @@ class Neg(Function):
 
 
 class Pow(Function):
-    """y = a ** b. If b is 0, the derivative by a is 0. If a is 0 and b >= 0, the derivative by b is
-    0. This also holds where the formula would give 0 * infinity."""
+    """y = a ** b. If b is 0, dy/da is 0. If a is 0 and b >= 0, dy/db is 0. These rules also apply
+    where the formula of the derivative would give 0 * infinity."""
     precision = "black"
     promotes = "same"
 
@@ -293,7 +293,7 @@ def unary(name, function, doc=None, /, **options):
 
 
 def binary(name, function, doc=None, /, **options):
-    """Does the same as `unary`, for an op of two arguments."""
+    """Returns the op `name`, a function of two arguments. Otherwise as in `unary`."""
     def op(input, other):
         return function.apply(input, other, **options)
     op.__name__ = op.__qualname__ = name
@@ -307,6 +307,6 @@ neg, abs = unary("neg", Neg), unary("abs", Abs)
 exp, log = unary("exp", Exp), unary("log", Log)
 sqrt, rsqrt = unary("sqrt", Sqrt), unary("rsqrt", Rsqrt)
 sin, cos = unary("sin", Sin), unary("cos", Cos)
-sign = unary("sign", Step, "1, 0 or -1, as the sign of the element.", name="sign")
-floor = unary("floor", Step, "The largest integer that is not above the element.", name="floor")
-ceil = unary("ceil", Step, "The smallest integer that is not below the element.", name="ceil")
+sign = unary("sign", Step, "The sign of the element: 1, 0 or -1.", name="sign")
+floor = unary("floor", Step, "The largest integer <= the element.", name="floor")
+ceil = unary("ceil", Step, "The smallest integer >= the element.", name="ceil")

@@ -41,7 +41,8 @@ def scatter_add_rows(index, g, n_rows):
     g = g.astype(backend.accumulate_dtype(g.dtype), copy=False)
     out = xp.zeros((n_rows, g.shape[1]), g.dtype)
     if index.size:
-        # CuPy's reduceat subtracts running sums: imprecise, and an inf spreads to other sums.
+        # CuPy's reduceat subtracts running sums. This is imprecise, and an inf spreads to other
+        # sums.
         if xp is not np:
             xp.add.at(out, index, g)
             return out
@@ -78,7 +79,7 @@ def owners(out, gy, index, first, size):
     columns in 16 bytes."""
     n, width = gy.shape
     name = "embedding_grad_packs" if size > 1 else "embedding_grad_owners"
-    block = min(BLOCK, -(-width // (32 * size)) * 32)  # whole warps, each with a column
+    block = min(BLOCK, -(-width // (32 * size)) * 32)  # whole warps; each warp has a column to add
     kernel = dispatch.kernel(FILE, name, gy.dtype, ACC=dispatch.C_TYPES[out.dtype])
     kernel((-(-width // (size * block)), min(n, 65535)), block, (out, gy, index, first, n, width))
 
@@ -107,7 +108,8 @@ class Embedding(Function):
             raise IndexError(f"embedding: indices from {int(index.min())} to {int(index.max())}, "
                              f"but the weight {w.shape} has rows 0 to {n - 1}")
         if padding_idx is not None and not -n <= padding_idx < n:
-            raise IndexError(f"embedding: padding_idx {padding_idx} is no row of weight {w.shape}")
+            raise IndexError(f"embedding: padding_idx must be from {-n} to {n - 1}, a row of the "
+                             f"weight {w.shape}; got {padding_idx}")
         self.n_rows, self.padding_idx = n, padding_idx
         self.save(index)
         return self.xp.take(w, index, axis=0)

@@ -86,8 +86,8 @@ def by_numpy(x, approximate="none", gy=None):
 
 
 def in_blocks(fn, x, gy=None):
-    """Returns fn(xp, x, False). With gy, returns gy * fn(xp, x, True). On a CPU it computes one
-    block after another. fp16 is computed in fp32."""
+    """Returns fn(xp, x, wants_slope=False), or gy * fn(xp, x, wants_slope=True) if gy is given. On
+    a CPU, computes one block after another. fp16 is computed in fp32."""
     xp = backend.xp_of([x])
     out = xp.empty(x.shape, x.dtype)
     xs, outs = x.reshape(-1), out.reshape(-1)

@@ -1,10 +1,10 @@
-"""Indexing: picks elements. Backward adds each gradient at the place that its element came from.
+"""Indexing: picks elements. Backward adds the gradient of each element at the element's old place.
 
     x = [a b c d]    x[[3, 1, 3]] = [d b d]    gradient of d: gy[0] + gy[2]
 
 If an index is repeated, its gradients must be *added*. `gx[index] = gy`, and also `gx[index] +=
-gy`, would keep only one of them. Slices and bool masks have no repeats, so `gx[index] = gy` is
-enough for them.
+gy`, would keep only one of these gradients. Slices and bool masks have no repeats, so `gx[index] =
+gy` is enough for them.
 
 The order of the result's dimensions is PyTorch's. NumPy has another order if an index mixes arrays
 with numbers or None. So an index may be used in two steps: see `steps`.
@@ -24,18 +24,18 @@ from minidl.tensor import Tensor
 
 
 def parts_of(x, index, op="getitem"):
-    """Returns an index as a tuple of int, slice, None, Ellipsis, integer arrays, and bool arrays,
-    which are masks. index: as a user writes it. Raises ValueError or IndexError where PyTorch does.
-    Also raises IndexError where PyTorch plans to change the meaning of an index: for uint8 arrays,
-    and for a list of lists without a tuple."""
+    """Returns the index, which may have any form that a user can write, as a tuple of parts. A part
+    is an int, a slice, None, Ellipsis, an integer array, or a bool array, which is a mask. Raises
+    ValueError or IndexError where PyTorch does. Also raises IndexError where PyTorch plans to
+    change the meaning of an index: for uint8 arrays, and for a list of lists without a tuple."""
     if isinstance(index, tuple):
         return tuple([_part(x, i, op) for i in index])
     if isinstance(index, list) and any(
             i is None or i is Ellipsis or isinstance(i, (list, tuple, slice, Tensor, np.ndarray))
             for i in index):
-        raise IndexError(f"{op}: a list of lists, slices or tensors is no clear index of shape "
-                         f"{tuple(x.shape)}: write x[a, b] for one index for each dimension, "
-                         "x[minidl.tensor(list)] for one array of indices")
+        raise IndexError(f"{op}: as an index into shape {tuple(x.shape)}, a list of lists, slices "
+                         "or tensors has two meanings. Write x[a, b] for one index for each "
+                         "dimension, or x[minidl.tensor(list)] for one array of indices")
     return (_part(x, index, op),)
 
 
@@ -47,26 +47,24 @@ def _part(x, i, op):
     if isinstance(i, slice):
         if i.step is not None and not i.step > 0:
             raise ValueError(f"{op}: wants a step of 1 or more, got {i.step}; minidl.flip(x, "
-                             "[dim]) turns the order around")
+                             "[dim]) reverses the order")
         return i
     array = i.array if isinstance(i, Tensor) else _array(i)
     dtype = getattr(array, "dtype", None)
     if dtype is None and hasattr(i, "__index__"):
         return i.__index__()
     if dtype is None or isinstance(i, np.bool_):
-        raise IndexError(f"{op}: an index of shape {tuple(x.shape)} is a number, a slice, None, "
-                         "..., or "
-                         "integers or bools in a list, an array or a tensor; got "
-                         f"{type(i).__name__}")
+        raise IndexError(f"{op}: each part of an index into shape {tuple(x.shape)} must be an "
+                         "integer, a slice, None, an Ellipsis (...), or integers or bools in a "
+                         f"list, an array or a tensor; got {type(i).__name__}")
     kind, size = dtype.kind, dtype.itemsize
     if kind == "u" and size == 1:
-        raise IndexError(f"{op}: an index of uint8 into shape {tuple(x.shape)} could be a mask or "
-                         "places; .bool() makes a mask, .long() places")
+        raise IndexError(f"{op}: a uint8 index into shape {tuple(x.shape)} could be a mask or a "
+                         "list of positions; use .bool() for a mask, .long() for positions")
     if kind not in "biu" or isinstance(i, Tensor) and kind != "b" and (kind, size) not in (
             ("i", 8), ("i", 4)):
-        raise IndexError(f"{op}: an index of shape {tuple(x.shape)} is a tensor of int64, int32 "
-                         "or bool, "
-                         f"or an array of integers or bools; got {dtype}")
+        raise IndexError(f"{op}: an index into shape {tuple(x.shape)} must be a tensor of int64, "
+                         f"int32 or bool, or an array of integers or bools; got {dtype}")
     return int(array) if not array.ndim and kind != "b" else array
 
 
@@ -90,13 +88,14 @@ def _numbers(nested):
 
 
 def arrays_kept(index, parts):
-    """Returns a list of the Tensors in an index whose arrays backward will read."""
+    """Returns a list of the Tensors in an index. Backward will read the arrays of these Tensors."""
     tensors = index if isinstance(index, tuple) else (index,)
     return [i for i, part in zip(tensors, parts) if isinstance(i, Tensor) and i.array is part]
 
 
 def steps(x, parts, op="x[index]"):
-    """Returns one or two indices, to use one after the other: x[index] = x[first][second].
+    """Returns a tuple of one or two indices. Two indices are used one after the other:
+    x[index] = x[first][second].
 
         x[0, :, [2, 1], None]      first (0, :, :, None)     a view: numbers, slices, None
                                    second (:, [2, 1], :)     arrays and slices only
@@ -113,9 +112,10 @@ def steps(x, parts, op="x[index]"):
         return (parts,)
     n_left = x.ndim - sum(map(_n_dims, parts))
     if n_left < 0:
-        raise IndexError(f"{op}: too many indices for shape {x.shape}")
+        raise IndexError(f"{op}: wants at most {x.ndim} indices, one for each dimension of shape "
+                         f"{x.shape}; got {x.ndim - n_left}")
     if sum(i is Ellipsis for i in parts) > 1:
-        raise IndexError(f"{op}: more than one Ellipsis")
+        raise IndexError(f"{op}: wants at most one Ellipsis (...) in an index; got several")
     first, second, dim, is_view = [], [], 0, False  # dim: the next dimension of x
     for i in parts:
         if i is Ellipsis:
@@ -146,16 +146,18 @@ def _placed(x, i, dim, n, op):
     Raises IndexError if a mask has another shape than these dimensions. NumPy checks the range of
     integers itself. If x is on a GPU, this function checks the range."""
     if n and i.dtype == bool and i.shape != x.shape[dim:dim + n]:
-        raise IndexError(f"{op}: a mask of shape {i.shape} at dimension {dim} of shape {x.shape}")
+        raise IndexError(f"{op}: a mask at dimension {dim} of shape {x.shape} must have shape "
+                         f"{x.shape[dim:dim + n]}; got {i.shape}")
     if isinstance(x, np.ndarray):
         if not isinstance(i, np.ndarray):
-            raise IndexError(f"{op}: an index on a GPU for a tensor on the CPU; pass index.cpu()")
+            raise IndexError(f"{op}: the index is on a GPU, but the tensor is on the CPU; pass "
+                             "index.cpu()")
         return i
     if i.dtype != bool and isinstance(i, np.ndarray):
         size = x.shape[dim]
         if i.size and not -size <= i.min() <= i.max() < size:
             raise IndexError(f"{op}: indices from {i.min()} to {i.max()}, but dimension {dim} of "
-                             f"shape {x.shape} has {-size} to {size - 1}")
+                             f"shape {x.shape} has the indices {-size} to {size - 1}")
     if isinstance(i, np.ndarray):
         return backend.to_device(i, backend.device_of(x))
     return i if i.dtype == bool else checked(op, i, x.shape[dim], low=-x.shape[dim])
@@ -169,7 +171,8 @@ def _n_dims(part):
 
 
 def put(x, steps, value):
-    """Computes x[index] = value. steps: as `steps` returns them. value: an array or a number."""
+    """Computes x[index] = value. steps: the result of steps() for this index. value: an array or a
+    number."""
     *first, last = steps
     for step in first:
         x = x[step]
@@ -177,9 +180,10 @@ def put(x, steps, value):
 
 
 def scatter_add(xp, shape, index, g):
-    """Returns an array of `shape`: zeros, and g[k] added at index[k] for every k, repeats included.
-    index: as in x[index]. fp16 is summed, and returned, in fp32. The index is flattened, because
-    np.add.at is 7 times as fast in one dimension (NumPy 2.4)."""
+    """Returns an array of `shape` that starts with zeros, and adds g[k] at index[k] for every k. If
+    a place is repeated, all its g[k] are added. index: as in x[index]. fp16 is summed, and
+    returned, in fp32. The index is flattened, because np.add.at is 7 times as fast in one dimension
+    (NumPy 2.4)."""
     size = math.prod(shape)
     positions = xp.arange(size).reshape(shape)[index]
     gx = xp.zeros(size, backend.accumulate_dtype(g.dtype))
@@ -236,8 +240,9 @@ class Gather(Function):
             raise ValueError(f"gather: wants an integer index of {x.ndim} dimensions, got "
                              f"{index.dtype} of shape {index.shape}")
         if any(n > m for i, (n, m) in enumerate(zip(index.shape, x.shape)) if i != dim):
-            raise ValueError(f"gather: index of shape {index.shape} exceeds shape {x.shape} in a "
-                             f"dimension other than {dim}")
+            raise ValueError(f"gather: the index must not be larger than the input, except in "
+                             f"dimension {dim}; got an index of shape {index.shape} and an input "
+                             f"of shape {x.shape}")
         if self.xp is not np:
             index = checked("gather", index, x.shape[dim] if x.ndim else 1)
         self.shape, self.index = x.shape, along(self.xp, index, dim)
@@ -261,14 +266,14 @@ class IndexSelect(Gather):
             index = checked("index_select", index, n)
         elif index.size and not 0 <= int(index.min()) <= int(index.max()) < n:
             raise IndexError(f"index_select: indices from {index.min()} to {index.max()}, but "
-                             f"dimension {dim} of shape {x.shape} has 0 to {n - 1}")
+                             f"dimension {dim} of shape {x.shape} has the indices 0 to {n - 1}")
         self.shape, self.index = x.shape, (slice(None),) * dim + (index.reshape(-1),)
         return x[self.index]
 
 
 def along(xp, index, dim):
-    """Returns an index tuple. It picks index[i, j, k] along `dim`, and i, j, k along the other
-    dimensions."""
+    """Returns an index for x, as a tuple of arrays. For element (i, j, k) of `index`, it picks the
+    element of x at index[i, j, k] along `dim`, and at i, j, k along the other dimensions."""
     grid = [xp.arange(n).reshape([-1 if i == d else 1 for i in range(index.ndim)])
             for d, n in enumerate(index.shape)]
     grid[dim:dim + 1] = [index] if index.ndim else []

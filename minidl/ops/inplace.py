@@ -1,4 +1,5 @@
-"""Writes into a tensor's own memory. Each write adds 1 to x.version, so that backward notices it.
+"""Writes into a tensor's own memory. Each write adds 1 to x.version, so that backward notices the
+change.
 
     x.copy_(y)   x.fill_(1)   x += y   x[2:] = y
 
@@ -24,16 +25,16 @@ def write(x, op, value):
     """Computes op(x.array, value) and writes it into x's memory, outside of the graph. Returns x.
     Raises RuntimeError if x requires a gradient and a graph is recorded."""
     if is_grad_enabled() and x.requires_grad:
-        raise RuntimeError("in-place change of a tensor that requires a gradient; do it under "
-                           "`with minidl.no_grad():`, or build a new tensor")
+        raise RuntimeError("an in-place operation would change a tensor that requires a gradient; "
+                           "use `with minidl.no_grad():`, or make a new tensor")
     op(x.array, backend.array_of(value), out=x.array, casting="same_kind")
     x.version += 1
     return x
 
 
 def copy_(input, source):
-    """Overwrites the tensor with `source`, a Tensor, array or number, broadcast to its shape.
-    Returns the tensor."""
+    """Overwrites the tensor with `source`, a Tensor, array or number. `source` is broadcast to the
+    tensor's shape. Returns the tensor."""
     if records(input, source):
         if isinstance(source, Tensor):
             source = source.to(dtype=input.dtype, device=input.device)
@@ -48,16 +49,17 @@ def records(*values):
 
 
 def become(x, name, op):
-    """Writes op(x) into x's memory, and the graph records it. The graph uses a copy of the old x.
-    Returns x. Raises RuntimeError for a leaf that requires a gradient. Also raises RuntimeError for
-    a view: the tensor that owns the memory would change, and the graph would not record this."""
+    """Writes op(x) into x's memory, and records this in the graph, which then uses a copy of the
+    old x. Returns x. Raises RuntimeError for a leaf that requires a gradient. Also raises
+    RuntimeError for a view: the tensor that owns the memory would change, and the graph would not
+    record this."""
     if x.is_leaf and x.requires_grad:
-        raise RuntimeError(f"{name} of a leaf that requires a gradient; do it under "
+        raise RuntimeError(f"{name} would change a leaf that requires a gradient; call it under "
                            "`with minidl.no_grad():`")
     if x.array.base is not None and x._memory is not None:
-        raise RuntimeError(f"{name} of a view: the memory belongs to another tensor (of a slice, a "
-                           f"reshape, a transpose), for which it would not be recorded; write "
-                           "into that one, or into x.clone()")
+        raise RuntimeError(f"{name} would change a view (a slice, a reshape, a transpose). Its "
+                           "memory belongs to another tensor, and the graph would not record that "
+                           "this tensor changes. Write into the other tensor, or into x.clone()")
     before = Tensor._from(x.array.copy(), x.grad_fn, x.slot)
     y = check_fit(op(before), x, name).to(x.dtype)
     _copy(None, y.array, x.array, "same_kind")
@@ -80,8 +82,9 @@ def check_fit(y, x, name):
     dtype of a higher kind (for example floating numbers where x has integers)."""
     kind = backend.promote_types(y.dtype, x.dtype).kind
     if y.shape != x.shape or kind != np.dtype(x.dtype).kind:
-        raise ValueError(f"{name}: the result is {y.dtype} of shape {tuple(y.shape)}, it cannot be "
-                         f"written into {x.dtype} of shape {tuple(x.shape)}")
+        raise ValueError(f"{name}: the result has dtype {y.dtype} and shape {tuple(y.shape)}; it "
+                         f"cannot be written into a tensor of dtype {x.dtype} and shape "
+                         f"{tuple(x.shape)}")
     return y
 
 
@@ -123,7 +126,7 @@ def setitem(self, index, value):
     parts = parts_of(self, index, op)
     array = backend.plain_array(value)
     shape = getattr(array, "shape", ())
-    n_ones = next((i for i, n in enumerate(shape) if n != 1), len(shape))  # leading ones to drop
+    n_ones = next((i for i, n in enumerate(shape) if n != 1), len(shape))  # ones at the left
     if is_grad_enabled() and (self.requires_grad or getattr(value, "requires_grad", False)):
         if isinstance(value, Tensor):
             array = value.to(self.dtype).reshape(shape[n_ones:])
@@ -142,12 +145,13 @@ def _assign(x, parts, value, places):
     the Tensors in the index. Raises RuntimeError for a leaf that requires a gradient, and for a
     view."""
     if x.is_leaf and x.requires_grad:
-        raise RuntimeError("assignment to elements of a leaf that requires a gradient; do it under "
-                           "`with minidl.no_grad():`, or write into x.clone()")
+        raise RuntimeError("an assignment would change elements of a leaf that requires a "
+                           "gradient; use `with minidl.no_grad():`, or write into x.clone()")
     if x.array.base is not None:
-        raise RuntimeError("assignment to elements of a view: the memory belongs to another tensor "
-                           "(of a slice, a reshape, a transpose), for which it would not be "
-                           "recorded; write into that one, or into x.clone()")
+        raise RuntimeError("an assignment would change elements of a view (a slice, a reshape, a "
+                           "transpose). Its memory belongs to another tensor, and the graph would "
+                           "not record that this tensor changes. Write into the other tensor, or "
+                           "into x.clone()")
     y = Setitem.apply(x, value, index=parts)
     note(y, places)
     _take_the_place(x, y)

@@ -196,8 +196,8 @@ def check_normalized_shape(op, x, shape, w, b):
     if x.dtype.kind != "f":
         raise TypeError(f"{op}: wants floating numbers, got {x.dtype}")
     if not shape or x.shape[-len(shape):] != shape:
-        raise ValueError(f"{op}: normalized_shape {shape} must be the last dimensions of the "
-                         f"input, which is {x.shape}")
+        raise ValueError(f"{op}: normalized_shape must be the last sizes of the input's shape; got "
+                         f"normalized_shape {shape} and an input of shape {x.shape}")
     for name, v in (("weight", w), ("bias", b)):
         if v is not None and v.shape != shape:
             raise ValueError(f"{op}: {name} {v.shape}, want normalized_shape {shape}")

@@ -6,11 +6,11 @@ The leading dimensions of x are flattened: one large product is several times fa
 small ones.
 
 In our product the bias and its gradient need no extra pass over memory. The kernel adds b when it
-writes y, and sums gy's columns when it copies gy^T for gw. The product uses the methods of BLAS,
-and has about a hundred lines. It was compared with NumPy's OpenBLAS 0.3.31, on one core with
-AVX-512 and the shapes of benchmarks/bench_train_step.py. It takes 0.93 times OpenBLAS's time for y
-and gx, and 1.12 times for gw. If NumPy has another BLAS, or the processor has narrower registers,
-BLAS is used (`BEATS_BLAS`).
+writes y, and sums gy's columns when it copies gy^T for gw. Our product uses the methods of a
+BLAS library, and has about a hundred lines. It was compared with NumPy's OpenBLAS 0.3.31, on one
+core with AVX-512 and the shapes of benchmarks/bench_train_step.py. It takes 0.93 times OpenBLAS's
+time for y and gx, and 1.12 times for gw. If NumPy has another BLAS, or the processor has narrower
+registers, BLAS is used (`BEATS_BLAS`).
 
 Kernel: kernels/cpu/linear.cu   Test: tests/ops/test_matmul.py, test_linear_kernel.py
 """
@@ -27,14 +27,14 @@ from minidl.ops.matmul import as_matrix, column_sums, product, same_dtype
 FILE = "cpu/linear.cu"
 ROWS, CHUNK = 6, 32  # as in the kernel
 COLS = 64  # the widest panel; a multiple of the narrower ones
-MAX_ROWS = 192  # rows of a block: it reads 384 KiB of A at a time, and a core has 1 MiB of L2 cache
+MAX_ROWS = 192  # rows of a block, which reads 384 KiB of matrix a at a time. An L2 cache has 1 MiB
 PAD = 16  # floats of a cache line
 MIN_BLOCKS = 32  # so that a few threads finish at about the same time
 MIN_WORK = 2**22  # multiplications; with fewer, a launch costs more time than it saves
 
 
 def beats_blas():
-    """Returns whether NumPy uses OpenBLAS and the processor has AVX-512 (NumPy 2.4 calls it V4)."""
+    """Returns True if NumPy uses OpenBLAS and the processor has AVX-512 (V4 in NumPy 2.4)."""
     config = np.show_config(mode="dicts")
     simd = config.get("SIMD Extensions", {})
     return ("openblas" in config["Build Dependencies"]["blas"]["name"] and bool(
@@ -90,7 +90,8 @@ def by_blas(x, w, b):
 
 
 def by_blas_backward(gy, x, w, wants):
-    """Returns (gx, gw, gb). An entry is None if `wants` is False for it. gy: (rows, out)."""
+    """Returns (gx, gw, gb), for gy (rows, out). wants: three bools. Where a bool is False, the
+    entry of the result is None."""
     xp = backend.xp_of([gy])
     gx = product(xp, gy, w) if wants[0] else None  # (rows, out) @ (out, in)
     gw = product(xp, gy.T, x) if wants[1] else None  # (out, rows) @ (rows, in)
@@ -98,9 +99,9 @@ def by_blas_backward(gy, x, w, wants):
 
 
 def our_product(a, b, bias=None, want_sums=False):
-    """Returns (a @ b + bias, sums). If want_sums, `sums` has the sum of each row of a. Otherwise it
-    is not used. a and b are float32 matrices with any strides. float16 (autocast) is multiplied and
-    summed in float32 and rounded once, as in ops/matmul.py."""
+    """Returns (a @ b + bias, sums). If want_sums is True, `sums` has the sum of each row of a.
+    Otherwise `sums` is empty. a and b are float32 matrices with any strides. float16 (autocast) is
+    multiplied and summed in float32 and rounded once, as in ops/matmul.py."""
     if a.dtype == np.float16:
         a, b = scratch(a.astype(np.float32)), scratch(b.astype(np.float32))
         bias = None if bias is None else bias.astype(np.float32)
@@ -134,10 +135,10 @@ def our_product(a, b, bias=None, want_sums=False):
 
 
 def blocks(n_rows, n_cols):
-    """Returns (rows, columns) of a block of C, which one thread computes. There are about
-    MIN_BLOCKS blocks. Because of rounding there may be fewer, but at least half of MIN_BLOCKS,
-    unless there are fewer tiles. The columns are divided first, because all rows of a block use the
-    same part of B."""
+    """Returns the size of a block, (rows, columns). A block is a part of the result c = a @ b, and
+    one thread computes it. There are about MIN_BLOCKS blocks. Because of rounding there may be
+    fewer, but at least half of MIN_BLOCKS, unless c has fewer tiles of ROWS x COLS. The columns are
+    divided first, because all rows of a block use the same part of b."""
     groups, panels = -(-n_rows // ROWS), -(-n_cols // COLS)
     by_rows = -(-n_rows // MAX_ROWS)
     width = -(-panels // min(panels, -(-MIN_BLOCKS // by_rows)))
@@ -162,8 +163,8 @@ def aligned(n):
 
 
 def fits(x, w):
-    """Returns whether to use our product: the arrays are on a CPU, the product is large enough, and
-    our product is faster than NumPy's BLAS."""
+    """Returns True if our product should be used: the arrays are on a CPU, the product is large
+    enough, and our product is faster than NumPy's BLAS."""
     return BEATS_BLAS and type(x) is np.ndarray and x.size * w.shape[0] >= MIN_WORK
 
 
@@ -173,7 +174,8 @@ def by_kernel(x, w, b):
 
 
 def by_kernel_backward(gy, x, w, wants):
-    """Returns (gx, gw, gb). An entry is None if `wants` is False for it. gy: (rows, out)."""
+    """Returns (gx, gw, gb), for gy (rows, out). wants: three bools. Where a bool is False, the
+    entry of the result is None."""
     gx = gw = gb = None
     if wants[0]:  # (rows, out) @ (out, in)
         gx, _ = our_product(gy, w)

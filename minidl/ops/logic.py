@@ -34,10 +34,10 @@ bitwise_xor = binary("bitwise_xor", Plain, "input ^ other.", name="bitwise_xor")
 bitwise_not = unary("bitwise_not", Plain, "~input.", name="invert")
 # The logical ops take any dtype: elements that are not zero count as true.
 logical_and = binary("logical_and", Plain, "True where both are not zero.", name="logical_and")
-logical_or = binary("logical_or", Plain, "True where one of them is not zero.", name="logical_or")
+logical_or = binary("logical_or", Plain, "True where an element is not zero.", name="logical_or")
 logical_not = unary("logical_not", Plain, "True where the element is zero.", name="logical_not")
 
 floor_divide = binary("floor_divide", Plain, "input // other, rounded down.", name="floor_divide")
 isnan = unary("isnan", Plain, "True where the element is nan.", name="isnan")
 isinf = unary("isinf", Plain, "True where the element is inf or -inf.", name="isinf")
-isfinite = unary("isfinite", Plain, "True where the element is not inf or nan.", name="isfinite")
+isfinite = unary("isfinite", Plain, "True where the element is finite.", name="isfinite")

@@ -15,7 +15,7 @@ BLOCK = 1024  # BLAS sums this number of squares in one call, in float32
 
 def check_reduction(op, reduction):
     if reduction not in ("none", "mean", "sum"):
-        raise ValueError(f"{op}: reduction is 'none', 'mean' or 'sum', got {reduction!r}")
+        raise ValueError(f"{op}: reduction must be 'none', 'mean' or 'sum'; got {reduction!r}")
 
 
 class ElementLoss(Function):
@@ -175,8 +175,9 @@ class BCE(ElementLoss):
         xp, dtype, work = self.xp, p.dtype, backend.accumulate_dtype(p.dtype)
         p, t = p.astype(work, copy=False), t.astype(work, copy=False)
         if p.size and not (p.min() >= 0 and p.max() <= 1):
-            raise ValueError(f"binary_cross_entropy: want probabilities, 0 to 1; got {p.min()} to "
-                             f"{p.max()}. For logits: binary_cross_entropy_with_logits")
+            raise ValueError(f"binary_cross_entropy: wants probabilities from 0 to 1; got numbers "
+                             f"from {p.min()} to {p.max()}. For logits use "
+                             "binary_cross_entropy_with_logits")
         self.save(p, t, w)
         with np.errstate(divide="ignore"):
             log_p, log_q = xp.maximum(xp.log(p), -100), xp.maximum(xp.log1p(-p), -100)

@@ -3,7 +3,7 @@
     x.clamp(min=0).sqrt() at x = -1:  the slope of sqrt at 0 is inf, and inf * 0 would be nan.
                                       The gradient of x must be 0, because sqrt got 0 and not x
 
-On a CPU the selection is a bit operation: it keeps all bits of a number, or sets all bits to 0.
+On a CPU the selection is a bit operation. For each number it keeps all bits, or sets all bits to 0.
 If the mask is random, np.where takes 20 times as long: 8 ms in place of 0.4 ms for 1 M float32.
 
 Test: tests/ops/test_masks.py   Used by: relu, clamp, maximum, max pooling
@@ -17,13 +17,13 @@ WHOLE = {2: np.int16, 4: np.int32, 8: np.int64}  # {bytes of a number: an intege
 
 
 def select(gy, mask):
-    """Returns gy where `mask` is True, else 0: a new array. mask: bool, of gy's shape or a shape
-    that broadcasts to it."""
+    """Returns a new array: gy where `mask` is True, else 0. mask: bool. Its shape is the shape of
+    gy, or broadcasts to the shape of gy."""
     xp = backend.xp_of([gy])
     if xp is not np or gy.ndim == 0:
         return xp.where(mask, gy, gy.dtype.type(0))
     whole, mask = WHOLE[gy.itemsize], np.broadcast_to(mask, gy.shape)
-    out = np.empty(gy.shape, gy.dtype)  # `out` is no view: backward copies views
+    out = np.empty(gy.shape, gy.dtype)  # not a view, because the backward walk copies views
     bits = out.view(whole)
     np.negative(mask.view(np.int8), out=bits)  # True: -1, which has all bits set
     np.bitwise_and(bits, gy.view(whole), out=bits)

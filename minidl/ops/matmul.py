@@ -4,8 +4,9 @@
     ga = gy @ b^T      only this order fits the shapes:  (n, m) @ (m, k) -> (n, k)
     gb = a^T @ gy                                        (k, n) @ (n, m) -> (k, m)
 
-A 1-d operand is a row on the left, a column on the right. Its extra dimension is removed from the
-result. linear.py has linear layers. kernels/matmul.cu shows how a kernel multiplies by tiles.
+A 1-d operand counts as a row if it is on the left, and as a column if it is on the right. The
+dimension of size 1 that this adds is removed from the result. linear.py has linear layers.
+kernels/matmul.cu shows how a kernel multiplies by tiles.
 
 Test: tests/ops/test_matmul.py, test_matmul_kernel.py   Tutorial: tutorials/01_autograd.py
 """
@@ -19,7 +20,7 @@ from minidl.cuda.launch import scratch
 from minidl.function import Function
 
 FILE = "matmul.cu"
-SIDES = {1: 16, 2: 16, 3: 64, 4: 128}  # the side of the square of c that 256 threads compute
+SIDES = {1: 16, 2: 16, 3: 64, 4: 128}  # {rung: side of the square of c that a block computes}
 
 
 def product(xp, a, b):
@@ -28,7 +29,7 @@ def product(xp, a, b):
     fp16 on a CPU is multiplied in fp32 and rounded once at the end, as tensor cores do. BLAS has no
     fp16, and NumPy's own loop is about 100 times slower."""
     if xp is np and a.dtype == np.float16:
-        with np.errstate(over="ignore"):  # gives inf, as on a GPU; a loss scaler looks for it
+        with np.errstate(over="ignore"):  # gives inf, as on a GPU; a loss scaler looks for inf
             a, b = scratch(a.astype(np.float32)), scratch(b.astype(np.float32))
             return scratch(product(xp, a, b), "temporary").astype(np.float16)
     if b.ndim == 2 and a.ndim > 2 and a.size:
@@ -44,9 +45,9 @@ def product(xp, a, b):
 
 
 def _for_blas(a):
-    """Returns `a`, or a copy of it if BLAS cannot read its last two strides: one of them must be
-    the size of an item, and the other at least a whole row. Otherwise NumPy would use its own slow
-    loop."""
+    """Returns `a`, or a row-major copy if BLAS cannot read `a`. Of the last two strides, one must
+    be the size of an item, and the other must be at least the size of a whole row (or column). For
+    other strides NumPy would use its own slow loop."""
     rows, cols = a.strides[-2:]
     n, m = a.shape[-2:]
     blas = (cols == a.itemsize and rows >= m * a.itemsize) or (
@@ -61,8 +62,8 @@ def as_matrix(x):
 
 
 def same_dtype(op, a, b, name_a="input", name_b="other"):
-    """Raises TypeError if the dtypes differ, as PyTorch does. If a float64 input promoted float32
-    weights, this would silently halve the speed."""
+    """Raises TypeError if the dtypes differ, as PyTorch does. A promotion of float32 weights to the
+    float64 of an input would silently halve the speed."""
     if a.dtype != b.dtype:
         raise TypeError(f"{op}: {name_a} is {a.dtype}, {name_b} is {b.dtype}; both must have the "
                         f"same dtype, cast one with .to(...) or .astype(...)")
@@ -78,8 +79,8 @@ class MatMul(Function):
         same_dtype("matmul", a, b)
         if not (a.ndim and b.ndim and a.shape[-1] == b.shape[max(b.ndim - 2, 0)]):
             raise ValueError(f"matmul: shapes {a.shape} @ {b.shape}; want (..., n, k) @ (..., k, m)"
-                             ", the last dimension of the first equal to the second last of the "
-                             "second (the only one, if it is 1-d)")
+                             ". The last size of the first shape must equal the second to last "
+                             "size of the second shape (or its only size)")
         self.save(a if self.needs[1] else None, b if self.needs[0] else None)
         self.vectors = a.ndim == 1, b.ndim == 1
         self.b_is_shared = b.ndim <= 2  # one b for all matrices of a
@@ -115,8 +116,8 @@ class MatMul(Function):
 
 
 def column_sums(xp, g):
-    """Returns g.sum(0) of a matrix. Computes it as ones @ g: BLAS is 2 to 3 times as fast as
-    NumPy's sum, for 2048 x 1024 float32. fp16 is summed in fp32."""
+    """Returns g.sum(0) for a matrix g, computed as ones @ g. For 2048 x 1024 float32, BLAS is 2 to
+    3 times as fast as NumPy's sum. fp16 is summed in fp32."""
     if g.dtype == np.float16:
         with np.errstate(over="ignore"):
             return g.sum(axis=0, dtype=np.float32).astype(np.float16)
@@ -133,8 +134,8 @@ def by_kernel(a, b, rung=3, **form):
         raise ValueError(f"matmul: {a.shape} of {a.dtype} and {b.shape} of {b.dtype}; want (m, k) "
                          "and (k, n) of one dtype")
     if rung == 4 and a.dtype != np.float16:
-        raise TypeError(f"matmul: tensor cores multiply float16 here, got {a.dtype}; rungs 1 to 3 "
-                        "take it")
+        raise TypeError(f"matmul: rung 4 (tensor cores) wants float16; got {a.dtype}. Use one of "
+                        "the rungs 1 to 3")
     xp, (m, k), n = rows.backend_of(a), a.shape, b.shape[1]
     c = xp.empty((m, n), a.dtype)
     if c.size:

@@ -99,8 +99,9 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     * weight + bias. input (N, C, ...); weight and bias (C,), or None."""
     check_channels("group_norm", input, weight=weight, bias=bias)
     if num_groups < 1 or input.shape[1] % num_groups:
-        raise ValueError(f"group_norm: {input.shape[1]} channels of the input "
-                         f"{tuple(input.shape)} do not divide into {num_groups} groups")
+        raise ValueError(f"group_norm: wants a number of channels divisible by {num_groups}, the "
+                         f"number of groups; got {input.shape[1]} channels (input "
+                         f"{tuple(input.shape)})")
     return GroupNorm.apply(input, weight, bias, n_groups=num_groups, eps=eps)
 
 

@@ -1,6 +1,6 @@
 """The places of the windows of a convolution or a pooling on an image.
 
-    image with padding         window 2 x 2, stride 1         output_size: how often it fits
+    image with padding         window 2 x 2, stride 1         output_size: how often the window fits
     . . . . .                  +---+
     . a b c .                  |. .| . .                      (5 - 2) / 1 + 1 = 4 along a row
     . d e f .                  |. a| b c
@@ -18,7 +18,7 @@ def pair(value, op, name, n=2):
     several = (value,) * n if isinstance(value, (int, np.integer)) else tuple(value)
     several = several * n if len(several) == 1 else several
     if len(several) != n or not all(isinstance(v, (int, np.integer)) for v in several):
-        raise ValueError(f"{op}: {name} is an int{' or two of them' * (n == 2)}, got {value!r}")
+        raise ValueError(f"{op}: {name} must be an int{' or two ints' * (n == 2)}; got {value!r}")
     return tuple(int(v) for v in several)
 
 

@@ -6,9 +6,10 @@
     adaptive_max_pool2d   the largest element of each part, if an image is divided into N parts
     adaptive_avg_pool2d   the mean of each of these N parts
 
-Element (i, j) of all windows together is one shifted image. A window of kh x kw elements gives
-kh * kw shifted images. NumPy's form is a loop over the shifts, and each step works on a whole array
-(`patches.places` gives the shifted slices). Backward is the same loop, and adds to the slices.
+Take element (i, j) of every window. Together these elements are one shifted image. A window of kh x
+kw elements gives kh * kw shifted images. NumPy's form is a loop over the shifts, and each step
+works on a whole array (`patches.places` gives the shifted slices). Backward is the same loop, and
+adds to the slices.
 Test: tests/ops/test_conv.py
 """
 
@@ -126,7 +127,8 @@ def zeros_padded(xp, shape, window, dtype):
 
 
 def first_inside(xp, window):
-    """Returns (oh, ow): for each window the index of the first element that is not padding. If all
+    """Returns an array (oh, ow): for each window, the index of its first element that is not
+    padding. If all
     elements are -inf, this element counts as the largest one."""
     rows, columns = (
         xp.clip(-((xp.arange(n) * s - before) // d), 0, k - 1)
@@ -226,8 +228,8 @@ def launch(name, arrays, result, shape, window, rung, form):
     if rung != "cpu":
         count, file = result.size, FILE
         if max(count, n * channels * h * w) > LARGEST:
-            raise ValueError(f"{name}: images {shape} on a GPU, where a launch has at most "
-                             f"{LARGEST} numbers; cut the batch")
+            raise ValueError(f"{name}: on a GPU wants at most {LARGEST} elements; got images of "
+                             f"shape {shape}. Use a smaller batch")
     else:
         count, file = n * channels, on_cpu(FILE)
     index = "unsigned char" if window.index_dtype() == np.uint8 else "int"
@@ -315,8 +317,8 @@ def fit(shape, kernel, stride, padding, dilation, ceil_mode):
         wider.append((before, after + max(beyond, 0)))
     if min(out) < 1:
         padded = tuple(size + sum(p) for size, p in zip(shape[2:], padding, strict=True))
-        raise ValueError(f"a window of {kernel} (dilation {dilation}) does not fit into the padded "
-                         f"image {padded}")
+        raise ValueError(f"a window of size {kernel} (dilation {dilation}) does not fit into the "
+                         f"padded image, which has size {padded}")
     return tuple(out), tuple(wider)
 
 
@@ -389,8 +391,9 @@ def _window(op, kernel_size, stride, padding):
     padding = pair(padding, op, "padding")
     if min(kernel) < 1 or min(stride) < 1 or any(
             not 0 <= p <= k // 2 for p, k in zip(padding, kernel, strict=True)):
-        raise ValueError(f"{op}: kernel_size {kernel} and stride {stride} must be at least 1, "
-                         f"padding {padding} at most half the kernel")
+        raise ValueError(f"{op}: kernel_size and stride must be at least 1, and padding must be at "
+                         f"most half the kernel; got kernel_size={kernel}, stride={stride}, "
+                         f"padding={padding}")
     return {"kernel": kernel, "stride": stride, "padding": tuple((p, p) for p in padding)}
 
 

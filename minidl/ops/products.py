@@ -20,7 +20,7 @@ def bmm(input, mat2):
     a, b = tuple(input.shape), tuple(mat2.shape)
     if len(a) != 3 or len(b) != 3 or a[0] != b[0] or a[2] != b[1]:
         raise ValueError(f"bmm: shapes {a} and {b}; want (b, n, k) and (b, k, m), with the same b "
-                         "and k; matmul broadcasts")
+                         "and k. Use matmul to broadcast the batches")
     same_dtype("bmm", input, mat2, "input", "mat2")
     return MatMul.apply(input, mat2)
 

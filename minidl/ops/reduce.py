@@ -22,8 +22,8 @@ class Reduction(Function):
     shape of the input."""
 
     def over(self, x, dim, keepdim):
-        """Returns (the axes of `dim`, the number of elements that become one). Keeps the shapes for
-        backward."""
+        """Returns (the axes of `dim`, the number of input elements for each element of the result).
+        Stores the shapes that backward needs in self."""
         axes = normalize_dims(dim, x.ndim, op_name(type(self)))
         self.shape = x.shape
         self.kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
@@ -88,7 +88,7 @@ class Var(Reduction):
         centered = x - mean
         self.scale = 1 / (n - correction) if n > correction else np.inf
         squares = self.xp.square(centered).sum(axis=axes, keepdims=True)
-        with np.errstate(invalid="ignore"):  # 0 times inf
+        with np.errstate(invalid="ignore"):  # 0 times inf gives nan, without a warning
             y = squares * self.scale
         return self.finish(y.reshape(self.result), centered, x.dtype)
 
@@ -103,7 +103,7 @@ class Var(Reduction):
 
 
 class Std(Var):
-    """The square root of Var. Where the square root is 0, its slope is 0."""
+    """y = square root of Var. Where y is 0, the gradient is 0."""
 
     def finish(self, var, centered, dtype):
         y = self.xp.sqrt(var)
@@ -118,9 +118,9 @@ class Std(Var):
 
 
 class Prod(Reduction):
-    """The product over one dim or all. The gradient of x[i] is the product of all other elements.
-    It is computed as the product of all elements before x[i], times the product of all elements
-    after x[i]. So no division is needed, and elements may be 0."""
+    """The product over one dim, or over all dims. The gradient of x[i] is the product of all other
+    elements. It is computed as the product of all elements before x[i], times the product of all
+    elements after x[i]. So no division is needed, and elements may be 0."""
     precision = "black"
 
     def forward(self, x, dim=None, keepdim=False, dtype=None):

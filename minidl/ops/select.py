@@ -48,7 +48,7 @@ class Clamp(Function):
     def forward(self, x, min, max):
         bounds = [b for b in (min, max) if b is not None]
         if not bounds:
-            raise TypeError("clamp: wants min, max or both, a number or a tensor each; got neither")
+            raise TypeError("clamp: wants at least one bound, min or max; got None for each")
         dtype = backend.result_dtype([x, *bounds])
         x, min, max = (a.astype(dtype, copy=False) if hasattr(a, "astype") else a
                        for a in (x, min, max))
@@ -82,7 +82,7 @@ class Where(Function):
 
     def forward(self, condition, a, b):
         if getattr(condition, "dtype", None) != bool:
-            raise TypeError("where: the condition wants to be a bool tensor, got "
+            raise TypeError("where: the condition must be a bool tensor; got "
                             f"{getattr(condition, 'dtype', type(condition).__name__)}")
         dtype = backend.result_dtype([a, b])
         self.save(condition)

@@ -1,4 +1,5 @@
-"""Shape ops: the same elements in another arrangement. Backward arranges gradients as the input.
+"""Shape ops: the same elements in another arrangement. Backward arranges the gradient like the
+input.
 
 Most of these ops return views: the result shares the memory of the input, as in PyTorch. `reshape`
 copies only if there is no such view, and `view` never copies. `cat`, `stack`, `flip` and `repeat`
@@ -34,7 +35,7 @@ class Reshape(Function):
 
 
 class Permute(Function):
-    """y[i_dims[0], i_dims[1], ...] = x[i_0, i_1, ...]."""
+    """Changes the order of the dimensions: y[i_dims[0], i_dims[1], ...] = x[i_0, i_1, ...]."""
     arithmetic = False
 
     def forward(self, x, dims, name="permute"):
@@ -80,7 +81,8 @@ class Cat(Function):
     def forward(self, *xs, dim):
         xs = _promoted(self, xs)
         if xs[0].ndim == 0:
-            raise ValueError("cat: wants tensors of at least one dimension; use stack")
+            raise ValueError("cat: wants tensors of at least one dimension; got 0-d tensors. Use "
+                             "stack")
         (self.dim,) = normalize_dims(dim, xs[0].ndim, "cat")
         self.bounds = np.cumsum([x.shape[self.dim] for x in xs])[:-1].tolist()
         return self.xp.concatenate(xs, axis=self.dim)
@@ -133,12 +135,14 @@ class Pad(Function):
 
     def forward(self, x, pad, value):
         if len(pad) % 2 or len(pad) > 2 * x.ndim:
-            raise ValueError(f"pad: wants (left, right) of the last dimension, then of the one "
-                             f"before, ...; got {pad} for {x.ndim} dimensions")
+            raise ValueError(f"pad: wants two widths for the last dimension, then two for the "
+                             f"dimension before it, and so on; got {pad} for a tensor of {x.ndim} "
+                             "dimensions")
         widths = [(0, 0)] * (x.ndim - len(pad) // 2) + list(zip(pad[-2::-2], pad[-1::-2]))
         shape = tuple(n + before + after for n, (before, after) in zip(x.shape, widths))
         if min(shape, default=0) < 0:
-            raise ValueError(f"pad: {pad} leaves a negative size, {shape}, of shape {x.shape}")
+            raise ValueError(f"pad: no size may become negative; got {pad}, which turns shape "
+                             f"{x.shape} into {shape}")
         self.to = tuple(slice(max(b, 0), n - max(a, 0)) for n, (b, a) in zip(shape, widths))
         self.of = tuple(slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(x.shape, widths))
         self.shape = x.shape
@@ -156,7 +160,7 @@ def _promoted(node, xs):
     """Returns the arrays cast to their common dtype. In cat and stack, 0-d arrays count like all
     other arrays, as in PyTorch. Raises ValueError if there are no arrays."""
     if not xs:
-        raise ValueError(f"{type(node).__name__.lower()}: wants at least one tensor")
+        raise ValueError(f"{type(node).__name__.lower()}: wants at least one tensor; got none")
     dtype = functools.reduce(backend.promote_types, [x.dtype for x in xs])
     return [x.astype(dtype, copy=False) for x in xs]
 
@@ -166,8 +170,8 @@ def reshape(input, *shape):
 
 
 def view(input, *shape):
-    """Does the same as reshape, but never copies. Raises ValueError if the strides make a copy
-    necessary."""
+    """Does the same as reshape, but the result always shares the memory of the input. Raises
+    ValueError if this is not possible with the input's strides."""
     return Reshape.apply(input, shape=sizes(shape), name="view")
 
 
@@ -178,7 +182,8 @@ def flatten(input, start_dim=0, end_dim=-1):
     (start,) = normalize_dims(start_dim, input.ndim, "flatten")
     (end,) = normalize_dims(end_dim, input.ndim, "flatten")
     if start > end:
-        raise ValueError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
+        raise ValueError("flatten: start_dim must not come after end_dim; got "
+                         f"start_dim={start_dim}, end_dim={end_dim}")
     shape = (*input.shape[:start], math.prod(input.shape[start:end + 1]), *input.shape[end + 1:])
     return Reshape.apply(input, shape=shape, name="flatten")
 
@@ -206,7 +211,7 @@ def permute(input, *dims):
 
 
 def transpose(input, dim0, dim1):
-    """Swaps two dimensions. NumPy's transpose, which takes all dimensions, is `permute` here."""
+    """Swaps two dimensions. To reorder all dimensions, as NumPy's transpose does, use `permute`."""
     dims = list(range(input.ndim))
     (a,), (b,) = (normalize_dims(d, input.ndim, "transpose") or (0,) for d in (dim0, dim1))
     if dims:
@@ -242,10 +247,11 @@ def broadcast_to(input, shape):
 
 
 def repeat(input, *repeats):
-    """Returns repeats[i] copies of the input, one after another, along each dimension i."""
+    """Returns the input, repeated repeats[i] times along each dimension i."""
     repeats = sizes(repeats)
     if len(repeats) < input.ndim:
-        raise ValueError(f"repeat: wants at least {input.ndim} numbers, got {repeats}")
+        raise ValueError(f"repeat: wants at least {input.ndim} numbers, one for each dimension; "
+                         f"got {repeats}")
     shape = (1,) * (len(repeats) - input.ndim) + input.shape
     once = [n for size in shape for n in (1, size)]  # (1, n0, 1, n1, ...)
     often = [n for pair in zip(repeats, shape) for n in pair]  # (r0, n0, r1, n1, ...)
@@ -275,8 +281,8 @@ def split(tensor, split_size_or_sections, dim=0) -> tuple[Tensor, ...]:
             raise ValueError(f"split: wants a size of at least 1, got {parts}")
         parts = [min(parts, n - start) for start in range(0, n, parts)] or [0]
     elif sum(parts) != n:
-        raise ValueError(f"split: the sizes {list(parts)} sum to {sum(parts)}, dimension {dim} of "
-                         f"shape {tuple(tensor.shape)} has {n}")
+        raise ValueError(f"split: the sizes {list(parts)} sum to {sum(parts)}; want {n}, the size "
+                         f"of dimension {dim} of shape {tuple(tensor.shape)}")
     return Split.apply(tensor, parts=parts, dim=dim)
 
 
@@ -299,5 +305,6 @@ def flip(input, *args, dims=None):
     """Returns a copy with the order along the dims reversed. The dims can be passed in three ways:
     flip(0, 1), flip((0, 1)) or flip(dims=(0, 1))."""
     if bool(args) == (dims is not None):
-        raise TypeError("flip: wants the dims, once: flip(0, 1), flip((0, 1)) or flip(dims=(0, 1))")
+        raise TypeError("flip: wants the dims in one of three ways: flip(0, 1), flip((0, 1)) or "
+                        "flip(dims=(0, 1))")
     return Flip.apply(input, dims=sizes(args or (dims,)))

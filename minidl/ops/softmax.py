@@ -1,6 +1,7 @@
 """Softmax: turns scores into a probability distribution.
 
-    y_i = e^(x_i - m) / sum_j e^(x_j - m)      m = max(x) does not change y; e^ cannot overflow
+    y_i = e^(x_i - m) / sum_j e^(x_j - m)      subtracting m = max(x) does not change y,
+                                               but then e^ cannot overflow
     gx_i = y_i * (gy_i - sum_j gy_j y_j)       dy_i/dx_j = y_i (delta_ij - y_j)
 
 In NumPy's form each step is a pass over memory, so all steps write into one buffer. The kernel
@@ -18,7 +19,7 @@ from minidl.function import Function
 from minidl.ops.dims import normalize_dims
 
 FILE = "softmax.cu"
-LOG = (("LOG", 0),), (("LOG", 1),)  # LOG[log] are the macros
+LOG = (("LOG", 0),), (("LOG", 1),)  # the macros of the kernel are LOG[log]
 
 
 class Softmax(Function):
@@ -67,7 +68,7 @@ def by_numpy(x, axis=-1, log=False):
 
 
 def by_numpy_backward(gy, y, axis=-1, log=False):
-    """Returns gx, in the dtype of the sums."""
+    """Returns gx, in the dtype of the sums: fp32 if y is fp16."""
     xp = backend.xp_of([y])
     gx = xp.empty_like(y, dtype=backend.accumulate_dtype(y.dtype))
     if log:
@@ -101,7 +102,8 @@ def by_kernel_backward(gy, y, axis=-1, log=False, rung=None, **form):
 
 
 def softmax(input, dim, *, dtype=None):
-    """exp(input) / sum(exp(input)) along `dim`. dtype: if given, the input is cast to it first."""
+    """exp(input) / sum(exp(input)) along `dim`. dtype: if given, casts the input to this dtype
+    first."""
     return Softmax.apply(input, dim=dim, dtype=dtype)
 
 

@@ -182,5 +182,5 @@ def test_a_bad_index_on_the_host_is_found_at_once():
     x = minidl.Tensor(put(np.ones((3, 4), "f4"), "cuda"))
     with pytest.raises(IndexError, match="from 0 to 3, but dimension 0"):
         x[[3, 0]]
-    with pytest.raises(IndexError, match="index on a GPU for a tensor on the CPU"):
+    with pytest.raises(IndexError, match="index is on a GPU, but the tensor is on the CPU"):
         minidl.ones(3, 4)[x[0].long()]

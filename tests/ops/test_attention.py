@@ -149,5 +149,5 @@ def test_errors_name_the_shapes():
         F.scaled_dot_product_attention(q, k, v, np.ones((4, 4), bool))
     with pytest.raises(TypeError, match="query is float64, value is float32"):
         F.scaled_dot_product_attention(q, k, minidl.Tensor(v.numpy().astype(np.float32)))
-    with pytest.raises(ValueError, match="p is the probability"):
+    with pytest.raises(ValueError, match="p, the probability"):
         F.scaled_dot_product_attention(q, k, v, dropout_p=2)

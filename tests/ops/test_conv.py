@@ -117,12 +117,12 @@ def test_max_pool_saves_one_byte_an_output():
 def test_conv_errors_name_op_and_shapes():
     x, w = image(2, 4, 5, 5), image(6, 2, 3, 3)
     for kwargs, message in [
-        ({}, r"conv2d: input \(2, 4, 5, 5\), weight \(6, 2, 3, 3\), groups 1; want weight"),
-        ({"groups": 4}, "groups input channels"),
-        ({"groups": 2, "dilation": 3}, "a kernel of 3 with dilation 3 does not fit into 5"),
+        ({}, r"conv2d: input \(2, 4, 5, 5\), weight \(6, 2, 3, 3\), groups 1; want 2 input"),
+        ({"groups": 4}, r"want 8 input channels \(weight"),
+        ({"groups": 2, "dilation": 3}, "size 3 with dilation 3 does not fit into .* size 5"),
         ({"groups": 2, "padding": "same", "stride": 2}, "padding='same' wants stride 1"),
-        ({"groups": 2, "padding": "full"}, "'same' or 'valid', got 'full'"),
-        ({"groups": 2, "stride": (1, 2, 3)}, "stride is an int or two of them"),
+        ({"groups": 2, "padding": "full"}, "'same' or 'valid'; got 'full'"),
+        ({"groups": 2, "stride": (1, 2, 3)}, "stride must be an int or two ints"),
         ({"groups": 2, "stride": 0}, "must be at least 1"),
         ({"groups": 2, "bias": image(5)}, r"bias \(5,\), want \(6,\)"),
     ]:
@@ -143,7 +143,7 @@ def test_a_transposed_convolution_names_shapes_of_other_dimensions(x, w):
                                      ((1, 2, 0, 4), (3, 4))])
 def test_interpolate_wants_elements_on_both_sides(x, size):
     for mode in ("nearest", "bilinear", "area"):
-        with pytest.raises(ValueError, match="interpolate: from sizes .* want 1 or more in each"):
+        with pytest.raises(ValueError, match="interpolate: all sizes must be 1 or more"):
             F.interpolate(minidl.zeros(*x), size=size, mode=mode)
 
 
@@ -151,8 +151,8 @@ def test_pool_errors():
     x = image(2, 4, 5, 5)
     with pytest.raises(ValueError, match="padding .* at most half the kernel"):
         F.avg_pool2d(x, 2, padding=2)
-    with pytest.raises(ValueError, match=r"max_pool2d: a window of \(6, 6\) .* does not fit into "
-                                         r"the padded image \(5, 5\)"):
+    with pytest.raises(ValueError, match=r"max_pool2d: .* size \(6, 6\) .* does not fit into "
+                                         r"the padded image, .* \(5, 5\)"):
         F.max_pool2d(x, 6)
     with pytest.raises(ValueError, match=r"avg_pool2d: .* does not fit into .* \(5, 7\)"):
         F.avg_pool2d(x, (6, 3), 1, (0, 1), ceil_mode=True)

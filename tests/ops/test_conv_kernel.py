@@ -334,14 +334,14 @@ def test_the_best_rung_for_a_gpu():
 def test_what_a_rung_cannot_do_is_named():
     case = CASES["strides"]
     x, w, b, gy = arrays(case, "f4")
-    with pytest.raises(TypeError, match="tensor cores multiply float16 here, got float32"):
+    with pytest.raises(TypeError, match=r"tensor cores\) wants float16; got float32"):
         conv_kernel.forward(x, w, b, options(case), out_of(case), rung=5)
-    with pytest.raises(TypeError, match="tensor cores multiply float16 here, got float32"):
+    with pytest.raises(TypeError, match=r"tensor cores\) wants float16; got float32"):
         conv_kernel.by_weight(gy, x, w, options(case), rung=5)
-    with pytest.raises(ValueError, match=r"3 x 3 taps .* got 3 x 2 taps, stride \(2, 3\), dilation "
+    with pytest.raises(ValueError, match=r"3 x 3 .* got a 3 x 2 kernel, stride \(2, 3\), dilation "
                                          r"\(1, 2\)"):
         conv_kernel.forward(x, w, b, options(case), out_of(case), rung="winograd")
-    with pytest.raises(ValueError, match="one channel a group, in and out, got 2 and 3"):
+    with pytest.raises(ValueError, match="one input channel .* got 2 and 3"):
         conv_kernel.forward(x, w, b, options(case), out_of(case), rung="depthwise")
 
 
@@ -349,7 +349,7 @@ def test_more_than_a_launch_counts_is_refused():
     shape = conv_kernel.Shape(*[1] * len(conv_kernel.Shape._fields))
     conv_kernel.check(shape, 4, np.dtype("f4"))
     for too_large in dict(N=2**15, R=2**15, Q=2), dict(C=2**15, H=2**16), dict(G=2**16, M=2**15):
-        with pytest.raises(ValueError, match="is too large for a launch, which counts to 10"):
+        with pytest.raises(ValueError, match="is too large for a launch, .* at most 10"):
             conv_kernel.check(shape._replace(**too_large), 4, np.dtype("f4"))
 
 
@@ -360,5 +360,5 @@ def test_more_groups_than_a_grid_has_are_refused_but_not_by_rungs_that_do_not_ca
     for rung in 1, "depthwise":
         got = conv_kernel.forward(x, w, b, options(case), out_of(case), rung=rung)
         assert_close(got, want, "f4", rung)
-    with pytest.raises(ValueError, match=r"conv_v2 would have \(1, 1, 65536\) blocks on a GPU"):
+    with pytest.raises(ValueError, match=r"got the grid \(1, 1, 65536\) for conv_v2"):
         conv_kernel.forward(x, w, b, options(case), out_of(case), rung=2)

@@ -186,7 +186,7 @@ def test_class_weights_and_probabilities_are_numpys(monkeypatch):
 def test_wrong_options_are_named():
     x, target = Tensor(normal((3, 5), "f4", 1)), np.zeros(3, np.int64)
     for options, match in ((dict(reduction="average"), "reduction"),
-                           (dict(label_smoothing=1.5), "label_smoothing is 1.5")):
+                           (dict(label_smoothing=1.5), "label_smoothing .* got 1.5")):
         with pytest.raises(ValueError, match=match):
             F.cross_entropy(x, target, **options)
     with pytest.raises(ValueError, match="cross_entropy: input"):

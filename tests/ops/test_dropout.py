@@ -61,7 +61,7 @@ def test_ends_of_the_range():
     y.backward(np.ones(9))
     assert not y.numpy().any() and not x.grad.array.any()
     for p in (-0.1, 1.1):
-        with pytest.raises(ValueError, match="dropout: p is the probability"):
+        with pytest.raises(ValueError, match="dropout: p, the probability"):
             F.dropout(x, p)
 
 

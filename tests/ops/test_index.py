@@ -84,15 +84,15 @@ def test_what_has_two_meanings_is_refused():
             ([[0, 1], [1, 2]], IndexError, "list of lists"),
             ([minidl.tensor(0), minidl.tensor(1)], IndexError, "list of lists"),
             ([slice(None), 0], IndexError, "list of lists"),
-            (minidl.tensor([1, 0], dtype=np.uint8), IndexError, "could be a mask or places"),
-            (np.array([1, 0], np.uint8), IndexError, "could be a mask or places"),
+            (minidl.tensor([1, 0], dtype=np.uint8), IndexError, "could be a mask or a list"),
+            (np.array([1, 0], np.uint8), IndexError, "could be a mask or a list"),
             (minidl.tensor([1, 0], dtype=np.int16), IndexError, "got int16"),
             (slice(None, None, -1), ValueError, "step of 1 or more, got -1; minidl.flip"),
             (np.bool_(True), IndexError, "got bool"), ("a", IndexError, "got str"),
             ((..., ...), IndexError, "single ellipsis"),
-            ((..., [0], ...), IndexError, "more than one Ellipsis"),
-            ((0, [True, False]), IndexError, r"mask of shape \(2,\) at dimension 1"),
-            ((0, 0, [0]), IndexError, "too many"),
+            ((..., [0], ...), IndexError, "at most one Ellipsis"),
+            ((0, [True, False]), IndexError, r"mask at dimension 1 .* got \(2,"),
+            ((0, 0, [0]), IndexError, "at most 2 indices"),
             ([0, 2], IndexError, "index 2 is out of bounds")):
         with pytest.raises(error, match=words):
             x[index]
@@ -167,7 +167,7 @@ def test_out_of_range_and_wrong_kinds_are_refused_by_name():
             x[index]
     with pytest.raises(ValueError, match="gather: wants an integer index of 2 dimensions"):
         x.gather(1, minidl.tensor([0]))
-    with pytest.raises(ValueError, match="exceeds shape"):
+    with pytest.raises(ValueError, match="gather: the index must not be larger"):
         x.gather(1, minidl.zeros(3, 1, dtype=np.int64))
 
 
@@ -175,7 +175,7 @@ def test_index_select_refuses_what_torch_refuses():
     x, i = minidl.zeros(2, 3), minidl.tensor([0, 2])
     for wrong, words in [
         ((2, i), "index_select: dim 2 is out of range"),
-        ((0, i), r"index_select: indices from 0 to 2, but dimension 0 of shape \(2, 3\) has 0 to"),
+        ((0, i), r"index_select: indices from 0 to 2, but dimension 0 of shape \(2, 3\) has"),
         ((1, i - 1), "index_select: indices from -1 to 1"),
     ]:
         with pytest.raises(IndexError, match=words):

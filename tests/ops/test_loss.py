@@ -82,7 +82,7 @@ def test_wrong_targets_are_named(loss):
         loss(logits(2, 3), np.array([0, -1]))
     with pytest.raises(ValueError, match=r"input \(2, 3\) of float64, target \(3,\) of int64"):
         loss(logits(2, 3), np.array([0, 1, 1]))
-    with pytest.raises(ValueError, match="reduction is 'none', 'mean' or 'sum', got 'average'"):
+    with pytest.raises(ValueError, match="must be 'none', 'mean' or 'sum'; got 'average'"):
         loss(logits(2, 3), np.array([0, 1]), reduction="average")
     with pytest.raises(ValueError, match=r"weight \(2,\), want \(3,\), one for each class"):
         loss(logits(2, 3), np.array([0, 1]), np.ones(2))
@@ -94,7 +94,7 @@ def test_unequal_shapes_are_refused():
             loss(logits(3, 1), np.ones(3))
     with pytest.raises(ValueError, match="of probabilities; want equal shapes"):
         F.cross_entropy(logits(3, 2), np.ones(3))
-    with pytest.raises(ValueError, match="label_smoothing is 2"):
+    with pytest.raises(ValueError, match="label_smoothing .* got 2"):
         F.cross_entropy(logits(3, 2), np.zeros(3, int), label_smoothing=2)
 
 
@@ -104,7 +104,7 @@ def test_binary_cross_entropy_of_a_wrong_certainty_is_100_and_of_no_probability_
     assert loss.tolist()[:3] == [100, 100, 0]
     np.testing.assert_allclose(loss.tolist()[3], -np.log(0.75), rtol=2e-7)  # float32, two roundings
     for wrong in (-0.1, 1.5, np.nan):
-        with pytest.raises(ValueError, match="want probabilities, 0 to 1"):
+        with pytest.raises(ValueError, match="wants probabilities from 0 to 1"):
             F.binary_cross_entropy(minidl.tensor([0.5, wrong]), minidl.tensor([1.0, 1.0]))
 
 

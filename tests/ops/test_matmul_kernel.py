@@ -38,7 +38,7 @@ def test_tensor_cores_equal_numpy():
         a, b = normal((m, k), "f2", 1), normal((k, n), "f2", 2)
         want = reference(a.astype("f8"), b.astype("f8"))
         np.testing.assert_allclose(matmul.by_kernel(a, b, 4), want, **CLOSE["f2"])
-    with pytest.raises(TypeError, match="tensor cores multiply float16 here, got float32"):
+    with pytest.raises(TypeError, match="tensor cores\\) wants float16; got float32"):
         matmul.by_kernel(a.astype("f4"), b.astype("f4"), 4)
 
 

@@ -43,8 +43,8 @@ class Prelu(Function):
         self.per_channel = w.size > 1
         if self.per_channel:
             if x.ndim < 2 or w.shape[0] != x.shape[1]:
-                raise ValueError(f"prelu: {w.size} slopes for shape {x.shape}; want one for each "
-                                 "channel")
+                raise ValueError(f"prelu: wants one slope for each channel; got {w.size} slopes "
+                                 f"for an input of shape {x.shape}")
             w = w.reshape(-1, *[1] * (x.ndim - 2))
         elif not x.ndim:
             w = w.reshape(())

@@ -79,8 +79,9 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     size = pair(output_size, "fold", "output_size")
     n_windows, n_elements = math.prod(_counts(size, window)), math.prod(window[0])
     if input.ndim not in (2, 3) or input.shape[-1] != n_windows or input.shape[-2] % n_elements:
-        raise ValueError(f"fold: an input of shape {tuple(input.shape)}; want columns of a "
-                         f"multiple of {n_elements} elements, {n_windows} of them")
+        raise ValueError(f"fold: an input of shape {tuple(input.shape)}; want (N, m, "
+                         f"{n_windows}) or (m, {n_windows}), where m is divisible by {n_elements}, "
+                         "the number of elements of a window")
     if input.ndim == 2:
         return squeeze(Fold.apply(unsqueeze(input, 0), size=size, window=window), 0)
     return Fold.apply(input, size=size, window=window)

@@ -57,9 +57,8 @@ def tensordot(a, b, dims=2):
     left_b = [i for i in range(b.ndim) if i not in over_b]
     n = math.prod(a.shape[i] for i in over_a)
     if [a.shape[i] for i in over_a] != [b.shape[i] for i in over_b]:
-        raise ValueError(f"tensordot: dimensions {over_a} of shape {tuple(a.shape)} and {over_b} "
-                         "of shape "
-                         f"{tuple(b.shape)} differ")
+        raise ValueError(f"tensordot: dimensions {over_a} of shape {tuple(a.shape)} must have the "
+                         f"same sizes as dimensions {over_b} of shape {tuple(b.shape)}")
     shape_a, shape_b = [a.shape[i] for i in left_a], [b.shape[i] for i in left_b]
     a = reshape(permute(a, (*left_a, *over_a)), (math.prod(shape_a), n))
     b = reshape(permute(b, (*over_b, *left_b)), (n, math.prod(shape_b)))
@@ -168,8 +167,8 @@ def unflatten(input, dim, sizes):
         known = -math.prod(sizes)
         sizes[sizes.index(-1)] = n // known if known else -1
     if math.prod(sizes) != n:
-        raise ValueError(f"unflatten: sizes {sizes} do not multiply to {n}, dimension {dim} of "
-                         f"shape {tuple(input.shape)}")
+        raise ValueError(f"unflatten: the product of the sizes must be {n}, the size of dimension "
+                         f"{dim} of shape {tuple(input.shape)}; got sizes {sizes}")
     return reshape(input, (*input.shape[:dim], *sizes, *input.shape[dim + 1:]))
 
 
@@ -186,8 +185,8 @@ def narrow(input, dim, start, length):
 
 def diff(input, n=1, dim=-1, prepend=None, append=None):
     """y[i] = x[i + 1] - x[i] along `dim`, repeated n times. For bools, y[i] is True where x[i + 1]
-    and x[i] differ. prepend, append: before the first difference, these tensors are joined before
-    and after the input."""
+    and x[i] differ. prepend, append: tensors to join before and after the input, before the first
+    difference, or None."""
     parts = [x for x in (prepend, input, append) if x is not None]
     if n and len(parts) > 1:  # for n = 0 PyTorch joins nothing
         input = cat(parts, dim)
@@ -206,8 +205,9 @@ def unfold(input, dimension, size, step):
     element. The elements of a window are in a new last dimension."""
     (dim,) = normalize_dims(dimension, input.ndim, "unfold")
     if size > input.shape[dim] or step < 1:
-        raise ValueError(f"unfold: windows of {size} every {step}, but dimension {dim} of shape "
-                         f"{tuple(input.shape)} has {input.shape[dim]}")
+        raise ValueError(f"unfold: wants step >= 1 and size <= {input.shape[dim]}, the size of "
+                         f"dimension {dim} of shape {tuple(input.shape)}; got size={size}, "
+                         f"step={step}")
     starts = range(0, input.shape[dim] - size + 1, step)
     windows = stack([narrow(input, dim, start, size) for start in starts], dim)
     return movedim(windows, dim + 1, -1)
@@ -348,7 +348,8 @@ def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6,
         far = minimum(far, pairwise_distance(positive, negative, p, eps))
     loss = relu(add(sub(near, far), margin))
     if reduction not in ("none", "sum", "mean"):
-        raise ValueError(f"triplet_margin_loss: reduction is none, sum or mean, got {reduction!r}")
+        raise ValueError("triplet_margin_loss: reduction must be 'none', 'sum' or 'mean'; got "
+                         f"{reduction!r}")
     return {"none": loss, "sum": loss.sum(), "mean": loss.mean()}[reduction]
 
 
@@ -358,7 +359,8 @@ def pixel_shuffle(input, upscale_factor):
     r = upscale_factor
     *batch, c, h, w = input.shape
     if c % (r * r):
-        raise ValueError(f"pixel_shuffle: {c} channels are no multiple of {r} * {r}")
+        raise ValueError(f"pixel_shuffle: wants a number of channels divisible by {r * r}, the "
+                         f"square of upscale_factor; got {c} channels")
     k = len(batch)
     x = reshape(input, (*batch, c // (r * r), r, r, h, w))
     x = permute(x, (*range(k), k, k + 3, k + 1, k + 4, k + 2))
@@ -367,5 +369,5 @@ def pixel_shuffle(input, upscale_factor):
 
 def _want(op, x, ndim):
     if len(x.shape) != ndim:
-        raise ValueError(f"{op}: wants {ndim} dimensions here, got shape {tuple(x.shape)}; matmul "
-                         "takes others")
+        raise ValueError(f"{op}: wants {ndim} dimensions here, got shape {tuple(x.shape)}; use "
+                         "matmul for other shapes")

@@ -73,8 +73,8 @@ def _transposed(op, x, w, b, stride, padding, output_padding, groups, dilation, 
         raise ValueError(f"{given}; want (N, C, ...) or (C, ...), and (C, O / groups, ...) with "
                          f"{n_dims} dimensions of the kernel")
     if groups < 1 or w.shape[0] % groups or w.shape[0] != x.shape[-n_dims - 1]:
-        raise ValueError(f"{given}; want weight.shape[0] input channels, a multiple of "
-                         "groups")
+        raise ValueError(f"{given}; want {w.shape[0]} input channels (weight.shape[0]), a number "
+                         f"divisible by {groups}, the number of groups")
     if b is not None and tuple(b.shape) != (w.shape[1] * groups,):
         raise ValueError(f"{op}: bias {tuple(b.shape)}, want ({w.shape[1] * groups},)")
     if any(o >= max(s, d) and o for o, s, d in zip(more, stride, dilation, strict=True)):
@@ -87,7 +87,8 @@ def _transposed(op, x, w, b, stride, padding, output_padding, groups, dilation, 
     size = tuple((n - 1) * s - 2 * p + d * (k - 1) + o + 1 for n, s, p, d, k, o in zip(
         x.shape[2:], stride, padding, dilation, w.shape[2:], more, strict=True))
     if min(size) < 1:
-        raise ValueError(f"{given}: padding {padding} leaves a size of {size}")
+        raise ValueError(f"{given}; want a result of size 1 or more, but padding {padding} leaves "
+                         f"a size of {size}")
     y = ConvTranspose2d.apply(x, w, b, stride=stride, padding=tuple((p, p) for p in padding),
                               dilation=dilation, groups=groups, size=size)
     y = y.squeeze(2) if n_dims == 1 else y

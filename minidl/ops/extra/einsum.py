@@ -39,7 +39,7 @@ def einsum(equation, *operands):
             if sizes.setdefault(name, n) != n:
                 if 1 not in (n, sizes[name]):
                     raise ValueError(f"einsum: {equation!r}: dimension {_shown(name)} has size "
-                                     f"{sizes[name]} and size {n}")
+                                     f"{sizes[name]} and size {n}; a letter must have one size")
                 sizes[name] = max(n, sizes[name]) if 0 not in (n, sizes[name]) else 0
     (y, names), *rest = pairs
     while rest:
@@ -69,8 +69,8 @@ def letters(equation, n_dims):
         result = [*hidden, *once]
     known = {name for names in inputs for name in names}
     if len(set(result)) < len(result) or not set(result) <= known:
-        raise ValueError(f"einsum: {equation!r}: each letter of the result must come once, and in "
-                         "an operand")
+        raise ValueError(f"einsum: {equation!r}: each letter of the result must come once there, "
+                         "and it must also be in an operand")
     return inputs, result
 
 
@@ -79,7 +79,7 @@ def _names(term, n_dims, equation):
     n_hidden = n_dims - len(before) - len(after)
     if n_hidden < 0 or (n_hidden and not dots) or not (before + after + "a").isalpha():
         raise ValueError(f"einsum: {equation!r}: {term!r} names an operand of {n_dims} dimensions; "
-                         "want a letter for each, or ...")
+                         "want one letter for each dimension, or '...' for several")
     return [*before, *range(-n_hidden, 0), *after]
 
 

@@ -22,8 +22,8 @@ def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weight
     """Returns the sum, the mean or the maximum of the rows of `weight` for each bag of indices:
     (bags, width). The result of a bag without indices is zeros.
 
-    input: indices (bags, n). Or a vector with the indices of all bags. Then `offsets` has the place
-    at which each bag starts.
+    input: indices (bags, n), or a vector with the indices of all bags. For a vector, `offsets` has
+    the place at which each bag starts.
     mode: "sum", "mean" or "max". per_sample_weights: a factor for each index, only for "sum".
     padding_idx: this index does not count. include_last_offset: True if offsets also has the end of
     the last bag."""
@@ -32,13 +32,12 @@ def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weight
     if per_sample_weights is not None:
         per_sample_weights = wrapped(per_sample_weights)
     if mode not in ("sum", "mean", "max"):
-        raise ValueError(f"embedding_bag: mode is 'sum', 'mean' or 'max', got {mode!r}")
+        raise ValueError(f"embedding_bag: mode must be 'sum', 'mean' or 'max'; got {mode!r}")
     if per_sample_weights is not None and mode != "sum":
-        raise ValueError(f"embedding_bag: per_sample_weights are for mode 'sum', got {mode!r}")
+        raise ValueError(f"embedding_bag: per_sample_weights want mode='sum'; got mode={mode!r}")
     if (offsets is None) != (input.ndim == 2):
-        raise ValueError(f"embedding_bag: input of shape {tuple(input.shape)}; want (bags, n), or "
-                         "a "
-                         "vector and offsets")
+        raise ValueError(f"embedding_bag: input of shape {tuple(input.shape)}; want (bags, n) "
+                         "without offsets, or a vector and offsets")
     xp, factors = weight._xp, per_sample_weights
     ids = input.array
     inside = xp.ones(ids.shape, bool)
@@ -68,7 +67,8 @@ def _bags(xp, starts, n, include_last_offset):
     """Returns (places, inside), both (bags, longest): the places of each bag's indices in the
     input, and a bool that is False for the padding of shorter bags."""
     if starts.size and int(starts[0]) != 0:
-        raise ValueError(f"embedding_bag: the first bag starts at 0, got offsets[0] {starts[0]}")
+        raise ValueError(f"embedding_bag: offsets[0], the start of the first bag, must be 0; got "
+                         f"{starts[0]}")
     ends = xp.concatenate([starts[1:], xp.asarray([n], starts.dtype)])
     if include_last_offset:
         starts, ends = starts[:-1], ends[:-1]

@@ -39,7 +39,8 @@ def int8_linear(x, w, x_scale, w_scale, bias=None, dtype=np.float32, rung=None):
         raise ValueError(f"int8_linear: scales {x_scale.shape} and {w_scale.shape}; want (1,) for "
                          f"x and (1,) or ({outs},) for w")
     if k > MAX_K:
-        raise ValueError(f"int8_linear: k = {k} may overflow a 32-bit sum; at most {MAX_K}")
+        raise ValueError(f"int8_linear: wants k <= {MAX_K}, because a longer sum may overflow 32 "
+                         f"bits; got k={k}")
     y = xp.empty((rows, outs), dtype)
     if not y.size:
         return y

@@ -30,13 +30,13 @@ LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5}  # mode: number of dimensi
 
 
 class Resize(Function):
-    """x (N, C, ...) with matrices[d] (out, in) applied along each dimension d + 2."""
+    """x (N, C, ...), multiplied by matrices[d] (out, in) along dimension d + 2, for each d."""
     op = "interpolate"
 
     def forward(self, x, matrices):
         if x.dtype.kind != "f":
-            raise TypeError(f"interpolate: of {x.dtype} only the modes nearest and nearest-exact; "
-                            "make it floating first, with .float()")
+            raise TypeError(f"interpolate: this mode wants a floating input; got {x.dtype}. Call "
+                            ".float() first, or use the mode 'nearest' or 'nearest-exact'")
         self.dtype, wide = x.dtype, backend.accumulate_dtype(x.dtype)
         self.matrices = [self.xp.asarray(a.astype(wide)) for a in matrices]
         return self._applied(x, [a.T for a in self.matrices])
@@ -108,11 +108,11 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     wanted = {**LINEAR, "bicubic": 4}.get(mode, input.ndim)
     if n_dims not in (1, 2, 3) or wanted != input.ndim:
         raise ValueError(f"interpolate: mode {mode!r} and an input of shape {tuple(input.shape)}; "
-                         "want "
-                         "linear for (N, C, L), bilinear or bicubic for (N, C, H, W), trilinear "
-                         "for (N, C, D, H, W)")
+                         "want linear for (N, C, L), bilinear or bicubic for (N, C, H, W), "
+                         "trilinear for (N, C, D, H, W)")
     if (size is None) == (scale_factor is None):
-        raise ValueError("interpolate: wants size or scale_factor, one of them")
+        raise ValueError(f"interpolate: wants either size or scale_factor; got size={size}, "
+                         f"scale_factor={scale_factor}")
     if align_corners is not None and mode in ("nearest", "nearest-exact", "area"):
         raise ValueError(f"interpolate: align_corners has no meaning for mode {mode!r}")
     have = input.shape[2:]
@@ -124,7 +124,8 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
             scales = [None] * n_dims
     size = _each(size, n_dims)
     if min(size) < 1 or min(have) < 1:
-        raise ValueError(f"interpolate: from sizes {have} to {size}; want 1 or more in each")
+        raise ValueError(f"interpolate: all sizes must be 1 or more; got input sizes {tuple(have)} "
+                         f"and result sizes {tuple(size)}")
     ratios = [n / m if s is None else 1 / s for n, m, s in zip(have, size, scales, strict=True)]
     each = list(zip(have, size, ratios, strict=True))
     if mode in ("nearest", "nearest-exact"):
@@ -142,5 +143,6 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
 def _each(value, n):
     several = [value] * n if np.isscalar(value) else list(value)
     if len(several) != n:
-        raise ValueError(f"interpolate: {value} for {n} dimensions, want a number, or one for each")
+        raise ValueError(f"interpolate: wants one number, or {n} numbers, one for each dimension "
+                         f"that is resized; got {value}")
     return several

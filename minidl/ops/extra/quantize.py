@@ -53,8 +53,8 @@ def quantize(x, per_channel=False):
         top = top.max(keepdims=True) if rows else xp.zeros(1, np.float32)
     if not bool(xp.isfinite(top).all()):
         raise ValueError(
-            f"quantize: an array of shape {x.shape} has elements that are not finite; "
-            "an infinite scale would lose all others"
+            f"quantize: an array of shape {x.shape} has elements that are not finite (inf or "
+            "nan). The scale would be infinite too, and all other elements would be lost"
         )
     scale = top / np.float32(127)
     q = xp.empty(x.shape, np.int8)

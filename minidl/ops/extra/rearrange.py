@@ -91,8 +91,8 @@ def roll(input, shifts, dims=None):
         several = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (shifts, dims)]
         shifts, dims = several[0], normalize_dims(several[1], input.ndim, "roll")
         if len(shifts) != len(several[1]):
-            raise ValueError(f"roll: {len(shifts)} shifts for {len(several[1])} dims, want one "
-                             "each")
+            raise ValueError(f"roll: wants one shift for each dim; got {len(shifts)} shifts for "
+                             f"{len(several[1])} dims")
         if not input.ndim:
             return Roll.apply(input, shifts=0, dims=None)
     elif isinstance(shifts, (tuple, list)):
@@ -126,7 +126,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
         return RepeatEach.apply(input, n=int(repeats), dim=dim)
     if repeats.shape != (n,) or repeats.dtype.kind not in "iu":
         raise ValueError(f"repeat_interleave: repeats of {repeats.dtype} and shape {repeats.shape},"
-                         f" want ({n},) integers, one for each of dimension {dim}")
+                         f" want ({n},) integers, one for each slice of dimension {dim}")
     ends = repeats.array.cumsum()  # element i is repeated up to place ends[i] - 1
     places = repeats._xp.arange(int(ends[-1]) if n else 0)
     return index_select(input, dim, Tensor(repeats._xp.searchsorted(ends, places, "right")))
@@ -141,7 +141,7 @@ def meshgrid(*tensors, indexing="ij") -> tuple[Tensor, ...]:
     tensors = [wrapped(x) for x in tensors]
     if indexing not in ("ij", "xy") or any(x.ndim > 1 for x in tensors):
         raise ValueError(f"meshgrid: wants vectors and indexing 'ij' or 'xy', got shapes "
-                         f"{[x.shape for x in tensors]} and {indexing!r}")
+                         f"{[x.shape for x in tensors]} and indexing={indexing!r}")
     swap = indexing == "xy" and len(tensors) > 1
     tensors = [tensors[1], tensors[0], *tensors[2:]] if swap else tensors
     shape = tuple(x.numel() for x in tensors)
@@ -176,8 +176,9 @@ def pad(input, pad, mode="constant", value=None):
         if mode == "circular":  # a border repeats only elements that a negative pad does not remove
             kept = n + min(left, 0) + min(right, 0)
         if not n or kept < 1 or max(left, right) > BORDERS[mode][1](n):
-            raise ValueError(f"pad: mode {mode!r}: ({left}, {right}) around {n} elements; want at "
-                             f"most {BORDERS[mode][1](n)}, and something left")
+            raise ValueError(f"pad: mode {mode!r} wants borders of at most {BORDERS[mode][1](n)} "
+                             f"around {n} elements, and a result that is not empty; got borders "
+                             f"({left}, {right})")
         places[d] = BORDERS[mode][0](left, right, n)
     return TakePlaces.apply(input, places=places)
 
@@ -187,8 +188,8 @@ def _reflected(left, right, n):
 
 
 def _around(left, right, n):
-    """Returns the places for mode "circular". Elements that a negative width removes do not come in
-    at the other end."""
+    """Returns, for mode "circular", the place in the input of each element of the result. Elements
+    that a negative width removes do not come in at the other end."""
     first, n_kept = max(-left, 0), n - max(-left, 0) - max(-right, 0)
     return first + np.arange(-max(left, 0), n_kept + max(right, 0)) % n_kept
 

@@ -22,7 +22,8 @@ class Bernoulli(Function):
 
     def forward(self, p, generator):
         if p.size and not (p.min() >= 0 and p.max() <= 1):
-            raise ValueError(f"bernoulli: want probabilities, 0 to 1; got {p.min()} to {p.max()}")
+            raise ValueError("bernoulli: wants probabilities from 0 to 1; got numbers from "
+                             f"{p.min()} to {p.max()}")
         u = self.xp.asarray(generator.uniform(p.shape, dtype=np.float64))
         return (u < p).astype(p.dtype)
 
@@ -45,14 +46,14 @@ class Multinomial(Function):
         if replacement:
             ends = w.cumsum(axis=-1)
             u = xp.asarray(generator.uniform((*w.shape[:-1], k), dtype=np.float64))
-            drawn = (u * ends[..., -1:])[..., None]  # in interval i, i ends are <= drawn
+            drawn = (u * ends[..., -1:])[..., None]  # a number in interval i: i ends are <= drawn
             # The last index with a weight above 0. The count may be larger, because of rounding.
             last = w.shape[-1] - 1 - (w > 0)[..., ::-1].argmax(axis=-1)
             return xp.minimum((ends[..., None, :] <= drawn).sum(axis=-1), last[..., None])
         if k > (w > 0).sum(axis=-1).min():
-            raise ValueError(f"multinomial: {k} different indices wanted, and a row has only "
-                             f"{int((w > 0).sum(axis=-1).min())} with a weight above 0; "
-                             "replacement=True may repeat")
+            raise ValueError(f"multinomial: {k} different indices need {k} weights above 0; got a "
+                             f"row with {int((w > 0).sum(axis=-1).min())}. With replacement=True "
+                             "an index may be drawn several times")
         u = xp.asarray(generator.uniform(w.shape, dtype=np.float64))
         arrival = xp.where(w > 0, -xp.log1p(-u) / xp.where(w > 0, w, 1), np.inf)
         return order(xp, arrival, w.ndim - 1)[..., :k]
@@ -69,6 +70,6 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
     """Draws num_samples indices for each row of weights `input`, (n,) or (rows, n). The weights
     need not sum to 1. replacement: True if an index may be drawn several times."""
     if num_samples < 1:
-        raise ValueError(f"multinomial: num_samples is {num_samples}, want 1 or more")
+        raise ValueError(f"multinomial: num_samples must be 1 or more; got {num_samples}")
     return Multinomial.apply(input, k=int(num_samples), replacement=replacement,
                              generator=generator or default_generator())

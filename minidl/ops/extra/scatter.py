@@ -208,9 +208,9 @@ def _places(op, xp, x, index, dim, src):
     fits = all(n <= m for n, m in zip(index.shape, given)) and len(given) == index.ndim
     fits &= all(n <= m for d, (n, m) in enumerate(zip(index.shape, x.shape)) if d != dim)
     if not fits:
-        raise ValueError(f"{op}: index {tuple(index.shape)}, src {given}, input {tuple(x.shape)}: "
-                         "want an index "
-                         f"not larger than src, nor than the input outside of dimension {dim}")
+        raise ValueError(f"{op}: index {tuple(index.shape)}, src {given}, input {tuple(x.shape)}; "
+                         "the index must not be larger than src in any dimension, nor larger than "
+                         f"the input in any dimension except {dim}")
     n = x.shape[dim] if x.ndim else 1
     return along(xp, _in_range(op, index, n), dim)
 
@@ -245,14 +245,15 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
             src = Tensor(input._xp.full(index.shape, src, input.dtype))
         return scatter_add(input, dim, index, src)
     if reduce is not None:
-        raise ValueError(f"scatter: reduce is None or 'add', got {reduce!r}")
+        raise ValueError(f"scatter: reduce must be None or 'add'; got {reduce!r}")
     _same_dtype("scatter", input, src)
     return note(Scatter.apply(input, index, src, dim=dim), [index])
 
 
 def scatter_add(input, dim, index, src):
-    """Returns `input` with src[i, j] added at place index[i, j] of `dim`, repeats included. In the
-    other dimensions an element of src keeps its place."""
+    """Returns `input` with src[i, j] added at place index[i, j] of `dim`. If a place is
+    repeated, all its elements are added. In the other dimensions an element of src keeps its
+    place."""
     _same_dtype("scatter_add", input, src)
     return note(ScatterAdd.apply(input, index, src, dim=dim), [index])
 
@@ -264,7 +265,8 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     the gradient. The mean of integers is rounded down."""
     _same_dtype("scatter_reduce", input, src)
     if reduce not in STARTS:
-        raise ValueError(f"scatter_reduce: reduce is one of {', '.join(STARTS)}, got {reduce!r}")
+        raise ValueError(f"scatter_reduce: reduce must be one of {', '.join(STARTS)}; got "
+                         f"{reduce!r}")
     input, index, src = wrapped(input), wrapped(index), wrapped(src)
     if not backend.is_floating(input.dtype):
         return ScatterWhole.apply(input, index, src, dim=dim, reduce=reduce,
@@ -341,8 +343,8 @@ def _largest_at(xp, y, at, values, sign):
 
 
 def index_add(input, dim, index, source, *, alpha=1):
-    """Returns `input` with alpha times slice j of source added at place index[j] of `dim`, repeats
-    included."""
+    """Returns `input` with alpha times slice j of source added at place index[j] of `dim`. If a
+    place is repeated, all its slices are added."""
     _same_dtype("index_add", input, source)
     return note(IndexAdd.apply(input, index, source, dim=dim, alpha=alpha), [index])
 
@@ -374,5 +376,5 @@ def masked_select(input, mask):
 
 def _same_dtype(op, input, src):
     if isinstance(src, Tensor) and src.dtype != input.dtype:
-        raise TypeError(f"{op}: input is {input.dtype}, what is written is {src.dtype}; both must "
-                        "have the same dtype")
+        raise TypeError(f"{op}: the input is {input.dtype}, the source is {src.dtype}; the two "
+                        "must have the same dtype. Cast one of them with .to(...)")

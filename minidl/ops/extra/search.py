@@ -59,7 +59,7 @@ class Searchsorted(Function):
     def forward(self, rows, v, side, dtype):
         if rows.ndim > 1 and rows.shape[:-1] != v.shape[:-1]:
             raise ValueError(f"searchsorted: sequences {rows.shape}, values {v.shape}; want one "
-                             "vector, or one row for each row of values")
+                             "sorted vector, or one sorted row for each row of values")
         common = backend.promote_types(rows.dtype, v.dtype)
         rows, v = rows.astype(common, copy=False), v.astype(common, copy=False)
         if rows.ndim == 1:
@@ -87,10 +87,12 @@ class OneHot(Function):
         if x.dtype.kind not in "iu":
             raise TypeError(f"one_hot: wants integers, got {x.dtype}")
         if x.size == 0 and n <= 0:
-            raise ValueError("one_hot: for no elements wants num_classes; it cannot be guessed")
+            raise ValueError("one_hot: an input without elements wants num_classes >= 1, because "
+                             f"num_classes cannot be guessed; got {n}")
         least, most = (int(x.min()), int(x.max())) if x.size else (0, 0)
         if least < 0 or 0 <= n <= most:
-            raise IndexError(f"one_hot: classes from {least} to {most}, want 0 to {n - 1}")
+            raise IndexError("one_hot: classes must be 0 or more, and below num_classes; got "
+                             f"classes from {least} to {most}, num_classes={n}")
         n = most + 1 if n < 0 else n
         return (x[..., None] == self.xp.arange(n)).astype(np.int64)
 
@@ -126,7 +128,8 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
     if sorter is not None:
         sorted_sequence = sorted_sequence.gather(-1, sorter)
     if side not in (None, "left", "right") or (right and side == "left"):
-        raise ValueError(f"searchsorted: side is 'left' or 'right', got {side!r}, right={right}")
+        raise ValueError("searchsorted: side must be 'left' or 'right', and 'right' if right=True; "
+                         f"got side={side!r}, right={right}")
     if not hasattr(input, "ndim"):
         input = Tensor(sorted_sequence._xp.asarray(input, backend.result_dtype([input])))
     return Searchsorted.apply(sorted_sequence, input, side="right" if right else side or "left",

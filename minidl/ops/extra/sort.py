@@ -32,7 +32,8 @@ class MedianResult(Found):
 
 def order(xp, x, axis, descending=False):
     """Returns the indices that sort x along `axis`. The descending order is not made by reversing
-    the ascending order, because this would also reverse equal elements."""
+    the ascending order, because this would also reverse the order of equal
+    elements."""
     if not descending:
         return xp.argsort(x, axis=axis, kind="stable")
     backwards = xp.argsort(xp.flip(x, axis), axis=axis, kind="stable")
@@ -50,8 +51,9 @@ class Ordered(Function):
         n = x.shape[dim]
         stop = n if stop is None else stop
         if not 0 <= start <= stop <= n:
-            raise ValueError(f"{name}: want the elements {start} to {stop} in order, but dimension "
-                             f"{dim} of shape {tuple(self.shape)} has {n}")
+            raise ValueError(f"{name}: wants the elements at the places {start} to {stop - 1} of "
+                             f"the sorted order, but dimension {dim} of shape {tuple(self.shape)} "
+                             f"has the places 0 to {n - 1}")
         indices = self.choose(x, dim, slice(start, stop), descending)
         self.at, self.one_d = along(self.xp, indices, dim), x.shape
         kept = self.kept = indices.shape

@@ -29,9 +29,9 @@ def test_the_median_is_the_lower_one_and_nan_where_there_is_one():
 
 
 def test_wrong_ranks_are_refused():
-    with pytest.raises(ValueError, match="topk: want the elements 0 to 7 in order, .* has 6"):
+    with pytest.raises(ValueError, match="topk: wants .* places 0 to 6 .* has the places 0 to 5"):
         X.topk(7)
-    with pytest.raises(ValueError, match="kthvalue: want the elements -1 to 0"):
+    with pytest.raises(ValueError, match="kthvalue: wants .* the places -1 to -1"):
         X.kthvalue(0)
     with pytest.raises(IndexError, match="median: dimension 1 of shape .* has no elements"):
         minidl.zeros(2, 0).median(1)
