@@ -43,7 +43,8 @@ def all_to_all(t: Transport, x: SameArray) -> SameArray:
     if x.ndim == 0 or len(x) != n:
         raise ValueError(
             f"rank {r}: all_to_all needs one block for each of the {n} ranks along the first axis; "
-            f"got shape {x.shape}. x.reshape({n}, -1) makes equal blocks, all_to_all_v unequal.")
+            f"got shape {x.shape}. x.reshape({n}, -1) makes equal blocks. For "
+            "blocks of different lengths call all_to_all_v.")
     x = chunks.contiguous(x)
     y = xp_of([x]).empty(x.shape, x.dtype)
     _exchange(t, _cut(x, [1] * n), _cut(y, [1] * n))
@@ -72,8 +73,9 @@ def all_to_all_v(t: Transport, x: SameArray, counts: Counts,
         counts_in = all_to_all(t, np.array(counts, np.int64)).tolist()
     counts_in = _counts(r, n, counts_in, "counts_in")
     if counts_in[r] != counts[r]:
-        raise ValueError(f"rank {r}: wanted counts_in[{r}] = counts[{r}], the rows that stay here; "
-                         f"got {counts_in[r]} and {counts[r]}")
+        raise ValueError(f"rank {r}: wanted counts_in[{r}] = counts[{r}], the number of rows that "
+                         f"stay on this rank; got counts_in[{r}]={counts_in[r]}, "
+                         f"counts[{r}]={counts[r]}")
     y = xp_of([x]).empty((sum(counts_in), *x.shape[1:]), x.dtype)
     _exchange(t, _cut(chunks.contiguous(x), counts), _cut(y, counts_in))
     return y, counts_in

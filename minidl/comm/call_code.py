@@ -40,10 +40,10 @@ BITS = 29  # MPICH's largest tag is 2**29 - 1; the MPI standard guarantees only 
 FIELDS = {"collective": (0, 10), "dtype": (10, 6), "op": (16, 5), "root": (21, 8)}
 # The code of a dtype is its position here + 1. 0: no dtype. 32 to 63: any other dtype.
 DTYPES = "?bBhHiIqQefdFDgGlL"
-REMEDIES = {"collective": "Does an `if` send the ranks different ways?",
-            "dtype": "Cast on all ranks alike.",
-            "op": "The result would differ from rank to rank.",
-            "root": "The root must be the same rank on all."}
+REMEDIES = {"collective": "Do the ranks take different branches of an `if`?",
+            "dtype": "Cast to the same dtype on all ranks.",
+            "op": "Pass the same op on all ranks.",
+            "root": "Pass the same root on all ranks."}
 
 
 class CallMismatch(ValueError):
@@ -119,10 +119,10 @@ def explain(rank, src, mine, theirs, label):
     what = f"{first} differs"
     if first == "dtype":
         here, there = (_dtype_of(_field(code, first)) for code in (mine, theirs))
-        what = f"dtype is {here} here, {there} there"
+        what = f"dtype is {here} on rank {rank}, {there} on rank {src}"
     return (f"rank {rank}: {label} wants the same call on all ranks; rank {src}'s message belongs "
-            f"to another call: {what}. {REMEDIES[first]} `minidl run` (or a Watch) shows the lines."
-            )
+            f"to another call: {what}. {REMEDIES[first]} `minidl run` (or a Watch) shows the line "
+            "of each call.")
 
 
 def _field(code, name):

@@ -131,11 +131,13 @@ def encode_pairs(indices, values):
     indices, values = np.asarray(indices), np.asarray(values)
     if indices.shape != values.shape or indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise ValueError(
-            "(index, value) pairs need two 1-d arrays of one length, integers first; got "
-            f"{indices.dtype} of shape {indices.shape} and {values.dtype} of shape {values.shape}")
+            "(index, value) pairs want two 1-d arrays of the same length, and integer indices; got "
+            f"indices {indices.dtype} of shape {indices.shape}, values {values.dtype} of shape "
+            f"{values.shape}")
     if len(indices) and not 0 <= indices.min() <= indices.max() < 2**31:
-        raise ValueError("(index, value) pairs carry indices of 31 bits, 0 to 2147483647; got "
-                         f"{indices.min()} to {indices.max()}. Cut the array into shorter ones.")
+        raise ValueError("(index, value) pairs want indices from 0 to 2147483647 (31 bits); got "
+                         f"indices from {indices.min()} to {indices.max()}. Cut the array into "
+                         "shorter ones.")
     values = values.astype(np.float32)
     return np.concatenate([indices.astype(np.int32).view(np.uint8), values.view(np.uint8)])
 

@@ -98,8 +98,9 @@ def _with_feedback(t, x, codec, divisor, residual):
         result = _reduce(t, x, codec, divisor, residual.reshape(-1))
     if not all_finite(residual.reshape(-1)):
         raise FloatingPointError(
-            f"rank {t.rank}: wanted finite numbers, to round them and to keep their errors; got "
-            "inf or nan, or numbers beyond the codec's (fp16: 65504). Scale or clip them before")
+            f"rank {t.rank}: wanted finite numbers in the range of the codec (fp16: up to 65504), "
+            "because the residual keeps the rounding errors; got inf, nan or a number out of this "
+            "range. Scale or clip the numbers first")
     return result
 
 
@@ -109,9 +110,9 @@ def check_residual(t, x, residual):
     like = residual.shape == x.shape and residual.dtype == x.dtype
     if not like or x.dtype.itemsize < 4 or not residual.flags.c_contiguous:
         raise ValueError(
-            f"rank {t.rank}: wanted a contiguous residual like x, both float32 or float64; got "
-            f"{residual.dtype} of shape {residual.shape} for x {x.dtype} of shape {x.shape}. "
-            "np.zeros_like(x) is the first one")
+            f"rank {t.rank}: wanted a contiguous residual like x, and x float32 or float64; got "
+            f"residual {residual.dtype} of shape {residual.shape}, x {x.dtype} of shape {x.shape}. "
+            "For the first call pass np.zeros_like(x)")
 
 
 def _reduce(t, x, codec, divisor, residual):

@@ -162,8 +162,8 @@ def best_segments(n_bytes, beta, per_segment, extra):
     through. Each step takes `per_segment` seconds and the time of K/S bytes. For a double tree,
     extra = 2 ceil(log2 n) - 3 and per_segment = alpha. Raises ValueError if per_segment <= 0."""
     if per_segment <= 0:
-        raise ValueError(f"per_segment must be positive, got {per_segment}: segments that cost "
-                         "nothing are best as short as can be")
+        raise ValueError(f"best_segments: wanted per_segment > 0; got {per_segment}. If a segment "
+                         "takes no time of its own, no number of segments is the best")
     divided = max(extra, 0) * n_bytes * beta
     below = max(1, math.floor(math.sqrt(divided / per_segment)))  # where the derivative is 0
     return min(below, below + 1, key=lambda s: per_segment * s + divided / s)

@@ -57,8 +57,8 @@ def shape(n_ranks=None, order: str | Sequence[str] = ORDER, **sizes):
     Raises ValueError for a wrong order, axis, size or product."""
     order = order.split() if isinstance(order, str) else list(order)
     if sorted(order) != sorted(AXES):
-        raise ValueError(f"the order of a grid has each of {', '.join(AXES)} once, the fastest "
-                         f"first; got {order}")
+        raise ValueError(f"the order of a grid must name each axis ({', '.join(AXES)}) once, the "
+                         f"fastest axis first; got {order}")
     _check_axes(sizes)
     for axis, size in sizes.items():
         if size < 1 or int(size) != size:
@@ -66,8 +66,8 @@ def shape(n_ranks=None, order: str | Sequence[str] = ORDER, **sizes):
     sizes = {axis: int(sizes.get(axis, 1)) for axis in order}
     if n_ranks is not None and math.prod(sizes.values()) != n_ranks:
         product = " x ".join(f"{axis} {size}" for axis, size in sizes.items())
-        raise ValueError(f"{product} = {math.prod(sizes.values())} ranks; got {n_ranks}. Change an "
-                         "axis, or start that many ranks")
+        raise ValueError(f"wanted {product} = {math.prod(sizes.values())} ranks; got {n_ranks}. "
+                         f"Change the size of an axis, or start {math.prod(sizes.values())} ranks")
     return sizes
 
 
@@ -89,7 +89,7 @@ def rank_of(sizes, where):
     for axis, size in sizes.items():
         index = where.get(axis, 0)
         if not 0 <= index < size:
-            raise ValueError(f"wanted {axis} 0 to {size - 1}; got {index}")
+            raise ValueError(f"wanted an index from 0 to {size - 1} along {axis}; got {index}")
         rank, stride = rank + index * stride, stride * size
     return rank
 

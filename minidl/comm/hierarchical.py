@@ -74,8 +74,9 @@ def groups(t: Transport, nodes: Nodes) -> Groups:
     nodes = nodes if isinstance(nodes, int) else tuple(map(tuple, nodes))
     plan = _plan(t.size, nodes)
     if plan is None:
-        raise ValueError(f"rank {t.rank}: every rank from 0 to {t.size - 1} must be in one node, "
-                         f"and no node empty; got {[list(node) for node in nodes]}")
+        raise ValueError(f"rank {t.rank}: every rank from 0 to {t.size - 1} must be in "
+                         "exactly one node, and no node may be empty; got "
+                         f"{[list(node) for node in nodes]}")
     node_of, leaders, n_units, pieces = plan
     inside = t.subgroup(node_of[t.rank])
     leaders = t.subgroup(leaders)
@@ -170,5 +171,5 @@ def on_nodes(t: Transport, nodes: Nodes,
 def _check(t, groups):
     if t.ranks != groups.world:
         raise ValueError(
-            f"rank {t.rank}: these groups were made for the world ranks {groups.world}; got the "
-            f"transport of {t.ranks}. Make groups(t, nodes) for it.")
+            f"rank {t.rank}: these groups were made for the world ranks {groups.world}; got a "
+            f"transport of the world ranks {t.ranks}. Call groups(t, nodes) with this transport.")

@@ -103,7 +103,7 @@ def _bounds(t, block, root, bounds):
     bounds = check_bounds(t, bounds)
     if len(block) != bounds[t.rank + 1] - bounds[t.rank]:
         raise ValueError(f"rank {t.rank}: wanted a block of {bounds[t.rank + 1] - bounds[t.rank]} "
-                         f"rows, as in bounds; got {len(block)}")
+                         f"rows, the number in bounds for this rank; got {len(block)} rows")
     return bounds
 
 
@@ -111,4 +111,4 @@ def _check_root_array(t, x, out, bounds):
     if x is None or x.shape != (bounds[-1], *out.shape[1:]) or x.dtype != out.dtype:
         got = None if x is None else f"{x.dtype} of shape {tuple(x.shape)}"
         raise ValueError(f"rank {t.rank}: the root of a scatter wants {out.dtype} of shape "
-                         f"{(bounds[-1], *out.shape[1:])}, all blocks; got {got}")
+                         f"{(bounds[-1], *out.shape[1:])}, the rows of all blocks; got {got}")

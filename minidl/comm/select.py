@@ -76,7 +76,7 @@ NOT_CANDIDATES = {
     "tree.all_reduce": "doubling_all_reduce has fewer steps, with the same bytes in each",
     "ring_blocks.all_reduce": "it has the bytes and the time of the ring; its blocks are for ZeRO",
     "hierarchical.all_reduce": "it needs the nodes, and two links; Figures have one link",
-    "hierarchical.leader_all_reduce": "the same",
+    "hierarchical.leader_all_reduce": "the same reason as for hierarchical.all_reduce",
     "compressed.all_reduce": "its result differs: it is rounded on the way",
     "select.all_reduce": "it makes the choice",
 }
@@ -218,8 +218,8 @@ def keep(path, figures):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(figures, indent=1) + "\n")
     except OSError as error:
-        return (f"not stored: {error.strerror}: {path.parent}. Name a folder of yours in "
-                "MINIDL_CACHE")
+        return (f"not stored: {error.strerror}: {path.parent}. Set MINIDL_CACHE to a folder that "
+                "you may write to")
     return f"stored in {path}"
 
 

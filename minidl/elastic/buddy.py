@@ -215,11 +215,12 @@ def _parts(t, named):
     model, optimizer, others = _sorted_out(named)
     in_parts = divided.is_divided(model)
     if uneven := [key for key, it in others.items() if hasattr(it, "rows")]:
-        raise TypeError(f"rank {t.rank}: {', '.join(uneven)} has rows of its own on each rank, "
-                        "which no other rank keeps: use minidl run --restarts in place of --heal")
+        raise TypeError(f"rank {t.rank}: {', '.join(uneven)} has rows of its own on each rank. No "
+                        "other rank keeps a copy of these rows, so use minidl run --restarts "
+                        "instead of --heal")
     if in_parts and isinstance(model, Compressed):
-        raise TypeError(f"rank {t.rank}: what compression owes of a divided model is not kept: "
-                        "train an uncompressed one, or without --heal")
+        raise TypeError(f"rank {t.rank}: no copy of the residuals is kept for a divided model "
+                        "with compression. Train without compression, or without --heal")
     shard, common, buffers = [], [], {}
     for key, array, r in regions.arrays_of(model, optimizer):
         # buffers are small; each rank has its own, and rank 0's are restored

@@ -61,7 +61,8 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
     if os.environ.get("MINIDL_HEAL") == "1":
         return heal.run(train, state, n_steps, folder, every, t)
     if every < 1:
-        raise ValueError(f"elastic.run: wanted a snapshot every 1 step or more; got {every}")
+        raise ValueError("elastic.run: wanted every >= 1 (steps between two snapshots); got "
+                         f"{every}")
     t = comm.world() if t is None else t
     objects = state(t)
     parts = Parts(t, Path(folder), objects)

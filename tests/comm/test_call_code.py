@@ -35,7 +35,7 @@ def test_a_call_that_would_be_wrong_in_silence_raises(words, n):
 
 
 def test_two_roots():
-    with pytest.raises(RankFailed, match="root differs. The root must be the same rank on all"):
+    with pytest.raises(RankFailed, match="root differs. Pass the same root on all ranks"):
         simulate(3, lambda t: tree.broadcast(t, np.ones(8), t.rank // 2))
 
 

@@ -97,7 +97,8 @@ def test_every_group_sums_over_its_own_ranks(t, order):
 
 @ranks(2, 3, 4, mpi=False)
 def test_a_grid_of_another_size_is_refused_on_every_rank(t):
-    with pytest.raises(ValueError, match=f"rank {t.rank}: tp 1 x .* = 6 ranks; got {t.size}"):
+    want = f"rank {t.rank}: wanted tp 1 x .* = 6 ranks; got {t.size}"
+    with pytest.raises(ValueError, match=want):
         Grid(t, dp=6)
     with pytest.raises(ValueError, match="got xp"):
         Grid(t, dp=t.size).group("xp")

@@ -11,7 +11,7 @@ r"""The ranks compare each collective call before its data is sent. A Watch also
     CallMismatch: rank 0: the ranks disagree on collective 3 of ranks 0-3; no payload has moved.
       ranks 0, 1, 3: ring.all_reduce(x float32 (10,), op add), at train.py:31
       rank 2: ring.all_reduce(x float32 (12,), op add), at train.py:31
-      differs: x is float32 (10,) on rank 0, float32 (12,) on rank 2. Unequal last batch?
+      differs: x is float32 (10,) on rank 0, float32 (12,) on rank 2. Is the last batch shorter ...
 
 A signature (signature.py) includes the line of the user's code. So the same call on different lines
 is an error, too. This finds a common mistake: the ranks sum two arrays of the same shape in a

@@ -68,8 +68,8 @@ class FailureHook:
     def _report(self, kind, error, trace):
         error.args = tuple(map(tr, error.args))
         if kind is SystemExit:
-            text = tr(f"sys.exit({error.code!r}) at {line_of(trace)}, but not on all ranks: it "
-                      "ends them all\n")
+            text = tr(f"sys.exit({error.code!r}) at {line_of(trace)}, but not on all ranks: "
+                      "this ends all ranks\n")
         else:
             text = "".join(traceback.format_exception(kind, error, trace))
         sys.stdout.flush()

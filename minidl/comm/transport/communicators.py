@@ -86,9 +86,9 @@ def for_group(mpi, parent, ranks):
             made.append(new)
             return new
     raise RuntimeError(
-        f"rank {parent.comm.rank}: MPI makes no further communicator; this group has made "
-        f"{sum(map(len, parent.made.values()))} subgroups. Delete subgroups on all their ranks: "
-        "the next subgroup of the same ranks then uses their communicators") from refused
+        f"rank {parent.comm.rank}: MPI cannot make another communicator; this group has made "
+        f"{sum(map(len, parent.made.values()))} subgroups. Delete subgroups on all their ranks. "
+        "Then new subgroups of the same ranks use the old communicators again") from refused
 
 
 def create(mpi, parent, ranks):

@@ -81,11 +81,11 @@ def why_no_nccl(facts):
     ranks = defaultdict(list)
     for rank, (gpu, available, *_) in enumerate(facts):
         if not available:
-            return f"CuPy cannot load it on rank {rank} (pip install nvidia-nccl-cu12 or -cu13)"
+            return f"CuPy cannot load NCCL on rank {rank} (pip install nvidia-nccl-cu12 or -cu13)"
         ranks[gpu].append(rank)
     for gpu, sharing in ranks.items():
         if len(sharing) > 1:
-            return f"ranks {', '.join(map(str, sharing))} share {gpu}, and it wants a GPU for each"
+            return f"ranks {', '.join(map(str, sharing))} share {gpu}, but NCCL wants one for each"
     return "there is only one rank" if len(facts) == 1 else None
 
 
@@ -193,6 +193,6 @@ def cut(flat, segment_bytes):
 def _flat(t, x):
     if not x.flags.c_contiguous:
         raise ValueError(
-            f"rank {t.rank}: a device array is reduced in place and must be contiguous; got shape "
+            f"rank {t.rank}: wanted a contiguous device array, to change it in place; got shape "
             f"{x.shape}, strides {x.strides}. Pass cupy.ascontiguousarray(x).")
     return x.reshape(-1)

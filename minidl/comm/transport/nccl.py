@@ -40,8 +40,8 @@ def connect(t, cupy):
     Raises RuntimeError if CuPy cannot load NCCL."""
     if not available(cupy):
         raise RuntimeError(
-            f"rank {t.rank}: this CuPy cannot load NCCL: pip install nvidia-nccl-cu12 (or -cu13, "
-            "like your CuPy). Without it: device.all_reduce")
+            f"rank {t.rank}: this CuPy cannot load NCCL. Run pip install nvidia-nccl-cu12 (or "
+            "-cu13, as in the name of your CuPy). Without NCCL use device.all_reduce")
     return Nccl(t, cupy)
 
 
@@ -198,12 +198,12 @@ def _engine(t, x):
 def _dtype(t, nccl, x):
     if x.dtype.name not in _DTYPES:
         raise TypeError(
-            f"rank {t.rank}: NCCL knows {', '.join(sorted(_DTYPES))}; got {x.dtype}. Cast it.")
+            f"rank {t.rank}: NCCL wants {', '.join(sorted(_DTYPES))}; got {x.dtype}. Cast x.")
     return getattr(nccl, f"NCCL_{x.dtype.name.upper()}")
 
 
 def _op(t, nccl, op):
     if op not in _OPS:
         raise ValueError(f"rank {t.rank}: NCCL reduces with np.add, np.multiply, np.maximum or "
-                         f"np.minimum; got {op}. device.all_reduce takes any.")
+                         f"np.minimum; got {op}. For other ops use ring.all_reduce.")
     return getattr(nccl, f"NCCL_{_OPS[op]}")

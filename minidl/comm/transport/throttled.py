@@ -54,7 +54,7 @@ class Throttled(Wrapper):
         if t.simulated:
             raise ValueError(
                 f"rank {t.rank}: Throttled sleeps, so it needs a transport with a real clock; got "
-                f"{t}. The simulator takes the network itself: simulate(n, fn, links=...)")
+                f"{t}. Give the network to the simulator: simulate(n, fn, links=...)")
         self.links, self._routes = links, {}
         self._stamps = t.subgroup(range(t.size))
         self._ports = ports or _Ports(self._stamps, links)
@@ -185,8 +185,9 @@ def _check_one_machine(t):
     there = objects.broadcast(t, here)
     if here != there:
         raise RuntimeError(
-            f"rank {t.rank}: a throttled network compares the clocks of its ranks, so they must "
-            f"run on one machine; rank 0 runs on {there}, this rank on {here}. Run without --net.")
+            f"rank {t.rank}: a throttled network compares the clocks of its ranks, so all "
+            f"ranks must run on one machine; rank 0 runs on {there}, this rank on {here}. Run "
+            "without --net.")
 
 
 def _mapped(t, n_nodes):

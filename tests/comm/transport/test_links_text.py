@@ -55,7 +55,7 @@ LINKS = "intra=1Gbit,5us,inter=1Gbit,5us"
         (f"nodes=2,{LINKS},1Gbit,5us", "no link for all pairs"),
         (LINKS, "without nodes="),
         ("1Gbit,5us,nic=rank", "without nodes="),
-        (f"nodes=5,{LINKS}", "nodes=5 is more nodes than ranks"),
+        (f"nodes=5,{LINKS}", "nodes=5 wants more nodes than there are ranks"),
         (f"nodes=3+2,{LINKS}", "place 5 ranks on nodes; got 4"),
         (f"nodes=0,{LINKS}", "their sizes, such as 3+1; got '0'"),
         (f"nodes=2,{LINKS},nic=x", "got 'x'"),
