@@ -1,11 +1,11 @@
-"""All-to-all: every rank has a block for every rank. A transpose of blocks across ranks.
+"""All-to-all: every rank sends a block to every rank. This transposes the blocks across ranks.
 
     rank 0   a0 a1 a2        a0 b0 c0       Expert parallelism, sequence parallelism and the first
     rank 1   b0 b1 b2   ->   a1 b1 c1       half of compressed.py use it.
     rank 2   c0 c1 c2        a2 b2 c2
 
-The ranks exchange blocks in pairs. In step s, rank r sends to rank r+s and receives from rank r-s
-(mod n). So in every step each port carries one message in and one message out. If all ranks sent to
+There are n-1 steps. In step s, rank r sends to rank r+s and receives from rank r-s (mod n). So in
+every step each port carries one message in and one message out. If all ranks sent to
 rank 0 first, then to rank 1, their messages would have to wait at one port.
 
 Every block is sent once, from the rank that has it to the rank that needs it. So (n-1)/n of the
@@ -82,7 +82,7 @@ def all_to_all_v(t: Transport, x: SameArray, counts: Counts,
 
 
 def _exchange(t, outgoing, incoming):
-    """Sends outgoing[j] to rank j and receives incoming[i] from rank i, pairwise."""
+    """Sends outgoing[j] to rank j and receives incoming[i] from rank i, in n-1 steps."""
     n, r = t.size, t.rank
     incoming[r][...] = outgoing[r]
     for s in range(1, n):
@@ -99,6 +99,6 @@ def _counts(rank, n, counts, name):
 
 
 def _cut(x, counts):
-    """Returns x cut along its first axis into views of counts[0] rows, counts[1] rows, ..."""
+    """Returns a list of views of x: the first counts[0] rows, the next counts[1] rows, ..."""
     ends = np.cumsum(counts)
     return [x[end - count : end] for end, count in zip(ends, counts, strict=True)]

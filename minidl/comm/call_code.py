@@ -8,8 +8,8 @@
 The length of the array is not in the code, because every receive checks the number of bytes
 (checks.py).
 
-MPI sends a number of 4 bytes, the tag, with every message. A receiver may accept any tag and read
-it afterwards. So the tag of a collective's message is this code. A rank that receives a code other
+MPI sends a tag, a number of 4 bytes, with every message. A receiver may accept any tag and read the
+tag afterwards. So the tag of a collective's message is this code. A rank that receives a code other
 than its own raises an error at once. Without this check the result could be silently wrong.
 Example: one rank sums, and another takes the maximum. Their messages have the same size. Arrays of
 float32 and int32 have the same size, too.

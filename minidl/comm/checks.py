@@ -18,8 +18,8 @@ class SizeMismatch(ValueError):
 
 
 def size_mismatch(rank, src, expected, got):
-    """Returns the SizeMismatch for a message of `got` bytes (an int, or 'more') from rank src. The
-    receive wanted `expected` bytes."""
+    """Returns the SizeMismatch for a message from rank src. expected: the bytes that the receive
+    wanted. got: the bytes of the message, or 'more' if their number is not known."""
     label = current_label(default=None)
     if label is None:
         what = "recv needs a buffer of the message's size"
@@ -72,7 +72,7 @@ def check_array(t, array):
 
 def check_call(name, t, x=None, op=None, *_, **__):
     """Is called after an error in a collective. If the transport, the array or the op has a wrong
-    type, raises a TypeError with a clearer text."""
+    type, raises a TypeError that says so. Otherwise does nothing."""
     if not hasattr(t, "entering"):
         raise TypeError(f"{name} wants a transport as its first argument, such as comm.world(); "
                         f"got {type(t).__name__}")
@@ -94,7 +94,7 @@ def check_flat(t, x):
 def check_floating(t, x, what):
     """Raises TypeError unless x holds floating point numbers.
 
-    what: the thing that needs such numbers, for the error's text: "a mean"."""
+    what: the thing that needs such numbers, such as "a mean". It is a part of the error's text."""
     if not is_floating(x.dtype):
         raise TypeError(
             f"rank {t.rank}: {what} needs a floating point array; got {x.dtype}. Cast it first.")

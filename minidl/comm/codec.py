@@ -48,8 +48,8 @@ class Codec(NamedTuple):
 
 
 def encode_fp16(x):
-    """Returns x rounded to float16, as uint8. float16 has 11 significant bits: the relative error
-    is at most 2**-11."""
+    """Returns the payload: x rounded to float16, as uint8. float16 has 11 significant bits, so the
+    relative error is at most 2**-11."""
     return x.astype(np.float16).view(np.uint8)
 
 
@@ -59,8 +59,8 @@ def decode_fp16(payload, length):
 
 
 def encode_int8(x):
-    """Returns the scales of all blocks, then x / scale rounded to integers -127..127, as uint8. The
-    scale of a block is max |x| / 127."""
+    """Returns the payload: the scales of all blocks, then x / scale rounded to integers from -127
+    to 127, all as uint8. The scale of a block is max |x| / 127."""
     xp = xp_of([x])
     if not len(x):  # CuPy raises an error for the maximum of an empty array
         return xp.empty(0, np.uint8)

@@ -158,10 +158,10 @@ def test_an_argument_left_out_is_its_default(t):
 MISMATCHES = {
     "shape": (lambda t: ring.all_reduce(t, np.ones(10 + t.rank)),
               "Is the last batch shorter on some rank?"),
-    "dtype": (lambda t: ring.all_reduce(t, np.ones(8, f"f{8 >> t.rank}")), "Cast on all ranks"),
+    "dtype": (lambda t: ring.all_reduce(t, np.ones(8, f"f{8 >> t.rank}")), "Cast to the same"),
     "collective": (lambda t: [ring.all_reduce, tree.broadcast][t.rank](t, np.ones(4)), "an `if`"),
-    "op": (lambda t: ring.all_reduce(t, np.ones(4), [np.add, np.maximum][t.rank]), "rank to rank"),
-    "root": (lambda t: tree.broadcast(t, np.ones(4), root=t.rank), "the same rank on all"),
+    "op": (lambda t: ring.all_reduce(t, np.ones(4), [np.add, np.maximum][t.rank]), "the same op"),
+    "root": (lambda t: tree.broadcast(t, np.ones(4), root=t.rank), "the same root on all"),
     "algorithm": (lambda t: [ring, tree][t.rank].all_reduce(t, np.ones(4)), "an `if`"),
 }
 
@@ -196,8 +196,8 @@ def swapped_jobs(t):
 
 MISMATCHES |= {
     "swapped order": (swapped_order, "t.named("),
-    "swapped names": (swapped_names, "name is weights on rank 0, bias on rank 1. Swapped order?"),
-    "swapped jobs": (swapped_jobs, "Swapped order?"),
+    "swapped names": (swapped_names, "name is weights on rank 0, bias on rank 1. Do the ranks"),
+    "swapped jobs": (swapped_jobs, "in another order?"),
 }
 
 

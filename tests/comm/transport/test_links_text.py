@@ -63,7 +63,7 @@ LINKS = "intra=1Gbit,5us,inter=1Gbit,5us"
         ("1Gbit,50", "'50' has no unit"),
         ("1Gbit,5us,speed=3", "got speed=, wanted one of nodes="),
         ("1Gbit,5us,0-9=1Gbit,5us", "name rank 9"),
-        ("1Gbit,5us,straggler=1", "such as 2:3; got '1'"),
+        ("1Gbit,5us,straggler=1", "(rank 2 computes 3 times longer); got '1'"),
     ],
 )
 def test_an_unreadable_text_says_what_was_wanted_and_shows_the_form(text, words):
