@@ -95,8 +95,8 @@ def rank_of(sizes, where):
 
 
 def members(sizes, *axes):
-    """Returns all groups along these axes, as lists of ranks in order. The ranks of one group have
-    equal coordinates along all other axes."""
+    """Returns a list of all groups along these axes. A group is a list of ranks in order. The ranks
+    of one group have equal coordinates along all other axes."""
     return _table(sizes, axes).tolist()
 
 
@@ -149,12 +149,12 @@ def traffic(sizes, links, n_bytes):
     n_bytes: {axis: bytes of the array on one rank}. The model: each group along an axis does a ring
     all-reduce (cost.py). Only "pp" differs: there a rank sends the array once, to the next stage.
     All groups of an axis send at the same time, and each rank sends to its right neighbour. The
-    time is that of the slowest link. If several messages leave a node through the same network
+    slowest link decides the time. If several messages leave a node through the same network
     card, they wait for each other.
 
-    The time is exact if all links of a group are alike and no message waits. Otherwise it is an
-    upper bound, for two reasons: a chunk also goes over faster links, and the latency of a message
-    passes while the message waits."""
+    The time is exact if all links of a group are alike and no message waits. Otherwise the real
+    time may be shorter, for two reasons. A chunk also goes over links that are faster than the
+    slowest one. And a message's latency and its waiting overlap, but the model adds them."""
     n = math.prod(sizes.values())
     node = np.array([links.node_of(rank) for rank in range(n)])
     result = {}

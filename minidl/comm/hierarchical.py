@@ -11,7 +11,7 @@ A second form, `leader_all_reduce`, reduces onto one rank of each node (the lead
 among the leaders, and broadcasts. It sends fewer messages, but one rank of each node sends all
 bytes that leave the node.
 
-    sent per rank, g ranks in each of m nodes:
+    bytes sent per rank, if each of m nodes has g ranks, and x has K bytes:
         inside    2 (g-1)/g K          between nodes    2 (m-1)/m K/g
 
 Sources: Mikami et al. 2018 (arXiv 1811.05233) and Horovod's NCCLHierarchicalAllreduce; the leader
@@ -135,7 +135,7 @@ def leader_all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Gr
     inside each node. Returns the result, in place like `ring.all_reduce`, with the same bits on all
     ranks.
 
-    Takes the time of a tree all-reduce of g ranks on the links inside a node, plus the time of
+    This takes the time of a tree all-reduce of g ranks on the links inside a node, plus the time of
     `across` on the links between nodes. groups, across: as for `all_reduce`."""
     _check(t, groups)
     flat = chunks.flat(x)
@@ -149,7 +149,8 @@ def leader_all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Gr
 def bytes_sent(length: int, itemsize: int, nodes: Sequence[Sequence[int]],
                rank: int) -> tuple[int, int]:
     """Returns (inside, between): the bytes that `rank` sends inside its node and between nodes in
-    `all_reduce` by rings, for any length. All ranks together send 2(n-1)K."""
+    `all_reduce` by rings, for any length. All ranks together send 2(n-1)K bytes, where K is the
+    bytes of x."""
     n_units, pieces = cut(nodes)
     unit = chunks.bounds(length, n_units)
     i, node = next((i, node) for i, node in enumerate(nodes) if rank in node)

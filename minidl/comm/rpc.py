@@ -172,7 +172,7 @@ class Service:
             if self._reason is None:
                 kind, reply = self._run(body)
                 with self._lock:
-                    if self._reason is None:  # otherwise src gets LEFT from us
+                    if self._reason is None:  # otherwise src gets the message LEFT
                         self._send("rpc.reply", src, kind, number, reply)
         elif kind == LEFT:
             reason = objects.unpack(body)

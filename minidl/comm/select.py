@@ -1,4 +1,4 @@
-r"""Chooses the fastest all-reduce, by formula and measured figures; the same one on all ranks.
+r"""Chooses the fastest all-reduce, by formulas and measured figures. All ranks choose the same.
 
     figures = select.measure(t)              takes about a second; all ranks get rank 0's figures
     figures = select.stored(t)               the figures that `minidl doctor --links` stored
@@ -71,7 +71,7 @@ class Figures(NamedTuple):
     copy: float
 
 
-# The other all-reduces of this folder, and why they are not candidates.
+# The other all-reduces of this folder, each with the reason why it is not a candidate.
 NOT_CANDIDATES = {
     "tree.all_reduce": "doubling_all_reduce has fewer steps, with the same bytes in each",
     "ring_blocks.all_reduce": "it has the bytes and the time of the ring; its blocks are for ZeRO",
@@ -118,7 +118,8 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, figures: Figures)
 
 
 def explain(n, figures, sizes=SIZES):
-    """Returns a text: the figures, and a table with the choice for n ranks and each size."""
+    """Returns a text for n ranks: the figures, and a table with the fastest all-reduce for each
+    size in bytes."""
     lines = [f"{n} ranks: {describe(figures)}", f"{'bytes':>12}  all-reduce"]
     for n_bytes in sizes:
         times = candidates(n, n_bytes, figures)

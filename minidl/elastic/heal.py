@@ -59,7 +59,7 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
     folder                      the folder of the snapshots. The run begins at the newest undamaged
                                 snapshot. It goes back to a snapshot only if the copies in memory
                                 are not enough
-    every                       the number of steps between two snapshots; 0: none is written
+    every                       the number of steps between two snapshots. 0: no snapshots
     t                           the transport; by default comm.world()
 
     Raises RuntimeError if the ranks cannot go on after a rank has died (without Open MPI 5)."""
@@ -118,7 +118,8 @@ def _keep(buddies, step):
 
 def _begin(t, state, folder, n_steps, held, since):
     """Prepares training, at the beginning or after a death at time `since`. Returns (the step from
-    which all ranks go on, the step of the snapshot that was loaded or 0, Parts). Collective.
+    which all ranks go on, the step of the snapshot that was loaded or 0, Parts). All ranks must
+    call it.
 
     held: a list of this rank's Buddies, empty on a new process. The list is changed in place: at
     the end it has only the new Buddies. The old Buddies stay in the list until the new ones are

@@ -55,9 +55,9 @@ class Watch(Wrapper):
 
     All ranks must make a Watch at the same time.
 
-    deadline_s: under MPI, the longest time in seconds that a rank may wait for a rank that
-    computes. If None, there is no limit. A deadlock always ends the run at once. lookout, name:
-    for a subgroup, the lookout of its parent and the name of the subgroup."""
+    deadline_s: under MPI, the longest time in seconds that a rank may wait for another rank that
+    computes. If None, there is no limit. A deadlock always ends the run at once. lookout, name: for
+    a subgroup, the lookout of its parent and the name of the subgroup."""
 
     def __init__(self, t, deadline_s=DEADLINE_S, *, lookout=None, name=None):
         if isinstance(t, Watch):  # `world()` may return a Watch: this one replaces it

@@ -98,8 +98,8 @@ def reduce_scatter(t, x, op=np.add):
 
 @collective
 def all_gather(t, x):
-    """Like `ring.all_gather`: copies every rank's own chunk to all ranks: chunk rank+1, modulo n,
-    of `chunks.split(x, n)`. Returns x. x: 1-d, contiguous."""
+    """Copies every rank's own chunk to all ranks, like `ring.all_gather`. Returns x. A rank's own
+    chunk is chunk rank+1, modulo n, of `chunks.split(x, n)`. x: 1-d, contiguous."""
     return _broadcast_each(t, x, _by_owner(chunks.split(check_flat(t, x), t.size)))
 
 

@@ -13,12 +13,12 @@ clocks. For a message of b bytes:
                        to receive at the stamp. If the end is already past, wait() does not sleep:
                        a message that arrived during a computation costs nothing
 
-So a measured time is never shorter than the model's time. It is longer by the time that this
-machine and its sleeps add. Threads and groups of a rank share its ports. If ranks share a NIC, the
-times of the NIC are three numbers in a file, which all ranks map. A straggler sleeps in
-`t.compute(s)`, where s is the seconds that the work took. MPI moves large messages only while both
-sides are in a call, so overlap needs a background thread. Stamps compare the clocks of two
-processes, so all ranks must run on one machine.
+So a measured time is never shorter than the model's time. It is longer, because this machine also
+takes time, and because sleeps end late. Threads and groups of a rank share its ports. If ranks
+share a NIC, the times of the NIC are three numbers in a file that all ranks map into their memory.
+A straggler sleeps in `t.compute(s)`, where s is the seconds that the work took. MPI moves large
+messages only while both sides are in a call, so overlap needs a background thread. Stamps compare
+the clocks of two processes, so all ranks must run on one machine.
 
 Test: tests/mpi/test_throttled.py   Tutorial: any that runs on several ranks
 """

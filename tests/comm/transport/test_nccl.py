@@ -195,7 +195,7 @@ def test_a_result_is_not_read_on_a_stream_that_does_not_wait_for_it():
         (lambda t, gpus, cupy: nccl.all_reduce(gpus, np.ones(3)), "got a NumPy array"),
         (lambda t, gpus, cupy: nccl.broadcast(gpus, cupy.asarray(np.ones(9))[::2]), "strides"),
         (lambda t, gpus, cupy: nccl.all_reduce(gpus, cupy.asarray(np.ones(3, bool))), "Cast x"),
-        (lambda t, gpus, cupy: nccl.all_reduce(gpus, cupy.asarray(np.ones(3)), np.hypot), "other ops"),
+        (lambda t, gpus, cupy: nccl.all_reduce(gpus, cupy.asarray(np.ones(3)), np.hypot), "ops"),
         (lambda t, gpus, cupy: nccl.all_gather(gpus, cupy.asarray(np.ones((3, 3)))), "reshape"),
     ],
     ids=["plain transport", "host array", "strided", "dtype", "op", "2-d"],
