@@ -72,7 +72,7 @@ def check_array(t, array):
 
 def check_call(name, t, x=None, op=None, *_, **__):
     """Is called after an error in a collective. If the transport, the array or the op has a wrong
-    type, raises a TypeError that says so. Otherwise does nothing."""
+    type, raises a TypeError that explains it. Otherwise does nothing."""
     if not hasattr(t, "entering"):
         raise TypeError(f"{name} wants a transport as its first argument, such as comm.world(); "
                         f"got {type(t).__name__}")

@@ -3,7 +3,8 @@
     message         x  ->  MPI's buffer  ->  scratch, then the addition
     here            x  ->  a window that all ranks see, then the addition reads it there
 
-Each rank has a piece of the window (window.py). x goes through the window in segments. 3 ranks:
+Each rank has a piece of the window (window.py). x goes through the window in segments.
+With 3 ranks:
 
     rank 1's piece     | for rank 0 | . | for rank 2 |      1  copy x in, except rank 1's own chunk
     of the window      | for rank 0 | S | for rank 2 |      2  S: the sum of all ranks' chunk 1

@@ -46,8 +46,8 @@ class Communicators:
                   of a later group, so no later group gets these communicators
     made          {ranks: [Communicators of the subgroups of these ranks]}, in the same order on all
                   of these ranks
-    making        the number of this rank's threads in MPI's Create_group on comm watched       the
-    name that a Watch gives to the group; the Watch's counters contain this name"""
+    making        the number of this rank's threads in MPI's Create_group on comm
+    watched       the name that a Watch gives to the group; its counters contain this name"""
 
     def __init__(self, comm):
         self.comm, self.collectives = comm, None
