@@ -35,8 +35,8 @@ def named(label):
 
 @contextlib.contextmanager
 def about(subject):
-    """Sets the subject of this block's collectives: `with about("bucket 3")`. A Watch also compares
-    the subjects of the ranks, and errors show the subject. Ledgers show only the label."""
+    """Sets the subject of this block's collectives: `with about("bucket 3")`. The ranks also
+    compare the subject, and errors show it. Ledgers show only the collective's label."""
     token = _subject.set(f" of {subject}")
     try:
         yield

@@ -81,7 +81,7 @@ class FailureHook:
 
 def abort_on_failure(mpi):
     """Installs the hook. From now on, if this process fails in any thread, all ranks end. After MPI
-    is finalised, a failure ends only this process.
+    is finalised, a failure does not end the other ranks.
 
     mpi: the module mpi4py.MPI."""
     comm = mpi.COMM_WORLD
