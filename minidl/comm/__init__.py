@@ -15,19 +15,19 @@ Collectives
     ring.py         reduce-scatter, all-gather, all-reduce around a ring
     ring_blocks.py  the same with blocks of any length; rank r owns block r
     tree.py         binomial broadcast, reduce, all-reduce, barrier
-    halving_doubling.py  the ring's bytes in 2 log2 n steps
-    double_tree.py  two trees, half of the data on each, in segments
-    hierarchical.py inside the nodes, then between them
-    shared_memory.py  one copy instead of two, through memory that ranks share
-    scatter_gather.py  from one rank to all and back, by a binomial tree
-    all_to_all.py   every rank has a block for every rank; equal blocks, or rows by count
+    halving_doubling.py  all-reduce that sends the ring's bytes in 2 log2 n steps
+    double_tree.py  all-reduce by two trees: each tree sums half of the array, in segments
+    hierarchical.py all-reduce inside the nodes, then between the nodes
+    shared_memory.py  all-reduce through memory that ranks share: one copy instead of two
+    scatter_gather.py  blocks from one rank to all ranks and back, by a binomial tree
+    all_to_all.py   every rank sends a block to every rank; blocks may differ in length
     average.py      the mean over ranks, by any all-reduce
     codec.py        an array in fewer bytes: float16, int8, one bit, (index, value) pairs
-    compressed.py   all-reduce with such codecs
+    compressed.py   all-reduce that sends arrays encoded by a codec
     grid.py         the ranks as a grid, a group for each row along an axis
     cost.py         the alpha-beta-gamma formulas
     select.py       chooses the fastest all-reduce for a size, by cost.py and measured figures
-    tensors.py      a collective accepts a Tensor in place of an array, and then returns Tensors
+    tensors.py      a collective also accepts a Tensor, and then returns Tensors
 
 Counted and explained
     observe/        counts bytes and messages; finds which rank waits for which, and why

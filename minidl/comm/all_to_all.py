@@ -1,11 +1,11 @@
-"""All-to-all: every rank has a block for every rank. A transpose of blocks across ranks.
+"""All-to-all: every rank sends a block to every rank. This transposes the blocks across ranks.
 
     rank 0   a0 a1 a2        a0 b0 c0       Expert parallelism, sequence parallelism and the first
     rank 1   b0 b1 b2   ->   a1 b1 c1       half of compressed.py use it.
     rank 2   c0 c1 c2        a2 b2 c2
 
-The ranks exchange blocks in pairs. In step s, rank r sends to rank r+s and receives from rank r-s
-(mod n). So in every step each port carries one message in and one message out. If all ranks sent to
+There are n-1 steps. In step s, rank r sends to rank r+s and receives from rank r-s (mod n). So in
+every step each port carries one message in and one message out. If all ranks sent to
 rank 0 first, then to rank 1, their messages would have to wait at one port.
 
 Every block is sent once, from the rank that has it to the rank that needs it. So (n-1)/n of the
@@ -43,7 +43,8 @@ def all_to_all(t: Transport, x: SameArray) -> SameArray:
     if x.ndim == 0 or len(x) != n:
         raise ValueError(
             f"rank {r}: all_to_all needs one block for each of the {n} ranks along the first axis; "
-            f"got shape {x.shape}. x.reshape({n}, -1) makes equal blocks, all_to_all_v unequal.")
+            f"got shape {x.shape}. x.reshape({n}, -1) makes equal blocks. For "
+            "blocks of different lengths call all_to_all_v.")
     x = chunks.contiguous(x)
     y = xp_of([x]).empty(x.shape, x.dtype)
     _exchange(t, _cut(x, [1] * n), _cut(y, [1] * n))
@@ -72,15 +73,16 @@ def all_to_all_v(t: Transport, x: SameArray, counts: Counts,
         counts_in = all_to_all(t, np.array(counts, np.int64)).tolist()
     counts_in = _counts(r, n, counts_in, "counts_in")
     if counts_in[r] != counts[r]:
-        raise ValueError(f"rank {r}: wanted counts_in[{r}] = counts[{r}], the rows that stay here; "
-                         f"got {counts_in[r]} and {counts[r]}")
+        raise ValueError(f"rank {r}: wanted counts_in[{r}] = counts[{r}], the number of rows that "
+                         f"stay on this rank; got counts_in[{r}]={counts_in[r]}, "
+                         f"counts[{r}]={counts[r]}")
     y = xp_of([x]).empty((sum(counts_in), *x.shape[1:]), x.dtype)
     _exchange(t, _cut(chunks.contiguous(x), counts), _cut(y, counts_in))
     return y, counts_in
 
 
 def _exchange(t, outgoing, incoming):
-    """Sends outgoing[j] to rank j and receives incoming[i] from rank i, pairwise."""
+    """Sends outgoing[j] to rank j and receives incoming[i] from rank i, in n-1 steps."""
     n, r = t.size, t.rank
     incoming[r][...] = outgoing[r]
     for s in range(1, n):
@@ -97,6 +99,6 @@ def _counts(rank, n, counts, name):
 
 
 def _cut(x, counts):
-    """Returns x cut along its first axis into views of counts[0] rows, counts[1] rows, ..."""
+    """Returns a list of views of x: the first counts[0] rows, the next counts[1] rows, ..."""
     ends = np.cumsum(counts)
     return [x[end - count : end] for end, count in zip(ends, counts, strict=True)]

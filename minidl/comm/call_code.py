@@ -8,8 +8,8 @@
 The length of the array is not in the code, because every receive checks the number of bytes
 (checks.py).
 
-MPI sends a number of 4 bytes, the tag, with every message. A receiver may accept any tag and read
-it afterwards. So the tag of a collective's message is this code. A rank that receives a code other
+MPI sends a tag, a number of 4 bytes, with every message. A receiver may accept any tag and read the
+tag afterwards. So the tag of a collective's message is this code. A rank that receives a code other
 than its own raises an error at once. Without this check the result could be silently wrong.
 Example: one rank sums, and another takes the maximum. Their messages have the same size. Arrays of
 float32 and int32 have the same size, too.
@@ -40,10 +40,10 @@ BITS = 29  # MPICH's largest tag is 2**29 - 1; the MPI standard guarantees only 
 FIELDS = {"collective": (0, 10), "dtype": (10, 6), "op": (16, 5), "root": (21, 8)}
 # The code of a dtype is its position here + 1. 0: no dtype. 32 to 63: any other dtype.
 DTYPES = "?bBhHiIqQefdFDgGlL"
-REMEDIES = {"collective": "Does an `if` send the ranks different ways?",
-            "dtype": "Cast on all ranks alike.",
-            "op": "The result would differ from rank to rank.",
-            "root": "The root must be the same rank on all."}
+REMEDIES = {"collective": "Do the ranks take different branches of an `if`?",
+            "dtype": "Cast to the same dtype on all ranks.",
+            "op": "Pass the same op on all ranks.",
+            "root": "Pass the same root on all ranks."}
 
 
 class CallMismatch(ValueError):
@@ -119,10 +119,10 @@ def explain(rank, src, mine, theirs, label):
     what = f"{first} differs"
     if first == "dtype":
         here, there = (_dtype_of(_field(code, first)) for code in (mine, theirs))
-        what = f"dtype is {here} here, {there} there"
+        what = f"dtype is {here} on rank {rank}, {there} on rank {src}"
     return (f"rank {rank}: {label} wants the same call on all ranks; rank {src}'s message belongs "
-            f"to another call: {what}. {REMEDIES[first]} `minidl run` (or a Watch) shows the lines."
-            )
+            f"to another call: {what}. {REMEDIES[first]} `minidl run` (or a Watch) shows the line "
+            "of each call.")
 
 
 def _field(code, name):

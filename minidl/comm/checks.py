@@ -18,15 +18,15 @@ class SizeMismatch(ValueError):
 
 
 def size_mismatch(rank, src, expected, got):
-    """Returns the SizeMismatch for a message of `got` bytes (an int, or 'more') from rank src. The
-    receive wanted `expected` bytes."""
+    """Returns the SizeMismatch for a message from rank src. expected: the bytes that the receive
+    wanted. got: the bytes of the message, or 'more' if their number is not known."""
     label = current_label(default=None)
     if label is None:
         what = "recv needs a buffer of the message's size"
         remedy = "Do both sides agree on shape and dtype?"
     else:
         what = f"{label} needs the same size on all ranks"
-        remedy = "Unequal last batch?"
+        remedy = "Is the last batch shorter on some rank?"
     return SizeMismatch(
         f"rank {rank}: {what}; expected {expected} bytes from rank {src}, got {got}. {remedy}")
 
@@ -72,27 +72,29 @@ def check_array(t, array):
 
 def check_call(name, t, x=None, op=None, *_, **__):
     """Is called after an error in a collective. If the transport, the array or the op has a wrong
-    type, raises a TypeError with a clearer text."""
+    type, raises a TypeError that explains it. Otherwise does nothing."""
     if not hasattr(t, "entering"):
-        raise TypeError(f"{name} wants a transport first, comm.world() say; got {type(t).__name__}")
+        raise TypeError(f"{name} wants a transport as its first argument, such as comm.world(); "
+                        f"got {type(t).__name__}")
     if isinstance(x, (list, tuple, int, float)) or type(op) is str:
-        raise TypeError(f"rank {t.rank}: {name} wants an array or a Tensor, and as op a function, "
-                        f"such as np.add; got {type(x).__name__}, {op!r}")
+        raise TypeError(f"rank {t.rank}: {name} wants an array or a Tensor, and an op that is a "
+                        f"function, such as np.add; got {type(x).__name__}, and op={op!r}")
 
 
 def check_flat(t, x):
     """Returns x. Raises ValueError unless x is 1-d and contiguous: only then can x be cut into
     views."""
     if x.ndim != 1 or not x.flags.c_contiguous:
-        raise ValueError(f"rank {t.rank}: working in place wants a 1-d contiguous array; got shape "
-                         f"{x.shape}, strides {x.strides}. Pass ascontiguousarray(x).reshape(-1).")
+        raise ValueError(f"rank {t.rank}: wanted a 1-d contiguous array, to change it in place; "
+                         f"got shape {x.shape}, strides {x.strides}. Pass "
+                         "ascontiguousarray(x).reshape(-1).")
     return x
 
 
 def check_floating(t, x, what):
     """Raises TypeError unless x holds floating point numbers.
 
-    what: the thing that needs such numbers, for the error's text: "a mean"."""
+    what: the thing that needs such numbers, such as "a mean". It is a part of the error's text."""
     if not is_floating(x.dtype):
         raise TypeError(
             f"rank {t.rank}: {what} needs a floating point array; got {x.dtype}. Cast it first.")
@@ -106,11 +108,12 @@ def check_bounds(t, bounds, length=None):
     b = [int(place) for place in bounds]
     whole = len(b) == t.size + 1 and b[0] == 0 and (length is None or b[-1] == length)
     if not whole or b != sorted(b):
-        to = "on" if length is None else f"to the length {length}"
+        to = "on" if length is None else f"to {length}, the length"
         raise ValueError(
-            f"rank {t.rank}: bounds of {t.size} blocks must be {t.size + 1} places from 0 {to}, "
-            f"that never decrease; got {b if len(b) <= 20 else f'{len(b)} of them'}. "
-            "chunks.bounds(length, n) cuts evenly.")
+            f"rank {t.rank}: bounds of {t.size} blocks must be {t.size + 1} numbers from 0 {to}, "
+            "and no number may be smaller than the one before it; got "
+            f"{b if len(b) <= 20 else f'{len(b)} numbers'}. chunks.bounds(length, n) returns "
+            "bounds of equal blocks.")
     return b
 
 

@@ -10,14 +10,14 @@ Test: tests/comm/test_chunks.py   Tutorial: tutorials/07_ring.py
 
 from collections.abc import Sequence
 
-# The size of a pipeline's segments (double_tree.py). Measured with 4 MPI ranks on 2 cores, 16 MiB:
-# with shorter segments the ranks wake up too often. Between hosts, use `cost.best_segments`.
+# The size of a pipeline's segments (double_tree.py). Measured with 4 MPI ranks on 2 cores and 16
+# MiB: with shorter segments, ranks are woken up too often. Between hosts, use `cost.best_segments`.
 SEGMENT_BYTES = 1 << 20
 
 
 def bounds(length, n):
-    """Returns b, n+1 ints: the places where a vector of `length` elements is cut. Chunk i is
-    x[b[i] : b[i+1]]."""
+    """Returns the n+1 places where a vector x of `length` elements is cut, as a list b of ints.
+    Chunk i is x[b[i] : b[i+1]]."""
     size, longer = divmod(length, n)
     return [i * size + min(i, longer) for i in range(n + 1)]
 
@@ -29,9 +29,9 @@ def split(x, n):
 
 
 class Views(Sequence):
-    """A sequence of the n chunks of the 1-d array x, like the list that `split` returns. Here each
-    view is made only when it is used. If 4,096 simulated ranks kept 4,096 views each, the views
-    would take 2 GB."""
+    """A sequence of the n chunks of the 1-d array x, like the list that `split` returns. Here a
+    view is made only when its chunk is used. If 4,096 simulated ranks kept 4,096 views each, the
+    views would take 2 GB."""
 
     def __init__(self, x, n):
         self.whole, self._n = x, n
@@ -51,8 +51,8 @@ def longest(chunk):
 
 
 def segment_count(n_bytes, segment_bytes=SEGMENT_BYTES):
-    """Returns the number of segments, 1 or more, into which a pipeline cuts an array of n_bytes.
-    Each segment has about segment_bytes bytes, or less."""
+    """Returns the number of segments into which a pipeline cuts an array of n_bytes: 1 or more.
+    A segment has about segment_bytes bytes, or less."""
     return max(1, -(-n_bytes // segment_bytes))
 
 

@@ -48,8 +48,8 @@ class Codec(NamedTuple):
 
 
 def encode_fp16(x):
-    """Returns x rounded to float16, as uint8. float16 has 11 significant bits: the relative error
-    is at most 2**-11."""
+    """Returns the payload: x rounded to float16, as uint8. float16 has 11 significant bits, so the
+    relative error is at most 2**-11."""
     return x.astype(np.float16).view(np.uint8)
 
 
@@ -59,8 +59,8 @@ def decode_fp16(payload, length):
 
 
 def encode_int8(x):
-    """Returns the scales of all blocks, then x / scale rounded to integers -127..127, as uint8. The
-    scale of a block is max |x| / 127."""
+    """Returns the payload: the scales of all blocks, then x / scale rounded to integers from -127
+    to 127, all as uint8. The scale of a block is max |x| / 127."""
     xp = xp_of([x])
     if not len(x):  # CuPy raises an error for the maximum of an empty array
         return xp.empty(0, np.uint8)
@@ -131,11 +131,13 @@ def encode_pairs(indices, values):
     indices, values = np.asarray(indices), np.asarray(values)
     if indices.shape != values.shape or indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise ValueError(
-            "(index, value) pairs need two 1-d arrays of one length, integers first; got "
-            f"{indices.dtype} of shape {indices.shape} and {values.dtype} of shape {values.shape}")
+            "(index, value) pairs want two 1-d arrays of the same length, and integer indices; got "
+            f"indices {indices.dtype} of shape {indices.shape}, values {values.dtype} of shape "
+            f"{values.shape}")
     if len(indices) and not 0 <= indices.min() <= indices.max() < 2**31:
-        raise ValueError("(index, value) pairs carry indices of 31 bits, 0 to 2147483647; got "
-                         f"{indices.min()} to {indices.max()}. Cut the array into shorter ones.")
+        raise ValueError("(index, value) pairs want indices from 0 to 2147483647 (31 bits); got "
+                         f"indices from {indices.min()} to {indices.max()}. Cut the array into "
+                         "shorter ones.")
     values = values.astype(np.float32)
     return np.concatenate([indices.astype(np.int32).view(np.uint8), values.view(np.uint8)])
 

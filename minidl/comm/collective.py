@@ -6,8 +6,8 @@
 
 All ranks of t must call the same collectives, in the same order.
 
-    job = ring.all_reduce(t, x, wait=False)     runs in the background (background.py): do not
-    total = job.wait()                          read or write x until wait() returns
+    job = ring.all_reduce(t, x, wait=False)     runs in the background (background.py). Do not
+    total = job.wait()                          read or write x until wait() has returned
 
 Test: tests/comm/test_collective.py   Used by: every algorithm
 """
@@ -40,8 +40,8 @@ if TYPE_CHECKING:  # with `overload` alone, jedi (an editor's tool) would not re
 
 
 def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):
-    """Decorator of a collective `fn(t, ...)`. Its messages get the label 'file.function', unless a
-    caller has set a label.
+    """Decorator of a collective `fn(t, ...)`. The messages of fn get the label 'file.function',
+    unless a caller has set a label.
 
     Before fn runs, `t.entering` is called, unless another collective calls this one. All ranks must
     pass the same arguments, and arrays of the same dtype and shape. watch.py checks that, with two
@@ -50,8 +50,8 @@ def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):
     own_args   names of arguments that may differ, such as a buffer that only the root has
     own_rows   names of arrays whose first axis may differ
 
-    tensors    if True, the collective accepts a Tensor for its array (tensors.py). If False, it
-               sends any value unchanged."""
+    tensors    if True, the collective also accepts a Tensor in place of its array (tensors.py).
+               If False, a Tensor is an object like any other"""
     if fn is None:
         return functools.partial(collective, own_args=own_args, own_rows=own_rows, tensors=tensors)
     fn.own_args, fn.own_rows = own_args, own_rows

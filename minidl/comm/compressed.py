@@ -20,8 +20,8 @@ rounding errors of the last call. Every rank adds its residual to x before it ro
     residual, rank r     | error of block 0 | error of the sum of block r | error of block 2 | ...
 
 A rank does not round its own block before the sum. So this block's place in the residual can hold
-another error: that of the block's sum. 1-bit Adam has two residuals; here one array is enough. In
-every call this equation is true, and so no error is lost over many calls:
+another error: the error of the block's sum. 1-bit Adam has two residuals; here one array is enough.
+In every call this equation is true, and so no error is lost over many calls:
 
     result + sum over ranks of residual = sum over ranks of (x + residual before the call)
 
@@ -98,8 +98,9 @@ def _with_feedback(t, x, codec, divisor, residual):
         result = _reduce(t, x, codec, divisor, residual.reshape(-1))
     if not all_finite(residual.reshape(-1)):
         raise FloatingPointError(
-            f"rank {t.rank}: wanted finite numbers, to round them and to keep their errors; got "
-            "inf or nan, or numbers beyond the codec's (fp16: 65504). Scale or clip them before")
+            f"rank {t.rank}: wanted finite numbers in the range of the codec (fp16: up to 65504), "
+            "because the residual keeps the rounding errors; got inf, nan or a number out of this "
+            "range. Scale or clip the numbers first")
     return result
 
 
@@ -109,9 +110,9 @@ def check_residual(t, x, residual):
     like = residual.shape == x.shape and residual.dtype == x.dtype
     if not like or x.dtype.itemsize < 4 or not residual.flags.c_contiguous:
         raise ValueError(
-            f"rank {t.rank}: wanted a contiguous residual like x, both float32 or float64; got "
-            f"{residual.dtype} of shape {residual.shape} for x {x.dtype} of shape {x.shape}. "
-            "np.zeros_like(x) is the first one")
+            f"rank {t.rank}: wanted a contiguous residual like x, and x float32 or float64; got "
+            f"residual {residual.dtype} of shape {residual.shape}, x {x.dtype} of shape {x.shape}. "
+            "For the first call pass np.zeros_like(x)")
 
 
 def _reduce(t, x, codec, divisor, residual):
@@ -130,7 +131,7 @@ def _reduce(t, x, codec, divisor, residual):
     for s in range(1, n):
         to = (r + s) % n
         outgoing = codec.encode(block[to])
-        leaving.append((t.isend(outgoing, to), outgoing))  # the payload must live until it is sent
+        leaving.append((t.isend(outgoing, to), outgoing))  # keep the payload until it is sent
         if residual is not None:
             xp.subtract(block[to], codec.decode(outgoing, len(block[to])), out=owed[to])
     for request, payload in zip(arriving, incoming):
@@ -144,7 +145,7 @@ def _reduce(t, x, codec, divisor, residual):
     payload = xp.empty(bounds[-1], np.uint8)
     encoded = [payload[begin:end] for begin, end in pairwise(bounds)]
     encoded[r][...] = codec.encode(total)
-    if residual is not None:  # it is the error of the sum: multiply the mean's error by n
+    if residual is not None:  # the error of the sum is n times the error of the mean
         xp.subtract(total, codec.decode(encoded[r], len(total)), out=owed[r])
         owed[r] *= divisor
     for s in range(n):  # a ring all-gather: decode a block while it is sent to the right neighbour

@@ -5,7 +5,7 @@ Tutorial: tutorials/09_topologies.py
 
     alpha   seconds per message (latency)         n   ranks
     beta    seconds per byte of the link          K   bytes of the array on one rank
-    gamma   seconds per byte of the reduction
+    gamma   seconds per byte of the reduction     p   the largest power of two <= n
 
 Each function returns a Cost. The function's docstring is the formula of the time. The argument
 n_bytes is K.
@@ -17,7 +17,7 @@ that *sends* most. The formulas are exact in these cases:
     ring                          n divides the number of elements L; else the bytes are the mean
                                   over all ranks
     binomial tree                 n is a power of two; else they are upper bounds
-    halving and doubling          L is a multiple of p, the largest power of two <= n
+    halving and doubling          L is a multiple of p
     doubling all-reduce           n is a power of two; else the time is an upper bound
     double tree                   any n, one segment; for more segments the time is an upper bound
     hierarchical                  nodes of equal size; the number of all ranks divides L
@@ -64,7 +64,7 @@ def tree_broadcast(n, n_bytes, alpha, beta):
 
 
 def tree_reduce(n, n_bytes, alpha, beta, gamma=0.0):
-    """ceil(log2 n) (alpha + K beta + K gamma). No rank sends more than once"""
+    """ceil(log2 n) (alpha + K beta + K gamma). Each rank sends at most one message"""
     steps = (n - 1).bit_length()
     once = min(n - 1, 1)
     return Cost(once, once * n_bytes, steps * (alpha + n_bytes * (beta + gamma)))
@@ -162,8 +162,8 @@ def best_segments(n_bytes, beta, per_segment, extra):
     through. Each step takes `per_segment` seconds and the time of K/S bytes. For a double tree,
     extra = 2 ceil(log2 n) - 3 and per_segment = alpha. Raises ValueError if per_segment <= 0."""
     if per_segment <= 0:
-        raise ValueError(f"per_segment must be positive, got {per_segment}: segments that cost "
-                         "nothing are best as short as can be")
+        raise ValueError(f"best_segments: wanted per_segment > 0; got {per_segment}. If a segment "
+                         "takes no time of its own, no number of segments is the best")
     divided = max(extra, 0) * n_bytes * beta
     below = max(1, math.floor(math.sqrt(divided / per_segment)))  # where the derivative is 0
     return min(below, below + 1, key=lambda s: per_segment * s + divided / s)

@@ -3,16 +3,16 @@
 The plain form, with the picture of the two trees: minidl/plain/double_tree.py. Here each half of x
 is cut into segments. The segments follow each other up to the root and down again. In step s, on
 each tree,
-    a rank of height h    adds its children's segment s-h to its own, and sends it to its parent
-    a rank of depth d     gets the sum of segment s-H-d from its parent, sends it to its children
+    a rank of height h    adds its children's segment s-h to its own, and sends the sum up
+    a rank of depth d     gets segment s-H-d of the result from its parent, and sends it down
 At the root (height H, depth 0) the way up ends and the way down begins. Each message that a rank
 receives in a step was sent in an earlier step, so there is no deadlock. The parent of a rank is
 computed from the bits of its number, without a search: `parent(n=6, r=5)` is 4.
 
 NCCL 2.4 and later use the same trees (Jeaugey 2019, "Massively scale your deep learning training
-with NCCL 2.4"). All ranks together send 2(n-1)K bytes, as in the ring. A rank that has two children
-in one tree sends 2K bytes. There are 2 ceil(log2 n) steps, and one more step for each further
-segment.
+with NCCL 2.4"). All ranks together send 2(n-1)K bytes, as in the ring, where K is the bytes of x. A
+rank that has two children in one tree sends 2K bytes. There are 2 ceil(log2 n) steps, and one more
+step for each further segment.
 
 Test: tests/comm/test_double_tree.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """
@@ -60,7 +60,7 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
             k = step - top - me.depth
             if 0 <= k < n_segments:
                 if me.parent is not None:
-                    going_up[tree].popleft().wait()  # the next line overwrites the segment sent up
+                    going_up[tree].popleft().wait()  # the next line overwrites this segment
                     t.recv(segment[k], me.parent, tree)
                 going_down += [t.isend(segment[k], child, tree) for child in me.children]
     for request in going_down:
@@ -128,9 +128,10 @@ def height_of(n):
 
 def bytes_sent(length: int, itemsize: int, n: int, rank: int) -> int:
     """Returns the bytes that `rank` sends in `all_reduce`, for any length. All ranks together send
-    2(n-1)K bytes.
+    2(n-1)K bytes, where K is the bytes of x.
 
-    On each tree a rank sends one half of x to its parent (the root has none), and to each child."""
+    In each tree a rank sends one half of x to its parent and to each child. The root has no parent.
+    """
     elems = 0
     for tree in (0, 1):
         me = seat(n, rank, tree)

@@ -1,7 +1,7 @@
 """A message with a header. Remote calls and the parameter server send such messages.
 
     header   | kind | number | more | bytes of the body |     four int64: HEADER_BYTES
-    body     | any bytes                                |     a second message, if not empty
+    body     | any bytes                                |     a second message, unless it is empty
 
     framing.send(t, 1, PULL, version, 0, ids, "table.ids")
     src, kind, version, _, n_bytes = framing.recv(t, "param_server.header")         from any rank
@@ -49,7 +49,7 @@ def send(t, dst, kind, number=0, more=0, body=NO_BODY, label="framing.body"):
 def recv(t, label, src=None):
     """Receives the next header, from rank src, or from any rank if src is None.
 
-    Returns (src, kind, number, more, bytes of the body)."""
+    Returns (src, kind, number, more, the number of bytes of the body)."""
     with t.named(label):
         if src is None:
             src, header = t.recv_any(HEADER)
@@ -59,7 +59,9 @@ def recv(t, label, src=None):
 
 
 def recv_body(t, src, n_elems, dtype, label, xp=np):
-    """Receives the next body from rank src. Returns a 1-d array of n_elems, of the library xp."""
+    """Receives the next body from rank src. Returns a 1-d array of n_elems.
+
+    xp: the array library of the result, NumPy or CuPy."""
     body = xp.empty(n_elems, dtype)
     with t.named(label):
         return t.recv(body, src, BODY) if body.nbytes else body

@@ -57,8 +57,8 @@ def shape(n_ranks=None, order: str | Sequence[str] = ORDER, **sizes):
     Raises ValueError for a wrong order, axis, size or product."""
     order = order.split() if isinstance(order, str) else list(order)
     if sorted(order) != sorted(AXES):
-        raise ValueError(f"the order of a grid has each of {', '.join(AXES)} once, the fastest "
-                         f"first; got {order}")
+        raise ValueError(f"the order of a grid must name each axis ({', '.join(AXES)}) once, the "
+                         f"fastest axis first; got {order}")
     _check_axes(sizes)
     for axis, size in sizes.items():
         if size < 1 or int(size) != size:
@@ -66,8 +66,8 @@ def shape(n_ranks=None, order: str | Sequence[str] = ORDER, **sizes):
     sizes = {axis: int(sizes.get(axis, 1)) for axis in order}
     if n_ranks is not None and math.prod(sizes.values()) != n_ranks:
         product = " x ".join(f"{axis} {size}" for axis, size in sizes.items())
-        raise ValueError(f"{product} = {math.prod(sizes.values())} ranks; got {n_ranks}. Change an "
-                         "axis, or start that many ranks")
+        raise ValueError(f"wanted {product} = {math.prod(sizes.values())} ranks; got {n_ranks}. "
+                         f"Change the size of an axis, or start {math.prod(sizes.values())} ranks")
     return sizes
 
 
@@ -89,14 +89,14 @@ def rank_of(sizes, where):
     for axis, size in sizes.items():
         index = where.get(axis, 0)
         if not 0 <= index < size:
-            raise ValueError(f"wanted {axis} 0 to {size - 1}; got {index}")
+            raise ValueError(f"wanted an index from 0 to {size - 1} along {axis}; got {index}")
         rank, stride = rank + index * stride, stride * size
     return rank
 
 
 def members(sizes, *axes):
-    """Returns all groups along these axes, as lists of ranks in order. The ranks of one group have
-    equal coordinates along all other axes."""
+    """Returns a list of all groups along these axes. A group is a list of ranks in order. The ranks
+    of one group have equal coordinates along all other axes."""
     return _table(sizes, axes).tolist()
 
 
@@ -149,12 +149,12 @@ def traffic(sizes, links, n_bytes):
     n_bytes: {axis: bytes of the array on one rank}. The model: each group along an axis does a ring
     all-reduce (cost.py). Only "pp" differs: there a rank sends the array once, to the next stage.
     All groups of an axis send at the same time, and each rank sends to its right neighbour. The
-    time is that of the slowest link. If several messages leave a node through the same network
+    slowest link decides the time. If several messages leave a node through the same network
     card, they wait for each other.
 
-    The time is exact if all links of a group are alike and no message waits. Otherwise it is an
-    upper bound, for two reasons: a chunk also goes over faster links, and the latency of a message
-    passes while the message waits."""
+    The time is exact if all links of a group are alike and no message waits. Otherwise the real
+    time may be shorter, for two reasons. A chunk also goes over links that are faster than the
+    slowest one. And a message's latency and its waiting overlap, but the model adds them."""
     n = math.prod(sizes.values())
     node = np.array([links.node_of(rank) for rank in range(n)])
     result = {}

@@ -43,8 +43,8 @@ def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     scratch = t.scratch(len(check_flat(t, x)), x.dtype, x)
     if not _fold_in(t, x, scratch, p, op):
         return x[:0]
-    low, far = 0, p // 2  # this rank still reduces 2 * far chunks, from low on
-    while far:  # far: the distance to the partner in ranks, and how many chunks each rank sends
+    low, far = 0, p // 2  # this rank still reduces 2 * far chunks; the first is chunk `low`
+    while far:  # far: the partner's distance in ranks, and the number of chunks that each sends
         lower = chunks.span(x, p, low, low + far)
         upper = chunks.span(x, p, low + far, low + 2 * far)
         mine, theirs = (upper, lower) if r & far else (lower, upper)
@@ -61,7 +61,7 @@ def all_gather(t: Transport, x: SameArray) -> SameArray:
     p, r = core(t.size), t.rank
     far = 1
     while far < p and r < p:
-        low = r // far * far  # this rank holds `far` chunks from low on; its partner also `far`
+        low = r // far * far  # this rank holds `far` chunks; the first is chunk `low`
         mine = chunks.span(x, p, low, low + far)
         theirs = chunks.span(x, p, low ^ far, (low ^ far) + far)
         t.sendrecv(mine, r ^ far, theirs, r ^ far)
@@ -88,9 +88,10 @@ def doubling_all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArra
     """All-reduce for short messages, in log2 n steps. In each step two partners exchange the whole
     x, and both partners add. Returns the result, in place like `ring.all_reduce`.
 
-    It takes half the steps of `all_reduce`. Let K be the bytes of x, and p = core(n). A rank r < p
-    sends log2 p * K bytes, and K bytes more if rank r+p exists (an extra rank). An extra rank sends
-    K bytes. All ranks get the same bits: both partners add the same operands in the same order."""
+    This function takes half as many steps as `all_reduce`. Let K be the bytes of x, and p =
+    core(n). A rank r < p sends log2 p * K bytes, and K bytes more if rank r+p exists (an extra
+    rank). An extra rank sends K bytes. All ranks get the same bits: both partners add the same
+    operands in the same order."""
     p, r = core(t.size), t.rank
     flat = chunks.flat(x)
     theirs = t.scratch(len(flat), x.dtype, x)
@@ -106,7 +107,8 @@ def doubling_all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArra
 
 
 def _fold_in(t, x, scratch, p, op):
-    """The extra ranks send x to their partners, who add it. Returns False on the extra ranks."""
+    """The extra ranks send x, and their partners add it to their own x. Returns False on the extra
+    ranks, True on all other ranks."""
     if t.rank >= p:
         t.send(x, t.rank - p)
         return False
@@ -125,7 +127,7 @@ def _fold_out(t, x, p):
 
 def bytes_sent(length: int, itemsize: int, n: int, rank: int) -> int:
     """Returns the bytes that `rank` sends in `all_reduce`, for any length. All ranks together send
-    2(n-1)K bytes.
+    2(n-1)K bytes, where K is the bytes of x.
 
     In the halving part a rank sends all chunks except its own. In the doubling part it sends blocks
     of 1, 2, 4, ..., p/2 chunks. The fold sends the whole x twice: from an extra rank to its

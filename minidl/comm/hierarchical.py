@@ -11,7 +11,7 @@ A second form, `leader_all_reduce`, reduces onto one rank of each node (the lead
 among the leaders, and broadcasts. It sends fewer messages, but one rank of each node sends all
 bytes that leave the node.
 
-    sent per rank, g ranks in each of m nodes:
+    bytes sent per rank, if each of m nodes has g ranks, and x has K bytes:
         inside    2 (g-1)/g K          between nodes    2 (m-1)/m K/g
 
 Sources: Mikami et al. 2018 (arXiv 1811.05233) and Horovod's NCCLHierarchicalAllreduce; the leader
@@ -74,8 +74,9 @@ def groups(t: Transport, nodes: Nodes) -> Groups:
     nodes = nodes if isinstance(nodes, int) else tuple(map(tuple, nodes))
     plan = _plan(t.size, nodes)
     if plan is None:
-        raise ValueError(f"rank {t.rank}: every rank from 0 to {t.size - 1} must be in one node, "
-                         f"and no node empty; got {[list(node) for node in nodes]}")
+        raise ValueError(f"rank {t.rank}: every rank from 0 to {t.size - 1} must be in "
+                         "exactly one node, and no node may be empty; got "
+                         f"{[list(node) for node in nodes]}")
     node_of, leaders, n_units, pieces = plan
     inside = t.subgroup(node_of[t.rank])
     leaders = t.subgroup(leaders)
@@ -134,7 +135,7 @@ def leader_all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Gr
     inside each node. Returns the result, in place like `ring.all_reduce`, with the same bits on all
     ranks.
 
-    Takes the time of a tree all-reduce of g ranks on the links inside a node, plus the time of
+    This takes the time of a tree all-reduce of g ranks on the links inside a node, plus the time of
     `across` on the links between nodes. groups, across: as for `all_reduce`."""
     _check(t, groups)
     flat = chunks.flat(x)
@@ -148,7 +149,8 @@ def leader_all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Gr
 def bytes_sent(length: int, itemsize: int, nodes: Sequence[Sequence[int]],
                rank: int) -> tuple[int, int]:
     """Returns (inside, between): the bytes that `rank` sends inside its node and between nodes in
-    `all_reduce` by rings, for any length. All ranks together send 2(n-1)K."""
+    `all_reduce` by rings, for any length. All ranks together send 2(n-1)K bytes, where K is the
+    bytes of x."""
     n_units, pieces = cut(nodes)
     unit = chunks.bounds(length, n_units)
     i, node = next((i, node) for i, node in enumerate(nodes) if rank in node)
@@ -170,5 +172,5 @@ def on_nodes(t: Transport, nodes: Nodes,
 def _check(t, groups):
     if t.ranks != groups.world:
         raise ValueError(
-            f"rank {t.rank}: these groups were made for the world ranks {groups.world}; got the "
-            f"transport of {t.ranks}. Make groups(t, nodes) for it.")
+            f"rank {t.rank}: these groups were made for the world ranks {groups.world}; got a "
+            f"transport of the world ranks {t.ranks}. Call groups(t, nodes) with this transport.")

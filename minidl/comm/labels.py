@@ -2,7 +2,7 @@
 
     ring.all_reduce(t, x)                   its messages have the label 'ring.all_reduce'
     with t.named("weights"): ...            all messages inside have the label "weights"
-    with about("bucket 3"): ...             the ranks compare this text, too, and errors show it
+    with about("bucket 3"): ...             the ranks also compare this text, and errors show it
 
 The outermost label counts: if `hierarchical.all_reduce` calls a ring, the ring's messages have the
 label 'hierarchical.all_reduce'. While a collective runs, `current_code()` is a number that is equal
@@ -35,8 +35,8 @@ def named(label):
 
 @contextlib.contextmanager
 def about(subject):
-    """Sets the subject of this block's collectives: `with about("bucket 3")`. The ranks compare the
-    subject, too, and errors show it. Ledgers show only the collective's label."""
+    """Sets the subject of this block's collectives: `with about("bucket 3")`. The ranks also
+    compare the subject, and errors show it. Ledgers show only the collective's label."""
     token = _subject.set(f" of {subject}")
     try:
         yield
@@ -50,7 +50,7 @@ def current_subject():
 
 
 def label_of(fn):
-    """Returns 'file.name' of a function: 'ring.all_reduce'."""
+    """Returns 'file.name' of a function, such as 'ring.all_reduce'."""
     return f"{fn.__module__.rpartition('.')[2]}.{fn.__name__}"
 
 

@@ -108,8 +108,8 @@ class Service:
         body = objects.pack((name, args, kwargs))
         with self._lock:
             if self._reason or (frame is self._main and not self._open):
-                raise RuntimeError(f"rank {self.rank}: wanted to call {name}() on rank {rank}; got "
-                                   "a Service outside of its block. Call inside `with`.")
+                raise RuntimeError(f"rank {self.rank}: wanted calls inside the `with` block of the "
+                                   f"Service; got a call of {name}() on rank {rank} outside of it.")
             frame.open[future.number] = future
             reason = self._left.get(rank)
             if reason is None:
@@ -121,7 +121,8 @@ class Service:
 
     def __enter__(self):
         if self._serving is not None:
-            raise RuntimeError(f"rank {self.rank}: a Service serves one block; make a new one")
+            raise RuntimeError(f"rank {self.rank}: a Service serves one block; make a new one for "
+                               "the next block")
         self._open = True
         self._serving = self._t.spawn(self._serve)
         return self
@@ -171,7 +172,7 @@ class Service:
             if self._reason is None:
                 kind, reply = self._run(body)
                 with self._lock:
-                    if self._reason is None:  # otherwise src gets LEFT from us
+                    if self._reason is None:  # otherwise src gets the message LEFT
                         self._send("rpc.reply", src, kind, number, reply)
         elif kind == LEFT:
             reason = objects.unpack(body)
@@ -206,8 +207,9 @@ class Service:
         token = _frame.set(frame)
         try:
             if frame.depth > DEEPEST:
-                raise RecursionError(f"rank {self.rank}: calls are nested {frame.depth} deep: does "
-                                     "a function call itself by way of other ranks, without end?")
+                raise RecursionError(f"rank {self.rank}: calls are nested {frame.depth} deep, "
+                                     f"wanted at most {DEEPEST}. Does a function call "
+                                     "itself, through other ranks, without end?")
             name, args, kwargs = objects.unpack(body)
             if name not in self._functions:
                 raise LookupError(

@@ -38,9 +38,9 @@ def scatter(t: Transport, x: Array | None, out: SameArray, root: int = 0,
     """Copies block r of root's x into rank r's `out`. Returns out.
 
     x: on root, the array with the rows of all blocks. The other ranks pass None. out: the array for
-    this rank's block. It has the dtype of x, and rows of the same shape. bounds: n+1 places in x,
-    the same on all ranks. If None, all blocks have the same length. The root sends x without
-    its own block."""
+    this rank's block. It has the dtype of x, and rows of the same shape. bounds: the n+1 places
+    where x is cut, the same on all ranks. If None, all blocks have the same length. The root sends
+    x without its own block."""
     n, me = t.size, (t.rank - root) % t.size
     bounds = _bounds(t, out, root, bounds)
     if t.rank == root:
@@ -64,9 +64,9 @@ def gather(t: Transport, x: SameArray, root: int = 0,
     """Joins all ranks' x in rank order along the first axis. Returns the result on root, None on
     the other ranks.
 
-    x: this rank's block. The dtype and the shape of a row are the same on all ranks. bounds: n+1
-    places in the result, the same on all ranks. If None, all blocks have the same length. The root
-    receives all blocks except its own."""
+    x: this rank's block. The dtype and the shape of a row are the same on all ranks. bounds: the
+    n+1 places in the result where blocks begin or end, the same on all ranks. If None, all blocks
+    have the same length. The root receives all blocks except its own."""
     n, me = t.size, (t.rank - root) % t.size
     bounds = _bounds(t, x, root, bounds)
     at = _places(bounds, root)
@@ -103,7 +103,7 @@ def _bounds(t, block, root, bounds):
     bounds = check_bounds(t, bounds)
     if len(block) != bounds[t.rank + 1] - bounds[t.rank]:
         raise ValueError(f"rank {t.rank}: wanted a block of {bounds[t.rank + 1] - bounds[t.rank]} "
-                         f"rows, as in bounds; got {len(block)}")
+                         f"rows, the number in bounds for this rank; got {len(block)} rows")
     return bounds
 
 
@@ -111,4 +111,4 @@ def _check_root_array(t, x, out, bounds):
     if x is None or x.shape != (bounds[-1], *out.shape[1:]) or x.dtype != out.dtype:
         got = None if x is None else f"{x.dtype} of shape {tuple(x.shape)}"
         raise ValueError(f"rank {t.rank}: the root of a scatter wants {out.dtype} of shape "
-                         f"{(bounds[-1], *out.shape[1:])}, all blocks; got {got}")
+                         f"{(bounds[-1], *out.shape[1:])}, the rows of all blocks; got {got}")

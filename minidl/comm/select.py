@@ -1,4 +1,4 @@
-r"""Chooses the fastest all-reduce, by formula and measured figures; the same one on all ranks.
+r"""Chooses the fastest all-reduce, by formulas and measured figures. All ranks choose the same.
 
     figures = select.measure(t)              takes about a second; all ranks get rank 0's figures
     figures = select.stored(t)               the figures that `minidl doctor --links` stored
@@ -71,12 +71,12 @@ class Figures(NamedTuple):
     copy: float
 
 
-# The other all-reduces of this folder, and why they are not candidates.
+# The other all-reduces of this folder, each with the reason why it is not a candidate.
 NOT_CANDIDATES = {
     "tree.all_reduce": "doubling_all_reduce has fewer steps, with the same bytes in each",
     "ring_blocks.all_reduce": "it has the bytes and the time of the ring; its blocks are for ZeRO",
     "hierarchical.all_reduce": "it needs the nodes, and two links; Figures have one link",
-    "hierarchical.leader_all_reduce": "the same",
+    "hierarchical.leader_all_reduce": "the same reason as for hierarchical.all_reduce",
     "compressed.all_reduce": "its result differs: it is rounded on the way",
     "select.all_reduce": "it makes the choice",
 }
@@ -118,7 +118,8 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, figures: Figures)
 
 
 def explain(n, figures, sizes=SIZES):
-    """Returns a text: the figures, and a table with the choice for n ranks and each size."""
+    """Returns a text for n ranks: the figures, and a table with the fastest all-reduce for each
+    size in bytes."""
     lines = [f"{n} ranks: {describe(figures)}", f"{'bytes':>12}  all-reduce"]
     for n_bytes in sizes:
         times = candidates(n, n_bytes, figures)
@@ -218,8 +219,8 @@ def keep(path, figures):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(figures, indent=1) + "\n")
     except OSError as error:
-        return (f"not stored: {error.strerror}: {path.parent}. Name a folder of yours in "
-                "MINIDL_CACHE")
+        return (f"not stored: {error.strerror}: {path.parent}. Set MINIDL_CACHE to a folder that "
+                "you may write to")
     return f"stored in {path}"
 
 

@@ -3,7 +3,8 @@
     message         x  ->  MPI's buffer  ->  scratch, then the addition
     here            x  ->  a window that all ranks see, then the addition reads it there
 
-Each rank has a piece of the window (window.py). x goes through it in segments. With 3 ranks:
+Each rank has a piece of the window (window.py). x goes through the window in segments.
+With 3 ranks:
 
     rank 1's piece     | for rank 0 | . | for rank 2 |      1  copy x in, except rank 1's own chunk
     of the window      | for rank 0 | S | for rank 2 |      2  S: the sum of all ranks' chunk 1
@@ -112,9 +113,9 @@ def bytes_read(length, itemsize, n, reader, owner, chunk_bytes=CHUNK_BYTES):
     """Returns the bytes that rank `reader` reads from the piece of rank `owner` in an all-reduce.
 
     In each segment the reader reads two chunks in the owner's piece: the chunk with the reader's
-    number, to add it, and the chunk with the owner's number, which holds the sum. If x is short, it
-    reads the whole x instead. From all owners together a rank reads K bytes (the bytes of x) and
-    the bytes of n-2 chunks. If x is short, it reads (n-1) K bytes."""
+    number, to add it, and the chunk with the owner's number, which holds the sum. If x is short,
+    the reader reads the owner's whole x instead. From all owners together a rank reads K bytes (the
+    bytes of x) and the bytes of n-2 chunks. If x is short, it reads (n-1) K bytes."""
     if length * itemsize * n <= WHOLE_BYTES:
         return length * itemsize
     longest = segment_bytes(n, chunk_bytes) // itemsize

@@ -2,9 +2,9 @@
 
     ring.all_reduce(t, p.grad)        sums the array of p.grad in place, and returns p.grad
 
-A collective is not an operation of the autograd graph. So it raises an error for a Tensor that an
-operation computed, and for a leaf that needs a gradient, unless gradients are switched off. The
-error comes from Tensor.array_to_change and tells what to do instead.
+A collective is not an operation of the autograd graph. So a collective raises an error for a Tensor
+that an operation computed, and for a leaf that needs a gradient, unless gradients are switched off.
+The error comes from Tensor.array_to_change and tells what to do instead.
 
 Test: tests/comm/test_tensors.py   Used by: collective.py
 """
@@ -29,8 +29,9 @@ def with_tensors(call, name, t, args, kwargs, wait):
     """Calls call(t, *args, **kwargs) with the arrays of the Tensors. Returns the result, or a Job
     if not `wait`.
 
-    Each array in the result becomes a Tensor. If it is the array of a Tensor in the arguments, it
-    becomes this Tensor, otherwise a new one. name: the collective's label, for error messages."""
+    Each array in the result becomes a Tensor. If this array belongs to a Tensor in the arguments,
+    this Tensor is returned, otherwise a new one. name: the collective's label, for error
+    messages."""
     tensors = [x for x in (*args, *kwargs.values()) if is_tensor(x)]
     given = {place(x.array): x for x in tensors}
     who = f"rank {t.rank}: {name}"
@@ -39,7 +40,7 @@ def with_tensors(call, name, t, args, kwargs, wait):
         return x.array_to_change(who) if is_tensor(x) else x
 
     def tensor(result):
-        if not hasattr(result, "strides"):  # not an array: a count, None
+        if not hasattr(result, "strides"):  # not an array, but a count or None
             return result
         found = given.get(place(result))
         return type(tensors[0])(result) if found is None else found

@@ -1,7 +1,7 @@
 """Copies of each rank's state in memory. Rank r + 1 is the buddy of rank r, and keeps r's state.
 
-The plain form: minidl/plain/buddy.py. Here: the copy travels while the next step runs. State is
-sent only if no other rank has it. Several ranks may die, and fewer ranks may go on.
+The plain form: minidl/plain/buddy.py. Here the copy is sent while the next step runs. State is sent
+only if no other rank has this state. Several ranks may die, and the others may continue.
 
     step k - 1              |  step k                                 |  step k + 1
     .. optimizer.step()     |  forward, backward, optimizer.step()    |
@@ -44,9 +44,9 @@ ranks. So such a run is healed only on the same number of ranks. Each rank gets 
 rank with the same rank number.
 
 If f of N ranks die together, state is lost if a rank and its buddy are among them. The probability
-is 1 - N/(N-f) C(N-f, f) / C(N, f), which is 2/(N-1) for f = 2. Then the run goes back to the
-snapshot. Without shards one survivor is enough: a dead pair loses only the states of its random
-generators.
+is 1 - N/(N-f) C(N-f, f) / C(N, f), which is 2/(N-1) for f = 2. C(N, f) is the binomial coefficient.
+Then the run goes back to the snapshot. Without shards one survivor is enough: a dead pair loses
+only the states of its random generators.
 
 Source: Zheng et al. 2004, "FTC-Charm++" (double in-memory checkpoints)
 Test: tests/elastic/test_buddy.py   Used by: heal.py
@@ -69,7 +69,7 @@ from minidl.snapshot import divided, regions, snapshot
 class Copy:
     """A rank's state at the beginning of a step, on the host.
 
-    numbers  the numbers of _parts(), packed by objects.py
+    numbers  the dict `numbers` of _parts(), packed by objects.py
     shard    state that only this rank has, 1-d bytes. In the copy of a neighbour's state: None
              until the shard has arrived
     common   state that all ranks have, 1-d bytes. None in the copy of a neighbour's state"""
@@ -119,7 +119,7 @@ class Buddies:
         self.exposed_s = self.copied_s = 0.0
 
     def save(self, step):
-        """Copies the state of the objects. Call this at the beginning of `step`. Collective."""
+        """Copies the state of the objects. All ranks must call this at the beginning of `step`."""
         self.settle()
         start = self.t.time()
         shard, common, numbers = _parts(self.t, self.objects)
@@ -200,7 +200,7 @@ def _send(t, buddies, shard, room, theirs):
 
 
 def shard_bytes(model, optimizer=None):
-    """Returns S: the bytes that only this rank holds."""
+    """Returns S: the number of bytes of state that only this rank holds."""
     return sum((r.end - r.first) * array.dtype.itemsize
                for _, array, r in regions.arrays_of(model, optimizer) if not r.whole)
 
@@ -215,11 +215,12 @@ def _parts(t, named):
     model, optimizer, others = _sorted_out(named)
     in_parts = divided.is_divided(model)
     if uneven := [key for key, it in others.items() if hasattr(it, "rows")]:
-        raise TypeError(f"rank {t.rank}: {', '.join(uneven)} has rows of its own on each rank, "
-                        "which no other rank keeps: use minidl run --restarts in place of --heal")
+        raise TypeError(f"rank {t.rank}: {', '.join(uneven)} has rows of its own on each rank. No "
+                        "other rank keeps a copy of these rows, so use minidl run --restarts "
+                        "instead of --heal")
     if in_parts and isinstance(model, Compressed):
-        raise TypeError(f"rank {t.rank}: what compression owes of a divided model is not kept: "
-                        "train an uncompressed one, or without --heal")
+        raise TypeError(f"rank {t.rank}: no copy of the residuals is kept for a divided model "
+                        "with compression. Train without compression, or without --heal")
     shard, common, buffers = [], [], {}
     for key, array, r in regions.arrays_of(model, optimizer):
         # buffers are small; each rank has its own, and rank 0's are restored
@@ -314,7 +315,7 @@ def why_nothing(reports):
 
 
 def restore(t, buddies, reports, chosen, fresh):
-    """Puts the chosen state into `fresh`, new objects that were made on t. Collective.
+    """Puts the chosen state into `fresh`, new objects that were made on t. All ranks call it.
 
     buddies: this rank's Buddies of the chosen generation; None on a new process. All ranks get the
     numbers of all old ranks. Shards and common state are sent only to ranks that need them and do
@@ -379,7 +380,7 @@ def _put_back(targets, values):
 
 def _fetch(t, flats, holds, holders, needed):
     """Receives the arrays named in `needed` that this rank does not have, and adds them to `flats`.
-    Collective."""
+    All ranks must call this."""
     wanted = objects.all_gather(t, [name for name in needed if name not in flats])
     for name, holder in holders.items():
         for rank in range(t.size):

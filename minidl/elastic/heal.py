@@ -59,20 +59,20 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
     folder                      the folder of the snapshots. The run begins at the newest undamaged
                                 snapshot. It goes back to a snapshot only if the copies in memory
                                 are not enough
-    every                       the number of steps between two snapshots; 0: none is written
+    every                       the number of steps between two snapshots. 0: no snapshots
     t                           the transport; by default comm.world()
 
     Raises RuntimeError if the ranks cannot go on after a rank has died (without Open MPI 5)."""
     t = world() if t is None else t
     if not (t.simulated or t.size == 1 or isinstance(t.innermost, ulfm.Healing)):
-        raise RuntimeError(f"rank {t.rank}: wanted ranks that can go on without one that dies; got "
-                           f"{t.library} without its fault tolerance. Start them with minidl run "
+        raise RuntimeError(f"rank {t.rank}: wanted ranks that continue when one of them dies; got "
+                           f"{t.library} without fault tolerance. Start the ranks with minidl run "
                            "--heal, under Open MPI 5")
     lane = recording.get()
     if lane is not None and lane.profile.t is not None:
-        raise RuntimeError(f"rank {t.rank}: a profile of all ranks asks each of them at its end, "
-                           "and one that has died never answers. Where ranks heal, each has its "
-                           "own: minidl.profile() in place of profile(t)")
+        raise RuntimeError(f"rank {t.rank}: profile(t) asks all ranks at its end, but a rank that "
+                           "has died never answers. With --heal, use minidl.profile() instead of "
+                           "profile(t): then each rank has its own profile")
     held, parts, since = [], None, None
     while True:
         try:
@@ -118,7 +118,8 @@ def _keep(buddies, step):
 
 def _begin(t, state, folder, n_steps, held, since):
     """Prepares training, at the beginning or after a death at time `since`. Returns (the step from
-    which all ranks go on, the step of the snapshot that was loaded or 0, Parts). Collective.
+    which all ranks go on, the step of the snapshot that was loaded or 0, Parts). All ranks must
+    call it.
 
     held: a list of this rank's Buddies, empty on a new process. The list is changed in place: at
     the end it has only the new Buddies. The old Buddies stay in the list until the new ones are
@@ -138,14 +139,14 @@ def _begin(t, state, folder, n_steps, held, since):
             raise RuntimeError(
                 f"rank {t.rank}: a model that is divided over {divided} ranks cannot be healed on "
                 f"{t.size}: state() fails on this number of ranks ({error}). minidl run --heal "
-                "--replacements 1 puts new ranks in place of dead ones; minidl run --restarts "
-                "starts all of them again, from the last snapshot") from error
+                "--replacements 1 replaces a dead rank by a new process. minidl run --restarts "
+                "starts all ranks again, from the last snapshot") from error
         raise
     parts, saved = Parts(t, Path(folder), named), 0
     if parts.own is not None:
         raise TypeError(f"rank {t.rank}: wanted a model that all ranks train together; each rank "
-                        f"of a {type(named['model']).__name__} has weights of its own, which no "
-                        "other rank keeps: use minidl run --restarts in place of --heal")
+                        f"of a {type(named['model']).__name__} has weights of its own. No other "
+                        "rank keeps a copy of them, so use minidl run --restarts instead of --heal")
     if chosen:
         step = chosen[1]
         buddy.restore(t, source, reports, chosen, named)
@@ -169,9 +170,9 @@ def _say(t, reports, chosen, folder, step, since, too_few):
     if lost:
         text = f"{in_words(lost)} lost; {text}, after {time.monotonic() - since:.2f} s"
     if lost and not chosen:
-        why = "Parts of a divided model have no place on fewer ranks" if too_few else \
+        why = "The parts of a divided model do not fit on fewer ranks" if too_few else \
             buddy.why_nothing(reports)
-        text += f". {why}, so all is from "
+        text += f". {why}, so all ranks go back to "
         text += f"the start: {folder} has no snapshot" if not step else \
             f"the snapshot in {folder}"
     sys.stderr.write(f"minidl heal: {text}\n")

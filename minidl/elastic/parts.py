@@ -37,8 +37,9 @@ class Parts:
         self.common, self.own, self.inside = dict(objects), None, contextlib.nullcontext
         model = objects.get("model")
         if getattr(model, "turns", None) is not None:
-            raise TypeError(f"rank {t.rank}: LocalSGD(without=) has ranks of different steps, and "
-                            "a snapshot is of one: leave without= away, or save nothing")
+            raise TypeError(f"rank {t.rank}: with LocalSGD(without=) the ranks are at different "
+                            "steps, but a snapshot has one step for all ranks. Leave out without=, "
+                            "or save no snapshots")
         if isinstance(model, (LocalSGD, DiLoCo)):
             self.alone, self.at = t.subgroup([t.rank]), folder / f"rank{t.rank}"
             self.own = {"model": model.module, "optimizer": self.common.pop("optimizer")}

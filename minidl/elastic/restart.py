@@ -1,7 +1,7 @@
 """A training loop that continues after a restart, with the same bits.
 
-The plain form: minidl/plain/elastic.py. Here: a launcher restarts the ranks, snapshots are written
-in the background and have checksums, and the number of ranks may change.
+The plain form: minidl/plain/elastic.py. This file adds four things. A launcher restarts the ranks.
+Snapshots are written in the background. They have checksums. The number of ranks may change.
 
     minidl run -n 4 --restarts 3 script.py       the launcher (cli/restarts.py) starts the ranks,
         state(t)                                 notices what fails, and starts all of them again
@@ -61,7 +61,8 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
     if os.environ.get("MINIDL_HEAL") == "1":
         return heal.run(train, state, n_steps, folder, every, t)
     if every < 1:
-        raise ValueError(f"elastic.run: wanted a snapshot every 1 step or more; got {every}")
+        raise ValueError("elastic.run: wanted every >= 1 (steps between two snapshots); got "
+                         f"{every}")
     t = comm.world() if t is None else t
     objects = state(t)
     parts = Parts(t, Path(folder), objects)

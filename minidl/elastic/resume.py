@@ -14,7 +14,7 @@ from minidl.snapshot.snapshot import SnapshotError
 
 def resume(t, parts, n_steps):
     """Loads the newest undamaged snapshot, if there is one. Returns the number of the next step,
-    which is 0 if there is no snapshot. Collective.
+    which is 0 if there is no snapshot. All ranks must call it.
 
     parts: a parts.Parts. Raises SnapshotError if the folder has a snapshot of a step after
     n_steps."""
@@ -22,8 +22,8 @@ def resume(t, parts, n_steps):
     for step in messages.broadcast(t, parts.steps() if t.rank == 0 else None):
         if step > n_steps:
             raise SnapshotError(
-                f"rank {t.rank}: {parts.folder} holds step {step}, wanted {n_steps} steps. Is it "
-                "another run's? Give each run a folder of its own")
+                f"rank {t.rank}: {parts.folder} holds step {step}, wanted {n_steps} steps. Does "
+                "the folder belong to another run? Give each run its own folder")
         damage = next(filter(None, messages.all_gather(t, parts.damage(step))), "")
         if not damage:
             parts.load(step)
@@ -31,7 +31,8 @@ def resume(t, parts, n_steps):
             break
         if t.rank == 0:
             aside = snapshots.set_aside(parts.folder, step)
-            sys.stderr.write(f"elastic: {damage}. Its index is {aside} now; an earlier snapshot "
-                             "is tried, or else the first step\n")
+            sys.stderr.write(f"elastic: {damage}. The index of this snapshot is now {aside}. An "
+                             "earlier snapshot is tried; if there is none, the run begins at step "
+                             "0\n")
     parts.begin(at)
     return at

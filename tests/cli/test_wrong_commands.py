@@ -228,7 +228,7 @@ def push(t, name="user", grads=(2, 8), partition=0):
         (1, lambda t: push(t, partition=9), "got shape (2, 8) and partition 9"),
         (2, lambda t: ring.all_reduce(t, [1, 2]), "rank 0: ring.all_reduce wants an array"),
         (2, lambda t: ring.all_reduce(t, np.zeros(3), op="sum"), "a function, such as np.add"),
-        (2, lambda t: ring.all_reduce(np.zeros(3), t), "wants a transport first, comm.world() say"),
+        (2, lambda t: ring.all_reduce(np.zeros(3), t), "wants a transport as its first argument"),
     ],
 )
 def test_a_wrong_argument_on_ranks_is_named_with_what_is_wanted(n, body, words):

@@ -15,7 +15,7 @@ from tests.conftest import ranks
 
 # What rank 1 does where the others call ring.all_reduce(t, np.ones(8, "f4")): of the same bytes.
 WRONG = {
-    "dtype is int32 here, float32 there": lambda t: ring.all_reduce(t, np.ones(8, "i4")),
+    "dtype is int32 on rank 1, float32 on rank 0": lambda t: ring.all_reduce(t, np.ones(8, "i4")),
     "op differs": lambda t: ring.all_reduce(t, np.ones(8, "f4"), np.maximum),
     "collective differs": lambda t: tree.all_reduce(t, np.ones(8, "f4")),
 }
@@ -35,7 +35,7 @@ def test_a_call_that_would_be_wrong_in_silence_raises(words, n):
 
 
 def test_two_roots():
-    with pytest.raises(RankFailed, match="root differs. The root must be the same rank on all"):
+    with pytest.raises(RankFailed, match="root differs. Pass the same root on all ranks"):
         simulate(3, lambda t: tree.broadcast(t, np.ones(8), t.rank // 2))
 
 

@@ -42,7 +42,7 @@ FLAT = {
 @pytest.mark.parametrize("name", FLAT)
 @ranks(2, mpi=False)
 def test_a_workspace_that_is_not_flat_is_refused(t, name, x):
-    with pytest.raises(ValueError, match=rf"rank {t.rank}: .* a 1-d contiguous array; got shape"):
+    with pytest.raises(ValueError, match=rf"rank {t.rank}: .* a 1-d contiguous array, .*got shape"):
         FLAT[name](t, x)
 
 

@@ -134,11 +134,11 @@ def test_pairs_are_exact_and_8_bytes_each(k):
 @pytest.mark.parametrize(
     "indices, values, message",
     [
-        ([1, 2], [1.0], "two 1-d arrays of one length"),
-        ([[1]], [[1.0]], "two 1-d arrays of one length"),
-        ([1.5], [1.0], "integers first"),
-        ([-1, 4], [1.0, 2.0], "indices of 31 bits"),
-        ([2**31], [1.0], "indices of 31 bits"),
+        ([1, 2], [1.0], "two 1-d arrays of the same length"),
+        ([[1]], [[1.0]], "two 1-d arrays of the same length"),
+        ([1.5], [1.0], "and integer indices"),
+        ([-1, 4], [1.0, 2.0], "indices from 0 to 2147483647"),
+        ([2**31], [1.0], "indices from 0 to 2147483647"),
     ],
 )
 def test_pairs_that_cannot_be_carried_are_an_error(indices, values, message):

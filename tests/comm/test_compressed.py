@@ -187,7 +187,7 @@ def test_what_is_not_a_number_is_refused_before_it_stays_for_ever(value):
     def body(t):
         compressed.all_reduce(t, np.full(4, value), codec.FP16, residual=np.zeros(4))
 
-    with pytest.raises(RankFailed, match="wanted finite numbers, to round them"):
+    with pytest.raises(RankFailed, match="wanted finite numbers in the range"):
         simulate(2, body)
 
 
@@ -353,7 +353,7 @@ def test_an_index_beyond_the_length_is_refused():
 
 
 def test_pairs_that_do_not_fit_are_refused_by_name_of_the_rank():
-    with pytest.raises(RankFailed, match="rank 0: ValueError: rank 0: .index, value. pairs need"):
+    with pytest.raises(RankFailed, match="rank 0: ValueError: rank 0: .index, value. pairs want"):
         simulate(2, lambda t: compressed.sparse_all_reduce(t, np.arange(3), np.ones(2), 4))
 
 

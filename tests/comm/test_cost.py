@@ -171,7 +171,7 @@ def test_best_segments_is_the_least_of_all():
         best = cost.best_segments(n_bytes, beta, per_segment, extra)
         times = [per_segment * s + extra * n_bytes * beta / s for s in range(1, 200)]
         assert best == 1 + int(np.argmin(times))
-    with pytest.raises(ValueError, match="must be positive"):
+    with pytest.raises(ValueError, match="wanted per_segment > 0"):
         cost.best_segments(1e6, 1e-9, 0.0, 6)
 
 

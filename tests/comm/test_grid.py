@@ -54,7 +54,7 @@ def test_the_default_order_has_tensor_parallel_neighbours():
 @pytest.mark.parametrize("wanted, message", [
     ({"dp": 2, "tp": 2}, "tp 2 x cp 1 x ep 1 x dp 2 x pp 1 = 4 ranks; got 6"),
     ({"xp": 6}, "the axes of a grid are tp, cp, ep, dp, pp; got xp"),
-    ({"dp": 6, "order": "tp dp pp"}, "each of tp, cp, ep, dp, pp once.*got .'tp', 'dp', 'pp'"),
+    ({"dp": 6, "order": "tp dp pp"}, "each axis .tp, cp, ep, dp, pp. once.*got .'tp', 'dp', 'pp'"),
     ({"dp": 6, "order": "tp tp cp ep dp pp"}, "once"),
     ({"dp": 0}, "1 rank or more along dp; got 0"),
     ({"dp": 1.5, "tp": 4}, "1 rank or more along dp; got 1.5"),
@@ -66,7 +66,7 @@ def test_what_does_not_fit_is_refused_by_name(wanted, message):
 
 def test_wrong_places_are_refused():
     sizes = grid.shape(dp=2)
-    with pytest.raises(ValueError, match="wanted dp 0 to 1; got 2"):
+    with pytest.raises(ValueError, match="wanted an index from 0 to 1 along dp; got 2"):
         grid.rank_of(sizes, {"dp": 2})
     with pytest.raises(ValueError, match="wanted a rank from 0 to 1; got 2"):
         grid.coordinates(sizes, 2)
@@ -97,7 +97,8 @@ def test_every_group_sums_over_its_own_ranks(t, order):
 
 @ranks(2, 3, 4, mpi=False)
 def test_a_grid_of_another_size_is_refused_on_every_rank(t):
-    with pytest.raises(ValueError, match=f"rank {t.rank}: tp 1 x .* = 6 ranks; got {t.size}"):
+    want = f"rank {t.rank}: wanted tp 1 x .* = 6 ranks; got {t.size}"
+    with pytest.raises(ValueError, match=want):
         Grid(t, dp=6)
     with pytest.raises(ValueError, match="got xp"):
         Grid(t, dp=t.size).group("xp")

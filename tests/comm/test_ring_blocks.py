@@ -166,7 +166,7 @@ def test_time_equals_the_formula_for_equal_blocks(n):
 
 @pytest.mark.parametrize("bounds", [[0, 4], [0, 2, 3], [1, 2, 4], [0, 5, 4], [0, 2, 3, 4], []])
 def test_bounds_that_do_not_cut_the_array_are_an_error(bounds):
-    with pytest.raises(RankFailed, match=r"bounds of 2 blocks must be 3 places from 0 to the len"):
+    with pytest.raises(RankFailed, match="bounds of 2 blocks must be 3 numbers from 0 to 4"):
         simulate(2, lambda t: ring_blocks.reduce_scatter(t, np.ones(4), bounds))
 
 

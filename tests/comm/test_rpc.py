@@ -124,7 +124,7 @@ def test_errors_of_the_call_itself(t):
             service.call(other, "wrong", lambda: None)
         with pytest.raises(ValueError, match=f"must be a rank of this group.*got {t.size}"):
             service.call(t.size, "wrong")
-    with pytest.raises(RuntimeError, match="outside of its block"):
+    with pytest.raises(RuntimeError, match="rank . outside of it"):
         service.call(other, "wrong")
     with pytest.raises(RuntimeError, match="serves one block; make a new one"):
         service.__enter__()
@@ -256,7 +256,7 @@ def test_a_rank_that_left_by_an_exception_fails_the_calls_to_it(t):
                 service.call(0, "slow").wait()
     except KeyError:
         assert t.rank == 1
-        with pytest.raises(RuntimeError, match="outside of its block"):
+        with pytest.raises(RuntimeError, match="rank . outside of it"):
             service.call(0, "pause")
 
 

@@ -177,7 +177,7 @@ def test_arrays_that_do_not_fit_are_an_error():
     assert "got float64 of shape (3,)" in wrong(np.zeros(3), one)
     assert "got float32 of shape (2,)" in wrong(np.zeros(2, "f4"), one)
     assert "wanted a block of 2 rows" in wrong(np.zeros(4), one, [0, 2, 4])
-    assert "must be 3 places from 0 on" in wrong(np.zeros(4), one, [1, 2, 4])
+    assert "must be 3 numbers from 0 on" in wrong(np.zeros(4), one, [1, 2, 4])
 
 
 def test_unequal_blocks_without_bounds_are_an_error():

@@ -331,7 +331,7 @@ def two_ranks(t, sizes):
 
 
 @pytest.mark.parametrize("sizes, error, words", [
-    ([9, 0], Deadlock, "死锁：2 个 rank 都无法继续"), ([9, 10], RankFailed, "是不是最后一批大小不等？")])
+    ([9, 0], Deadlock, "死锁：2 个 rank 都无法继续"), ([9, 10], RankFailed, "是不是某个 rank 的最后一批较短？")])
 def test_reports_of_simulated_ranks_are_in_chinese(sizes, error, words, zh):
     with pytest.raises(error) as found:
         simulate(2, two_ranks, sizes)

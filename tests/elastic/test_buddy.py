@@ -338,7 +338,7 @@ def test_what_compression_owes_of_a_divided_model_is_refused():
     def body(t):
         model = nn.Linear(2, 2)
         model.weight.declare(is_local=True)
-        with pytest.raises(TypeError, match=f"rank {t.rank}: what compression owes of a divided"):
+        with pytest.raises(TypeError, match=f"rank {t.rank}: no copy of the residuals is kept"):
             buddy._parts(t, {"model": Compressed(model, t, DGC(0.9))})
 
     simulate(2, body)

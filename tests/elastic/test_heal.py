@@ -90,8 +90,8 @@ def test_each_rank_may_have_a_profile_and_all_ranks_together_may_not(tmp_path):
             healed(t)
 
     assert simulate(2, measured) == simulate(2, healed)
-    with pytest.raises(RankFailed, match="a profile of all ranks asks each of them at its end.*"
-                                         r"minidl.profile\(\) in place"):
+    with pytest.raises(RankFailed, match=r"profile\(t\) asks all ranks at its end.*"
+                                         r"minidl.profile\(\) instead"):
         simulate(2, together)
 
 

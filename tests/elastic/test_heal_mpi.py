@@ -188,7 +188,7 @@ def test_with_a_replacement_nothing_has_happened(stage, where, tmp_path):
 def test_a_rank_and_its_buddy_take_the_state_with_them(tmp_path):
     _, err, left = heal(tmp_path, "zero1", "reduce", 1, 2, every=2)
     found = re.search("ranks 1, 2 lost; 2 ranks go on from step ([24]), .*A rank and its buddy "
-                      "died together, so all is from the snapshot in", err)
+                      "died together, so all ranks go back to the snapshot in", err)
     assert found, err  # on a busy machine step 4's snapshot may still be under way
     want = bits("zero1", int(found[1]), 2, tmp_path / "oracle")
     for each in left.values():
@@ -219,7 +219,7 @@ def test_a_death_in_the_middle_of_a_snapshot_that_is_written_behind(doomed, step
 def test_a_grid_without_a_replacement_is_refused_with_the_remedies(tmp_path):
     err = heal(tmp_path, "grid", "step", 1, every=2, refused=True)
     assert re.search("RuntimeError: rank [012]: a model that is divided over 4 ranks cannot be "
-                     "healed on 3, of which state.. makes none .* = 4 ranks; got 3.*"
+                     "healed on 3: state.. fails .* = 4 ranks; got 3.*"
                      "--replacements 1 .*minidl run --restarts", err)
     assert snapshot.latest(tmp_path / "runs") == 4
 
@@ -256,7 +256,7 @@ def test_a_death_in_the_instant_in_which_a_group_is_made_ends_who_is_in_it_too(t
     """The group is of ranks 1 and 2: the others go on. (The random numbers of a rank whose buddy
     died, too, are others.)"""
     _, err, left = heal(tmp_path, "dp", "instant", 1)
-    assert "rank 2: another rank died while MPI made a group of both" in err, err
+    assert "rank 2: another rank died while MPI made a group of that rank" in err, err
     found = re.search("ranks 1, 2 lost; 2 ranks go on from step ([45]),", err)
     assert found, err
     for k in range(int(found[1]), N_STEPS):  # each sample once

@@ -108,7 +108,7 @@ def test_sys_exit_on_one_rank_ends_all_under_minidl_run(tmp_path, mpi, others):
     assert run.returncode == 3
     left = float(re.search(r"left at ([\d.]+)", run.stdout)[1])
     assert ended - left < 20, "far from the 30 s that the others would sleep"
-    line = rf"^rank 1: sys.exit\(3\) at {path}:15, but not on all ranks: it ends them all$"
+    line = rf"^rank 1: sys.exit\(3\) at {path}:15, but not on all ranks: this ends all ranks$"
     assert re.search(line, run.stderr, re.M), run.stderr
 
 

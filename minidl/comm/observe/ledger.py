@@ -57,7 +57,8 @@ class Count:
 
 
 class Row(NamedTuple):
-    """Messages with the same four values have one Count: see `Ledger.rows`."""
+    """The key of a Count. Messages with the same four values are counted together:
+    `Ledger.rows`."""
 
     group: tuple
     label: str
@@ -89,7 +90,7 @@ class Ledger(Wrapper):
 
     @property
     def rows(self):
-        """{Row(group, label, peer, site): Count}.
+        """A dict {Row(group, label, peer, site): Count}.
 
         group: a tuple of world ranks. label: the label of the outermost collective. peer: a world
         rank. site: file:line."""

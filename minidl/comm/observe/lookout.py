@@ -14,8 +14,8 @@ docs/figures.md has their cost. They end the run in three cases:
     a connection closes, and its rank did not tell that it ends      it was killed: at once
 
 If a rank computes longer than the others, the threads report it, and the run continues
-(stragglers.py). cli/supervisor.py watches the ranks from outside, in the launcher. It explains why
-a lookout and a supervisor are both needed.
+(stragglers.py). cli/supervisor.py watches the ranks from outside, in the launcher. Its head
+explains why a lookout and a supervisor are both needed.
 
 The report goes to stderr, then MPI_Abort ends the run. docs/observe.md shows a report and how it is
 made. A rank that ends normally sends its last counters to the other ranks. So they know if a wait
@@ -111,7 +111,8 @@ class Lookout:
         self._t, self.rank, self.ranks = t, t.world_rank, t.ranks
         self.deadline_s = float("inf") if deadline_s is None else deadline_s
         self._since = {}  # thread -> (serial of its wait, time when the wait was first seen)
-        # _paces: (steps, states, time) of the last search for stragglers. _slow: their ranks.
+        # _paces: (steps, states, time) of the last search for stragglers. _slow: the stragglers'
+        # ranks.
         self._paces, self._slow = (-STEPS, {}, 0.0), set()
         self._last_states = {}  # rank -> the State that it sent when it ended
         # _over: True if nothing may be reported any more. _left: True if the threads must end.

@@ -94,10 +94,10 @@ def digest_of(text):
 
 
 REMEDIES = call_code.REMEDIES | {
-    "shape": "Unequal last batch?",
-    "name": "Swapped order?",
-    "line": "Swapped order? If these lines mean the same collective, name it on all ranks: "
-            'with t.named("what it is"): ...'}
+    "shape": "Is the last batch shorter on some rank?",
+    "name": "Do the ranks call these collectives in another order?",
+    "line": "Do the ranks call these collectives in another order? If these lines mean the same "
+            'collective, name it on all ranks: with t.named("what it is"): ...'}
 
 
 def explain(calls):

@@ -38,7 +38,7 @@ class Straggler(NamedTuple):
     def __str__(self):
         return (f"rank {self.rank} on {self.host} is a straggler: in its last {self.n_steps} steps "
                 f"it computed {self.step_s:.3g} s a step, {self.step_s / self.median_s:.1f} times "
-                f"the median of the ranks, {self.median_s:.3g} s")
+                f"the median of the ranks, which is {self.median_s:.3g} s")
 
 
 def stragglers(before, after, ratio=RATIO, n_steps=STEPS):

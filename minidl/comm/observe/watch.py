@@ -11,7 +11,7 @@ r"""The ranks compare each collective call before its data is sent. A Watch also
     CallMismatch: rank 0: the ranks disagree on collective 3 of ranks 0-3; no payload has moved.
       ranks 0, 1, 3: ring.all_reduce(x float32 (10,), op add), at train.py:31
       rank 2: ring.all_reduce(x float32 (12,), op add), at train.py:31
-      differs: x is float32 (10,) on rank 0, float32 (12,) on rank 2. Unequal last batch?
+      differs: x is float32 (10,) on rank 0, float32 (12,) on rank 2. Is the last batch shorter ...
 
 A signature (signature.py) includes the line of the user's code. So the same call on different lines
 is an error, too. This finds a common mistake: the ranks sum two arrays of the same shape in a
@@ -55,9 +55,9 @@ class Watch(Wrapper):
 
     All ranks must make a Watch at the same time.
 
-    deadline_s: under MPI, the longest time in seconds that a rank may wait for a rank that
-    computes. If None, there is no limit. A deadlock always ends the run at once. lookout, name:
-    for a subgroup, the lookout of its parent and the name of the subgroup."""
+    deadline_s: under MPI, the longest time in seconds that a rank may wait for another rank that
+    computes. If None, there is no limit. A deadlock always ends the run at once. lookout, name: for
+    a subgroup, the lookout of its parent and the name of the subgroup."""
 
     def __init__(self, t, deadline_s=DEADLINE_S, *, lookout=None, name=None):
         if isinstance(t, Watch):  # `world()` may return a Watch: this one replaces it

@@ -6,7 +6,7 @@
     lockstep.py     many simulated ranks in one array: the code of a ring runs once for all
     scheduler.py    chooses the simulated rank that runs next; the deadlock report
     links.py        alpha and beta of every pair, nodes, shared NICs, stragglers
-    links_text.py   the same as a line of text
+    links_text.py   reads and writes these links as a line of text
     world.py        `minidl.comm.world()`: all MPI processes, watched, throttled, healing
     mpi.py          ranks as MPI processes
     communicators.py  reuses MPI's communicators, so a program may make any number of groups
@@ -18,5 +18,5 @@
     background.py   one communication thread, first in first out
     staging.py      messages of device arrays: through pinned memory, or directly
     device.py       chooses how gradients on a GPU are sent: by NCCL, directly, or staged
-    nccl.py         NCCL behind the same calls
+    nccl.py         collectives by NCCL, with the names of ours
 """

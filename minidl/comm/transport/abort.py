@@ -1,7 +1,7 @@
 """If one rank fails, all ranks end. With MPI alone the others would wait for this rank for ever.
 
     an uncaught exception                       Python calls sys.excepthook. `world()` sets our
-                                                hook, which then calls the hook set before
+                                                hook, which then calls the earlier hook
     an uncaught exception in a thread           the same with threading.excepthook
     sys.exit(1), unless all ranks call it       `guarded` detects it, or `minidl run` does
 
@@ -68,8 +68,8 @@ class FailureHook:
     def _report(self, kind, error, trace):
         error.args = tuple(map(tr, error.args))
         if kind is SystemExit:
-            text = tr(f"sys.exit({error.code!r}) at {line_of(trace)}, but not on all ranks: it "
-                      "ends them all\n")
+            text = tr(f"sys.exit({error.code!r}) at {line_of(trace)}, but not on all ranks: "
+                      "this ends all ranks\n")
         else:
             text = "".join(traceback.format_exception(kind, error, trace))
         sys.stdout.flush()
@@ -80,8 +80,8 @@ class FailureHook:
 
 
 def abort_on_failure(mpi):
-    """Installs the hook. From now on, if this process fails in any thread, all ranks end. This
-    stops when MPI is finalised.
+    """Installs the hook. From now on, if this process fails in any thread, all ranks end. After MPI
+    is finalised, a failure does not end the other ranks.
 
     mpi: the module mpi4py.MPI."""
     comm = mpi.COMM_WORLD
@@ -141,7 +141,8 @@ def line_of(trace):
 
 
 def _all_leave(comm):
-    """Returns True if all ranks come here within TOGETHER_S. Then each rank ends by itself."""
+    """Returns True if all ranks call this within TOGETHER_S seconds. Then each rank ends by itself.
+    """
     sys.stdout.flush()  # now: when the first rank has ended, the launcher may end this one
     barrier, until = comm.Ibarrier(), time.monotonic() + TOGETHER_S
     while not (here := barrier.Test()) and time.monotonic() < until:

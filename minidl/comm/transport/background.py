@@ -122,8 +122,8 @@ class Job:
         try:
             if failure is not None:
                 raise RuntimeError(
-                    f"rank {self._t.rank}: not run, because an earlier background job failed; the "
-                    "ranks may be out of step") from failure.error
+                    f"rank {self._t.rank}: this job was not run, because an earlier background "
+                    "job failed. The ranks may no longer run the same jobs") from failure.error
             self.result = self._context.run(self._fn, self._t, *self._args)
         except Exception as error:
             self.error = error

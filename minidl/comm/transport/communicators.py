@@ -47,7 +47,7 @@ class Communicators:
     made          {ranks: [Communicators of the subgroups of these ranks]}, in the same order on all
                   of these ranks
     making        the number of this rank's threads in MPI's Create_group on comm
-    watched       the name that a Watch gives to the group; the names of its counters contain it"""
+    watched       the name that a Watch gives to the group; its counters contain this name"""
 
     def __init__(self, comm):
         self.comm, self.collectives = comm, None
@@ -80,15 +80,15 @@ def for_group(mpi, parent, ranks):
             return again
         try:
             new = Communicators(create(mpi, parent, ranks))
-        except mpi.Exception as error:  # all members get it: MPI's ranks agree on a number
+        except mpi.Exception as error:  # all members get this error: MPI's ranks agree on a number
             refused = error
         else:
             made.append(new)
             return new
     raise RuntimeError(
-        f"rank {parent.comm.rank}: MPI makes no further communicator; this group has made "
-        f"{sum(map(len, parent.made.values()))} subgroups. Delete subgroups on all their ranks: "
-        "the next subgroup of the same ranks then uses their communicators") from refused
+        f"rank {parent.comm.rank}: MPI cannot make another communicator; this group has made "
+        f"{sum(map(len, parent.made.values()))} subgroups. Delete subgroups on all their ranks. "
+        "Then new subgroups of the same ranks use the old communicators again") from refused
 
 
 def create(mpi, parent, ranks):

@@ -11,8 +11,8 @@ Otherwise it takes the staged way. It also returns a text: which way it took, an
 better way. The functions of this file then use the way of the transport that they get.
 
 The staged way works with any MPI. x goes in segments through two pinned buffers. The copies of two
-segments run at the same time as the all-reduce of a third. D: copy device to host, U: copy back.
-The copies are on one stream, first in first out:
+segments run at the same time as the all-reduce of a third segment. D: copy device to host, U: copy
+back. The copies are on one stream, first in first out:
 
     host      wait D0 | all-reduce 0    | wait D1 | all-reduce 1    | wait D2 | all-reduce 2
     stream    D0      | D1              |         | U0 D2           |         | U1 D3        | ...
@@ -52,7 +52,7 @@ SEGMENT_BYTES = 4 << 20
 
 def connect(t, x):
     """Returns (transport, text): the best transport for arrays like x, and a text that tells which
-    way it is, and why.
+    way it is, and why there is no better way.
 
     The transport is t itself, or t with NCCL. All ranks of t must call connect, each with its own
     GPU as the current device."""
@@ -81,11 +81,11 @@ def why_no_nccl(facts):
     ranks = defaultdict(list)
     for rank, (gpu, available, *_) in enumerate(facts):
         if not available:
-            return f"CuPy cannot load it on rank {rank} (pip install nvidia-nccl-cu12 or -cu13)"
+            return f"CuPy cannot load NCCL on rank {rank} (pip install nvidia-nccl-cu12 or -cu13)"
         ranks[gpu].append(rank)
     for gpu, sharing in ranks.items():
         if len(sharing) > 1:
-            return f"ranks {', '.join(map(str, sharing))} share {gpu}, and it wants a GPU for each"
+            return f"ranks {', '.join(map(str, sharing))} share {gpu}, but NCCL wants one for each"
     return "there is only one rank" if len(facts) == 1 else None
 
 
@@ -193,6 +193,6 @@ def cut(flat, segment_bytes):
 def _flat(t, x):
     if not x.flags.c_contiguous:
         raise ValueError(
-            f"rank {t.rank}: a device array is reduced in place and must be contiguous; got shape "
+            f"rank {t.rank}: wanted a contiguous device array, to change it in place; got shape "
             f"{x.shape}, strides {x.strides}. Pass cupy.ascontiguousarray(x).")
     return x.reshape(-1)

@@ -58,10 +58,11 @@ class Links:
     def __post_init__(self):
         for link in (self.intra, self.inter, *(link for _, link in self.pairs)):
             if link and not all(0 <= value < math.inf for value in link):
-                raise ValueError(f"alpha and beta are seconds, at least 0; got {tuple(link)}")
+                raise ValueError("a link wants finite alpha and beta, 0 or more seconds; got "
+                                 f"alpha={link[0]}, beta={link[1]}")
         for rank, times in self.straggler:
             if not 0 < times < math.inf:
-                raise ValueError("a straggler needs a number above 0, how many times slower it "
+                raise ValueError("a straggler wants a number above 0: how many times longer it "
                                  f"computes; got {times} for rank {rank}")
         if self.nic not in ("node", "rank"):
             raise ValueError("nic must be 'node' or 'rank', the owner of the port between nodes; "
@@ -85,8 +86,8 @@ class Links:
         if not isinstance(groups, int):
             where = {rank: node for node, ranks in enumerate(groups) for rank in ranks}
             if sorted(r for ranks in groups for r in ranks) != list(range(len(where))):
-                raise ValueError(f"nodes need every rank from 0 on exactly once; got {groups}. For "
-                                 "example [[0, 1], [2]]")
+                raise ValueError("the list of nodes must have every rank from 0 on exactly once, "
+                                 f"for example [[0, 1], [2]]; got {groups}")
             groups = tuple(where[rank] for rank in range(len(where)))
         elif groups < 1:
             raise ValueError(f"a node has at least one rank; got {groups} ranks per node")

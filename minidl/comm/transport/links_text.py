@@ -67,7 +67,8 @@ def _parse(items, n):
     straggler = _parse_straggler(items["straggler"]) if "straggler" in items else None
     if "nodes" not in items:
         if "" not in items or {"intra", "inter", "nic"} & set(items):
-            raise ValueError("without nodes=, wanted a link for all pairs, no intra=, inter=, nic=")
+            raise ValueError("without nodes=, wanted a link for all pairs, and no intra=, inter= "
+                             "or nic=")
         return Links.uniform(*_parse_link(items[""]), pairs, straggler)
     if "" in items or not {"intra", "inter"} <= set(items):
         raise ValueError("with nodes=, wanted intra= and inter=, and no link for all pairs")
@@ -94,7 +95,7 @@ def _parse_sizes(text, n):
     sizes = [int(size) for size in text.split("+")]
     if len(sizes) == 1:
         if sizes[0] > n:
-            raise ValueError(f"nodes={text} is more nodes than ranks")
+            raise ValueError(f"nodes={text} wants more nodes than there are ranks")
         cuts = chunks.bounds(n, sizes[0])
     else:
         cuts = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
@@ -105,5 +106,6 @@ def _parse_straggler(text):
     """Returns '2:3+5:1.5' as {2: 3.0, 5: 1.5}."""
     parts = [re.fullmatch(r"(\d+):" + _NUMBER, part) for part in text.split("+")]
     if not all(parts):
-        raise ValueError(f"straggler= wants rank:times, such as 2:3; got {text!r}")
+        raise ValueError("straggler= wants rank:times, such as 2:3 (rank 2 computes 3 times "
+                         f"longer); got {text!r}")
     return {int(part[1]): float(part[2]) for part in parts}

@@ -9,13 +9,13 @@
              the same line, run once. A number such as the rank becomes an array: one element
              per rank
 
-A ring of 4,096 ranks sends 33.5 million messages. If they are sent one by one, each takes about 8
-us, and all take 4.5 minutes. The loop alone, without a transport, takes one or two minutes: its
-slices and its sum take 2 to 4 us per message. But in one array there are only 8,190 steps, and each
-step moves 4,096 messages. The code is the same: that of ring.py. Here `t.rank` is an array, and
-`chunk[array]` is one chunk of each rank. `sendrecv` moves all messages and all clocks of a step at
-once, by the formulas of network.py and links.py. Results, clocks and ledgers have the same bits as
-if the ranks ran one by one.
+A ring of 4,096 ranks sends 33.5 million messages. If they are sent one by one, each message takes
+about 8 us, and all messages take 4.5 minutes. The loop alone, without a transport, takes one or two
+minutes: its slices and its sum take 2 to 4 us per message. But in one array there are only 8,190
+steps, and each step moves 4,096 messages. The code is the code of ring.py. Here `t.rank` is an
+array, and `chunk[array]` is one chunk of each rank. `sendrecv` moves all messages and all clocks of
+a step at once, by the formulas of network.py and links.py. Results, clocks and ledgers have the
+same bits as if the ranks ran one by one.
 
 Ranks that reach such a loop (`@in_step`) wait there. When all ranks of the group are there, the
 last one runs the loop for all. In some cases the result could differ. Then each rank runs the loop

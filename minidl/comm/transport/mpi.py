@@ -1,4 +1,4 @@
-"""The transport of ranks that are MPI processes. `minidl.comm.world()` makes the first (world.py).
+"""The transport of ranks that are MPI processes. `minidl.comm.world()` makes one (world.py).
 
 Only bytes are sent (MPI.BYTE), so any dtype works.
 

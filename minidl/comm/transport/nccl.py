@@ -40,8 +40,8 @@ def connect(t, cupy):
     Raises RuntimeError if CuPy cannot load NCCL."""
     if not available(cupy):
         raise RuntimeError(
-            f"rank {t.rank}: this CuPy cannot load NCCL: pip install nvidia-nccl-cu12 (or -cu13, "
-            "like your CuPy). Without it: device.all_reduce")
+            f"rank {t.rank}: this CuPy cannot load NCCL. Run pip install nvidia-nccl-cu12 (or "
+            "-cu13, as in the name of your CuPy). Without NCCL use device.all_reduce")
     return Nccl(t, cupy)
 
 
@@ -98,8 +98,8 @@ def reduce_scatter(t, x, op=np.add):
 
 @collective
 def all_gather(t, x):
-    """Like `ring.all_gather`: copies every rank's own chunk to all ranks: chunk rank+1, modulo n,
-    of `chunks.split(x, n)`. Returns x. x: 1-d, contiguous."""
+    """Copies every rank's own chunk to all ranks, like `ring.all_gather`. Returns x. A rank's own
+    chunk is chunk rank+1, modulo n, of `chunks.split(x, n)`. x: 1-d, contiguous."""
     return _broadcast_each(t, x, _by_owner(chunks.split(check_flat(t, x), t.size)))
 
 
@@ -198,12 +198,12 @@ def _engine(t, x):
 def _dtype(t, nccl, x):
     if x.dtype.name not in _DTYPES:
         raise TypeError(
-            f"rank {t.rank}: NCCL knows {', '.join(sorted(_DTYPES))}; got {x.dtype}. Cast it.")
+            f"rank {t.rank}: NCCL wants {', '.join(sorted(_DTYPES))}; got {x.dtype}. Cast x.")
     return getattr(nccl, f"NCCL_{x.dtype.name.upper()}")
 
 
 def _op(t, nccl, op):
     if op not in _OPS:
         raise ValueError(f"rank {t.rank}: NCCL reduces with np.add, np.multiply, np.maximum or "
-                         f"np.minimum; got {op}. device.all_reduce takes any.")
+                         f"np.minimum; got {op}. For other ops use ring.all_reduce.")
     return getattr(nccl, f"NCCL_{_OPS[op]}")

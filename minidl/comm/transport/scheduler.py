@@ -108,7 +108,7 @@ class Scheduler:
 
     def _go_on(self, task):
         """Runs the task until it must wait. CuPy has one current stream per thread, and all tasks
-        share a thread. So this gives each task its own stream back."""
+        share a thread. So this method gives each task its own stream back."""
         if task.stream is not None:
             task.stream.use()
         task.greenlet.switch()

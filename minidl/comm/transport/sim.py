@@ -69,7 +69,8 @@ def simulate(n: int, fn: Callable[..., Any], *args: Any, alpha: float | None = N
     if links is None:
         links = Links.uniform(ALPHA if alpha is None else alpha, BETA if beta is None else beta)
     elif alpha is not None or beta is not None:
-        raise ValueError("simulate wants links, or alpha and beta; got both")
+        raise ValueError("simulate wants links, or alpha and beta; got links together with "
+                         "alpha or beta")
     if not isinstance(n, int) or n < 1:
         raise ValueError(f"simulate wants a number of ranks, 1 or more, got {n!r}")
     links.check_ranks(n)

@@ -1,4 +1,4 @@
-"""A message from or to a GPU: through pinned host memory, or from device memory itself.
+"""A message from or to a GPU: through pinned host memory, or directly by device memory.
 
     staged      device x ── down, wait ──► pinned ── MPI ──► pinned ── up ──► device into
     direct      device x ── wait ───────────────── MPI ─────────────────────► device into

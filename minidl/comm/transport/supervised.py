@@ -4,9 +4,9 @@
 
     born       rank.py has begun: nothing is imported yet    joining    world() begins
     joined     world() has ended: all ranks are in MPI       finished   the script has ended
-    exits      sys.exit(3), with the line                    failed     it ends; it has sent `why`
+    exits      sys.exit(3), with the line                    failed     the rank ends, after `why`
     why        an exception, or a Watch's report             step       the number of steps done
-    trained    elastic.run has ended                         strangers  connections turned away
+    trained    elastic.run has ended                         strangers  refused connections
 
 rank.py makes the connection. It writes the file descriptor of the connection and the id of this
 process to an environment variable. A process that the rank starts has this variable, too, but must

@@ -13,12 +13,12 @@ clocks. For a message of b bytes:
                        to receive at the stamp. If the end is already past, wait() does not sleep:
                        a message that arrived during a computation costs nothing
 
-So a measured time is never shorter than the model's time. It is longer by the time that this
-machine and its sleeps add. Threads and groups of a rank share its ports. If ranks share a NIC, the
-times of the NIC are three numbers in a file, which all ranks map. A straggler sleeps in
-`t.compute(s)`, where s is the seconds that the work took. MPI moves large messages only while both
-sides are in a call, so overlap needs a background thread. Stamps compare the clocks of two
-processes, so all ranks must run on one machine.
+So a measured time is never shorter than the model's time. It is longer, because this machine also
+takes time, and because sleeps end late. Threads and groups of a rank share its ports. If ranks
+share a NIC, the times of the NIC are three numbers in a file that all ranks map into their memory.
+A straggler sleeps in `t.compute(s)`, where s is the seconds that the work took. MPI moves large
+messages only while both sides are in a call, so overlap needs a background thread. Stamps compare
+the clocks of two processes, so all ranks must run on one machine.
 
 Test: tests/mpi/test_throttled.py   Tutorial: any that runs on several ranks
 """
@@ -54,7 +54,7 @@ class Throttled(Wrapper):
         if t.simulated:
             raise ValueError(
                 f"rank {t.rank}: Throttled sleeps, so it needs a transport with a real clock; got "
-                f"{t}. The simulator takes the network itself: simulate(n, fn, links=...)")
+                f"{t}. Give the network to the simulator: simulate(n, fn, links=...)")
         self.links, self._routes = links, {}
         self._stamps = t.subgroup(range(t.size))
         self._ports = ports or _Ports(self._stamps, links)
@@ -185,8 +185,9 @@ def _check_one_machine(t):
     there = objects.broadcast(t, here)
     if here != there:
         raise RuntimeError(
-            f"rank {t.rank}: a throttled network compares the clocks of its ranks, so they must "
-            f"run on one machine; rank 0 runs on {there}, this rank on {here}. Run without --net.")
+            f"rank {t.rank}: a throttled network compares the clocks of its ranks, so all "
+            f"ranks must run on one machine; rank 0 runs on {there}, this rank on {here}. Run "
+            "without --net.")
 
 
 def _mapped(t, n_nodes):

@@ -50,7 +50,7 @@ class Healing(MPITransport):
 
     def shared(self, n_bytes):
         raise NoSharedMemory(f"rank {self.rank}: a rank that waits on shared memory does not learn "
-                             "that another has died. In a run that heals use a collective of "
+                             "that another rank has died. With --heal, use a collective that sends "
                              "messages: ring, tree, halving_doubling")
 
     def leave(self):
@@ -93,9 +93,10 @@ def _look(held, over):
             told_s += LOOK_S
             if told_s > STUCK_S and _making(held):
                 sys.stderr.write(
-                    f"rank {held.comm.rank}: another rank died while MPI made a group of both, and "
-                    "Open MPI waits for it for ever. So this rank ends itself, too. If all ranks "
-                    "do this, minidl run --heal --restarts 1 continues from the last snapshot\n")
+                    f"rank {held.comm.rank}: another rank died while MPI made a group of that rank "
+                    "and this one. Open MPI waits for the dead rank for ever, so this rank ends "
+                    "itself, too. If all ranks end, minidl run --heal --restarts 1 continues from "
+                    "the last snapshot\n")
                 os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -106,7 +106,7 @@ def _check_launcher(size, environ):
         started = environ.get(name, "")
         if size == 1 and started.isdigit() and int(started) > 1:
             raise RuntimeError(
-                f"rank 0: wanted {started} ranks, as the launcher started ({name}={started}); got "
-                "'rank 0 of 1' from MPI. mpiexec and mpi4py belong to different MPIs. Use "
-                f"{os.path.join(os.path.dirname(sys.executable), 'mpiexec')} or `minidl run`, on "
-                "Slurm `srun --mpi=pmi2`; `minidl doctor` shows both.")
+                f"rank 0: the launcher started {started} ranks ({name}={started}), but MPI says "
+                "that this is rank 0 of 1. So mpiexec and mpi4py belong to different MPIs. Start "
+                f"with {os.path.join(os.path.dirname(sys.executable), 'mpiexec')} or `minidl run`; "
+                "on Slurm with `srun --mpi=pmi2`. `minidl doctor` shows the two MPIs.")

@@ -52,7 +52,7 @@ def test_what_was_before_does_not_count():
 def test_the_sentence_has_name_host_and_ratio():
     one, = stragglers(states(0.1, 0.25, 0.1), states(0.1, 0.25, 0.1, steps=STEPS))
     assert str(one) == ("rank 1 on node1 is a straggler: in its last 20 steps it computed 0.25 s a "
-                        "step, 2.5 times the median of the ranks, 0.1 s")
+                        "step, 2.5 times the median of the ranks, which is 0.1 s")
 
 
 def test_a_wait_is_not_computing(monkeypatch):

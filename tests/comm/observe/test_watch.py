@@ -156,11 +156,12 @@ def test_an_argument_left_out_is_its_default(t):
 # -- ranks that do not; under real MPI in tests/mpi/test_watch_mpi.py
 
 MISMATCHES = {
-    "shape": (lambda t: ring.all_reduce(t, np.ones(10 + t.rank)), "Unequal last batch?"),
-    "dtype": (lambda t: ring.all_reduce(t, np.ones(8, f"f{8 >> t.rank}")), "Cast on all ranks"),
+    "shape": (lambda t: ring.all_reduce(t, np.ones(10 + t.rank)),
+              "Is the last batch shorter on some rank?"),
+    "dtype": (lambda t: ring.all_reduce(t, np.ones(8, f"f{8 >> t.rank}")), "Cast to the same"),
     "collective": (lambda t: [ring.all_reduce, tree.broadcast][t.rank](t, np.ones(4)), "an `if`"),
-    "op": (lambda t: ring.all_reduce(t, np.ones(4), [np.add, np.maximum][t.rank]), "rank to rank"),
-    "root": (lambda t: tree.broadcast(t, np.ones(4), root=t.rank), "the same rank on all"),
+    "op": (lambda t: ring.all_reduce(t, np.ones(4), [np.add, np.maximum][t.rank]), "the same op"),
+    "root": (lambda t: tree.broadcast(t, np.ones(4), root=t.rank), "the same root on all"),
     "algorithm": (lambda t: [ring, tree][t.rank].all_reduce(t, np.ones(4)), "an `if`"),
 }
 
@@ -195,8 +196,8 @@ def swapped_jobs(t):
 
 MISMATCHES |= {
     "swapped order": (swapped_order, "t.named("),
-    "swapped names": (swapped_names, "name is weights on rank 0, bias on rank 1. Swapped order?"),
-    "swapped jobs": (swapped_jobs, "Swapped order?"),
+    "swapped names": (swapped_names, "name is weights on rank 0, bias on rank 1. Do the ranks"),
+    "swapped jobs": (swapped_jobs, "in another order?"),
 }
 
 
@@ -252,7 +253,8 @@ def test_ranks_of_one_opinion_share_a_line():
     assert explain(calls).splitlines() == [
         "  ranks 0, 1, 3: ring.all_reduce(x float32 (7,), op add), at a.py:3",
         "  rank 2: ring.all_reduce(x float32 (8,), op add), at a.py:3",
-        "  differs: x is float32 (7,) on rank 0, float32 (8,) on rank 2. Unequal last batch?",
+        "  differs: x is float32 (7,) on rank 0, float32 (8,) on rank 2. Is the last "
+        "batch shorter on some rank?",
     ]
 
 

@@ -202,8 +202,8 @@ FACTS = [("GPU 0 of a", True, False), ("GPU 1 of a", True, False), ("GPU 0 of b"
 @pytest.mark.parametrize("facts, why", [
     (FACTS, None),
     (FACTS[:1], "there is only one rank"),
-    ([*FACTS, FACTS[1]], "ranks 1, 3 share GPU 1 of a, and it wants a GPU for each"),
-    ([*FACTS, ("GPU 1 of b", False, False)], "cannot load it on rank 3 (pip install")])
+    ([*FACTS, FACTS[1]], "ranks 1, 3 share GPU 1 of a, but NCCL wants one for each"),
+    ([*FACTS, ("GPU 1 of b", False, False)], "cannot load NCCL on rank 3 (pip install")])
 def test_nccl_wants_a_gpu_for_every_rank(facts, why):
     got = device.why_no_nccl(facts)
     assert got is None if why is None else why in got
@@ -211,7 +211,7 @@ def test_nccl_wants_a_gpu_for_every_rank(facts, why):
 
 @pytest.mark.parametrize("nccl, aware, way", [
     (True, True, "NCCL: a GPU for every rank"),
-    (False, True, "directly: {} reads device memory. No NCCL: CuPy cannot load it on rank 0"),
+    (False, True, "directly: {} reads device memory. No NCCL: CuPy cannot load NCCL on rank 0"),
     (False, False, "staged through pinned memory: {} is not CUDA-aware. No NCCL: CuPy cannot")])
 def test_the_best_way_is_chosen_and_said(nccl, aware, way, monkeypatch):
     """Alike on all ranks, if one of them cannot."""

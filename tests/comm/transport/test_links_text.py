@@ -55,7 +55,7 @@ LINKS = "intra=1Gbit,5us,inter=1Gbit,5us"
         (f"nodes=2,{LINKS},1Gbit,5us", "no link for all pairs"),
         (LINKS, "without nodes="),
         ("1Gbit,5us,nic=rank", "without nodes="),
-        (f"nodes=5,{LINKS}", "nodes=5 is more nodes than ranks"),
+        (f"nodes=5,{LINKS}", "nodes=5 wants more nodes than there are ranks"),
         (f"nodes=3+2,{LINKS}", "place 5 ranks on nodes; got 4"),
         (f"nodes=0,{LINKS}", "their sizes, such as 3+1; got '0'"),
         (f"nodes=2,{LINKS},nic=x", "got 'x'"),
@@ -63,7 +63,7 @@ LINKS = "intra=1Gbit,5us,inter=1Gbit,5us"
         ("1Gbit,50", "'50' has no unit"),
         ("1Gbit,5us,speed=3", "got speed=, wanted one of nodes="),
         ("1Gbit,5us,0-9=1Gbit,5us", "name rank 9"),
-        ("1Gbit,5us,straggler=1", "such as 2:3; got '1'"),
+        ("1Gbit,5us,straggler=1", "(rank 2 computes 3 times longer); got '1'"),
     ],
 )
 def test_an_unreadable_text_says_what_was_wanted_and_shows_the_form(text, words):

@@ -201,6 +201,6 @@ def test_what_does_not_go_together_is_refused(t):
     with pytest.raises(ValueError, match="wants without= above 1 .*; got 1.0"):
         LocalSGD(model, t, optimizer, period=2, without=1.0)
     local = LocalSGD(model, t, optimizer, period=2, without=2.0)
-    with pytest.raises(TypeError, match="has ranks of different steps, and a snapshot is of one"):
+    with pytest.raises(TypeError, match="the ranks are at different steps, but a snapshot has one"):
         Parts(t, None, {"model": local, "optimizer": optimizer})
     local.close()
