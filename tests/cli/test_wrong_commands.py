@@ -146,7 +146,7 @@ def test_without_a_compiler_the_answer_names_one_to_install(command, tmp_path):
         (lambda: minidl.rand(3, 4) + minidl.rand(5), "shapes (3, 4) and (5,) do not broadcast"),
         (lambda: F.cross_entropy(minidl.rand(4, 10), np.array([10] * 4)), "target 10 is no class"),
         (lambda: minidl.rand(3).backward(), "does not require a gradient"),
-        (lambda: nn.MLP(64, 32, 10).load_state_dict({}), "missing ['0.weight'"),
+        (lambda: nn.MLP(64, 32, 10).load_state_dict({}), "missing in the state: ['0.weight'"),
     ],
 )
 def test_a_wrong_shape_is_named_with_what_is_wanted(call, words):
