@@ -43,7 +43,7 @@ def test_a_truncated_normal_has_the_moments_of_one():
     assert abs(w.array).max() <= 0.04
     assert w.array.std() == pytest.approx(std, rel=TOLERANCE)
     assert abs(w.array.mean()) < 4 * std / math.sqrt(N_OUT * N_IN)
-    with pytest.raises(ValueError, match="lies more than 2 std"):
+    with pytest.raises(ValueError, match="at most 2 std outside"):
         init.trunc_normal_(w, mean=9.0)
 
 
@@ -59,7 +59,7 @@ def test_orthogonal_rows_or_columns(shape):
 
 def test_fans_count_the_kernel():
     assert init.fans(nn.Conv2d(4, 6, (3, 5)).weight) == (4 * 15, 6 * 15)
-    with pytest.raises(ValueError, match="got shape \\(3,\\)"):
+    with pytest.raises(ValueError, match="got \\(3,\\)"):
         init.fans(nn.Parameter(np.ones(3, np.float32)))
 
 

@@ -108,7 +108,7 @@ def test_of_equal_scores_the_lower_expert_counts_as_larger():
 
 def test_top_k_is_from_one_to_all():
     for k in (0, 5):
-        with pytest.raises(ValueError, match=f"from 1 to the 4 experts, got {k}"):
+        with pytest.raises(ValueError, match=f"from 1 to 4, the .*; got {k}"):
             nn.MoE(3, n_experts=4, top_k=k)
 
 
