@@ -48,7 +48,8 @@ class Adam(Optimizer):
                  maximize: bool = False):
         if lr < 0 or eps < 0 or weight_decay < 0 or not all(0 <= b < 1 for b in betas):
             raise ValueError(f"{type(self).__name__} wants lr, eps, weight_decay >= 0 and betas in "
-                             f"[0, 1); got lr {lr}, eps {eps}, weight_decay {weight_decay}, betas {betas}")
+                             f"[0, 1); got lr {lr}, eps {eps}, weight_decay {weight_decay}, "
+                             f"betas {betas}")
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
                                       amsgrad=amsgrad, maximize=maximize))
 

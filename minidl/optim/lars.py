@@ -51,7 +51,7 @@ class LARS(Layerwise):
                  weight_decay: float = 5e-4, trust_coefficient: float = 1e-3, eps: float = 0.0,
                  clip: bool = False, adapt: bool = True):
         if min(lr, momentum, weight_decay, trust_coefficient, eps) < 0:
-            raise ValueError("LARS wants lr, momentum, weight_decay, trust_coefficient and eps >= 0; "
+            raise ValueError("LARS wants lr, momentum, weight_decay, trust_coefficient, eps >= 0; "
                              f"got lr={lr}, momentum={momentum}, weight_decay={weight_decay}, "
                              f"trust_coefficient={trust_coefficient}, eps={eps}")
         super().__init__(params, dict(

@@ -85,7 +85,7 @@ def pieces(params, leaf_of):
     return found, n_tensors
 
 
-SLICES = ("LARS and LAMB want the norm of each whole tensor, but this rank holds slices of tensors. "
+SLICES = ("LARS and LAMB want the norm of each whole tensor, but this rank has slices of tensors. "
           "With tensor parallelism use AdamW or SGD")
 
 

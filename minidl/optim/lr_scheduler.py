@@ -434,8 +434,8 @@ class OneCycleLR(_WithMomentum):
                 (n - 1, "initial_lr", "min_lr", "max_momentum", "max_momentum")]
         ends = [0.0, *(phase[0] for phase in self.phases)]
         if any(a == b for a, b in zip(ends, ends[1:])):
-            raise ValueError(f"OneCycleLR: with pct_start {pct_start} and {n} steps, one phase has no "
-                             "step; use another pct_start, or more steps")
+            raise ValueError(f"OneCycleLR: with pct_start {pct_start} and {n} steps, one phase has "
+                             "no step; use another pct_start, or more steps")
         self.optimizer = wants_optimizer("OneCycleLR", optimizer)
         self.anneal, self.cycle_momentum = ANNEAL[anneal_strategy], cycle_momentum
         top = for_each_group("max_lr", max_lr, optimizer)
@@ -449,8 +449,8 @@ class OneCycleLR(_WithMomentum):
     def _now(self, group, step, which):
         """Returns the lr (which = 0) or the momentum (which = 1) of a group at this step."""
         if step > self.total_steps:
-            raise ValueError(f"OneCycleLR wants at most {self.total_steps} steps, the length of its "
-                             f"cycle; got step {step}")
+            raise ValueError(f"OneCycleLR wants at most {self.total_steps} steps, the length of "
+                             f"its cycle; got step {step}")
         start = 0.0
         for last, *names in self.phases:
             if step <= last or last == self.phases[-1][0]:

@@ -174,7 +174,7 @@ MLP = nn.MLP(4, 4, 4)
 @pytest.mark.parametrize(
     "call, error, words",
     [
-        (lambda: minidl.tensor([[1, 2], [3]]), ValueError, "wants numbers, in lists of equal length"),
+        (lambda: minidl.tensor([[1, 2], [3]]), ValueError, "numbers, in lists of equal length"),
         (lambda: minidl.tensor("hello"), ValueError, "in lists of equal length; got 'hello'"),
         (lambda: minidl.zeros(3, dtype="float23"), TypeError, "'float23' is neither a dtype, such"),
         (lambda: minidl.zeros(3).to("gpu"), TypeError, "nor a device: 'cpu', 'cuda' or"),
