@@ -189,8 +189,8 @@ class GradScaler:
         if self.enabled and getattr(optimizer, "compressed_by", None) is not None:
             raise TypeError(
                 "wanted gradients without a loss scale: parallel.Compressed keeps a part of the "
-                "gradients for later steps, when the scale may be different. Use bfloat16, which needs "
-                "no scale, or GradScaler(enabled=False)")
+                "gradients for later steps, when the scale may be different. Use bfloat16, "
+                "which needs no scale, or GradScaler(enabled=False)")
         if optimizer.sharded_by and not self.on_host:
             self.on_host = True
             self._move_to(None)
@@ -253,8 +253,8 @@ class GradScaler:
         if self.factor < SMALLEST:
             raise OverflowError(
                 f"the gradients hold inf or nan at every loss scale, down to {self.factor:.3g}: "
-                f"the scale is not the cause ({self.skipped} steps were skipped). Look for the first "
-                "layer with a non-finite output, or for nan in the data")
+                f"the scale is not the cause ({self.skipped} steps were skipped). Look for the "
+                "first layer with a non-finite output, or for nan in the data")
 
     def state_dict(self):
         """Returns a dict with the keys of PyTorch's scaler, and "patience" and "skipped". The dict
@@ -297,7 +297,8 @@ class GradScaler:
             raise ValueError(
                 "loss scaling wants float32 gradients, or float32 master weights for float16 "
                 "gradients: divided by the scale in float16, small gradients become 0. Keep "
-                "the model in float32 under autocast (O1), or call optim.use_master_weights(optimizer) (O2)")
+                "the model in float32 under autocast (O1), or call "
+                "optim.use_master_weights(optimizer) (O2)")
 
 
 def _agreed(bad, optimizer):

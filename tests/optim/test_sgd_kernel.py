@@ -119,7 +119,7 @@ def test_the_other_rungs_give_the_same(momentum):
 
 def test_wrong_lists_are_named():
     w = [normal(4, "f4", 1)]
-    with pytest.raises(ValueError, match="sgd: momentum 0.9 and velocities not given"):
+    with pytest.raises(ValueError, match="got momentum=0.9, velocities not given"):
         sgd.by_kernel(w, w, momentum=0.9)
     with pytest.raises(ValueError, match="sgd: 1 arrays, but 0 answers"):
         sgd.by_kernel(w, w, w, momentum=0.9)
