@@ -55,7 +55,7 @@ def using_device_of(arrays):
     if not found or found == {current := cupy.cuda.runtime.getDevice()}:
         return NO_GPU
     if len(found) > 1:
-        raise ValueError(f"arrays on several GPUs, {sorted(found)}; move them to one with "
+        raise ValueError(f"arrays on several GPUs, {sorted(found)}; move them to one GPU with "
                          f".to('cuda:{current}')")
     return cupy.cuda.Device(*found)
 
@@ -190,7 +190,7 @@ def to_device(array, device):
     cupy = import_cupy()
     if is_bfloat16(array.dtype) and int(cupy.__version__.partition(".")[0]) < 14:
         raise TypeError(f"bfloat16 on {device} needs CuPy 14 or newer, this is "
-                        f"{cupy.__version__}; upgrade it, or use float16")
+                        f"{cupy.__version__}. Upgrade CuPy, or use float16")
     if not isinstance(array, np.ndarray) and device_of(array) == name:
         return array
     with cupy.cuda.Device(int(name.partition(":")[2])):
@@ -212,7 +212,7 @@ def overwrite(array, source, casting="unsafe"):
     if cupy is None or not isinstance(source, cupy.ndarray):
         source = np.asarray(source)
     if not np.can_cast(source.dtype, array.dtype, casting):
-        raise TypeError(f"cannot copy {source.dtype} into {array.dtype}: cast it first")
+        raise TypeError(f"cannot copy {source.dtype} into {array.dtype}: cast the source first")
     source = to_device(source, device_of(array))
     with nullcontext() if isinstance(array, np.ndarray) else array.device:
         array[...] = source
@@ -220,9 +220,9 @@ def overwrite(array, source, casting="unsafe"):
 
 @contextmanager
 def optional(what, *extras):
-    """`with optional("ranks as processes", "mpi"): import mpi4py` imports a package that one of
-    these extras of setup.cfg installs. If the package is missing, raises an ImportError that names
-    the extras."""
+    """For a block that imports an optional package: `with optional("ranks as processes", "mpi"):
+    import mpi4py`. If the package is missing, raises an ImportError with `what`, the feature that
+    needs the package, and with the extras of setup.cfg that install the package."""
     try:
         yield
     except ImportError as error:

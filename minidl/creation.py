@@ -49,7 +49,7 @@ def _array(data):
     except ValueError:  # rows of different lengths
         array = np.array(data, object)
     if array.dtype.kind in "OSU":
-        raise ValueError(f"tensor: wants numbers, in lists of one length; got {str(data)[:40]!r}")
+        raise ValueError(f"tensor: wants numbers, in lists of equal length; got {str(data)[:40]!r}")
     if isinstance(data, np.generic) or array.dtype != np.float64:
         return array
     return array.astype(backend.DEFAULT_FLOAT)
@@ -131,7 +131,7 @@ def arange(start: float, end: float | None = None, step: float = 1, *, dtype: DT
         start, end, step = int(start), int(end), int(step)
     n = math.ceil((end - start) / step) if step else -1
     if n < 0:
-        raise ValueError(f"arange: no way from {start} to {end} by steps of {step}")
+        raise ValueError(f"arange: steps of {step} do not lead from {start} to {end}")
     if dtype.kind in "iu":  # PyTorch cuts start and step to integers before it counts
         start, step = int(start), int(step)
     return _tensor(start + step * np.arange(n), dtype, device, requires_grad)

@@ -19,8 +19,8 @@ from minidl.mode import NoRoom, give_up_kernels, or_numpy
 from minidl.precision import bf16
 from minidl.tensor import Tensor
 
-REPLACED = ("this tensor is a view of memory that x[index] = y or x.op_(y) has changed since, and "
-            "its gradient would be wrong. Make the view after the change")
+REPLACED = ("this tensor is a view, and x[index] = y or x.op_(y) changed its memory after the view "
+            "was made. Its gradient would be wrong. Make the view after the change")
 
 
 def run(node, mode, inputs, arrays, options):
@@ -113,7 +113,7 @@ def _explained(error, node, arrays):
         kinds = [type(x).__name__ for x in arrays if isinstance(x, (list, tuple, str))]
         if not kinds:
             return error
-        error = TypeError(f"wants tensors or arrays, got {kinds[0]}; minidl.tensor(...) makes one")
+        error = TypeError(f"wants tensors or arrays, got {kinds[0]}; use minidl.tensor(...)")
     op = getattr(node, "name", None) or op_name(type(node))
     text = str(error)
     shapes = " and ".join(str(tuple(x.shape)) for x in arrays if hasattr(x, "shape"))

@@ -44,9 +44,9 @@ def grad(outputs: Tensor | Sequence[Tensor], inputs: Tensor | Sequence[Tensor],
         grad_outputs = [grad_outputs] * len(outputs)
     for x in inputs:
         if not (x.is_leaf and x.requires_grad):
-            raise ValueError("grad wants leaves that require a gradient as its inputs, got "
-                             + (f"a result of {x.grad_fn}; for results call retain_grad() and "
-                                "backward()" if x.grad_fn else "one with requires_grad=False"))
+            raise ValueError("grad wants inputs that are leaves and require a gradient; got "
+                             + (f"a result of {x.grad_fn}. For results call retain_grad() and "
+                                "backward()" if x.grad_fn else "a leaf with requires_grad=False"))
     found = {}
     walk(outputs, grad_outputs, retain_graph, found.__setitem__)
     return tuple(Tensor(found[x]) if x in found else None for x in inputs)
@@ -63,7 +63,8 @@ def numeric_gradient(fn, inputs, index, cotangents, h=STEP):
     x = inputs[index].array
     flat = x.reshape(-1)
     if x.size and not np.shares_memory(flat, x):
-        raise ValueError("numeric_gradient steps its inputs in place: it wants contiguous arrays")
+        raise ValueError("numeric_gradient wants contiguous inputs, because it changes their "
+                         "elements in place; got an array that is not contiguous")
     gradient = np.empty(flat.shape)
     with no_grad():
         for i in range(flat.size):
@@ -107,7 +108,7 @@ def gradcheck(fn: Callable[..., Any], *inputs: Any, atol: float = 1e-8, rtol: fl
             raise GradcheckError(
                 f"input {k}, element {at} of shape {numeric.shape}: backward says "
                 f"{analytic[at]:.10g}, central differences say {numeric[at]:.10g} "
-                f"({bad.sum()} of {bad.size} differ)")
+                f"({bad.sum()} of {bad.size} elements differ)")
         if error.size:
             worst = max(worst, float((error / (1 + np.abs(numeric))).max()))
     return worst

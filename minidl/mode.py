@@ -104,7 +104,7 @@ def give_up_kernels(error):
     global kernels_given_up
     if not kernels_given_up:
         kernels_given_up = True
-        warnings.warn(f"{error}. From now on this process computes without kernels, by NumPy.",
+        warnings.warn(f"{error}. From now on this process computes without kernels, with NumPy.",
                       RuntimeWarning, stacklevel=3)
 
 
@@ -131,7 +131,8 @@ _asked = ContextVar("minidl.mode.asked", default=None)
 def watched_training():
     """`with watched_training() as asked:` fills the dict `asked` with {module: its `training`}, for
     every module whose `training` is read in the block. If it is read several times, the first value
-    counts. If the block runs a second time, these values must be set again (training_as)."""
+    counts. Before recomputation runs the block again, training_as(asked) must give the modules
+    these values. Then the second run does the same as the first."""
     asked = {}
     token = _asked.set(asked)
     try:

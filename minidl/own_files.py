@@ -16,7 +16,7 @@ import tempfile
 
 def is_ours(file):
     """Returns True if no other user can have written the file. The owner of the file must be this
-    user or root. If MINIDL_CACHE is set, it may also be the owner of the file's folder. No other
+    user or root. If MINIDL_CACHE is set, the owner of the file's folder is also allowed. No other
     user may have the right to write or to replace the file. Always True on Windows."""
     if not hasattr(os, "getuid"):
         return True

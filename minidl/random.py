@@ -8,7 +8,7 @@ restore the state and draw again, you get the same numbers. So recompute can rep
 and a resumed run continues with the same bits. A kernel needs no state in memory: thread i computes
 draw i by itself.
 Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-NumPy has the same cipher in C, np.random.Philox. This file uses it.
+NumPy has the same function in C, np.random.Philox. This file uses it.
 Test: tests/test_random.py (the paper's known answers, a plain-Python Philox)
 """
 
@@ -120,7 +120,8 @@ def host_bits(state, n):
     """Returns n draws for a generator state (seed, stream, counter), computed by NumPy: (n,)
     uint32."""
     seed, stream, counter = state
-    # NumPy's Philox adds 1 to its counter before it encrypts, so it must start one block earlier.
+    # NumPy's Philox adds 1 to its counter before it computes a block. So it must start one block
+    # earlier.
     cipher = np.random.Philox(counter=(counter - 1) & _MASK_256, key=seed | stream << 64)
     return cipher.random_raw(4 * -(-n // DRAWS_PER_BLOCK)).view(np.uint32)[:n]
 
@@ -143,8 +144,8 @@ _used = ContextVar("minidl.random.used", default=None)
 @contextmanager
 def watched():
     """`with watched() as used:` fills the dict `used` with {generator: its state before its first
-    draw}, for every generator that draws inside the block. If the block runs a second time, these
-    states must be restored first (memory/recompute.py)."""
+    draw}, for every generator that draws inside the block. memory/recompute.py restores these
+    states before it runs the block a second time."""
     used = {}
     token = _used.set(used)
     try:

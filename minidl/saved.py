@@ -17,7 +17,7 @@ step works on the result of the step before it:
 It is an error to change a saved array in place before backward. To detect this error, every memory
 has a version: the number of writes in place. All tensors that use the same memory, such as views
 and the results of detach(), share one Memory object. A node records the versions of the arrays that
-it saved. Before the node's backward, the walk compares these versions with the present versions.
+it saved. Before the node's backward, these versions are compared with the present versions.
 Test: tests/test_saved.py, tests/test_versions.py
 """
 
@@ -125,8 +125,8 @@ def unpack(s):
 
 class Saved:
     """The attribute `node.saved`: the arrays that the entries of `_saved` stand for. While the
-    node's backward runs, the walk sets `node.saved` to these arrays. So each entry is unpacked only
-    once."""
+    node's backward runs, backward.py sets `node.saved` to these arrays. So each entry is unpacked
+    only once."""
 
     def __get__(self, node, owner):
         return tuple(map(unpack, node._saved))
@@ -144,8 +144,8 @@ def check(node):
     """Raises RuntimeError if a saved array of the node was freed, or was changed in place since
     forward."""
     if node._saved is None:
-        raise RuntimeError(f"backward through {type(node).__name__} a second time: what it saved "
-                           "was freed. Pass retain_graph=True to the first backward")
+        raise RuntimeError(f"backward through {type(node).__name__} a second time: the arrays that "
+                           "it saved were freed. Pass retain_graph=True to the first backward")
     for x, version in node.saved_inputs:
         memory = x if type(x) is Memory else x._memory
         if memory is not None and memory.version != version:

@@ -6,8 +6,9 @@
 
 Backward first counts how many gradients will come to each leaf. So it calls the `on_grad_ready`
 hook of a leaf exactly once, when the gradient is complete. Data parallelism and ZeRO rely on this.
-The nodes are in minidl/function.py, the walk is in minidl/backward.py. All ops are in minidl/ops,
-also the methods and operators of a Tensor: x.sum(dim=1), x + y, x += 1, x.item().
+The nodes of the graph are in minidl/function.py. Backward's walk through the graph is in
+minidl/backward.py. All ops are in minidl/ops. The methods and operators of a Tensor are also there:
+x.sum(dim=1), x + y, x += 1, x.item().
 Test: tests/test_tensor.py   Tutorial: tutorials/01_autograd.py
 """
 
@@ -55,8 +56,8 @@ class Tensor:
     """An array, its gradient, and the Function that made it.
 
     array:          the array (NumPy or CuPy). Code inside of minidl works on it.
-    data:           a Tensor of the same memory, outside the graph. An assignment (`w.data = x`, or
-                    `w.data -= lr * w.grad`) adds 1 to `version`. A write to some elements
+    data:           a Tensor with the same memory, outside the graph. An assignment (`w.data = x`,
+                    or `w.data -= lr * w.grad`) adds 1 to `version`. A write to some elements
                     (`w.data[0] = 1`) does not change `version`, as in PyTorch.
     grad:           a Tensor of the same shape and dtype, or None. Backward *adds* to it.
     requires_grad:  True if backward should compute a gradient for this tensor.
@@ -76,7 +77,8 @@ class Tensor:
             sizes = (data,) if requires_grad is False else (data, requires_grad, *sizes)
             data, requires_grad, sizes = np.empty(sizes, DEFAULT_FLOAT), False, ()
         if sizes:
-            raise TypeError(f"Tensor(array, requires_grad): got {len(sizes)} arguments more")
+            raise TypeError(f"Tensor takes 2 arguments, (array, requires_grad); got {len(sizes)} "
+                            "more. For a shape pass only sizes: Tensor(2, 3)")
         if not hasattr(data, "ndim") or isinstance(data, (np.generic, Tensor)):
             raise TypeError(f"Tensor wraps a NumPy or CuPy array, got {type(data).__name__}; "
                             "use minidl.tensor(...) for lists, numbers and copies")
@@ -105,10 +107,10 @@ class Tensor:
         if isinstance(array, Tensor):
             array = array.array
         if not hasattr(array, "shape"):
-            raise TypeError(f"data wants a Tensor or an array, got {type(array).__name__}; to "
-                            "write a number into it: x.fill_(number)")
+            raise TypeError(f"data wants a Tensor or an array; got {type(array).__name__}. To "
+                            "write a number into a tensor x, call x.fill_(number)")
         if array is not self.array and tuple(array.shape) != self.shape:
-            raise ValueError(f"data of shape {tuple(self.shape)} cannot become "
+            raise ValueError(f"data wants the shape of its tensor, {tuple(self.shape)}; got shape "
                              f"{tuple(array.shape)}")
         self.array = array
         self.version += 1
@@ -121,8 +123,8 @@ class Tensor:
             kind = f"the result of {self.grad_fn}"
             if self.is_leaf:
                 kind = "a leaf that wants a gradient"
-            raise RuntimeError(f"{who} of {kind} would not be in the graph. Pass x.detach(), "
-                               "or use `with minidl.no_grad():`")
+            raise RuntimeError(f"{who} would write into {kind}, and the graph cannot record this "
+                               "write. Pass x.detach(), or use `with minidl.no_grad():`")
         self.version += 1
         return self.array
 
@@ -136,7 +138,8 @@ class Tensor:
 
     @property
     def version(self):
-        """How often this memory was written in place, through this tensor, a view or detach()."""
+        """The number of writes in place into this memory: through this tensor, its views, or the
+        results of detach()."""
         return 0 if self._memory is None else self._memory.version
 
     @version.setter
@@ -155,7 +158,7 @@ class Tensor:
             self._grad = gradient
             return
         if not hasattr(gradient, "ndim"):
-            raise TypeError("a gradient is a Tensor or wraps a NumPy or CuPy array, got "
+            raise TypeError("a gradient must be a Tensor, or an array of NumPy or CuPy; got "
                             f"{type(gradient).__name__}")
         if not isinstance(gradient, Tensor):
             gradient = Tensor(gradient)
@@ -163,8 +166,8 @@ class Tensor:
             wanted, got = getattr(self, name), getattr(gradient, name)
             if wanted != got:
                 wanted, got = (tuple(v) if type(v) is Size else v for v in (wanted, got))
-                raise ValueError(f"a gradient has the {name} of its tensor: wants {name} {wanted}, "
-                                 f"got {got}")
+                raise ValueError(f"a gradient must have the {name} of its tensor, {wanted}; "
+                                 f"got {name} {got}")
         self._grad = gradient
 
     def add_to_grad(self, gradient) -> None:
@@ -182,9 +185,11 @@ class Tensor:
     @requires_grad.setter
     def requires_grad(self, flag):
         if flag and not backend.is_floating(self.dtype):
-            raise TypeError(f"only floating tensors can require a gradient, this is {self.dtype}")
+            raise TypeError("only floating-point tensors can require a gradient; this tensor has "
+                            f"dtype {self.dtype}")
         if not flag and self.grad_fn is not None:
-            raise RuntimeError("requires_grad of a result cannot be cleared; use x.detach()")
+            raise RuntimeError("requires_grad cannot become False for the result of an op; use "
+                               "x.detach()")
         self._requires_grad = bool(flag)
 
     def requires_grad_(self, requires_grad=True) -> "Tensor":
@@ -198,7 +203,7 @@ class Tensor:
     is_leaf = property(lambda self: self.grad_fn is None)
     nbytes = property(lambda self: self.array.nbytes)
 
-    def numel(self) -> builtins.int:  # here `int` is the method below, for Python 3.14
+    def numel(self) -> builtins.int:  # `int` is also a method: minidl/ops/cast.py
         return int(self.array.size)
 
     nelement = numel
@@ -219,10 +224,11 @@ class Tensor:
         when the `grad` of the leaf is complete. Returns a Handle. handle.remove() removes the hook.
         Raises RuntimeError if this tensor is not a leaf that requires a gradient."""
         if not (self.is_leaf and self.requires_grad):
-            raise RuntimeError("on_grad_ready is for leaves that require a gradient")
+            raise RuntimeError("on_grad_ready is for leaves that require a gradient. For the "
+                               "result of an op use register_hook")
         return self.add_leaf_hook(ReadyHook(hook))
 
-    register_post_accumulate_grad_hook = on_grad_ready  # PyTorch's name for it
+    register_post_accumulate_grad_hook = on_grad_ready  # PyTorch's name
 
     def register_hook(self, hook) -> "Handle":
         """Adds a hook that may change the gradient of this tensor. Every backward that reaches the
@@ -245,13 +251,14 @@ class Tensor:
         return Handle(remove)
 
     def retain_grad(self) -> None:
-        """Lets backward keep the gradient of this tensor in `grad`, although it is not a leaf."""
+        """Makes backward keep the gradient of this tensor in `grad`. Without this call, backward
+        keeps only the gradients of leaves."""
         if self.grad_fn is not None:
             self.grad_fn.retained = {**self.grad_fn.retained, self.slot: self}
 
     def detach(self) -> "Tensor":
-        """Returns a tensor of the same memory, outside the graph. A write to one of the two tensors
-        changes both."""
+        """Returns a tensor with the same memory, outside the graph. A write to one of the two
+        tensors changes both."""
         x = Tensor._from(self.array)
         x._memory = self.memory
         return x
@@ -260,8 +267,8 @@ class Tensor:
         """Returns a leaf with a copy of the array and of the gradient, and without hooks. Raises
         RuntimeError if this tensor is not a leaf."""
         if self.grad_fn is not None:
-            raise RuntimeError(f"deepcopy of the result of {self.grad_fn}: a copy would lead into "
-                               "the graph of the original; copy x.detach()")
+            raise RuntimeError(f"deepcopy wants a leaf; got the result of {self.grad_fn}. Its copy "
+                               "would use the graph of the original. Copy x.detach()")
         twin = copy.copy(self)
         twin.array, twin._grad = copy.deepcopy((self.array, self._grad), memo)
         return twin
@@ -274,7 +281,7 @@ class Tensor:
         return getattr(self, "__dict__", None), slots
 
     _xp = property(lambda self: backend.xp_of([self.array]))
-    __hash__ = object.__hash__  # the hash of the object: == compares elements
+    __hash__ = object.__hash__  # the object's identity, because == compares elements
 
 
 class Absent:
@@ -318,15 +325,15 @@ class GradientHook(LeafHook):
         self.hook = hook
 
     def change(self, gradient):
-        """Returns the gradient array that the walk uses from here on: the result of the hook, or
+        """Returns the gradient array that backward uses from here on: the result of the hook, or
         the same array if the hook returns None."""
         changed = self.hook(Tensor._from(gradient))
         if changed is None:
             return gradient
         changed = backend.array_of(changed)
         if changed.shape != gradient.shape:
-            raise RuntimeError(f"register_hook: the hook returned a gradient of shape "
-                               f"{tuple(changed.shape)}, wanted {tuple(gradient.shape)}")
+            raise RuntimeError(f"register_hook: the hook must return a gradient of shape "
+                               f"{tuple(gradient.shape)}; got {tuple(changed.shape)}")
         return changed.astype(gradient.dtype, copy=False)
 
 

@@ -44,8 +44,8 @@ def language():
         raise SystemExit(f"MINIDL_LANG={os.environ['MINIDL_LANG']}: wanted one of "
                          f"{', '.join(LANGUAGES)}")
     if wanted != "en" and not folder(wanted).is_dir():
-        raise SystemExit(f"MINIDL_LANG={wanted}: there is no folder {folder(wanted)}, which a "
-                         "clone has, and an installed package")
+        raise SystemExit(f"MINIDL_LANG={wanted} wants the folder {folder(wanted)}, which does not "
+                         "exist here. A clone has this folder, and so has an installed package")
     return wanted
 
 

@@ -42,7 +42,7 @@ def test_a_wrong_gradient_is_found(slope):
 
 
 def test_the_message_names_the_element():
-    with pytest.raises(GradcheckError, match=r"element \(0, 2\).*backward says 0, .*1 of 6 differ"):
+    with pytest.raises(GradcheckError, match=r"element \(0, 2\).*backward says 0, .*1 of 6 "):
         gradcheck(cube(lambda x: np.where(x == 2.0, 0, 3 * x * x)), X)
 
 

@@ -26,7 +26,7 @@ def test_of_a_list_and_of_sizes_it_is_pytorchs_constructor():
     assert Tensor(3).shape == (3,) and Tensor(2, 3).shape == (2, 3)
     assert Tensor(2, 3, 4).shape == (2, 3, 4) and not Tensor(2, 1).requires_grad
     assert Tensor(np.zeros(3), True).requires_grad
-    with pytest.raises(TypeError, match="got 1 arguments more"):
+    with pytest.raises(TypeError, match="takes 2 arguments, .* got 1 more"):
         Tensor(np.zeros(3), True, 4)
 
 
@@ -166,9 +166,9 @@ def test_assigning_data_counts_a_version_and_keeps_the_shape():
     w.data = np.zeros(2, np.float32)
     w.data -= np.float32(1)
     assert w.version == 2 and np.array_equal(w.array, [-1, -1])
-    with pytest.raises(TypeError, match=r"data wants a Tensor or an array, got int; .* x.fill_"):
+    with pytest.raises(TypeError, match=r"data wants a Tensor or an array; got int. .* x.fill_"):
         w.data = 5
-    with pytest.raises(ValueError, match=r"\(2,\) cannot become \(3,\)"):
+    with pytest.raises(ValueError, match=r"shape of its tensor, \(2,\); got shape \(3,\)"):
         w.data = np.zeros(3, np.float32)
 
 
@@ -211,12 +211,12 @@ def test_a_gradient_that_is_set_is_a_tensor_or_becomes_one():
 
 
 @pytest.mark.parametrize("wrong, error, words", [
-    (np.ones(3, np.float32), ValueError, r"wants shape \(2,\), got \(3,\)"),
-    (np.ones((), np.float32), ValueError, r"wants shape \(2,\), got \(\)"),
-    (np.ones(2), ValueError, r"wants dtype float32, got float64"),
-    (minidl.ones(2, dtype="f2"), ValueError, r"wants dtype float32, got float16"),
-    ([1.0, 2.0], TypeError, r"wraps a NumPy or CuPy array, got list"),
-    (1.0, TypeError, r"wraps a NumPy or CuPy array, got float"),
+    (np.ones(3, np.float32), ValueError, r"its tensor, \(2,\); got shape \(3,\)"),
+    (np.ones((), np.float32), ValueError, r"its tensor, \(2,\); got shape \(\)"),
+    (np.ones(2), ValueError, r"its tensor, float32; got dtype float64"),
+    (minidl.ones(2, dtype="f2"), ValueError, r"its tensor, float32; got dtype float16"),
+    ([1.0, 2.0], TypeError, r"an array of NumPy or CuPy; got list"),
+    (1.0, TypeError, r"an array of NumPy or CuPy; got float"),
 ])
 def test_a_gradient_that_does_not_fit_is_refused(wrong, error, words):
     w = leaf(1, 2)
@@ -334,7 +334,7 @@ def test_a_hook_that_does_not_fit_is_refused():
         minidl.ones(2).register_hook(print)
     x = leaf(1, 2)
     x.register_hook(lambda g: g[:1])
-    with pytest.raises(RuntimeError, match=r"shape \(1,\), wanted \(2,\)"):
+    with pytest.raises(RuntimeError, match=r"shape \(2,\); got \(1,\)"):
         x.sum().backward()
 
 

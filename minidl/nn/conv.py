@@ -32,8 +32,9 @@ class _Conv(Module):
                  *, generator: Generator | None = None):
         super().__init__()
         if in_channels % groups or out_channels % groups:
-            raise ValueError(f"groups {groups} must divide in_channels {in_channels} and "
-                             f"out_channels {out_channels}")
+            raise ValueError("in_channels and out_channels must be divisible by groups; got "
+                             f"groups={groups}, in_channels={in_channels}, "
+                             f"out_channels={out_channels}")
         one = isinstance(kernel_size, int)
         kernel = (kernel_size,) * self.n_dims if one else tuple(kernel_size)
         self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel

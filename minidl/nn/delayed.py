@@ -8,7 +8,7 @@
 
     the samples of the stream                      loss                      e
     each x as 0 at once, positives again as 1      fake_negative_weighted    0
-    the same                                       calibrated                0
+    the same stream as in the line above           calibrated                0
     0 or 1 after a window e, late positives again  window_corrected          given
     0 or 1 as known now, with the time elapsed     delayed_feedback          any, no repeats
 
@@ -61,8 +61,8 @@ def window_corrected(logits, labels, p_delayed):
 def delayed_feedback(logits, log_rate, labels, elapsed):
     """Returns the mean of -log(p r exp(-r d)) for positives and -log(1 - p + p exp(-r e)) for
     samples whose label is still 0. r is the rate of the exponential distribution of the delay.
-    log_rate: log r, a Tensor that gets a gradient, as the logits do. elapsed: the delay d of a
-    positive. For other samples, the time e since x came."""
+    log_rate: log r, a Tensor that gets a gradient, as the logits do. elapsed: for a positive
+    the delay d, for other samples the time e since x came."""
     rate = log_rate.exp()
     # 1 - p + p exp(-r e) = (1 - p) (1 + exp(z - r e)), without a difference of large numbers
     positive = F.softplus(-logits) - log_rate + rate * elapsed

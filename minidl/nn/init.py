@@ -2,7 +2,7 @@
 
     Kaiming:  std = gain / sqrt(fan)              keeps the variance of activations (fan_in) or of
                                                   gradients (fan_out) from layer to layer
-    Xavier:   std = gain * sqrt(2 / (fan_in + fan_out))     a compromise of the two fans
+    Xavier:   std = gain * sqrt(2 / (fan_in + fan_out))     a compromise of fan_in and fan_out
 
 A uniform distribution with the same std has bounds +-sqrt(3) std. The functions draw from
 `generator`, or from this rank's default generator. So equal seeds give equal weights on all ranks.
@@ -71,7 +71,7 @@ def fans(tensor: Tensor) -> tuple[int, int]:
     """Returns (fan_in, fan_out) of a weight (out, in, *kernel). fan_in: how many inputs each output
     sums. fan_out: how many outputs use each input."""
     if tensor.ndim < 2:
-        raise ValueError(f"fans want a weight (out, in, ...), got shape {tuple(tensor.shape)}")
+        raise ValueError(f"fans wants a weight of shape (out, in, ...); got {tuple(tensor.shape)}")
     receptive = math.prod(tensor.shape[2:])
     return tensor.shape[1] * receptive, tensor.shape[0] * receptive
 
@@ -106,8 +106,9 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
     """Draws from a normal distribution. Values outside of [a, b] are drawn again. Raises ValueError
     if almost all values would be outside."""
     if not a - 2 * std <= mean <= b + 2 * std:
-        raise ValueError(f"trunc_normal_: mean {mean} lies more than 2 std ({std}) outside of "
-                         f"[{a}, {b}], where hardly a value would be drawn")
+        raise ValueError(f"trunc_normal_ wants a mean that is at most 2 std outside of [a, b], as "
+                         "almost all values would have to be drawn again; got "
+                         f"mean={mean}, std={std}, [{a}, {b}]")
     generator = generator or random.default_generator()
     values = generator.normal(tensor.shape, mean=mean, std=std)
     while (outside := (values < a) | (values > b)).any():
@@ -121,7 +122,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
     one dimension.
     Source: Saxe et al. 2013 (arXiv 1312.6120)."""
     if tensor.ndim < 2:
-        raise ValueError(f"orthogonal_: wants 2 dimensions at least, got shape "
+        raise ValueError(f"orthogonal_ wants at least 2 dimensions; got shape "
                          f"{tuple(tensor.shape)}")
     generator = generator or random.default_generator()
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])

@@ -88,7 +88,8 @@ class Embedding(Module):
 class EmbeddingBag(Embedding):
     """Returns one row for each bag of ids: the mean of the rows of `weight` at these ids. mode:
     "mean", "sum" or "max". ids: (bags, n), or one vector with the ids of all bags, one bag after
-    another. With a vector, offsets[i] is the index at which bag i starts."""
+    another. With a vector, offsets[i] is the index at which bag i starts. include_last_offset: if
+    True, offsets has one more entry, the end of the last bag."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, mode: str = "mean",
                  include_last_offset: bool = False, padding_idx: int | None = None,

@@ -60,6 +60,7 @@ def turned(xp, x, cos, sin):
 
 def frequencies(width, theta=10000.0, scaling=None):
     """Returns how much each angle grows from one position to the next: (width / 2,) float64.
+    Without scaling, angle i grows by theta ** (-2 i / width). width: the width of a head.
 
     scaling: None, or a dict for Llama 3's rule. The rule is for contexts `factor` times as long as
     the original context. The keys of the dict are factor, low_freq_factor, high_freq_factor and
@@ -116,8 +117,9 @@ class LlamaAttention(Module):
     def __init__(self, width, n_heads, n_kv_heads, head_width, generator=None):
         super().__init__()
         if n_heads % n_kv_heads or head_width % 2:
-            raise ValueError(f"Llama: {n_heads} heads of width {head_width}, {n_kv_heads} of keys; "
-                             "want a multiple of the keys' heads, and an even width")
+            raise ValueError("Llama wants n_heads divisible by n_kv_heads, and an even head_width; "
+                             f"got n_heads={n_heads}, n_kv_heads={n_kv_heads}, "
+                             f"head_width={head_width}")
         self.n_heads, self.n_kv_heads, self.head_width = n_heads, n_kv_heads, head_width
         self.qkv = Linear(width, (n_heads + 2 * n_kv_heads) * head_width, False,
                           generator=generator)

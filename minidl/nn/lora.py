@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 class LoRALinear(Linear):
     """A Linear whose weight and bias are frozen. lora_A (rank, in) and lora_B (out, rank) are
-    trained. alpha: the product of B and A is multiplied by alpha / rank. By default this scale is
-    1. dropout: the probability of dropout on the input of A."""
+    trained. alpha: the product of B and A is multiplied by alpha / rank. If alpha is
+    None, this factor is 1. dropout: the probability of dropout on the input of A."""
 
     def __init__(self, in_features: int, out_features: int, rank: int = 8,
                  alpha: float | None = None, dropout: float = 0.0, bias: bool = True,

@@ -66,8 +66,8 @@ class GPT(Module):
         with 0.08.
     feed_forward: as in TransformerBlock. partial(nn.MoE, n_experts=8) makes mixtures of experts.
     recompute: 0 keeps all activations. A number n divides the blocks into n segments. Each segment
-        keeps only its input, and backward runs its blocks again. Or a list of segments
-        (memory/recompute_plan.py).
+        keeps only its input, and backward runs its blocks again. A list gives the segments
+        themselves (memory/recompute_plan.py).
     Source: Radford et al. 2019."""
 
     def __init__(self, vocab_size: int, context: int, n_layers: int = 4, n_heads: int = 8,
@@ -144,8 +144,9 @@ class GPT(Module):
         origin = backend.device_of(ids) if hasattr(ids, "ndim") else "cpu"
         ids = backend.to_device(ids if hasattr(ids, "ndim") else np.asarray(ids), weight.device)
         if ids.ndim != 2 or n_tokens < 0 or temperature < 0:
-            raise ValueError("generate wants ids of shape (N, T), n_tokens and temperature of 0 or "
-                             f"more; got {tuple(ids.shape)}, {n_tokens}, {temperature}")
+            raise ValueError("generate wants ids of shape (N, T), n_tokens >= 0 and temperature >= "
+                             f"0; got shape {tuple(ids.shape)}, n_tokens={n_tokens}, "
+                             f"temperature={temperature}")
         was_training = self.training
         self.eval()
         with no_grad():

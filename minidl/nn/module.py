@@ -64,10 +64,10 @@ class Parameter(Tensor):
     These attributes tell how ranks share the parameter. `declare` sets them. Clipping, loss scaling
     and the wrappers of parallel/ read them:
 
-    sharded_by     a tuple of groups of ranks. Each group has divided the parameter once, and its
-                   ranks hold the other shards. The tuple is in the order of the divisions. It is
-                   () if the parameter is not divided. A group is a Shards of parallel/shards.py, or
-                   a ZeRO stage
+    sharded_by     a tuple of groups of ranks. Each group has divided the parameter once, and the
+                   other ranks of the group hold the other shards. The tuple is in the order of the
+                   divisions. It is () if the parameter is not divided. A group is a Shards of
+                   parallel/shards.py, or a ZeRO stage
     copies         how many ranks of these groups hold the same shard, this rank included
     part           the part of a weight that this rank holds (parallel/model/tensor.py), or None if
                    the rank holds the whole weight
@@ -107,7 +107,7 @@ class Module:
     registered. A call runs `forward`, which a subclass writes."""
 
     def __init__(self):
-        # written into __dict__, as our own __setattr__ needs these tables
+        # Written into __dict__, because __setattr__ below needs these tables.
         self.__dict__.update(training=True, _parameters={}, _buffers={}, _modules={},
                              _transient=set(), _forward_pre_hooks=[], _forward_hooks=[],
                              _backward_hooks=[])
@@ -116,7 +116,7 @@ class Module:
     def training(self):
         """True if this module trains. train() and eval() set it."""
         flag = self.__dict__["training"]
-        note_training(self, flag)  # a recompute must repeat the flags that were read
+        note_training(self, flag)  # recomputation must use the same flag again
         return flag
 
     @training.setter
@@ -126,8 +126,8 @@ class Module:
     def forward(self, *inputs: Any, **options: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
-    # Tells a type checker that a call has the arguments and the result of the class's forward. The
-    # editor's jedi reads the code below instead.
+    # Tells a type checker that a call has the arguments and the result of the class's forward.
+    # Editors that complete code with jedi read the second __call__ instead.
     if TYPE_CHECKING:
         @typing.overload
         def __call__(self: HasForward[P, R_co], *inputs: P.args, **options: P.kwargs) -> R_co:
@@ -164,7 +164,7 @@ class Module:
         elif isinstance(value, Module):
             self._register(self._modules, name, value)
         elif name in self._parameters and value is not None:
-            raise TypeError(f"{name} is a parameter; assign an nn.Parameter or None, "
+            raise TypeError(f"self.{name} is a parameter, so it wants an nn.Parameter or None; "
                             f"got {type(value).__name__}")
         else:
             for table in (self._parameters, self._buffers, self._modules):
@@ -227,7 +227,8 @@ class Module:
         if not isinstance(module, Module) and module is not None:
             raise TypeError(f"add_module: {name!r} wants a Module, got {type(module).__name__}")
         if not name or "." in name or hasattr(self, name) and name not in self._modules:
-            raise KeyError(f"add_module: {name!r} is empty, has a dot, or is an attribute already")
+            raise KeyError("add_module wants a name that has no dot, is not empty, and is not an "
+                           f"attribute already; got {name!r}")
         self._register(self._modules, name, module)
 
     register_module = add_module
@@ -283,8 +284,8 @@ class Module:
                     yield (f"{prefix}.{name}" if prefix else name), value
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """Yields (name, parameter). If two modules share a parameter, it comes once, under its
-        first name."""
+        """Yields (name, parameter). If two modules share a parameter, it is yielded once, under
+        its first name."""
         return self._named("_parameters")
 
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
@@ -336,9 +337,9 @@ class Module:
     def to(self, *targets: Device | DType | None, dtype: DType | None = None,
            device: Device | None = None) -> Self:
         """Changes parameters and buffers in place. to("cuda") moves all of them to a device ('cpu',
-        'cuda', 'cuda:0'). to("float16") casts the floating-point ones to a dtype. to("cuda",
-        "float16") does both. The keywords are device= and dtype=. Clears all gradients. Returns
-        self.
+        'cuda', 'cuda:0'). to("float16") casts the parameters and buffers with a floating
+        dtype. to("cuda", "float16") moves and casts. The keywords are device= and dtype=. Clears
+        all gradients. Returns self.
 
         Move the model before the optimizer's first step. This method does not move the optimizer's
         state to the new device."""
@@ -357,7 +358,8 @@ class Module:
         return self
 
     def cuda(self, device: Device = "cuda") -> Self:
-        """Moves to a GPU, given by name or number. The default is the current GPU. Returns self."""
+        """Moves parameters and buffers to a GPU. device: the name of the GPU or its number. The
+        default is the current GPU. Returns self."""
         return self.to(f"cuda:{device}" if isinstance(device, int) else device)
 
     def cpu(self) -> Self:
@@ -390,15 +392,16 @@ class Module:
         wrong shape. After an error nothing has been loaded."""
         if not hasattr(state_dict, "keys"):
             raise TypeError(
-                f"load_state_dict wants {{name: array}}, got {type(state_dict).__name__}; to read "
-                "what minidl.snapshot.save wrote, call minidl.snapshot.load")
+                f"load_state_dict wants {{name: array}}; got {type(state_dict).__name__}. To read "
+                "a snapshot that minidl.snapshot.save wrote, call minidl.snapshot.load")
         slots = self._state_slots()
         missing = [n for n in slots if n not in state_dict]
         unexpected = [n for n in state_dict if n not in slots]
         if strict and (missing or unexpected):
             raise WrongKeys(
-                f"load_state_dict into {type(self).__name__}: missing {missing or 'none'}, "
-                f"unexpected {unexpected or 'none'}; strict=False to load the rest")
+                f"load_state_dict into {type(self).__name__}: names missing in the state: "
+                f"{missing or 'none'}, unexpected names: {unexpected or 'none'}. With strict=False "
+                "only the other names are loaded")
         pairs = []
         for name, (owner, table, key) in slots.items():
             if name in state_dict:
@@ -416,7 +419,8 @@ class Module:
         return Loaded(missing, unexpected)
 
     def _state_slots(self):
-        """Returns {full name: (module, table, key)} for everything that state_dict has."""
+        """Returns {full name: (module, table, key)} for each tensor of state_dict. The tensor is
+        module.__dict__[table][key]."""
         slots, stack = {}, [("", self)]
         while stack:
             prefix, module = stack.pop()
@@ -455,8 +459,9 @@ def watch_backward(module, inputs):
             changed = hook(module, tuple(grad_input), tuple(grad_output))
             if changed is not None:
                 if len(wanted) != 1:
-                    raise RuntimeError("a backward hook may replace the gradient of one input; "
-                                       f"{type(module).__name__} has {len(wanted)} with one")
+                    raise RuntimeError("a backward hook may return a gradient only if exactly one "
+                                       "input has a gradient; in this call of "
+                                       f"{type(module).__name__}, {len(wanted)} inputs have one")
                 gradient = changed[0] if isinstance(changed, tuple) else changed
                 grad_input[wanted[0]] = gradient
         return gradient

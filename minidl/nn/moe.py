@@ -10,10 +10,11 @@ gate: for k = 1 the gate is p itself (Switch), so that the router gets a gradien
 gate is p divided by the sum of the k largest p (Mixtral). If two scores are equal, the expert with
 the lower number is chosen.
 
-capacity: an expert takes at most ceil(f T k / E) rows of a batch of T tokens. All first choices of
-the tokens come before all second choices, and earlier tokens come first (GShard). Choices beyond
-the capacity are dropped: they add nothing to y, and the other gates of the token do not change. If
-all choices of a token are dropped, only the residual path passes it on.
+capacity: an expert takes at most ceil(f T k / E) rows of a batch of T tokens, where f is the
+capacity_factor. All first choices of the tokens come before all second choices, and earlier tokens
+come first (GShard). Choices beyond the capacity are dropped: they add nothing to y, and the other
+gates of the token do not change. If all choices of a token are dropped, only the residual path
+passes it on.
 
 An expert that is rarely chosen learns little. Then it is chosen even less. Two remedies:
 
@@ -80,7 +81,8 @@ class MoE(Module):
                  bias_rate: float = 1e-3, expert: Callable[..., Module] = FeedForward):
         super().__init__()
         if not 1 <= top_k <= n_experts:
-            raise ValueError(f"top_k must be from 1 to the {n_experts} experts, got {top_k}")
+            raise ValueError(f"top_k must be from 1 to {n_experts}, the number of experts; "
+                             f"got {top_k}")
         self.n_experts, self.top_k = n_experts, top_k
         self.capacity_factor, self.bias_rate = capacity_factor, bias_rate
         self.router = Linear(width, n_experts, bias=False, generator=generator)
@@ -151,13 +153,13 @@ def choose(scores, k):
     largest first."""
     left, chosen, rows = scores.copy(), [], np.arange(len(scores))
     for _ in range(k):
-        chosen.append(left.argmax(axis=1))  # the first one, if several are the largest
+        chosen.append(left.argmax(axis=1))  # if scores are equal, the first expert
         left[rows, chosen[-1]] = -np.inf
     return np.stack(chosen, axis=1)
 
 
 def of_rounds(choice, n_experts):
-    """Returns (k, E): entry (j, e) is how many tokens have expert e as their choice number j."""
+    """Returns (k, E). Entry (j, e) is the number of tokens whose choice number j is expert e."""
     return np.stack([np.bincount(column, minlength=n_experts) for column in choice.T])
 
 
@@ -244,8 +246,8 @@ def weighted_sum(xp, rows, slot, gates=None):
 
 
 def kept_of(xp, slot):
-    """Yields for each choice number j: (j, the tokens whose choice j is not dropped, their
-    rows)."""
+    """Yields a tuple for each choice number j: (j, the indices of the tokens whose choice j is not
+    dropped, the indices of the rows for these choices)."""
     for j in range(slot.shape[1]):
         at = np.flatnonzero(slot[:, j] >= 0)
         yield j, xp.asarray(at), xp.asarray(slot[at, j])
@@ -265,16 +267,17 @@ def balance_loss(model: Module) -> Tensor:
     losses = [layer.aux_loss for layer in layers(model)]
     if not losses or None in losses:
         raise ValueError(
-            "balance_loss wants a model with nn.MoE whose forward has run outside of recompute: "
-            "recompute passes on no gradient of a second loss. Use move_bias, or keep "
-            "these layers out of recompute")
+            "balance_loss wants a model with nn.MoE layers that have run without recompute. With "
+            "recompute, the balance loss gets no gradient. Use move_bias, or keep these layers out "
+            "of recompute")
     return sum(losses[1:], losses[0])
 
 
 def move_bias(model, all_sum=None):
     """Moves the bias of every MoE layer by bias_rate * sign(mean load - load), and sets the load to
     0. Call it after a step. all_sum(array): returns the sum of an array over all ranks that have
-    tokens, such as partial(ring.all_reduce, t). Use None if there is only one rank."""
+    tokens, such as partial(ring.all_reduce, t) with the transport t. Use None if there is only one
+    rank."""
     moes = layers(model)
     loads = np.stack([np.broadcast_to(layer.load, layer.n_experts) for layer in moes])
     loads = loads.astype(np.int64) if all_sum is None else all_sum(loads.astype(np.int64))

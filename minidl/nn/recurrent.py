@@ -1,7 +1,8 @@
 """Recurrent layers: RNN, LSTM and GRU, of several layers and in both directions.
 
     input (L, N, C) ─► layer 0 ─► dropout ─► layer 1 ─► ... ─► output (L, N, H), and last states
-    bidirectional: a second set of weights reads from the end. Both outputs are joined: (L, N, 2H)
+    bidirectional: a second set of weights reads from the end. The outputs of the two directions are
+                   joined: (L, N, 2H)
 
 Names, shapes and order of the weights are PyTorch's: weight_ih_l0 (k H, C), weight_hh_l0 (k H, H),
 bias_ih_l0 and bias_hh_l0 (k H,). The names for the other direction end in _reverse. k is 1 for RNN,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 class TransformerDecoderLayer(TransformerEncoderLayer):
     """One layer of the decoder. tgt (T, N, E), memory (S, N, E), or with batch_first (N, T, E) and
-    (N, S, E)."""
+    (N, S, E). Each target has T tokens, each source has S tokens."""
 
     def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
                  activation: str | Callable[..., Tensor] = "relu", layer_norm_eps: float = 1e-5,

@@ -47,8 +47,9 @@ class Adam(Optimizer):
                  eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *,
                  maximize: bool = False):
         if lr < 0 or eps < 0 or weight_decay < 0 or not all(0 <= b < 1 for b in betas):
-            raise ValueError("want lr, eps, weight_decay >= 0 and betas in [0, 1); "
-                             f"got lr {lr}, eps {eps}, weight_decay {weight_decay}, betas {betas}")
+            raise ValueError(f"{type(self).__name__} wants lr, eps, weight_decay >= 0 and betas in "
+                             f"[0, 1); got lr {lr}, eps {eps}, weight_decay {weight_decay}, "
+                             f"betas {betas}")
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
                                       amsgrad=amsgrad, maximize=maximize))
 
@@ -137,9 +138,9 @@ def by_kernel(weights, grads, exp_avgs, exp_avg_sqs, steps, *, lr=1e-3, betas=(0
 
     weights, exp_avgs, exp_avg_sqs:  contiguous arrays, all float32 or all float64.
     grads:    arrays of the weights' dtype, or all float16.
-    steps:    a list: for each array the number of updates, this update included. Or an int32 array
-              on the GPU: for each array the number of updates before this one. Then the kernel adds
-              1, unless it skips the update.
+    steps:    a list with the number of updates of each array, this update included. Or an int32
+              array on the GPU with the number of updates of each array before this update. Then the
+              kernel adds 1, unless it skips the update.
     unscale:  a factor for the gradients, such as 1 / loss scale.
     low:      float16 arrays that get a rounded copy of the new weights, or None.
     skip:     (1,) int32 or None. If the number is not 0, no array changes. See
@@ -152,7 +153,8 @@ def by_kernel(weights, grads, exp_avgs, exp_avg_sqs, steps, *, lr=1e-3, betas=(0
     xp = backend.xp_of([*weights, *grads], "adamw")
     sizes = same_sizes("adamw", *lists.values(), *([low] if low is not None else []))
     if len(steps) != len(sizes):
-        raise ValueError(f"adamw: {len(sizes)} arrays, but {len(steps)} step counts")
+        raise ValueError(f"adamw wants one step count for each of {len(sizes)} arrays; got "
+                         f"{len(steps)}")
     wide, narrow = weights[0].dtype, grads[0].dtype
     lists["grads"] = [contiguous(xp, g) for g in grads]
     tables = [pointers(xp, a, narrow if name == "grads" else wide, f"adamw: {name}",

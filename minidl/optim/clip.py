@@ -38,8 +38,8 @@ def grad_norm(parameters: Tensor | Iterable[Tensor], norm_type: float = 2.0) -> 
     grads = [p.grad.array for p in parameters if p.grad is not None]
     if over_ranks.groups_of(parameters):
         if norm_type != 2:
-            raise ValueError("grad_norm: of shards on several ranks only the 2-norm is possible; "
-                             f"wanted norm_type 2, got {norm_type}")
+            raise ValueError("grad_norm wants norm_type 2 if several ranks hold shards; "
+                             f"got norm_type {norm_type}")
         return math.sqrt(over_ranks.square_sum(parameters))
     if norm_type == 2:
         return two_norm(grads)
@@ -53,8 +53,8 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
                     error_if_nonfinite: bool = False) -> Tensor:
     """Scales the gradients in place so that their norm is at most max_norm. Returns their norm
     before scaling, a Tensor without dimensions. If the gradients are on a GPU, the norm is on the
-    GPU, too, and the host does not wait for it. There are three exceptions: if ranks hold shards,
-    if norm_type is not 2, or with error_if_nonfinite, the host waits, and the norm is on the host.
+    GPU, too, and the host does not wait for it. In three cases the host waits, and the norm is on
+    the host: if ranks hold shards, if norm_type is not 2, and with error_if_nonfinite.
 
     If the norm is nan, all gradients become nan. If the norm is inf, each element becomes 0 or nan.
     With error_if_nonfinite, such a norm raises RuntimeError."""

@@ -76,8 +76,8 @@ class EMA:
         given = {int(i): a for i, a in state["averages"].items()}
         shapes = [tuple(given[i].shape) if i in given else None for i in range(len(self.averages))]
         if shapes != [a.shape for a in self.averages] or len(given) != len(self.averages):
-            raise ValueError(f"load_state_dict: averages of shapes {shapes}, want "
-                             f"{[a.shape for a in self.averages]}")
+            raise ValueError(f"load_state_dict wants averages of the shapes "
+                             f"{[a.shape for a in self.averages]}; got {shapes}")
         self.step = int(state["step"])
         for i, a in given.items():
             self.averages[i][...] = a

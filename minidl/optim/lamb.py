@@ -67,7 +67,7 @@ class LAMB(Layerwise):
                  bias_correction: bool | str = True, eps_inside_root: bool = False,
                  adapt: bool = True):
         if min(lr, eps, weight_decay) < 0 or not all(0 <= b < 1 for b in betas):
-            raise ValueError("want lr, eps, weight_decay >= 0 and betas in [0, 1); got lr "
+            raise ValueError("LAMB wants lr, eps, weight_decay >= 0 and betas in [0, 1); got lr "
                              f"{lr}, eps {eps}, weight_decay {weight_decay}, betas {betas}")
         if bias_correction not in (True, False, "step"):
             raise ValueError("bias_correction is True, False or 'step', got "

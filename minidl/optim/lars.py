@@ -15,8 +15,8 @@ from 1 to 30 are usual.
                 of norms, in a separate parameter group
 
 Other implementations differ. Chainer's LARS has no trust coefficient: to get its rates, multiply lr
-by the coefficient. Paddle's CPU kernel adapts only if decay > 0. Ours adapts whenever |w| and |g|
-are not 0.
+by the coefficient. Paddle's CPU kernel adapts only if decay > 0. minidl's LARS adapts whenever |w|
+and |g| are not 0.
 
 Source: You, Gitman & Ginsburg 2017 (arXiv 1708.03888).
 Test: tests/optim/test_layerwise.py   Tutorial: tutorials/18_large_batch.py
@@ -51,8 +51,9 @@ class LARS(Layerwise):
                  weight_decay: float = 5e-4, trust_coefficient: float = 1e-3, eps: float = 0.0,
                  clip: bool = False, adapt: bool = True):
         if min(lr, momentum, weight_decay, trust_coefficient, eps) < 0:
-            raise ValueError("want lr, momentum, weight_decay, trust_coefficient and eps >= 0, got "
-                             f"{lr}, {momentum}, {weight_decay}, {trust_coefficient}, {eps}")
+            raise ValueError("LARS wants lr, momentum, weight_decay, trust_coefficient, eps >= 0; "
+                             f"got lr={lr}, momentum={momentum}, weight_decay={weight_decay}, "
+                             f"trust_coefficient={trust_coefficient}, eps={eps}")
         super().__init__(params, dict(
             lr=lr, momentum=momentum, weight_decay=weight_decay, eps=eps, clip=clip, adapt=adapt,
             trust_coefficient=trust_coefficient))

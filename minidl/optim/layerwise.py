@@ -85,8 +85,8 @@ def pieces(params, leaf_of):
     return found, n_tensors
 
 
-SLICES = ("LARS and LAMB want the norms of whole tensors, and here a rank has slices of them. Use "
-          "AdamW or SGD with tensor parallelism")
+SLICES = ("LARS and LAMB want the norm of each whole tensor, but this rank has slices of tensors. "
+          "With tensor parallelism use AdamW or SGD")
 
 
 def stage_of(leaf):

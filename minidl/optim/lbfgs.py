@@ -33,8 +33,8 @@ class LBFGS(Optimizer):
                  tolerance_change: float = 1e-9, history_size: int = 100,
                  line_search_fn: str | None = None):
         if line_search_fn is not None:
-            raise ValueError(f"LBFGS has no line search {line_search_fn!r} here; want None, and an "
-                             "lr below 1 where steps overshoot")
+            raise ValueError(f"LBFGS has no line search: want line_search_fn=None; got "
+                             f"{line_search_fn!r}. If the steps are too long, use an lr below 1")
         max_eval = max_iter * 5 // 4 if max_eval is None else max_eval
         super().__init__(params, dict(
             lr=lr, max_iter=max_iter, max_eval=max_eval, tolerance_grad=tolerance_grad,

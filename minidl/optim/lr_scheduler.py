@@ -42,8 +42,8 @@ class LRScheduler:
 
     If the lr depends on the lr of the step before, the subclass also writes `first` and `after`."""
 
-    # False if PyTorch's schedule of this name takes no groups that are added later. Then such a
-    # group must have its initial_lr here.
+    # False if PyTorch's schedule of this name takes no groups that are added later. minidl takes
+    # such a group, but then the group must have its initial_lr.
     may_join = True
     cycle_momentum = False
     schedulers = ()  # the schedules that this one combines
@@ -109,10 +109,10 @@ class LRScheduler:
                 if not self.may_join or factor == 0 != self._factor(self.last_epoch + 1):
                     raise ValueError(
                         f"{type(self).__name__}: parameter group {i} was added after step "
-                        f"{self.last_epoch} of the schedule, which cannot tell from the group's "
-                        f"lr, {group['lr']}, how to go on. Add it with its initial_lr, the lr at "
-                        'step 0: add_param_group({"params": ..., "initial_lr": ...}), or make the '
-                        "schedule after adding it")
+                        f"{self.last_epoch} of the schedule. The schedule wants its lr at step 0, "
+                        f"and cannot compute this lr from the present lr, {group['lr']}. Add the "
+                        'group with add_param_group({"params": ..., "initial_lr": ...}), or make '
+                        "the schedule after adding the group")
                 if factor:
                     group["initial_lr"] = (
                         group["lr"] - self.value(0.0, self.last_epoch)) / factor
@@ -149,11 +149,11 @@ class LRScheduler:
         name, n_parts, n = type(self).__name__, len(self._parts()), len(self.get_last_lr())
         if not {"steps", "base_lrs", "lr"} <= state.keys():
             raise ValueError(f"load_state_dict: wanted the result of {name}.state_dict() in "
-                             f"minidl, got the keys {sorted(state)}")
+                             f"minidl; got a dict with the keys {sorted(state)}")
         if (len(state["steps"]), len(state["lr"])) != (n_parts, n):
             raise ValueError(f"load_state_dict: this {name} has {n_parts - 1} schedules inside and "
-                             f"{n} parameter groups, the state has {len(state['steps']) - 1} and "
-                             f"{len(state['lr'])}")
+                             f"{n} parameter groups, the state has {len(state['steps']) - 1} "
+                             f"schedules inside and {len(state['lr'])} groups")
         for part, step, base in zip(self._parts(), state["steps"], state["base_lrs"], strict=True):
             part.last_epoch, part.base_lrs = step, list(base)
         for group, lr in zip(self.optimizer.param_groups, state["lr"], strict=True):
@@ -396,14 +396,15 @@ def for_each_group(name, value, optimizer):
     n = len(optimizer.param_groups)
     values = list(value) if isinstance(value, (list, tuple)) else [value] * n
     if len(values) != n:
-        raise ValueError(f"{name}: wanted a number, or one for each of {n} groups; got {value}")
+        raise ValueError(f"{name}: wanted one number, or a list with a number for each of the {n} "
+                         f"parameter groups; got {value}")
     return values
 
 
 class OneCycleLR(_WithMomentum):
     """The lr rises once and falls once. The initial lr is max_lr / div_factor. The lr rises to
     max_lr in the first part of the steps: pct_start is this fraction (0.3 is 30 % of the steps).
-    Then the lr falls to the initial lr / final_div_factor. With three_phase it first falls back to
+    Then the lr falls to the initial lr / final_div_factor. With three_phase the lr first falls to
     the initial lr, in the same number of steps as it rose. The momentum (Adam's first beta) falls
     when the lr rises, and rises when the lr falls.
 
@@ -433,8 +434,8 @@ class OneCycleLR(_WithMomentum):
                 (n - 1, "initial_lr", "min_lr", "max_momentum", "max_momentum")]
         ends = [0.0, *(phase[0] for phase in self.phases)]
         if any(a == b for a, b in zip(ends, ends[1:])):
-            raise ValueError(f"OneCycleLR: pct_start {pct_start} of {n} steps leaves a phase of no "
-                             "step; use another pct_start, or more steps")
+            raise ValueError(f"OneCycleLR: with pct_start {pct_start} and {n} steps, one phase has "
+                             "no step; use another pct_start, or more steps")
         self.optimizer = wants_optimizer("OneCycleLR", optimizer)
         self.anneal, self.cycle_momentum = ANNEAL[anneal_strategy], cycle_momentum
         top = for_each_group("max_lr", max_lr, optimizer)
@@ -448,7 +449,8 @@ class OneCycleLR(_WithMomentum):
     def _now(self, group, step, which):
         """Returns the lr (which = 0) or the momentum (which = 1) of a group at this step."""
         if step > self.total_steps:
-            raise ValueError(f"OneCycleLR: step {step} of a cycle of {self.total_steps} steps")
+            raise ValueError(f"OneCycleLR wants at most {self.total_steps} steps, the length of "
+                             f"its cycle; got step {step}")
         start = 0.0
         for last, *names in self.phases:
             if step <= last or last == self.phases[-1][0]:
@@ -502,8 +504,8 @@ class CyclicLR(_WithMomentum):
             raise ValueError(f"CyclicLR: mode is one of {[*heights]}, got {mode!r}; for another "
                              "height pass scale_fn")
         if not all(isinstance(x, float | int) for x in (base_lr, max_lr)):
-            raise ValueError(f"CyclicLR wants one base_lr and one max_lr for all groups, got "
-                             f"{base_lr} and {max_lr}; for several make a LambdaLR")
+            raise ValueError(f"CyclicLR wants one base_lr and one max_lr for all groups; got "
+                             f"{base_lr} and {max_lr}. If groups differ, use LambdaLR")
         self.height, of = heights[mode] if scale_fn is None else (scale_fn, scale_mode)
         self.of_cycle = of == "cycle"
         self.up = at_least_one("step_size_up", step_size_up)
@@ -543,8 +545,8 @@ class _Composed(LRScheduler):
                 raise ValueError(f"{name}: schedule {i} is a ReduceLROnPlateau, whose step wants a "
                                  "loss; call its step(loss) yourself")
             if scheduler.optimizer is not optimizer:
-                raise ValueError(f"{name}: schedule {i}, a {type(scheduler).__name__}, is of "
-                                 "another optimizer; make it with this one")
+                raise ValueError(f"{name}: schedule {i}, a {type(scheduler).__name__}, was made "
+                                 "for another optimizer; make all schedules for one optimizer")
         self.last_epoch = 0
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.may_join = all(scheduler.may_join for scheduler in self.schedulers)
@@ -564,7 +566,7 @@ class SequentialLR(_Composed):
                  milestones: Sequence[int]):
         if len(milestones) != len(schedulers) - 1:
             raise ValueError(f"SequentialLR wants one milestone fewer than schedulers, got "
-                             f"{len(milestones)} for {len(schedulers)}")
+                             f"{len(milestones)} milestones for {len(schedulers)} schedulers")
         super().__init__(optimizer, schedulers)
         self.milestones = milestones
         self.start()

@@ -48,8 +48,8 @@ class Muon(Optimizer):
                  ns_coefficients: Sequence[float] = COEFFICIENTS, eps: float = 1e-7,
                  ns_steps: int = 5, adjust_lr_fn: str | None = None):
         if min(lr, weight_decay, momentum) < 0:
-            raise ValueError("lr, momentum and weight_decay must not be negative, got "
-                             f"{lr}, {momentum}, {weight_decay}")
+            raise ValueError("Muon wants lr, momentum and weight_decay >= 0; got "
+                             f"lr={lr}, momentum={momentum}, weight_decay={weight_decay}")
         if adjust_lr_fn not in (None, "original", "match_rms_adamw"):
             raise ValueError("adjust_lr_fn is None, 'original' or 'match_rms_adamw', got "
                              f"{adjust_lr_fn!r}")
@@ -61,8 +61,8 @@ class Muon(Optimizer):
         super().add_param_group(group)
         for p in self.param_groups[-1]["params"]:
             if p.ndim != 2:
-                raise ValueError(f"Muon takes matrices, got a parameter of shape "
-                                 f"{tuple(p.shape)}; give the others to a separate AdamW")
+                raise ValueError(f"Muon wants matrices; got a parameter of shape "
+                                 f"{tuple(p.shape)}. Give such parameters to a separate AdamW")
             if getattr(p, "part", None) is not None:
                 raise ValueError(f"Muon wants whole matrices; got a slice {tuple(p.shape)} of a "
                                  "matrix that is divided among ranks (parallel/model/tensor.py). "

@@ -53,7 +53,7 @@ class Optimizer:
     def __init__(self, params: Parameters, defaults: dict[str, Any]):
         self.defaults, self.state, self.param_groups = defaults, {}, []
         self.low = {}  # master weight -> the 2-byte parameter that is its rounded copy
-        self.seen = {}  # master weight -> version of its parameter when this optimizer wrote it
+        self.seen = {}  # master weight -> version of its parameter after our last write to it
         if hasattr(params, "parameters"):
             raise TypeError(f"{type(self).__name__} wants a module's .parameters(); got the module")
         params = list(params)
@@ -80,8 +80,7 @@ class Optimizer:
                 raise TypeError(f"an optimizer takes leaf Tensors; got {got}")
             if p in known:
                 raise ValueError(f"a parameter of shape {tuple(p.shape)} is in two groups, or "
-                                 "twice "
-                                 "in one")
+                                 "twice in one group")
             known.add(p)
         self.param_groups.append(group)
 
@@ -135,7 +134,7 @@ class Optimizer:
         """Updates some parameters of a group, one by one. Either all these parameters are master
         copies, or none of them is. A subclass with a fused kernel updates all these parameters in
         one launch."""
-        if skip is not None and bool(skip):  # the host waits for the GPU here; a kernel does not
+        if skip is not None and bool(skip):  # on a GPU, bool() makes the host wait
             return
         for p, g in zip(params, grads, strict=True):
             g = g.astype(np.float32) if p in self.low else bf16.widen(g)
@@ -228,8 +227,8 @@ class Optimizer:
         sizes = [len(g["params"]) for g in self.param_groups]
         given = [len(g["params"]) for g in state_dict["param_groups"]]
         if sizes != given:
-            raise ValueError(f"load_state_dict: this optimizer has groups of {sizes} parameters, "
-                             f"the state has {given}")
+            raise ValueError(f"load_state_dict: the groups of this optimizer have {sizes} "
+                             f"parameters, the groups of the state have {given}")
         for group in state_dict["param_groups"]:
             self._check_options(group)
         loaded, masters = {}, {}
@@ -238,8 +237,9 @@ class Optimizer:
             state = {k: _plain(k, backend.plain_array(v)) for k, v in state.items()}
             for name, value in state.items():
                 if hasattr(value, "shape") and tuple(value.shape) != p.shape:
-                    raise ValueError(f"load_state_dict: {name} of parameter {i} has shape "
-                                     f"{tuple(value.shape)}, the parameter {tuple(p.shape)}")
+                    raise ValueError(f"load_state_dict: {name} of parameter {i} wants the shape "
+                                     f"of the parameter, {tuple(p.shape)}; got "
+                                     f"{tuple(value.shape)}")
             if ("master" in state) != (p in self.low):
                 fault = ("a master copy here, the state has none" if p in self.low else
                          "no master copy here, the state has one; first call "
@@ -286,7 +286,7 @@ def copy_on_device_of(value, p):
 def fusable(params, grads, *kernels):
     """Returns whether kernels can update the parameters. The parameters must be float32, the
     gradients all float32 or all float16 (bfloat16 has no kernel), and all arrays contiguous. It
-    must be possible to launch all `kernels`. This is checked before the first kernel changes a
+    must be possible to launch all `kernels`. Call this function before the first kernel changes a
     state.
 
     kernels: tuples (file, name, dtype, macros to define). If the dtype is None, the dtype of the
@@ -330,7 +330,7 @@ def called(closure):
     TypeError if closure is not a function."""
     if not callable(closure):
         raise TypeError(f"step(closure): wanted a function that computes the loss and calls "
-                        f"backward; got {type(closure).__name__}. A factor for gradients is "
-                        "step(unscale=...)")
+                        f"backward; got {type(closure).__name__}. To pass a factor for the "
+                        "gradients, write step(unscale=...)")
     with enable_grad():
         return closure()

@@ -1,7 +1,7 @@
 """A learning rate that falls when the loss stops falling.
 
     loss   3  2  2  2  2  ...       patience 2: two steps without a better loss do not change the
-    bad    0  0  1  2  3            lr; after the third one, it becomes factor * lr
+    bad    0  0  1  2  3            lr. After the third such step, the lr becomes factor * lr
 
 The schedules of lr_scheduler.py depend on the step count. This schedule depends on the loss.
 Test: tests/optim/test_lr_scheduler_sequences.py
@@ -38,9 +38,9 @@ class ReduceLROnPlateau:
                  patience: int = 10, threshold: float = 1e-4, threshold_mode: str = "rel",
                  cooldown: int = 0, min_lr: PerGroup = 0.0, eps: float = 1e-8):
         if factor >= 1 or mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
-            raise ValueError("ReduceLROnPlateau wants factor below 1, mode 'min' or 'max', "
-                             f"threshold_mode 'rel' or 'abs'; got {factor}, {mode!r}, "
-                             f"{threshold_mode!r}")
+            raise ValueError("ReduceLROnPlateau wants a factor below 1, mode 'min' or 'max', and "
+                             f"threshold_mode 'rel' or 'abs'; got factor={factor}, mode={mode!r}, "
+                             f"threshold_mode={threshold_mode!r}")
         self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, factor, patience
         self.threshold, self.threshold_mode = threshold, threshold_mode
         self.cooldown, self.min_lr, self.eps = cooldown, min_lr, eps

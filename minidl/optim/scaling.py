@@ -38,7 +38,8 @@ def scaled_rate(rate: float, batch: int, base_batch: int = 256, rule: str = "lin
     samples a step. Count the samples of all ranks and of all accumulated micro-batches. rule:
     "linear" or "sqrt"."""
     if batch < 1 or base_batch < 1:
-        raise ValueError(f"want batches of at least one sample, got {batch} and {base_batch}")
+        raise ValueError("scaled_rate wants batch >= 1 and base_batch >= 1; got "
+                         f"batch={batch}, base_batch={base_batch}")
     if rule not in ("linear", "sqrt"):
         raise ValueError(f"rule is 'linear' or 'sqrt', got {rule!r}")
     k = batch / base_batch

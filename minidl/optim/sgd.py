@@ -8,7 +8,7 @@ The plain form: minidl/plain/optimizers.py. Here: weight decay, dampening and Ne
 
 This is PyTorch's form: the learning rate multiplies the velocity v, not the gradient inside it. If
 kernels run, `by_kernel` updates all parameters in one launch and one pass over memory. It moves 20
-bytes for each weight with momentum, and 12 without. NumPy's operations move 60 and more.
+bytes for each weight with momentum, and 12 without. NumPy's operations move 60 bytes or more.
 
 Source: Sutskever, Martens, Dahl, Hinton 2013.
 Kernels: kernels/sgd.cu; on a CPU kernels/cpu/sgd.cu
@@ -44,8 +44,8 @@ class SGD(Optimizer):
             raise ValueError("nesterov needs momentum > 0 and dampening = 0, got momentum "
                              f"{momentum}, dampening {dampening}")
         if min(lr, momentum, weight_decay) < 0:
-            raise ValueError("lr, momentum and weight_decay must not be negative, got "
-                             f"{lr}, {momentum}, {weight_decay}")
+            raise ValueError("SGD wants lr, momentum and weight_decay >= 0; got "
+                             f"lr={lr}, momentum={momentum}, weight_decay={weight_decay}")
         super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening,
                                       weight_decay=weight_decay, nesterov=nesterov,
                                       maximize=maximize))
@@ -95,7 +95,7 @@ def by_kernel(weights, grads, velocities=None, first=(), *, lr=1e-3, momentum=0.
               velocity becomes the gradient. The old velocity must be finite, such as zeros, as the
               kernel multiplies it by 0.
     rates:    None, or an array (n_arrays, 2) of the weights' dtype that is used instead of `first`.
-              Row i is (a, b) in v = a * v + b * gradient for array i. minidl/optim/lars.py uses it.
+              Row i is (a, b) in v = a * v + b * gradient for array i. lars.py uses these rates.
     unscale, low, skip, factor:  as in adam.py."""
     if not weights:
         return
@@ -103,11 +103,13 @@ def by_kernel(weights, grads, velocities=None, first=(), *, lr=1e-3, momentum=0.
         momentum = momentum or 1.0  # not 0, so that the velocities are used
     if bool(momentum) != (velocities is not None):
         given = "not given" if velocities is None else "given"
-        raise ValueError(f"sgd: momentum {momentum} and velocities {given}: want both or none")
+        raise ValueError("sgd wants momentum and velocities, or neither of the two; got "
+                         f"momentum={momentum}, velocities {given}")
     xp = backend.xp_of([*weights, *grads], "sgd")
     sizes = same_sizes("sgd", weights, grads, *(a for a in (velocities, low) if a is not None))
     if momentum and rates is None and len(first) != len(sizes):
-        raise ValueError(f"sgd: {len(sizes)} arrays, but {len(first)} answers to `first`")
+        raise ValueError(f"sgd wants one bool in `first` for each of {len(sizes)} arrays; got "
+                         f"{len(first)}")
     wide, narrow = weights[0].dtype, grads[0].dtype
     grads = [contiguous(xp, g) for g in grads]
     ws = pointers(xp, weights, wide, "sgd: weights", written=True)

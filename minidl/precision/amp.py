@@ -61,8 +61,8 @@ def autocast(device_type: str = "cuda", dtype: DType | None = None, enabled: boo
     white, black:  names of ops that are white, or black, inside the block. Raises ValueError for a
                    name in both lists, and for an unknown name."""
     if device_type not in ("cuda", "cpu"):
-        raise ValueError(f'autocast: device_type is "cuda" or "cpu", got {device_type!r}; to '
-                         "switch it off, autocast(enabled=False)")
+        raise ValueError(f'autocast: device_type is "cuda" or "cpu", got {device_type!r}. To '
+                         "switch autocast off, write autocast(enabled=False)")
     if dtype is None:
         dtype = np.float16 if device_type == "cuda" or not enabled else bf16.dtype()
     outer = current().autocast

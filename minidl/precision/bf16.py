@@ -1,4 +1,4 @@
-"""bfloat16: the upper half of a float32. Arrays are stored in it; ops compute in float32.
+"""bfloat16: the upper half of a float32. Arrays are in bfloat16; ops compute in float32.
 
     float32    s eeeeeeee mmmmmmm mmmmmmmmmmmmmmmm     8 bits of exponent, 23 of fraction
     bfloat16   s eeeeeeee mmmmmmm                      the same range, steps of 2^-7: 2 digits
@@ -15,7 +15,7 @@ bfloat16 has the range of float32, so it needs no loss scaling. But an update sm
 step, 2^-9 to 2^-8 of the weight, is lost: use master weights (optim/master.py).
 
 Ops have no code for bfloat16. `Function.apply` calls `forward` below, which widens the arrays and
-calls the op's own forward. The backward walk widens the gradients. An op that only moves elements
+calls the op's own forward. Backward widens the gradients. An op that only moves elements
 (`arithmetic` is False) rounds nothing.
 
 NumPy has no bfloat16. The package ml_dtypes adds it; it is imported when `minidl.bfloat16` is first
@@ -60,8 +60,8 @@ def forward(node, *arrays, **options):
     dtypes = [x.dtype for x in arrays if backend.is_floating(getattr(x, "dtype", None))]
     # Checked here, as node.forward gets only float32 arrays.
     if node.precision == "white" and len(set(dtypes)) > 1:
-        raise TypeError(f"inputs of {' and '.join(map(str, dtypes))}; all must have the same "
-                        "dtype, cast with .to(...)")
+        raise TypeError(f"inputs of {' and '.join(map(str, dtypes))}; want one dtype for all "
+                        "inputs. Cast with .to(...)")
     wide = [widen(x) for x in arrays]
     result = node.forward(*wide, **options)
     target = np.dtype(options.get("dtype") or dtypes[0])  # inputs were promoted to one dtype
@@ -115,6 +115,6 @@ def _view_on_device(array, shape, start, strides):
     start. Raises ValueError if the view would reach beyond the array."""
     reach = start + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
     if min(strides, default=0) < 0 or not 0 <= reach < array.nbytes:
-        raise ValueError("a view beyond the array")
+        raise ValueError("the view would reach beyond the array")
     tail = array.reshape(-1)[start // array.itemsize:]
     return backend.library_of(array).lib.stride_tricks.as_strided(tail, shape, strides)

@@ -5,7 +5,7 @@ The plain form: minidl/plain/amp.py. Here: PyTorch's class, for any optimizer.
     scale(loss).backward()   multiplies every gradient by S
     step(optimizer)          skips the step if a gradient is inf or nan on any rank. Otherwise it
                              multiplies the gradients by 1/S, clips them if max_norm is given, and
-                             steps
+                             calls optimizer.step()
     update()                 halves S after a skipped step, doubles S after 2000 good steps
 
 The scale is an array of one number, its counts are an array of three numbers. Both arrays are on
@@ -71,15 +71,17 @@ class GradScaler:
                  growth_interval=2000, *, hysteresis=1, min_scale=0.0, max_scale=LARGEST,
                  raise_at_min=False, enabled=True):
         if not isinstance(device, str):
-            raise TypeError(f"GradScaler: device is a name, got {device!r}; a scale is "
-                            f"GradScaler(init_scale={device!r})")
+            raise TypeError(f"GradScaler wants the name of a device; got {device!r}. To set the "
+                            f"scale, write GradScaler(init_scale={device!r})")
         if not growth_factor > 1 or not 0 < backoff_factor < 1:
             raise ValueError("GradScaler wants growth_factor > 1 and backoff_factor between 0 and "
-                             f"1; got {growth_factor} and {backoff_factor}")
+                             f"1; got growth_factor={growth_factor}, "
+                             f"backoff_factor={backoff_factor}")
         if not 0 < min(growth_interval, hysteresis) or not min_scale <= init_scale <= max_scale:
-            raise ValueError("GradScaler wants growth_interval, hysteresis >= 1 and init_scale "
-                             f"between min_scale and max_scale; got {growth_interval}, "
-                             f"{hysteresis}, {init_scale}, {min_scale}, {max_scale}")
+            raise ValueError("GradScaler wants growth_interval >= 1, hysteresis >= 1 and min_scale "
+                             f"<= init_scale <= max_scale; got growth_interval={growth_interval}, "
+                             f"hysteresis={hysteresis}, init_scale={init_scale}, "
+                             f"min_scale={min_scale}, max_scale={max_scale}")
         self._scale = np.array([init_scale], np.float32)
         self._counts = np.array([0, hysteresis, 0], np.int32)  # good steps, patience, skipped
         self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
@@ -186,9 +188,9 @@ class GradScaler:
         whether to skip."""
         if self.enabled and getattr(optimizer, "compressed_by", None) is not None:
             raise TypeError(
-                "wanted gradients without a loss scale: parallel.Compressed keeps a part of them "
-                "for later steps, when the scale may be another. Use bfloat16, which needs no "
-                "scale, or GradScaler(enabled=False)")
+                "wanted gradients without a loss scale: parallel.Compressed keeps a part of the "
+                "gradients for later steps, when the scale may be different. Use bfloat16, "
+                "which needs no scale, or GradScaler(enabled=False)")
         if optimizer.sharded_by and not self.on_host:
             self.on_host = True
             self._move_to(None)
@@ -250,9 +252,9 @@ class GradScaler:
                 "has diverged. Look for the first layer with a non-finite output")
         if self.factor < SMALLEST:
             raise OverflowError(
-                f"the gradients hold inf or nan at every loss scale, down to {self.factor:.3g}: it "
-                f"is not the scale ({self.skipped} steps were skipped). Look for the first layer "
-                "with a non-finite output, or for nan in the data")
+                f"the gradients hold inf or nan at every loss scale, down to {self.factor:.3g}: "
+                f"the scale is not the cause ({self.skipped} steps were skipped). Look for the "
+                "first layer with a non-finite output, or for nan in the data")
 
     def state_dict(self):
         """Returns a dict with the keys of PyTorch's scaler, and "patience" and "skipped". The dict
@@ -266,7 +268,8 @@ class GradScaler:
         if not self.enabled:
             return
         if not state:
-            raise ValueError("load_state_dict: the state is empty; it is from a disabled scaler")
+            raise ValueError("load_state_dict wants the state of an enabled scaler; got an empty "
+                             "dict, the state of a disabled scaler")
         self.factor = float(state["scale"])
         self.growth_factor, self.backoff_factor = state["growth_factor"], state["backoff_factor"]
         self.growth_interval, self.good_steps = state["growth_interval"], state["_growth_tracker"]
@@ -292,9 +295,10 @@ class GradScaler:
     def _check_dtype(self, grad, low=()):
         if grad.dtype == np.float16 and not low:
             raise ValueError(
-                "loss scaling wants float32 gradients, or float16 ones with a float32 master "
-                "weight: unscaled in float16 they vanish again. Keep the model in float32 under "
-                "autocast (O1), or call optim.use_master_weights(optimizer) (O2)")
+                "loss scaling wants float32 gradients, or float32 master weights for float16 "
+                "gradients: divided by the scale in float16, small gradients become 0. Keep "
+                "the model in float32 under autocast (O1), or call "
+                "optim.use_master_weights(optimizer) (O2)")
 
 
 def _agreed(bad, optimizer):

@@ -146,7 +146,7 @@ def test_without_a_compiler_the_answer_names_one_to_install(command, tmp_path):
         (lambda: minidl.rand(3, 4) + minidl.rand(5), "shapes (3, 4) and (5,) do not broadcast"),
         (lambda: F.cross_entropy(minidl.rand(4, 10), np.array([10] * 4)), "target 10 is no class"),
         (lambda: minidl.rand(3).backward(), "does not require a gradient"),
-        (lambda: nn.MLP(64, 32, 10).load_state_dict({}), "missing ['0.weight'"),
+        (lambda: nn.MLP(64, 32, 10).load_state_dict({}), "missing in the state: ['0.weight'"),
     ],
 )
 def test_a_wrong_shape_is_named_with_what_is_wanted(call, words):
@@ -174,15 +174,15 @@ MLP = nn.MLP(4, 4, 4)
 @pytest.mark.parametrize(
     "call, error, words",
     [
-        (lambda: minidl.tensor([[1, 2], [3]]), ValueError, "wants numbers, in lists of one length"),
-        (lambda: minidl.tensor("hello"), ValueError, "in lists of one length; got 'hello'"),
+        (lambda: minidl.tensor([[1, 2], [3]]), ValueError, "numbers, in lists of equal length"),
+        (lambda: minidl.tensor("hello"), ValueError, "in lists of equal length; got 'hello'"),
         (lambda: minidl.zeros(3, dtype="float23"), TypeError, "'float23' is neither a dtype, such"),
         (lambda: minidl.zeros(3).to("gpu"), TypeError, "nor a device: 'cpu', 'cuda' or"),
-        (lambda: minidl.arange(0, 10, 0), ValueError, "no way from 0 to 10 by steps of 0"),
+        (lambda: minidl.arange(0, 10, 0), ValueError, "steps of 0 do not lead from 0 to 10"),
         (lambda: nn.Linear(3, 4)([1.0, 2.0, 3.0]), TypeError, "wants tensors or arrays, got list"),
         (lambda: nn.Linear(3, 4)(np.zeros(3)), TypeError, "input is float64, weight is float32"),
         (lambda: nn.Sequential([MLP]), TypeError, "Sequential(*modules) wants Modules; got list"),
-        (lambda: MLP.load_state_dict("w.pt"), TypeError, "wants {name: array}, got str"),
+        (lambda: MLP.load_state_dict("w.pt"), TypeError, "wants {name: array}; got str"),
         (lambda: optim.Adam(MLP), TypeError, "Adam wants a module's .parameters(); got"),
         (lambda: optim.lr_scheduler.StepLR(MLP, 5), TypeError, "StepLR wants an optimizer, such"),
         (lambda: Offload(MLP), TypeError, "Offload wants an optimizer, such as optim.SGD"),

@@ -17,7 +17,7 @@ def test_a_dict_registers_its_modules_in_order():
     del heads["b"]
     assert list(heads.keys()) == ["c"]
     for name in ("x.y", "", "training"):
-        with pytest.raises(KeyError, match="is empty, has a dot, or is an attribute"):
+        with pytest.raises(KeyError, match="has no dot, is not empty, and is not an attribute"):
             heads[name] = nn.ReLU()
 
 

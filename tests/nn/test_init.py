@@ -43,7 +43,7 @@ def test_a_truncated_normal_has_the_moments_of_one():
     assert abs(w.array).max() <= 0.04
     assert w.array.std() == pytest.approx(std, rel=TOLERANCE)
     assert abs(w.array.mean()) < 4 * std / math.sqrt(N_OUT * N_IN)
-    with pytest.raises(ValueError, match="lies more than 2 std"):
+    with pytest.raises(ValueError, match="at most 2 std outside"):
         init.trunc_normal_(w, mean=9.0)
 
 
@@ -53,13 +53,13 @@ def test_orthogonal_rows_or_columns(shape):
     m = w.array.reshape(shape[0], -1).astype("f8")
     product = m @ m.T if m.shape[0] <= m.shape[1] else m.T @ m
     np.testing.assert_allclose(product, 1.5**2 * np.eye(min(m.shape)), atol=1e-6)
-    with pytest.raises(ValueError, match=r"orthogonal_: wants 2 dimensions .* got shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"orthogonal_ wants at least 2 .* got shape \(3,\)"):
         init.orthogonal_(minidl.empty(3))
 
 
 def test_fans_count_the_kernel():
     assert init.fans(nn.Conv2d(4, 6, (3, 5)).weight) == (4 * 15, 6 * 15)
-    with pytest.raises(ValueError, match="got shape \\(3,\\)"):
+    with pytest.raises(ValueError, match="got \\(3,\\)"):
         init.fans(nn.Parameter(np.ones(3, np.float32)))
 
 

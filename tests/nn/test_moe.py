@@ -108,7 +108,7 @@ def test_of_equal_scores_the_lower_expert_counts_as_larger():
 
 def test_top_k_is_from_one_to_all():
     for k in (0, 5):
-        with pytest.raises(ValueError, match=f"from 1 to the 4 experts, got {k}"):
+        with pytest.raises(ValueError, match=f"from 1 to 4, the .*; got {k}"):
             nn.MoE(3, n_experts=4, top_k=k)
 
 
@@ -278,7 +278,7 @@ def test_recompute_has_the_same_bits_and_counts_once():
 def test_a_balance_loss_that_recompute_would_lose_is_an_error():
     made, x = layer(), Tensor(rows(), requires_grad=True)
     recompute(made, x)
-    with pytest.raises(ValueError, match="outside of recompute"):
+    with pytest.raises(ValueError, match="without recompute"):
         moe.balance_loss(made)
     with pytest.raises(ValueError, match="a model with nn.MoE"):
         moe.balance_loss(nn.Linear(2, 2))

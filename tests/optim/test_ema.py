@@ -70,7 +70,7 @@ def test_it_goes_on_from_its_state_and_refuses_another_models():
     other.load_state_dict(ema.state_dict())
     assert other.step == 1
     np.testing.assert_array_equal(other.averages[0], [2.0, 3.0])
-    with pytest.raises(ValueError, match=r"averages of shapes \[\(2,\)\], want \[\(3,\)\]"):
+    with pytest.raises(ValueError, match=r"the shapes \[\(3,\)\]; got \[\(2,\)\]"):
         optim.EMA([minidl.zeros(3, requires_grad=True)]).load_state_dict(ema.state_dict())
 
 

@@ -214,7 +214,7 @@ def test_grad_scaler_steps_them():
 
 
 @pytest.mark.parametrize("make, message", [
-    (lambda p: optim.LARS(p, lr=-1), "want lr, momentum"),
+    (lambda p: optim.LARS(p, lr=-1), "LARS wants lr, momentum"),
     (lambda p: optim.LAMB(p, betas=(1, 0)), "betas in"),
     (lambda p: optim.LAMB(p, bias_correction="no"), "True, False or 'step'"),
     (lambda p: optim.LAMB(p, clamp=(2, 1)), "least, most")])

@@ -145,7 +145,7 @@ def test_what_cannot_be_composed_is_refused():
         ours.SequentialLR(mine, [step, plateau], [3])
     with pytest.raises(ValueError, match="schedule 0 is a ReduceLROnPlateau"):
         ours.ChainedScheduler([plateau])
-    with pytest.raises(ValueError, match="schedule 0, a StepLR, is of another optimizer"):
+    with pytest.raises(ValueError, match="schedule 0, a StepLR, was made for another optimizer"):
         ours.SequentialLR(other, [step, ours.StepLR(other, 3)], [3])
 
 
@@ -156,7 +156,7 @@ def test_one_cycle_has_a_max_lr_for_each_group_and_no_phase_without_a_step():
         other, theirs.OneCycleLR(other, **options), 9), rtol=1e-12)
     with pytest.raises(ValueError, match="one for each of 2 groups"):
         ours.OneCycleLR(mine, [0.1], total_steps=10)
-    with pytest.raises(ValueError, match="pct_start 0.1 of 10 steps leaves a phase of no step"):
+    with pytest.raises(ValueError, match="pct_start 0.1 and 10 steps, one phase has no step"):
         ours.OneCycleLR(mine, 1.0, total_steps=10, pct_start=0.1)
 
 

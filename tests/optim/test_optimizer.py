@@ -104,10 +104,10 @@ def test_loaded_state_is_a_copy():
 def test_a_state_for_other_shapes_changes_nothing():
     opt = run("Adam", {}, [nn.Parameter(np.ones(3))], gradients([(3,)], 2))
     other = optim.Adam([nn.Parameter(np.ones(4))])
-    with pytest.raises(ValueError, match="exp_avg of parameter 0 has shape \\(3,\\)"):
+    with pytest.raises(ValueError, match="exp_avg of parameter 0 wants .* got \\(3,\\)"):
         other.load_state_dict(opt.state_dict())
     assert other.state == {}
-    with pytest.raises(ValueError, match="groups of \\[2\\] parameters, the state has \\[1\\]"):
+    with pytest.raises(ValueError, match="have \\[2\\] parameters, .* state have \\[1\\]"):
         optim.Adam([nn.Parameter(np.ones(3)), nn.Parameter(np.ones(3))]).load_state_dict(
             opt.state_dict())
 

@@ -17,7 +17,7 @@ def test_linear_and_root():
 def test_wrong_ones_are_named():
     with pytest.raises(ValueError, match="'linear' or 'sqrt'"):
         optim.scaled_rate(0.1, 8, rule="cubic")
-    with pytest.raises(ValueError, match="at least one sample"):
+    with pytest.raises(ValueError, match="wants batch >= 1"):
         optim.scaled_rate(0.1, 0)
 
 

@@ -402,5 +402,5 @@ def test_a_device_chooses_the_dtype_as_in_pytorch():
         with amp.autocast(True):
             pass
     assert amp.GradScaler("cuda").get_scale() == amp.GradScaler(init_scale=2.0**16).get_scale()
-    with pytest.raises(TypeError, match=r"a scale is GradScaler\(init_scale=8\)"):
+    with pytest.raises(TypeError, match=r"write GradScaler\(init_scale=8\)"):
         amp.GradScaler(8)

@@ -33,8 +33,8 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     parameters = list(parameters)
     wanted = sum(p.numel() for p in parameters)
     if vec.ndim != 1 or vec.numel() != wanted:
-        raise ValueError(f"vector_to_parameters: a vector of shape {tuple(vec.shape)} for "
-                         f"{wanted} elements")
+        raise ValueError(f"vector_to_parameters wants a vector with the {wanted} elements of the "
+                         f"parameters; got shape {tuple(vec.shape)}")
     start = 0
     with no_grad():
         for p in parameters:

@@ -224,7 +224,7 @@ def test_a_plan_that_does_not_fit_is_refused(plan, message):
 
 
 @pytest.mark.parametrize("make, message", [
-    (lambda ps: optim.LAMB(ps, lr=0.1), "LARS and LAMB want the norms of whole tensors"),
+    (lambda ps: optim.LAMB(ps, lr=0.1), "LARS and LAMB want the norm of each whole tensor"),
     (lambda ps: optim.Muon([p for p in ps if p.ndim == 2]), "Muon wants whole matrices"),
 ])
 def test_optimizers_of_whole_tensors_are_refused(make, message):
