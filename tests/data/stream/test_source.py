@@ -267,7 +267,7 @@ def test_another_stream_is_refused(log, tmp_path):
     other = FolderLog(tmp_path / "other", 3)
     with pytest.raises(Exception, match="partitions 5, here 3"):
         simulate(1, saved, other, tmp_path / "runs", 1, {"until": [0] * 3})
-    with pytest.raises(Exception, match="at least 1, got 0 and 256"):
+    with pytest.raises(Exception, match="got per_partition=0 and block=256"):
         simulate(1, lambda t: Source(log, t, per_partition=0))
 
 
