@@ -234,7 +234,7 @@ def test_an_offset_that_is_gone_is_an_error_on_all_ranks(log, tmp_path, size):
     simulate(size, body)
     assert len(caught) == size
     for text in caught:
-        assert f"partition 0: offset 0 was deleted; the oldest is {oldest}" in text
+        assert f"partition 0: offset 0 was deleted; the oldest offset is {oldest}" in text
         assert f"1 of {size} ranks could not read the stream" in text
 
 
