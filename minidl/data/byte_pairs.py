@@ -13,10 +13,10 @@ The plain form: minidl/plain/tokens.py. Here: words, special tokens, GPT-2's fil
 
     words       pairs join only within a word (words.py). So each word is encoded once, and then
                 looked up
-    learn       counts each different word once. A table holds the places of each pair, so a merge
-                visits only these places. A heap gives the most frequent pair
+    learn       counts each different word once. A table holds the indices at which each pair
+                occurs, so a merge visits only these indices. A heap gives the most frequent pair
     encode      among the pairs of a word, the pair that was learned first joins first. A heap finds
-                this pair: n log n steps for a word of n bytes
+                this pair, so a word of n bytes takes n log n steps
     special     <|endoftext|> separates two texts. A user's text must not produce this token. So it
                 becomes a token only if the caller names it
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
-CACHED_WORDS = 1 << 16  # megabytes of text have this many different words; about 10 MB of memory
-CACHED_LENGTH = 64  # characters. A longer word rarely comes twice
+CACHED_WORDS = 1 << 16  # the most words in the cache. They take about 10 MB of memory
+CACHED_LENGTH = 64  # characters. A longer word rarely comes twice, so it is not cached
 BYTES = [bytes([byte]) for byte in range(256)]
 
 
@@ -52,8 +52,8 @@ class Tokenizer:
     special_tokens: {name: id}.
     pattern:        how to cut a text into words (words.py).
     whole_words:    if True, a word that is a token becomes this token without merges (Llama 3).
-    Raises ValueError if a merge uses or makes a token that the vocabulary does not have, or if an
-    id is used twice."""
+    Raises ValueError in three cases: a byte has no token; a merge uses or makes a token that the
+    vocabulary does not have; a special token has no name, or an id of `vocab`."""
 
     def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[tuple[bytes, bytes]],
                  special_tokens: Mapping[str, int] | None = None, pattern: str = GPT2,
@@ -67,7 +67,9 @@ class Tokenizer:
             raise ValueError(f"Tokenizer: the vocabulary has no token for the byte {missing[0]!r}; "
                              "want all 256 bytes, so that every text can be written")
         self._byte_ids = [self._ids[byte] for byte in BYTES]
-        self._ranks, self._joined = {}, []  # {(left, right): rank}, [the token of each rank]
+        # A merge's rank is its index in `merges`. _ranks: {(left id, right id): rank}.
+        # _joined[rank]: the id of the token that this merge makes
+        self._ranks, self._joined = {}, []
         for rank, (left, right) in enumerate(self.merges):
             for token in left, right, left + right:
                 if token not in self._ids:
@@ -77,8 +79,8 @@ class Tokenizer:
             self._joined.append(self._ids[left + right])
         for name, i in self.special_tokens.items():
             if not name or i in self.vocab:
-                raise ValueError(f"Tokenizer: special token {name!r} with id {i}; want a name, and "
-                                 "an id that no other token has")
+                raise ValueError(f"Tokenizer: special token {name!r} has the id {i}; want a name "
+                                 "that is not empty, and an id that no other token has")
         self._spelled = self.vocab | {i: name.encode() for name, i in self.special_tokens.items()}
         self._cache = _Cache(self.encode_word)
 
@@ -89,7 +91,7 @@ class Tokenizer:
         pieces. The ids 0 to 255 are the bytes. After them come the pairs, and then the special
         tokens. The tokenizer has fewer tokens if at some point no pair occurs twice. Among equally
         frequent pairs, the pair with the smallest ids is learned first. Raises ValueError if
-        n_tokens is too small."""
+        n_tokens is less than 256 plus the number of special tokens."""
         n_pairs = n_tokens - 256 - len(special_tokens)
         if n_pairs < 0:
             raise ValueError(f"Tokenizer.learn: n_tokens is {n_tokens}; want {n_tokens - n_pairs} "
@@ -166,9 +168,9 @@ class Tokenizer:
         for part, name in found:
             yield itertools.chain.from_iterable(map(self._cache.__getitem__, part))
             if name in refused:
-                raise ValueError(f"encode: the text has the special token {name!r}. If it may be "
-                                 f"one, pass allowed_special={{{name!r}}}. If it is ordinary text, "
-                                 "pass disallowed_special=()")
+                raise ValueError(f"encode: the text has the special token {name!r}. To encode it "
+                                 f"as this token, pass allowed_special={{{name!r}}}. To encode it "
+                                 "as ordinary text, pass disallowed_special=()")
             if name is not None:
                 yield [self.special_tokens[name]]
 
@@ -213,8 +215,8 @@ class Tokenizer:
             return b"".join([self._spelled[i] for i in ids])
         except (KeyError, TypeError):
             wrong = next(i for i in ids if not hasattr(i, "__index__") or i not in self._spelled)
-            raise ValueError(f"decode: {str(wrong)[:40]} is not a token; want whole numbers from 0 "
-                             f"to {self.n_vocab - 1} in one list") from None
+            raise ValueError(f"decode: {str(wrong)[:40]} is not the id of a token; want one list "
+                             f"of whole numbers from 0 to {self.n_vocab - 1}") from None
 
     def __reduce__(self):  # a pickle or a copy does not contain the cache
         return Tokenizer, (self.vocab, self.merges, self.special_tokens, self.pattern,
@@ -241,7 +243,7 @@ class _Cache(dict):
 
 def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, int]]:
     """Returns a list of at most n_pairs pairs of ids (left, right). Pair k becomes token 256 + k.
-    counts: {word: how often it occurs}. For one word the pairs are the same as in
+    counts: {word: how often it occurs}. If there is only one word, the pairs are the same as in
     minidl/plain/tokens.py."""
     # All words are in one list. A token is at the index of its first byte. `left` and `right` are
     # the indices of its neighbours in the word, or -1 if there is no neighbour.
@@ -252,12 +254,12 @@ def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, in
         left += [-1, *range(start, end - 1)][:len(word)]
         right += [*range(start + 1, end), -1][:len(word)]
         times += [count] * len(word)
-    n_times, places = defaultdict(int), defaultdict(list)  # for each pair: count, indices
+    n_times, places = defaultdict(int), defaultdict(list)  # a pair's count; where it starts
     for i, j in enumerate(right):
         if j >= 0:
             n_times[ids[i], ids[j]] += times[i]
             places[ids[i], ids[j]].append(i)
-    heap = [(-count, pair) for pair, count in n_times.items()]  # at equal counts: smallest pair
+    heap = [(-count, pair) for pair, count in n_times.items()]  # equal counts: smallest pair first
     heapq.heapify(heap)
 
     pairs = []

@@ -1,6 +1,6 @@
 """Keeps a pipeline's elements in a folder: computed once, read by all ranks in every epoch.
 
-    pipeline.json       {"n": how many elements}        another pipeline's folder raises an error
+    pipeline.json       {"n": how many elements}        a pipeline with another n raises an error
     host-pid-x.data     record | record | ...           each process appends to its own files. At
     host-pid-x.index    4 integers for each record:     the start of an epoch it reads the index
                         number, begin, length, CRC-32   files of all processes
@@ -51,8 +51,9 @@ class Folder:
             mine.write_text(json.dumps({"n": n}))
             os.replace(mine, about)
         elif (other := self._described(about)) != n:
-            raise ValueError(f"cache {self.path} is of a pipeline of {other} elements, but this "
-                             f"one has {n}. Take another folder, or remove this one")
+            raise ValueError(f"cache {self.path}: the folder is of a pipeline of {other} "
+                             f"elements, but this pipeline has {n}. Take another folder, or "
+                             "remove this folder")
         for index in sorted(self.path.glob("*.index")):
             data = index.with_suffix(".data")
             if not (_is_ours(index) and _is_ours(data)):
@@ -68,7 +69,7 @@ class Folder:
                     self.where.setdefault(number, (name, begin, length, crc))
 
     def _described(self, about):
-        """Returns the number of elements that the folder is for."""
+        """Returns n of pipeline.json: how many elements the folder's pipeline has."""
         try:
             return json.loads(about.read_text("utf-8"))["n"]
         except (ValueError, LookupError, TypeError, RecursionError) as error:
@@ -95,14 +96,14 @@ class Folder:
         except OSError as error:
             self.full = True
             warnings.warn(f"cache {self.path} cannot be written ({error.strerror}). Elements that "
-                          "are not in it are made again in every epoch", RuntimeWarning,
+                          "are not in the cache are computed again in every epoch", RuntimeWarning,
                           stacklevel=2)
 
     def _write(self, number, record):
         with self.lock:
             if number in self.where:
                 return
-            if self.name is None or not self.name.startswith(_process()):  # a fork: a new name
+            if self.name is None or not self.name.startswith(_process()):  # a fork takes a new name
                 self.name, self.end = f"{_process()}-{secrets.token_hex(4)}", 0
             entry = np.array([number, self.end, len(record), _checksum(number, record)], "<i8")
             for kind, content in (("data", record), ("index", entry.tobytes())):

@@ -2,7 +2,7 @@
 
     Dataset            len(dataset) and dataset[i], one sample
     IterableDataset    only `for sample in dataset`: a stream of unknown length
-    Subset             some samples of a dataset, by their indices    random_split makes several
+    Subset             some samples of a dataset, by their indices    random_split() makes Subsets
     ConcatDataset      one dataset after the other                    a + b
 
 You need no subclass of Dataset: any object with these methods works. A stream for a DataLoader must
@@ -20,7 +20,8 @@ class Dataset:
     """A subclass defines __getitem__(i) and __len__()."""
 
     def __getitem__(self, i):
-        raise NotImplementedError(f"{type(self).__name__} has no __getitem__")
+        raise NotImplementedError(f"{type(self).__name__} has no __getitem__. Define "
+                                  "__getitem__(i), which returns sample i")
 
     def __add__(self, other):
         return ConcatDataset([self, other])
@@ -31,7 +32,8 @@ class IterableDataset(Dataset):
     instance `itertools.islice(samples, rank, None, size)`."""
 
     def __iter__(self):
-        raise NotImplementedError(f"{type(self).__name__} has no __iter__")
+        raise NotImplementedError(f"{type(self).__name__} has no __iter__. Define "
+                                  "__iter__(), which yields samples")
 
 
 class Subset(Dataset):
@@ -55,8 +57,9 @@ class ConcatDataset(Dataset):
     def __init__(self, datasets):
         self.datasets = list(datasets)
         if not self.datasets or any(isinstance(d, IterableDataset) for d in self.datasets):
-            raise ValueError("ConcatDataset wants one or more datasets with a length. Join streams "
-                             "by itertools.chain")
+            raise ValueError("ConcatDataset wants one or more datasets with a length; got "
+                             f"{[type(d).__name__ for d in self.datasets]}. Join streams with "
+                             "itertools.chain")
         self.ends = list(itertools.accumulate(len(d) for d in self.datasets))
 
     def __len__(self):
@@ -64,7 +67,7 @@ class ConcatDataset(Dataset):
 
     def __getitem__(self, i):
         if not -len(self) <= i < len(self):
-            raise IndexError(f"sample {i} of {len(self)}")
+            raise IndexError(f"ConcatDataset has {len(self)} samples; got the index {i}")
         i %= len(self)
         k = bisect.bisect_right(self.ends, i)
         return self.datasets[k][i - (self.ends[k - 1] if k else 0)]
@@ -84,8 +87,9 @@ def random_split(dataset, lengths, generator=None):
         for i in range(n - sum(lengths)):
             lengths[i % len(lengths)] += 1
     if sum(lengths) != n:
-        raise ValueError(f"random_split: the parts {lengths} sum to {sum(lengths)}, the dataset "
-                         f"has {n} samples")
+        raise ValueError(f"random_split: the lengths {lengths} sum to {sum(lengths)}, but the "
+                         f"dataset has {n} samples; want the same sum, or fractions with the sum "
+                         "1")
     order = (generator or default_generator()).permutation(n)
     ends = list(itertools.accumulate(lengths))
     return [Subset(dataset, order[end - part:end].tolist())

@@ -58,22 +58,22 @@ def digits():
     """Returns (train, test): 1,437 and 360 images of 8 x 8 pixels, the same on every rank and
     machine. Both parts have digits from each writer, so accuracy on `test` does not measure new
     writers. Raises ImportError without scikit-learn."""
-    sklearn = importlib.util.find_spec("sklearn")  # only finds it: an import takes a second
+    sklearn = importlib.util.find_spec("sklearn")  # not imported: that takes a second
     if sklearn is None:
         raise ImportError("the digits come with scikit-learn, which is not installed. "
-                          "Install it: pip install 'minidl[tutorials]'")
+                          "Install it with: pip install 'minidl[tutorials]'")
     table = np.loadtxt(Path(sklearn.origin).parent / "datasets/data/digits.csv.gz", delimiter=",")
     images, labels = table[:, :-1] / 16, table[:, -1].astype(np.int64)  # pixels 0-16, labels 0-9
-    images = images.astype(np.float32).reshape(-1, 1, 8, 8)  # exact: multiples of 1/16
+    images = images.astype(np.float32).reshape(-1, 1, 8, 8)  # exact, as all are multiples of 1/16
     order = Generator(0).permutation(len(images))
-    test, train = order[:360], order[360:]  # a fifth
+    test, train = order[:360], order[360:]  # a fifth of the images is for the test
     return ArrayDataset(images[train], labels[train]), ArrayDataset(images[test], labels[test])
 
 
 def idx_folder(path):
-    """Returns (train, test) from a folder with the four files of a data set in MNIST's format,
-    plain or .gz. Raises FileNotFoundError if a file is missing, and ValueError if the shape or the
-    dtype of an array is wrong."""
+    """Returns (train, test) from a folder with the four files of a data set in MNIST's format. The
+    files may be gzipped, with names that end in .gz. Raises FileNotFoundError if a file is missing,
+    and ValueError if the shape or the dtype of an array is wrong."""
     return _idx_pair(path, "train"), _idx_pair(path, "t10k")
 
 

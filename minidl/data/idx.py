@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-MOST_BYTES = 4 << 30  # MNIST has 47 million bytes, the largest similar data set has a billion
+MOST_BYTES = 4 << 30  # of an array. MNIST has 47 million, the largest similar data set a billion
 MOST_DIMENSIONS = 32  # every version of NumPy has arrays of 32 dimensions
-PART = 1 << 20
+PART = 1 << 20  # bytes in one read
 CODES = {np.dtype(t).newbyteorder("="): code for code, t in TYPES.items()}
 
 
@@ -26,7 +26,7 @@ def read(path, most_bytes=MOST_BYTES):
     two bytes show this. Raises ValueError if the file is damaged, or if its array has more than
     most_bytes bytes."""
     with open(path, "rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"  # gzip's own magic number
+        packed = file.read(2) == b"\x1f\x8b"  # every gzip file starts with these two bytes
         file.seek(0)
         try:
             return _array(path, gzip.GzipFile(fileobj=file) if packed else file, most_bytes)
@@ -51,7 +51,8 @@ def _array(path, file, most_bytes):
                          f"got {4 + len(sizes)}")
     shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
     wanted = math.prod(shape) * dtype.itemsize
-    says = f"shape {shape} of {dtype.itemsize}-byte elements makes {start + wanted} bytes"
+    says = (f"a file of shape {shape} with {dtype.itemsize}-byte elements has {start + wanted} "
+            "bytes")
     if n_dims > MOST_DIMENSIONS or wanted > most_bytes:
         raise ValueError(f"{path}: {says}; want at most {most_bytes} bytes and {MOST_DIMENSIONS} "
                          "dimensions. To allow more bytes, pass most_bytes")
@@ -75,7 +76,8 @@ def write(path, array):
     dtype = array.dtype.newbyteorder("=")
     if dtype not in CODES:
         known = ", ".join(map(str, CODES))
-        raise ValueError(f"IDX holds {known}; got {dtype}. Convert with astype.")
+        raise ValueError(f"IDX has codes for the dtypes {known}; got {dtype}. Convert the array "
+                         "with astype.")
     header = bytes([0, 0, CODES[dtype], array.ndim]) + np.asarray(array.shape, ">u4").tobytes()
     raw = header + array.astype(dtype.newbyteorder(">")).tobytes()
     # mtime=0: the same array always gives the same file

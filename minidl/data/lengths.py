@@ -11,8 +11,8 @@ the first row that has room (Johnson 1973). A mask separates the texts of a row 
 
 Ranks wait for the slowest rank. The fraction of time in which they wait is
 1 - E[cost] / E[max cost of `size` batches]. So the batches of one step should have similar lengths
-on all ranks. Pipeline.shard(rank, size, groups=seed) deals `size` neighbours to one step. Use pools
-of 50 batches for each rank, because only the few longest batches of a pool differ much.
+on all ranks. Pipeline.shard(rank, size, groups=seed) deals `size` neighbouring batches to one step.
+Use pools of 50 batches for each rank, because only the few longest batches of a pool differ much.
 
     shape = dict(lengths=n_tokens, tokens=4096)
     Pipeline(texts).group(lengths.pools(**shape), lengths.pad).shard(rank, size, groups=0)
@@ -31,7 +31,7 @@ import numpy as np
 from minidl.random import Generator
 from minidl.tensor import Tensor
 
-POOL_STREAMS = 5 << 60  # random streams that sampler.py and stages.py do not use
+POOL_STREAMS = 5 << 60  # the first of the random streams that only pools() and packs() use
 FILLS = (0, -100)  # padding of ids and of targets: cross entropy ignores -100
 
 
@@ -45,7 +45,7 @@ def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
     pool:       about how many batches a random pool has."""
     lengths = _that_fit(lengths, tokens)
     if (batch_size is None) == (tokens is None):
-        raise ValueError("pools: give either batch_size or tokens")
+        raise ValueError("pools: pass either batch_size or tokens; got both or neither")
     per_batch = batch_size or max(1, int(tokens / max(lengths.mean(), 1)))
 
     def lists(epoch):
@@ -182,7 +182,7 @@ def _that_fit(lengths, most):
     if most is not None and len(lengths) and lengths.max() > most:
         i = int(lengths.argmax())
         raise ValueError(f"sample {i} has {lengths[i]} tokens, and a batch or row has room for "
-                         f"{most}. Cut it, or make more room")
+                         f"{most} tokens. Cut the sample, or make more room")
     return lengths
 
 

@@ -67,7 +67,7 @@ class DataLoader:
         if not (isinstance(shuffle, bool) or shuffle is None):
             if sampler is not None:
                 raise TypeError("DataLoader: got two samplers, one as shuffle and one as sampler. "
-                                "Pass one")
+                                "Pass only one of them")
             shuffle, sampler = False, shuffle
         if num_workers < 0:
             raise ValueError(f"DataLoader: num_workers is {num_workers}, want 0 or more")
@@ -82,10 +82,11 @@ class DataLoader:
                                           ("batch_sampler", batch_sampler is not None)) if value]
         if len(given) > 1 or given and self.is_stream:
             raise ValueError(f"DataLoader of {type(dataset).__name__}: got {' and '.join(given)}; "
-                             "want one of shuffle, sampler, batch_sampler, and none for a stream")
+                             "want at most one of shuffle, sampler and batch_sampler, and none "
+                             "for a stream")
         if batch_sampler is not None and (batch_size != 1 or drop_last):
             raise ValueError("DataLoader: got batch_sampler and also batch_size or drop_last. "
-                             "batch_sampler replaces both: leave them out")
+                             "batch_sampler replaces batch_size and drop_last: leave them out")
         self.batch_sampler = batch_sampler
         if shuffle:
             sampler = RandomSampler(dataset, generator=generator)
@@ -99,7 +100,7 @@ class DataLoader:
         """Returns how many batches a pass has. Raises TypeError for a stream."""
         if self.is_stream:
             raise TypeError(f"a DataLoader of {type(self.dataset).__name__}, a stream, has no "
-                            "len()")
+                            "len(): the number of samples is not known in advance")
         if self.batch_sampler is not None:
             return len(self.batch_sampler)
         n = len(self.sampler)

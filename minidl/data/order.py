@@ -2,7 +2,7 @@
 
     Sampler                a base class for your own samplers
     SequentialSampler      0 1 2 3 ...
-    RandomSampler          a permutation; with replacement, each draw may be any index
+    RandomSampler          a permutation. With replacement, each draw may be any index
     WeightedRandomSampler  index i with probability w_i / sum(w), to balance classes of unequal size
     SubsetRandomSampler    a permutation of given indices
     BatchSampler           lists of batch_size indices
@@ -27,7 +27,8 @@ class Sampler:
         pass  # PyTorch's Sampler takes the dataset too, and does not use it
 
     def __iter__(self):
-        raise NotImplementedError(f"{type(self).__name__} has no __iter__")
+        raise NotImplementedError(f"{type(self).__name__} has no __iter__. Define "
+                                  "__iter__(), which yields indices")
 
 
 class SequentialSampler(Sampler):
@@ -58,7 +59,7 @@ class RandomSampler(Sampler):
         n = len(data_source) if num_samples is None else num_samples
         if n < 0 or n and not len(data_source):
             raise ValueError(f"RandomSampler: num_samples is {n} for {len(data_source)} samples; "
-                             "want 0 or more, and 0 for an empty data_source")
+                             "want num_samples >= 0, and num_samples = 0 for an empty data_source")
         self.data_source, self.replacement = data_source, replacement
         self.num_samples, self.generator = n, generator
 
@@ -87,17 +88,19 @@ class WeightedRandomSampler(Sampler):
         n_possible = int((self.weights > 0).sum())
         if self.weights.ndim != 1 or not np.isfinite(self.weights).all() or (
                 self.weights < 0).any() or not n_possible:
-            raise ValueError("WeightedRandomSampler wants a vector of weights, finite, none "
-                             "negative, not all zero")
+            raise ValueError("WeightedRandomSampler wants a vector of finite weights >= 0, which "
+                             f"are not all zero; got weights of shape {self.weights.shape}, of "
+                             f"which {n_possible} are above 0")
         if num_samples < 1 or not replacement and num_samples > n_possible:
-            raise ValueError(f"WeightedRandomSampler: {num_samples} samples wanted, {n_possible} "
-                             "indices have a weight above 0. Pass replacement=True to draw an "
-                             "index several times, or a num_samples from 1 on")
+            raise ValueError(f"WeightedRandomSampler: num_samples is {num_samples}, and "
+                             f"{n_possible} indices have a weight above 0; want num_samples >= 1, "
+                             "and without replacement at most this number of indices. "
+                             "replacement=True may draw an index several times")
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
     def __iter__(self):
         generator, w = self.generator or default_generator(), self.weights
-        if self.replacement:  # index i has an interval of length w_i. A uniform number chooses one
+        if self.replacement:  # index i has an interval of length w_i. A random number chooses one
             ends, last = np.cumsum(w), np.flatnonzero(w)[-1]
             for begin in range(0, self.num_samples, AT_ONCE):
                 n = min(AT_ONCE, self.num_samples - begin)

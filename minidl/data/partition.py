@@ -1,4 +1,4 @@
-"""Deals units to ranks like cards. Deals unused units to another number of ranks.
+"""Deals units to ranks like cards. After a restart, deals the unused units to any number of ranks.
 
 The plain form: minidl/plain/shuffle.py. Here: four ways to treat the tail, groups of neighbours,
 and ranks that have used unequal numbers of units.
@@ -69,7 +69,8 @@ def split(units, n_more, size):
         middle = (begin + end + 1) // 2
         if end - begin < 2:
             raise ValueError(f"{len(rows)} lists of one sample cannot be divided among {size} "
-                             "ranks. Take fewer ranks, or tail='pad', 'drop' or 'uneven'")
+                             "ranks; want a list for each rank. Take fewer ranks, or tail='pad', "
+                             "'drop' or 'uneven'")
         rows[k:k + 1] = (which, begin, middle), (which, middle, end)
     return np.array(rows, np.int64).reshape(-1, 3)
 

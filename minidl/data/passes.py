@@ -3,8 +3,8 @@
     batches = Passes(DataLoader(data, B // t.size, DistributedSampler(len(data), t.rank, t.size)))
     x, y = next(batches)              epoch 0: 7 2 | 9 0 | 4 1 | epoch 1: 3 5 | ...
 
-A `for` loop over a loader ends after one epoch. An elastic run counts steps and calls next() for
-each. So this class joins the epochs of a loader into one endless iterator.
+A `for` loop over a loader ends after one epoch. An elastic run counts steps and calls next() in
+each step. So this class joins the epochs of a loader into one endless iterator.
 Its state is the sampler's state: the epoch, and how many samples all ranks together have used. A
 resumed run continues with the next batch. It may have another number of ranks, if the batches of
 all ranks together still have B samples. The run then still uses each sample of the epoch exactly
@@ -19,8 +19,9 @@ class Passes:
 
     def __init__(self, loader):
         if not hasattr(loader.sampler, "load_state_dict"):
-            raise TypeError("Passes wants a DataLoader(..., sampler=DistributedSampler(...)), that "
-                            f"knows its position; got one with a {type(loader.sampler).__name__}")
+            raise TypeError("Passes wants a DataLoader(..., sampler=DistributedSampler(...)), "
+                            "whose position can be saved; got a DataLoader with the sampler "
+                            f"{type(loader.sampler).__name__}")
         self.loader, self.sampler, self._batches = loader, loader.sampler, None
 
     def __iter__(self):
@@ -35,7 +36,8 @@ class Passes:
             self.sampler.set_epoch(self.sampler.epoch + 1)
             self._batches = None
         raise ValueError(f"an epoch of {self.sampler.n} samples has no batch of "
-                         f"{self.loader.batch_size} for each of {self.sampler.size} ranks")
+                         f"{self.loader.batch_size} for each of {self.sampler.size} ranks. Use a "
+                         "smaller batch_size, or more samples")
 
     def state_dict(self):
         """Returns the sampler's state: the position of the whole run."""

@@ -6,8 +6,8 @@
         model(x, n_samples=len(records))    # DataParallel weights a rank by its number of records
 
     each rank   sh | sh | -> its records        $RANK and $SIZE tell the program its share
-    deal=True   rank 0's -> dealt out           one program (or an open file: a FIFO, sys.stdin).
-                                                Each rank in turn gets the next `batch` records.
+    deal=True   rank 0's -> dealt out           one program, or an open file such as sys.stdin or a
+                                                FIFO. Each rank in turn gets `batch` records
 
 A record is a line. A thread reads and parses ahead. A rank does not know when the pipes of other
 ranks end. So before each step the ranks add up how many records they have, by an all-reduce of two
@@ -53,7 +53,7 @@ class Pipe(IterableDataset):
     source:  a command for the shell, or an open binary or text file. With several ranks a file
              needs deal=True.
     t:       the transport.
-    batch:   the largest number of records for each rank in a step.
+    batch:   the largest number of records that a rank gets in a step.
     parse:   a function from a list of lines to records. A line is a bytes object without its
              newline. The list may be empty.
     deal:    if True, only rank 0 reads, and it deals the records out to all ranks.
@@ -65,7 +65,8 @@ class Pipe(IterableDataset):
             raise ValueError(f"rank {t.rank}: batch must be at least 1, got {batch}")
         if not isinstance(source, str) and not deal and t.size > 1:
             raise ValueError(f"rank {t.rank}: got an open file, which only one rank can read. Pass "
-                             "deal=True, so that rank 0 deals its records out, or pass a command")
+                             "deal=True: then rank 0 reads the file and deals its records out. Or "
+                             "pass a command")
         self.source, self.t, self.batch, self.parse = source, t, batch, parse
         self.deal, self.prefetch = deal, prefetch
 
@@ -88,8 +89,8 @@ class Pipe(IterableDataset):
                         t, np.array([len(lines), bool(fault)])).tolist()
                 if n_faults:
                     faults = [f for f in objects.all_gather(t, fault) if f]
-                    raise RuntimeError(f"rank {t.rank}: {n_faults} of {t.size} ranks had a "
-                                       f"program that failed. {faults[0]}")
+                    raise RuntimeError(f"rank {t.rank}: on {n_faults} of {t.size} ranks a "
+                                       f"program failed. {faults[0]}")
                 if not total:
                     return
                 if self.deal:
@@ -118,7 +119,7 @@ class Pipe(IterableDataset):
 
 
 class Fault(Exception):
-    """The error if a program of the shell pipeline failed."""
+    """Raised if a program of the shell pipeline failed."""
 
 
 class Program:
@@ -131,8 +132,9 @@ class Program:
             return
         shell = shutil.which("bash")
         if shell is None:
-            raise RuntimeError(f"rank {t.rank}: no bash on the PATH. Install it: without its "
-                               "pipefail a program that failed looks like one that has ended")
+            raise RuntimeError(f"rank {t.rank}: no bash on the PATH. Install bash: without its "
+                               "option pipefail a program that failed looks like a program that "
+                               "has ended normally")
         self.errors = tempfile.TemporaryFile()
         environment = os.environ | {"RANK": str(t.rank), "SIZE": str(t.size)}
         # A new process group, so that close() can end all programs at once. Python ignores SIGPIPE,
@@ -165,7 +167,7 @@ class Program:
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self.process.poll() is None:
-                # the thread that reads ahead may have just waited for the process, which has ended
+                # the process may have ended just now, while the other thread waited for it
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self.process.pid, number)
                 try:

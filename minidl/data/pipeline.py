@@ -59,7 +59,7 @@ class Pipeline:
         self._filtered = self._shuffled = self._shard = self._batch = None
         self._prefetch, self._workers, self._say, self.device = 0, 1, None, None
         self.epoch, self._position, self._resume = 0, [], None
-        self.found = None  # the line that workers="auto" reported
+        self.found = None  # the line that workers="auto" reported: how many threads, and why
 
     # -- stages
 
@@ -140,8 +140,8 @@ class Pipeline:
         say:     "auto" calls say(line). The line tells the number of workers that it has chosen. If
                  say is None, rank 0 writes the line to stderr."""
         if n < 0 or workers != "auto" and workers < 1:
-            raise ValueError(f"prefetch must be 0 or more, got {n}, and workers 1 or more or "
-                             f"'auto', got {workers!r}")
+            raise ValueError("prefetch: want n >= 0, and workers >= 1 or 'auto'; got "
+                             f"n={n} and workers={workers!r}")
         new = copy.copy(self)
         new._prefetch, new._workers, new._say = n, workers, say
         new.device = None if device == "cpu" else device
@@ -166,7 +166,7 @@ class Pipeline:
         for other, there in others.items():
             if there:
                 raise ValueError(f"{name}() comes before {other}() in a pipeline. After {other}() "
-                                 "the elements differ between epochs or numbers of ranks")
+                                 "the elements depend on the epoch or on the number of ranks")
 
     # -- a pass
 
@@ -174,7 +174,7 @@ class Pipeline:
         """Returns how many elements or batches this rank has in the next epoch. Raises TypeError
         for a stream or after filter()."""
         if self.is_stream or self._filtered:
-            raise TypeError("a pipeline with filter(), or of a stream, has no len(): its length is "
+            raise TypeError("a pipeline of a stream, or with filter(), has no len(): its length is "
                             "not known in advance")
         return self._elements(self._resume or []).n
 
@@ -185,8 +185,8 @@ class Pipeline:
         return self._pass(*self._start(position), upload)
 
     def _start(self, position):
-        """Returns (tasks, work, used) for a pass that starts at `position`. work(task) makes an
-        element. used(task) counts this element as used."""
+        """Returns (tasks, work, used) for a pass that starts at `position`. tasks: an iterable.
+        work(task) makes the element of a task. used(task) counts this element as used."""
         epoch, seed = self.epoch, default_generator().seed
         if self.is_stream:
             tell, work = getattr(self.source, "used", None), self._late_work(epoch, seed, False)

@@ -6,11 +6,10 @@ The plain form: minidl/plain/prefetch.py. Here: several threads, and a rule for 
     worker 1     load 1    | load 3    | load 5    | wait ...
     training         step 0 | step 1 | step 2 | ...
 
-Loading an item takes L seconds: L_cpu seconds on a core, and the rest waiting. Training on the item
-takes S seconds.
-With k workers one step takes
+Loading an item takes L seconds: L_cpu seconds of work on a core, and L_io = L - L_cpu seconds of
+waiting. Training on the item takes S seconds. With k workers one step takes
 
-    max(L_io / k, L_cpu * ranks / cores, S)     instead of L + S          L_io = L - L_cpu
+    max(L_io / k, L_cpu * ranks / cores, S)     instead of L + S
 
 So by Little's law k = ceil(L / S) workers are enough. If the cores are the limit, more workers do
 not help. Threads are enough if loading waits for the disk, or computes in NumPy, zlib or hashes,
@@ -29,7 +28,7 @@ import time
 
 from minidl.backend import n_cores
 
-MEASURED = 8  # items before "auto" decides. The first one opens files, so it is not counted
+MEASURED = 8  # items before "auto" decides. The first item opens files, so it is not counted
 MOST = 32  # the largest number of workers that "auto" chooses
 
 
@@ -40,7 +39,7 @@ def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
     n_ahead:  how many results the threads compute in advance. With 0 there are no threads. Several
               workers compute at least workers + 1 results in advance.
     workers:  how many threads, or "auto".
-    say:      workers="auto" calls say(line). The line tells the number that it has chosen, and why.
+    say:      workers="auto" calls say(line). The line tells the number of threads, and why.
     ranks:    how many ranks share this machine's cores.
 
     An exception in tasks or work is raised at its place in the order, after all earlier results.
@@ -82,10 +81,10 @@ def workers_for(load_s, cpu_s, step_s, ranks=1, say=None, cores=None):
     k = min(max(1, math.ceil(load_s / max(step_s, cpu_s * ranks / cores, 1e-9))), MOST)
     if say is not None:
         then = step_time(load_s, cpu_s, step_s, k, ranks, cores)
-        say(f"an item takes {1e3 * load_s:.1f} ms to load, {1e3 * cpu_s:.1f} of them on a core; a "
-            f"step takes {1e3 * step_s:.1f} ms: {k} worker{'s' * (k > 1)}, and {1e3 * then:.1f} ms "
-            f"for both instead of {1e3 * (load_s + step_s):.1f}"
-            + ("; the cores are the limit" if then > 1.01 * step_s else ""))
+        say(f"loading an item takes {1e3 * load_s:.1f} ms, {1e3 * cpu_s:.1f} ms of it on a core. A "
+            f"step takes {1e3 * step_s:.1f} ms. With {k} worker{'s' * (k > 1)}, loading and step "
+            f"take {1e3 * then:.1f} ms together, instead of {1e3 * (load_s + step_s):.1f} ms"
+            + (". The cores are the limit" if then > 1.01 * step_s else ""))
     return k
 
 
@@ -126,7 +125,7 @@ class _Crew:
                 try:
                     task = next(self.tasks)
                 except BaseException as error:
-                    self.dismissed = True  # ends the other workers, too
+                    self.dismissed = True  # ends all workers
                     if not isinstance(error, StopIteration):
                         slot.put((None, None, error))
                         self.slots.put(slot)

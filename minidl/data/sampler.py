@@ -41,9 +41,10 @@ class DistributedSampler(Sampler):
         DistributedSampler(dataset, num_replicas, rank)    the same arguments as in PyTorch
 
     shuffle: if False, every epoch has the order of the dataset.
-    tail:  how to treat the last samples if `size` does not divide n (see the picture). With "pad"
-           and "drop", all ranks have the same number of samples, and so of batches. "pad" repeats
-           samples, so a mean over all samples is biased. Use "uneven" for an evaluation.
+    tail:  how to treat the last samples if n is not divisible by `size` (see the picture). With
+           "pad" and "drop", all ranks have the same number of samples, and so the same number of
+           batches. "pad" repeats samples, so a mean over all samples is biased. Use "uneven" for an
+           evaluation.
     drop_last:  PyTorch's name for tail="drop"."""
 
     def __init__(self, n, *place, rank=None, size=None, num_replicas=None, shuffle=True, seed=0,
@@ -59,13 +60,14 @@ class DistributedSampler(Sampler):
         given = dict(zip(names, place))
         if len(place) > 2 or given.keys() & named.keys() or {"size", "num_replicas"} <= {
                 *given, *named}:
-            raise TypeError(f"DistributedSampler(..., {', '.join(names)}, shuffle=...): a rank and "
-                            f"a number of ranks, once each; got {place} and {named}")
+            raise TypeError(f"DistributedSampler(..., {', '.join(names)}, shuffle=...) wants a "
+                            "rank and a number of ranks, once each; got the positional arguments "
+                            f"{place} and the keyword arguments {named}")
         given.update(named)
         rank = given.get("rank", 0)
         size = given.get("size", given.get("num_replicas", 1))
         if n < 0:
-            raise ValueError(f"DistributedSampler: n is a number of samples, got {n}")
+            raise ValueError(f"DistributedSampler: want n >= 0, the number of samples; got n={n}")
         tail = "drop" if drop_last else tail
         partition.check(rank, size, tail, ("pad", "drop", "uneven"))
         self.n, self.rank, self.size = int(n), rank, size

@@ -35,7 +35,7 @@ class Elements(NamedTuple):
     number: object  # number(i): the element's number; does not depend on the number of ranks
     members: object = None  # only for batches: members(i), the indices of batch i's elements ...
     load: object = None  # ... and load(indices), which returns the batch of these elements
-    used: object = None  # used(i): how many rounds of shard() the first i elements use
+    used: object = None  # used(i): how many rounds of shard() the first i elements have used
 
 
 def stream(seed, epoch, depth, number):
@@ -125,8 +125,8 @@ def sharded(below, where, rank, size, tail, groups):
         tail = "pad" if below.members is None else "split"
     if tail == "split":
         if below.members is None:
-            raise ValueError("shard: tail='split' halves batches of group(), but here are single "
-                             "elements. Take 'pad', 'drop' or 'uneven'")
+            raise ValueError("shard: tail='split' halves batches of group(), but this pipeline has "
+                             "single elements. Take tail='pad', 'drop' or 'uneven'")
         units = np.stack([units, 0 * units, [len(below.members(i)) for i in range(n)]], axis=1)
     everything = units
 

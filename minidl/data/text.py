@@ -44,8 +44,8 @@ def stdlib_corpus(max_bytes=None, root=None):
             continue
         n_bytes += len(chunks[-1])
     if not n_bytes:
-        raise FileNotFoundError(f"no readable .py file in {root}. Pass root=, a folder of .py files"
-                                ", if this Python keeps its library elsewhere.")
+        raise FileNotFoundError(f"no readable .py file in {root}. If this Python keeps its library "
+                                "in another folder, pass this folder as root")
     return np.frombuffer(b"".join(chunks), np.uint8)[:max_bytes]
 
 
@@ -75,14 +75,15 @@ class Windows:
         self.data, self.length = data, length
         self.n_windows = (len(data) - 1) // length  # the last target needs one byte more
         if self.n_windows < 1:
-            raise ValueError(f"windows of {length} need {length + 1} bytes, got {len(data)}")
+            raise ValueError(f"windows of {length} bytes need a text of {length + 1} bytes or "
+                             f"more; got {len(data)} bytes")
 
     def __len__(self):
         return self.n_windows
 
     def __getitem__(self, i):
         if not 0 <= i < self.n_windows:
-            raise IndexError(f"window {i} of {self.n_windows}")
+            raise IndexError(f"Windows has {self.n_windows} windows; got the index {i}")
         start = i * self.length
         window = self.data[start : start + self.length + 1].astype(np.int64)
         return window[:-1], window[1:]  # (T,), (T,)
@@ -107,7 +108,8 @@ def random_batches(data, batch_size, length, rank=0, size=1, seed=0, first_step=
     if batch_size * size does not change."""
     n_places = len(data) - length  # the last window ends with the last byte as its target
     if n_places < 1:
-        raise ValueError(f"windows of {length} need {length + 1} bytes, got {len(data)}")
+        raise ValueError(f"windows of {length} bytes need a text of {length + 1} bytes or more; "
+                         f"got {len(data)} bytes")
     if not 0 <= rank < size:
         raise ValueError(f"rank must be in [0, size), got rank {rank} of size {size}")
     offsets = np.arange(length + 1)

@@ -59,7 +59,7 @@ class Upload:
         return there
 
     def finish(self, started):
-        """Returns the batch. The current stream waits for the batch's copies before later work."""
+        """Returns the batch. Later work in the current stream waits for this batch's copies."""
         batch, event = started
         with self.xp.cuda.Device(self.index):
             self.xp.cuda.get_current_stream().wait_event(event)

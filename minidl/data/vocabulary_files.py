@@ -62,8 +62,8 @@ def read_two(vocab_path, merges_path, special_names=None):
         special_names = [END_OF_TEXT] if END_OF_TEXT in ids else []
     for name in special_names:
         if name not in ids:
-            raise ValueError(f"{vocab_path}: no special token {name!r}; want it as an entry, or "
-                             "leave it out of special_tokens")
+            raise ValueError(f"{vocab_path}: no special token {name!r}. Add this entry to the "
+                             "file, or leave the name out of special_tokens")
     special = {name: ids.pop(name) for name in special_names}
     return *_checked(ids, special, vocab_path, _lines_of(merges_path), merges_path), special
 
@@ -73,8 +73,9 @@ def write_two(folder, vocab, merges, special):
     ValueError if a special token is spelled like an ordinary token."""
     ids = {spell(token): i for i, token in vocab.items()}
     if taken := special.keys() & ids.keys():
-        raise ValueError(f"{folder}: {min(taken)!r} is a special token and an ordinary one, and "
-                         "vocab.json has room for one of them; want another name")
+        raise ValueError(f"{folder}: {min(taken)!r} is a special token and also an ordinary "
+                         "token, but vocab.json can hold only one of these two. Give the special "
+                         "token another name")
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(ids | special, ensure_ascii=False)
     (folder / "vocab.json").write_text(text, "utf-8")
@@ -83,7 +84,8 @@ def write_two(folder, vocab, merges, special):
 
 
 def _lines_of(path):
-    """Returns [(place, the tokens in this line)] of merges.txt."""
+    """Returns a list of (place, the tokens in this line), one for each pair in merges.txt. A place
+    is a text such as "line 3"."""
     lines = _text_of(path).split("\n")  # splitlines() would also cut at other characters
     while lines and not lines[-1].strip():
         lines.pop()
@@ -101,8 +103,8 @@ def read_folder(folder):
     if path.exists():
         return read_one(path)
     if not (folder / "vocab.json").exists():
-        raise ValueError(f"{folder}: no tokenizer.json and no vocab.json; want a folder as "
-                         "transformers' save_pretrained writes it, with its tokenizer")
+        raise ValueError(f"{folder}: no tokenizer.json and no vocab.json; want a folder that "
+                         "the method save_pretrained of a tokenizer of transformers has written")
     return read_two(folder / "vocab.json", folder / "merges.txt")
 
 
@@ -111,21 +113,22 @@ def read_one(path):
     found = _json_of(path)
     model = found.get("model")
     if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
-        raise ValueError(f"{path}: model is {_short(model)}; want one of type BPE")
+        raise ValueError(f"{path}: model is {_short(model)}; want a model of type BPE")
     for where, part, name, wanted in (
             ("", found, "normalizer", None), ("model.", model, "dropout", None),
             ("model.", model, "byte_fallback", False),
             ("model.", model, "continuing_subword_prefix", None),
             ("model.", model, "end_of_word_suffix", None)):
         if part.get(name):
-            raise ValueError(f"{path}: {where}{name} is {_short(part[name])}; minidl has none, so "
-                             f"want {json.dumps(wanted)}")
+            raise ValueError(f"{path}: {where}{name} is {_short(part[name])}; want "
+                             f"{json.dumps(wanted)}, because minidl does not have this feature")
     pattern = _pattern(found.get("pre_tokenizer"), path)
     special = _special(found.get("added_tokens") or [], path)
     ids = _ids(model.get("vocab"), path)
     for name, i in special.items():
         if ids.pop(name, i) != i:
-            raise ValueError(f"{path}: special token {name!r} has two ids; want one")
+            raise ValueError(f"{path}: special token {name!r} has one id in added_tokens, and "
+                             "another id in model.vocab; want the same id")
     merges = model.get("merges")
     if not isinstance(merges, list):
         raise ValueError(f"{path}: model.merges is {_short(merges)}; want a list of pairs")
@@ -152,9 +155,9 @@ def _pattern(cutter, path):
             for pattern in GPT2, LLAMA3:  # an unknown pattern might need exponential time
                 if split.get("pattern") == {"Regex": pattern} and like_findall:
                     return pattern
-    raise ValueError(f"{path}: pre_tokenizer is {_short(cutter)}; minidl cuts words as GPT-2 or "
-                     "Llama 3: want ByteLevel without a prefix space, or a Split by the pattern of "
-                     "one of them and then ByteLevel")
+    raise ValueError(f"{path}: pre_tokenizer is {_short(cutter)}; want ByteLevel with "
+                     "add_prefix_space false, or a Split by the pattern of GPT-2 or Llama 3 and "
+                     "then such a ByteLevel. minidl cuts words only in these ways")
 
 
 def _special(added, path):
@@ -164,12 +167,13 @@ def _special(added, path):
         name, i = (token.get("content"), token.get("id")) if isinstance(token, dict) else (0, 0)
         if not isinstance(name, str) or not name or not _is_id(i):
             raise ValueError(f"{path}: added_tokens[{n}] is {_short(token)}; want an object with "
-                             "content and id")
+                             "content, which is a name, and id, which is a whole number from 0 on")
         unlike = [flag for flag in ("lstrip", "rstrip", "single_word") if token.get(flag)]
         if token.get("special") is not True or unlike:
-            raise ValueError(f"{path}: added_tokens[{n}], {name!r}, is "
-                             f"{unlike[0] if unlike else 'not special'}; want only special tokens, "
-                             "without lstrip, rstrip and single_word")
+            raise ValueError(f"{path}: added_tokens[{n}], {name!r}, "
+                             f"{'has ' + unlike[0] + ' = true' if unlike else 'is not special'}; "
+                             "want only special tokens whose lstrip, rstrip and single_word are "
+                             "false")
         if name in special or i in special.values():
             raise ValueError(f"{path}: added_tokens[{n}], {name!r} with id {i}, comes a second "
                              "time; want each name and id once")
@@ -247,7 +251,7 @@ def _spelled(name, path):
         return bytes([BYTE_OF[character] for character in name])
     except KeyError as error:
         raise ValueError(f"{path}: token {_short(name)} has the character {error.args[0]!a}, which "
-                         "stands for no byte. If it is a special token, name it in special_tokens"
+                         "stands for no byte. If the token is special, name it in special_tokens"
                          ) from None
 
 
@@ -255,8 +259,8 @@ def _utf8(name, path):
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{path}: special token {name!a} has half of a character; want text that "
-                         "UTF-8 can write") from None
+        raise ValueError(f"{path}: special token {name!a} contains half of a surrogate pair; want "
+                         "text that UTF-8 can encode") from None
 
 
 def _text_of(path):
@@ -281,9 +285,9 @@ def _json_of(path):
     try:
         found = json.loads(text)
         if not isinstance(found, dict):
-            raise ValueError(f"it holds {_short(found)}, not an object")
+            raise ValueError(f"it has {_short(found)}; want an object")
     except RecursionError:
-        raise ValueError(f"{path}: objects are nested too deep; want a tokenizer's file"
+        raise ValueError(f"{path}: the JSON is nested too deep; want a tokenizer's file"
                          ) from None
     except ValueError as error:  # JSONDecodeError names the line and the column
         raise ValueError(f"{path}: not a tokenizer's JSON ({error}); want a complete file"

@@ -127,7 +127,7 @@ def test_a_special_token_is_one_only_if_the_caller_names_it(learned):
     assert learned.encode(found, allowed_special="all") == [97, 32, i, 98]
     ordinary = learned.encode(found, disallowed_special=())
     assert i not in ordinary and learned.decode(ordinary) == found
-    with pytest.raises(ValueError, match=r"has the special token '<\|endoftext\|>'. If it may be"):
+    with pytest.raises(ValueError, match=r"has the special token '<\|endoftext\|>'. To encode"):
         learned.encode(found)
     with pytest.raises(ValueError, match="special token"):
         list(learned.encode_iterable([found[:6], found[6:]]))
@@ -152,7 +152,7 @@ def test_ids_come_from_lists_arrays_and_tensors(learned):
         assert learned.decode(given) == "def text"
     for wrong, word in (([600], "600"), ([-1], "-1"), ([[97]], r"\[97\]"), (["a"], "a"),
                         (np.zeros((2, 2), int), r"\[0, 0\]")):
-        with pytest.raises(ValueError, match=f"{word} is not a token; want whole numbers from 0 "):
+        with pytest.raises(ValueError, match=f"{word} is not the id of a token; want one list "):
             learned.decode(wrong)
     with pytest.raises(TypeError, match="want a str, got bytes"):
         learned.encode(b"bytes")
@@ -174,7 +174,7 @@ def test_a_vocabulary_that_cannot_be_one_is_refused():
     with pytest.raises(ValueError, match="merge 0 is b'a' b'b', but the vocabulary has no token "
                                          "b'ab'"):
         Tokenizer(vocab, [(b"a", b"b")])
-    with pytest.raises(ValueError, match="want a name, and an id that no other token has"):
+    with pytest.raises(ValueError, match="want a name that is not empty, and an id"):
         Tokenizer(vocab, [], {END: 97})
 
 

@@ -41,7 +41,7 @@ def test_a_subset_and_a_sum_of_datasets():
     assert isinstance(both, data.ConcatDataset) and values(both) == [7, 2, 2, 0, 1]
     assert both[-1][1] == 1 and both[-5][1] == 7
     for i in (5, -6):
-        with pytest.raises(IndexError, match=f"sample {i} of 5"):
+        with pytest.raises(IndexError, match=f"has 5 samples; got the index {i}"):
             both[i]
     with pytest.raises(ValueError, match="itertools.chain"):
         data.ConcatDataset([Stream(2)])
@@ -67,7 +67,7 @@ def test_random_split_fills_up_as_pytorchs_does():
 
 
 def test_parts_that_do_not_sum_up_are_refused():
-    with pytest.raises(ValueError, match=r"\[3, 3\] sum to 6, the dataset has 10"):
+    with pytest.raises(ValueError, match=r"\[3, 3\] sum to 6, but the dataset has 10"):
         data.random_split(Squares(10), [3, 3])
 
 
@@ -95,7 +95,7 @@ def test_a_batch_sampler_decides_alone():
     assert [i.tolist() for _, i in loader] == batches and len(loader) == 3
     with pytest.raises(ValueError, match="and also batch_size or drop_last"):
         data.DataLoader(Squares(5), 2, batch_sampler=batches)
-    with pytest.raises(ValueError, match="shuffle and sampler; want one"):
+    with pytest.raises(ValueError, match="shuffle and sampler; want at"):
         data.DataLoader(Squares(5), 2, shuffle=True, sampler=[1])
 
 

@@ -51,7 +51,7 @@ def test_on_another_number_of_ranks_the_steps_have_the_same_samples(before, afte
 
 
 def test_a_loader_that_does_not_know_its_position_is_refused():
-    with pytest.raises(TypeError, match="Passes wants a DataLoader.*got one with a range"):
+    with pytest.raises(TypeError, match="Passes wants a DataLoader.*with the sampler range"):
         Passes(DataLoader(ArrayDataset(np.arange(3))))
 
 

@@ -89,7 +89,7 @@ def test_a_truncated_gzip_is_an_error_on_all_ranks(tmp_path, size, deal):
 
     simulate(size, read)
     for r, message in enumerate(caught):
-        assert message.startswith(f"rank {r}: 1 of {size} ranks had a program that failed. Rank 0")
+        assert message.startswith(f"rank {r}: on 1 of {size} ranks a program failed. Rank 0")
         assert "ended with status 1" in message and "unexpected end of file" in message
 
 

@@ -88,7 +88,7 @@ def test_stages_in_an_order_that_cannot_resume_are_refused():
             wrong()
     with pytest.raises(ValueError, match="halves batches"):
         list(p.shard(0, 2, tail="split"))
-    with pytest.raises(ValueError, match="'auto', got 0"):
+    with pytest.raises(ValueError, match="'auto'; got n=2 and workers=0"):
         p.prefetch(2, workers=0)
     with pytest.raises(TypeError, match="its length is not known"):
         _ = len(p.filter(bool))

@@ -92,4 +92,4 @@ def test_auto_finds_the_workers_and_says_so():
     assert seen == list(range(40))
     (line,) = said
     assert 2 <= most <= 5, "20 ms to load, steps of 5 ms: four, or fewer on a busy machine"
-    assert "ms to load" in line and f"{most} workers" in line
+    assert "loading an item takes" in line and f"{most} workers" in line

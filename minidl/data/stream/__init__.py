@@ -6,7 +6,7 @@
     kafka.py        a log in a broker with Kafka's protocol
     source.py       batches from a log, the same on any number of ranks, with a position to save
     join.py         joins records and their late labels by event time
-    prequential.py  test, then train: AUC, log loss and calibration on a stream
+    prequential.py  predicts each record before training on it: AUC, log loss and calibration
 
     log = stream.open("file:runs/clicks", partitions=4)
     log = stream.open("redis://127.0.0.1:6379/clicks")

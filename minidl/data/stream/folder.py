@@ -33,7 +33,7 @@ import numpy as np
 from minidl.data.stream.log import SCAN, Log, Records, described, none_of
 
 ENTRY = np.dtype([("end", "<u8"), ("time", "<i8"), ("length", "<u4"), ("crc", "<u4")])
-RANGE = 2**63 - 1  # times and offsets
+RANGE = 2**63 - 1  # the largest time and the largest offset
 INDEX = re.compile(r"\d{20}\.index")
 
 
@@ -50,8 +50,8 @@ class FolderLog(Log):
         about = self.path / "log.json"
         if not about.exists():
             if partitions is None or partitions < 1:
-                raise ValueError(f"there is no log in {path}; say how many partitions a new one is "
-                                 f"to have, at least 1, got {partitions}")
+                raise ValueError(f"there is no log in {path}. Pass partitions=N for a new log, "
+                                 f"with N >= 1; got partitions={partitions}")
             for p in range(partitions):
                 (self.path / str(p)).mkdir(parents=True, exist_ok=True)
             mine = self.path / f".{os.getpid()}-{secrets.token_hex(4)}.json"
@@ -219,7 +219,7 @@ class FolderLog(Log):
         return ValueError(f"partition {partition}: the record at offset {offset} is not what was "
                           f"written: {self._path(partition, base, 'data')} was altered, or lost "
                           "its end in a power failure. After a power failure the next append() "
-                          "removes the damaged end")
+                          "removes the damaged records")
 
     def _end(self, partition):
         """Returns (first offset, number of entries, bytes) of the last segment. The first call

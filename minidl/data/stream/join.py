@@ -16,8 +16,9 @@ labels that still count, idle inputs, and a position that can be saved.
             part.samples, part.labels     records that got their labels in this step: to train
 
 A clock must not decide when a window ends, because a second run must give the same result. The
-watermark decides. It is the event time that all inputs have passed: the smallest of the inputs'
-latest event times, minus slack_s, because records may be out of order. Idle inputs do not count.
+watermark decides. The watermark is the event time that all inputs have passed. It is the smallest
+of the inputs' latest event times, minus slack_s, because records may be out of order. Idle inputs
+do not count.
 The event time of a label decides if it is late, not the time when the label was read.
 window_s=None waits for every label. window_s=0 with late="again" emits each record as a negative at
 once, and again if a label comes. The losses of nn/delayed.py need this.
@@ -42,8 +43,9 @@ from minidl.data.prefetch import prefetch
 from minidl.data.stream.log import Records, none_of
 from minidl.data.stream.source import Steps, fresh
 
-# What waits is of one of three kinds. OPEN: a record that waits for its label. SHUT: a record that
-# was emitted as a negative, and is kept for a late label. EARLY: a label before its record.
+# Three kinds of records and labels wait. OPEN: a record that waits for its label. SHUT: a record
+# that was emitted as a negative, and is kept for a late label. EARLY: a label that came before its
+# record.
 OPEN, SHUT, EARLY = range(3)
 CHUNK = 1024  # records in one read
 
@@ -60,8 +62,8 @@ class JoinedPart:
     """The result of one step for one partition.
 
     arrived:  Records of the clicks that came in this step
-    samples:  Records of the clicks that got their labels. `times` are the times of the labels; for
-              a negative it is the time when its window ended
+    samples:  Records of the clicks that got their labels. `times` are the times of the labels. The
+              time of a negative is the end of its window
     labels:   float32, one for each sample
     again:    bool, one for each sample: True if the sample was emitted before
     position: how many samples the partition has emitted until now, including these samples
@@ -89,8 +91,8 @@ class Join(Steps):
     slack_s             the largest time by which records may be out of order
     keep_s              how long a record is kept for a late label
     step_s              the event time of one step
-    until               (offsets of clicks, offsets of labels) where the logs end. If None, there is
-                        no end
+    until               (offsets of clicks, offsets of labels): the offset at which each partition
+                        ends. If None, there is no end
     readers, idle_s     as in Source
 
     All times are in seconds of event time, but idle_s is measured by a clock."""
@@ -108,7 +110,7 @@ class Join(Steps):
         self.window, self.slack, self.keep, self.step = (
             math.inf if s is None else round(1000 * s) for s in (window_s, slack_s, keep_s, step_s))
         self.late, self.until, self.idle_s = late, until or (None, None), idle_s
-        self.counts = Counter()  # of this rank: {"late labels": n, "clicks twice": n, ...}
+        self.counts = Counter()  # on this rank: {"late labels": n, "clicks twice": n, ...}
         self.place = {p: (0, clicks.oldest(p), labels.oldest(p), -(2**62), -(2**62))
                       for p in self.mine}
         self.kept = {p: [] for p in self.mine}  # (kind, offset) of each record or label that waits
@@ -154,7 +156,8 @@ class Join(Steps):
 
 
 class _Side:
-    """One input of a partition's join. It gives the records one by one, in the order of the log."""
+    """One input of a partition's join: clicks or labels. Gives the records one by one, in the order
+    of the log."""
 
     def __init__(self, join, i, partition, first, seen, stop):
         until = join.until[i] and join.until[i][partition]
@@ -217,8 +220,8 @@ class _Merge:
         return (self.n_given, clicks.first, labels.first, clicks.seen, labels.seen), kept
 
     def next(self):
-        """Returns the event time of the next record or end of a window. Returns inf if there is
-        none, and None if the time is unknown because the inputs are idle."""
+        """Returns the event time of the next record or of the next end of a window. Returns inf if
+        there is none, and None if the time is unknown because the inputs are idle."""
         times = [side.time(ask=True) for side in self.sides]
         known = [time for time in times if time is not None]
         waits = self.join.window < math.inf and self.waits[OPEN]

@@ -1,8 +1,8 @@
 """A log in a Kafka broker, or in any server with Kafka's protocol.
 
-    log = stream.open("kafka://127.0.0.1:9092/clicks")     the topic clicks; brokers: a:1,b:2
+    log = stream.open("kafka://127.0.0.1:9092/clicks")    the topic clicks. Several brokers: a:1,b:2
 
-A Kafka consumer does three things by default that would break exactly-once training. All three are
+By default, a Kafka consumer does three things that would break exactly-once training. All three are
 switched off here:
 
     it joins a group, which may move partitions during a run     here: partitions never move
@@ -53,9 +53,9 @@ class KafkaLog(Log):
         self.producer, self.consumers, self.doubt = None, {}, False
         if topic not in self.admin.list_topics(timeout=wait_s).topics:
             if partitions is None or partitions < 1:
-                raise ValueError(f"there is no topic {topic!r} at {brokers}; say how many "
-                                 f"partitions a new one is to have, at least 1, got {partitions}. "
-                                 "Or was the broker restarted without its disk?")
+                raise ValueError(f"there is no topic {topic!r} at {brokers}. Pass partitions=N for "
+                                 f"a new topic, with N >= 1; got partitions={partitions}. Or was "
+                                 "the broker restarted without its disk?")
             self._create(partitions)
         self.partitions = len(self.admin.list_topics(topic, wait_s).topics[topic].partitions)
         self.same_partitions(f"kafka://{brokers}/{topic}", partitions)
@@ -68,7 +68,7 @@ class KafkaLog(Log):
             return self.newest(partition)
         if min(times) < 1:
             raise ValueError(f"partition {partition}: a topic's times are at least 1 ms, got "
-                             f"{min(times)}: Kafka would write the current time instead")
+                             f"{min(times)}. Kafka would store the current time instead")
         if self.producer is None:  # idempotence: in order and once, even if a record is sent again
             self.producer = self.kafka.Producer(self.config | {"enable.idempotence": True})
         # reports: {None: the first record, error: the first record with this error}
@@ -106,8 +106,8 @@ class KafkaLog(Log):
                 break
             if not some and time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"partition {partition}: neither a record nor the end at offset "
-                    f"{at} in {self.wait_s} s, from {self.topic!r} at "
+                    f"partition {partition}: neither a record nor the end of the log came for "
+                    f"offset {at} in {self.wait_s} s, from the topic {self.topic!r} at "
                     f"{self.config['bootstrap.servers']}. Does the broker run, and does the log "
                     "have this offset?")
             times, end = self._times(some), False
@@ -134,7 +134,7 @@ class KafkaLog(Log):
 
     def _records(self, partition, messages, times):
         first, last, n = messages[0].offset(), messages[-1].offset(), len(messages)
-        offsets = (np.arange(first, last + 1) if last - first == n - 1 else  # else there are gaps
+        offsets = (np.arange(first, last + 1) if last - first == n - 1 else  # else: gaps
                    np.fromiter(map(self.kafka.Message.offset, messages), np.int64, n))
         values = list(map(self.kafka.Message.value, messages))
         return Records(partition, offsets, times,
@@ -174,8 +174,8 @@ class KafkaLog(Log):
         found = self._identity()
         if found != self.id:
             raise Gone(f"partition {partition}: the topic {self.topic!r} is not the one that was "
-                       f"opened: wanted {self.id}, the broker has {found}. Was it restarted "
-                       "without its disk? The old offsets are no longer valid")
+                       f"opened: wanted {self.id}, the broker has {found}. Was the broker "
+                       "restarted without its disk? The old offsets are no longer valid")
         self.doubt = False
 
     def _failed(self, partition, offset, error):
@@ -208,5 +208,6 @@ class KafkaLog(Log):
         deadline = time.monotonic() + self.wait_s
         while self.admin.list_topics(self.topic, self.wait_s).topics[self.topic].error:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the topic {self.topic!r} was not made in {self.wait_s} s")
+                raise TimeoutError(f"the topic {self.topic!r} was not made in {self.wait_s} s. "
+                                   "Does the broker run?")
             time.sleep(0.02)

@@ -8,11 +8,11 @@ on servers, which delete their oldest records.
     partition 1    . . | 2 | 3 | 4 |           <- append          time in ms
                    deleted  oldest = 2, newest = 5: the offset of the next record
 
-Records of one partition have an order. Records of different partitions have none. If the order of
-two records matters, write them to one partition, chosen by a hash of their key. Reading does not
+Records of one partition have an order. Records of different partitions have no order. If the order
+of two records matters, write them to one partition, chosen by a hash of their key. Reading does not
 change a log, so there may be any number of readers, and a reader may read a record again. A log
-deletes its oldest records, by age or size. A reader that comes too late gets the error `Gone`. The
-reader never gets other records in their place.
+deletes its oldest records, by age or size. A reader that asks for a deleted record gets the error
+`Gone`. It never gets another record instead.
 
 Source: Kreps et al. 2011 (NetDB), Kafka.   Test: tests/data/stream/test_folder.py
 Tutorial: tutorials/24_stream.py
@@ -93,7 +93,8 @@ def described(name, text):
             raise ValueError(f"the id {mark!r:.40}")
         return partitions, mark
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{name} does not describe a log, it was altered: {error}") from None
+        raise ValueError(f"{name} does not describe a log. The file or entry was altered: "
+                         f"{error}") from None
 
 
 def none_of(partition):
@@ -145,8 +146,8 @@ class Log:
     def known(self, name, partition):
         """Returns `partition`. Raises ValueError if there is no such partition."""
         if not 0 <= partition < self.partitions:
-            raise ValueError(f"{name} has partitions 0 to {self.partitions - 1}; wanted "
-                             f"{partition}")
+            raise ValueError(f"{name} has partitions 0 to {self.partitions - 1}; got "
+                             f"partition {partition}")
         return partition
 
     def as_many(self, partition, values, times):
@@ -158,17 +159,17 @@ class Log:
     def same_partitions(self, name, wanted):
         """Raises ValueError if `wanted` is not None and not the log's number of partitions."""
         if wanted not in (None, self.partitions):
-            raise ValueError(f"the log in {name} has {self.partitions} partitions; wanted "
-                             f"{wanted}. With another number the records would change their "
-                             "partition: copy them to a new log")
+            raise ValueError(f"the log in {name} has {self.partitions} partitions; got "
+                             f"partitions={wanted}. An existing log cannot change its number of "
+                             "partitions: copy its records to a new log")
 
     def check(self, partition, offset, oldest, newest):
         """Raises Gone unless this offset is from `oldest` to `newest`."""
         if offset < oldest:
-            raise Gone(f"partition {partition}: offset {offset} was deleted; the oldest is "
-                       f"{oldest}. Keep records for longer than a run may be down, or begin again "
-                       f"at the oldest and lose {oldest - offset} records")
+            raise Gone(f"partition {partition}: offset {offset} was deleted; the oldest offset is "
+                       f"{oldest}. Keep records for longer than a run may be down. Or begin again "
+                       f"at the oldest offset, and lose {oldest - offset} records")
         if offset > newest:
-            raise Gone(f"partition {partition}: wanted offset {offset}, and the log ends at "
-                       f"{newest}: it has lost records that were read before. Was a broker "
+            raise Gone(f"partition {partition}: wanted offset {offset}, but the log ends at "
+                       f"{newest}. The log has lost records that were read before. Was a server "
                        "restarted without its disk?")

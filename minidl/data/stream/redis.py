@@ -84,8 +84,8 @@ class RedisLog(Log):
             self._write(lambda: self.writes.hsetnx(name, "about", json.dumps(about)))
         self.about = self._asked(lambda: self.reads.hget(name, "about"))
         if self.about is None:
-            raise ValueError(f"there is no log {name!r} in {url}; say how many partitions a new "
-                             f"one is to have, at least 1, got {partitions}. Or was the server "
+            raise ValueError(f"there is no log {name!r} in {url}. Pass partitions=N for a new "
+                             f"log, with N >= 1; got partitions={partitions}. Or was the server "
                              "restarted without its file?")
         self.partitions, self.id = described(f"{url}/{name}", self.about)
         self.same_partitions(f"{url}/{name}", partitions)
@@ -119,9 +119,9 @@ class RedisLog(Log):
         for id, fields in entries:
             if not TIME.fullmatch(fields.get(b"t", b"")) or b"v" not in fields:
                 raise ValueError(f"partition {partition}: the record at offset "
-                                 f"{_offset(partition, id)} has the fields {str(fields)[:80]}, "
-                                 "wanted t, a time in ms, and v: another program has written to "
-                                 "this stream. Use a stream that only minidl writes")
+                                 f"{_offset(partition, id)} has the fields {str(fields)[:80]}; "
+                                 "want t, a time in ms, and v, the record. Another program has "
+                                 "written to this stream. Use a stream that only minidl writes")
             times.append(int(fields[b"t"]))
             values.append(fields[b"v"])
         return Records(partition, offsets, np.array(times, np.int64), values)
@@ -150,7 +150,8 @@ class RedisLog(Log):
 
     def _changed(self, script, partition, fields, told):
         """Runs a script that writes. Returns the script's answer. Raises Gone if another program
-        has replaced the log or its stream. told: the last words of this error's message."""
+        has replaced the log or its stream. told: the end of this error's message, which tells what
+        was not done."""
         keys, end = (self.name, self._key(partition)), self._ends.get(partition, 0)
         why, answer = self._write(
             lambda: self._scripts[script](keys, [self.about, end, *fields]))
@@ -158,7 +159,7 @@ class RedisLog(Log):
             self._same(partition, answer, f"; {told}")
         if why == b"shorter":
             raise Gone(f"partition {partition}: the log {self.name!r} ended at {end} after our "
-                       f"last append, and ends at {answer} now: another program has deleted or "
+                       f"last append, and ends at {answer} now. Another program has deleted or "
                        f"replaced its stream; {told}")
         return answer
 
@@ -181,8 +182,9 @@ class RedisLog(Log):
             return ask()
         except self.error as error:
             if "WRONGTYPE" in str(error):
-                raise ValueError(f"a key of the log {self.name!r} has another type: another "
-                                 f"program has written it. Use another name ({error})") from None
+                raise ValueError(f"a key of the log {self.name!r} has another type, because "
+                                 "another program has written it. Use another name for the log "
+                                 f"({error})") from None
             raise
 
     def _key(self, partition):
@@ -191,15 +193,15 @@ class RedisLog(Log):
     def _same(self, partition, about, told=""):
         if about != self.about:
             raise Gone(f"partition {partition}: the log {self.name!r} is not the one that was "
-                       f"opened: wanted {self.about}, the server has {about}. Was it restarted "
-                       "without its file (appendonly no), or did another program make the log "
-                       f"again? Its old offsets are no longer valid{told}")
+                       f"opened: wanted {self.about}, the server has {about}. Was the server "
+                       "restarted without its file (appendonly no), or did another program make "
+                       f"the log again? The old offsets are no longer valid{told}")
 
 
 def _offset(partition, id):
     milliseconds, _, number = id.partition(b"-")
     if milliseconds != b"0":
-        raise ValueError(f"partition {partition}: an entry has the id {id.decode()}, wanted 0-k: "
-                         "another program has written to this stream. Use a stream that only "
-                         "minidl writes")
+        raise ValueError(f"partition {partition}: an entry has the id {id.decode()}; want an id "
+                         "such as 0-1. Another program has written to this stream. Use a stream "
+                         "that only minidl writes")
     return int(number) - 1

@@ -46,9 +46,9 @@ POLL_S = 0.005  # seconds between two reads of a partition without a new record
 
 class Part:
     """The records of one partition in a step. A Part has the fields of Records, and n, the number
-    of records. position: the partition's first + i after these records (see the picture). The
-    position only grows. So a parameter server that stores the position can drop a push that comes
-    twice."""
+    of records. position: first + i of the partition's state after these records (see the picture).
+    The position only grows. So a parameter server that stores the position can drop a push that
+    comes twice."""
 
     def __init__(self, records, position):
         self.partition, self.offsets, self.times, self.values = records
@@ -61,8 +61,9 @@ class Steps:
 
     _open(stop)         returns its readers, one for each partition of this rank
     _step(readers, at)  returns (parts, number of records, True if more records may come, the time
-                        of the next event, inf if there is none). at: the smallest of these times of
-                        all ranks in the step before; None in the first step, or if all were inf
+                        of the next event or inf if there is none). at: the smallest of these times
+                        over all ranks in the step before. It is None in the first step, and if all
+                        times were inf
     _same()             returns the settings that must match when a run resumes"""
 
     def __init__(self, t, partitions, readers):
@@ -73,7 +74,8 @@ class Steps:
 
     def __iter__(self):
         if self.t is None:
-            raise ValueError(f"rank {self.rank} reads no stream: readers are {self.readers}")
+            raise ValueError(f"rank {self.rank} reads no stream: the readers are the ranks "
+                             f"{self.readers}. Iterate only on these ranks")
         stop = threading.Event()
         readers = self._open(stop)
         try:
@@ -111,8 +113,8 @@ class Steps:
         differs = [f"{k} {state.get(k)}, here {here[k]}" for k in here if state.get(k) != here[k]]
         if differs:
             raise ValueError(f"rank {self.rank}: the snapshot's stream has {'; '.join(differs)}. "
-                             "Its place in the log means nothing then: resume with the same "
-                             "settings")
+                             "With other settings the saved position has no meaning. Resume with "
+                             "the same settings")
 
 
 class Source(Steps):
@@ -129,11 +131,11 @@ class Source(Steps):
     readers        the ranks of t that read; the default is all ranks. The other ranks only save and
                    load the state
     start          the first offset of each partition; the default is the oldest
-    until          the offset at which each partition, and its last block, ends. If None, there is
-                   no end
+    until          the offset at which each partition ends. Its last block also ends there. If
+                   None, there is no end
     idle_s         if None, a step waits for every partition. If a number, a step does not wait for
-                   a partition that had no new block for this many seconds. Then it depends on the
-                   times of arrival which records are in a step
+                   a partition that had no new block for this many seconds. Then the records of a
+                   step depend on the times of arrival
     ahead          how many blocks of each partition are read in advance"""
 
     def __init__(self, log, t, per_partition=16, block=256, seed=0, dtype=None, readers=None,
@@ -141,7 +143,7 @@ class Source(Steps):
         super().__init__(t, log.partitions, readers)
         if min(per_partition, block) < 1:
             raise ValueError(f"rank {t.rank}: per_partition and block must be at least 1, got "
-                             f"{per_partition} and {block}")
+                             f"per_partition={per_partition} and block={block}")
         self.log, self.per_partition, self.block, self.seed = log, per_partition, block, seed
         self.dtype, self.until, self.block_ms = dtype, until, block_ms
         self.idle_s, self.ahead = idle_s, ahead
@@ -235,8 +237,8 @@ def closed_blocks(log, partition, first, n, block, block_ms, until, idle_s, stop
     if have.n and not stop.is_set():  # the last block, which ends at `until`
         if have.n < n:
             raise ValueError(f"partition {partition}: the block from offset {first} on has {n} "
-                             f"records in the snapshot, but until={until} leaves {have.n}. Give a "
-                             "later end")
+                             f"records in the snapshot, but only {have.n} records before "
+                             f"until={until}. Pass a larger until")
         yield first, have
 
 

@@ -128,13 +128,13 @@ def check_any_range(url):
         pass  # it was at the end: what is new may be on its way
     assert found.values == [b"", b"x"] and found.times.tolist() == [1, 2**45]
     assert log.append(0, [], []) == 0
-    with pytest.raises(ValueError, match="has partitions 0 to 3; wanted 4"):
+    with pytest.raises(ValueError, match="has partitions 0 to 3; got partition 4"):
         log.read(4, 0, 1)
     with pytest.raises(ValueError, match="got 2 records and 1 times"):
         log.append(0, [b"a", b"b"], [1])
-    with pytest.raises(ValueError, match="has 4 partitions; wanted 3"):
+    with pytest.raises(ValueError, match="has 4 partitions; got partitions=3"):
         open_log(url, partitions=3)
-    with pytest.raises(ValueError, match="there is no .*; say how many partitions"):
+    with pytest.raises(ValueError, match="there is no .*Pass partitions"):
         open_log(url + "other")
     log.close()
     reader.close()
@@ -162,7 +162,7 @@ def check_a_source(url):
 
 
 def check_lost(log, offset):
-    with pytest.raises(Gone, match=f"partition 1: wanted offset {offset}, and the log ends at "):
+    with pytest.raises(Gone, match=f"partition 1: wanted offset {offset}, but the log ends at "):
         log.read(1, offset, 1)
 
 

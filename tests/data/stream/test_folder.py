@@ -65,7 +65,7 @@ def test_what_retention_has_deleted_is_named(tmp_path):
     oldest = log.delete_before(1, log.at_time(1, 500))
     assert 0 < oldest <= 50 and reader.oldest(1) == oldest and log.newest(1) == 100
     assert reader.read(1, oldest, 100).values == values[oldest:]
-    with pytest.raises(Gone, match=f"partition 1: offset 3 was deleted; the oldest is {oldest}"):
+    with pytest.raises(Gone, match=f"offset 3 was deleted; the oldest offset is {oldest}"):
         reader.read(1, 3, 5)
     assert log.delete_before(1, 10**6) < 100, "the last segment stays: it knows the next offset"
     assert log.append(1, [b"more"], [1000]) == 100
@@ -74,7 +74,7 @@ def test_what_retention_has_deleted_is_named(tmp_path):
 def test_a_log_that_has_lost_records_is_named(tmp_path):
     log, _ = filled(tmp_path)
     assert log.read(1, 100, 1).n == 0
-    with pytest.raises(Gone, match="partition 1: wanted offset 101, and the log ends at 100"):
+    with pytest.raises(Gone, match="partition 1: wanted offset 101, but the log ends at 100"):
         log.read(1, 101, 1)
 
 
@@ -172,7 +172,7 @@ def test_an_index_without_its_data_and_strange_names(tmp_path):
 def test_a_log_that_does_not_say_what_it_is_is_refused(tmp_path, about):
     filled(tmp_path)
     (tmp_path / "log.json").write_bytes(about.encode("latin-1"))
-    with pytest.raises(ValueError, match="does not describe a log, it was altered"):
+    with pytest.raises(ValueError, match="does not describe a log.*was altered"):
         FolderLog(tmp_path)
 
 
@@ -306,9 +306,9 @@ def test_wrong_use_is_refused(tmp_path):
     with pytest.raises(ValueError, match="there is no log in"):
         FolderLog(tmp_path / "none")
     log, _ = filled(tmp_path)
-    with pytest.raises(ValueError, match="has 2 partitions; wanted 3"):
+    with pytest.raises(ValueError, match="has 2 partitions; got partitions=3"):
         FolderLog(tmp_path, 3)
-    with pytest.raises(ValueError, match="has partitions 0 to 1; wanted 2"):
+    with pytest.raises(ValueError, match="has partitions 0 to 1; got partition 2"):
         log.read(2, 0, 1)
     with pytest.raises(ValueError, match="got 2 records and 1 times"):
         log.append(0, [b"a", b"b"], [1])

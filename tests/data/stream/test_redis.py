@@ -37,10 +37,10 @@ def test_what_retention_has_deleted_is_named(url):
     assert reader.read(1, 37, 100).values == values[37:]
     for offset in (0, 36):
         with pytest.raises(Gone, match=f"partition 1: offset {offset} was deleted; the oldest "
-                                       "is 37"):
+                                       "offset is 37"):
             reader.read(1, offset, 100)
     assert log.delete_before(1, 100) == 100, "of an empty stream the next offset"
-    with pytest.raises(Gone, match="offset 99 was deleted; the oldest is 100"):
+    with pytest.raises(Gone, match="offset 99 was deleted; the oldest offset is 100"):
         reader.read(1, 99, 1)
     assert log.append(1, [b"more"], [1000]) == 100
     assert reader.read(1, 100, 1).values == [b"more"]
@@ -62,7 +62,7 @@ def test_two_writers_never_divide_an_append(url):
 def test_an_entry_of_another_program_is_refused(url, server):
     log, _ = servers.filled(url, 3)
     log.writes.xadd(f"{log.name}:1", {"v": b"?"})
-    with pytest.raises(ValueError, match="partition 1: an entry has the id .*, wanted 0-k"):
+    with pytest.raises(ValueError, match="an entry has the id .*; want an id such as 0-1"):
         log.read(1, 0, 9)
 
 
@@ -81,7 +81,7 @@ def test_a_record_of_other_fields_is_refused(url, fields):
 def test_a_log_that_does_not_say_what_it_is_is_refused(url, about):
     log, _ = servers.filled(url, 3)
     log.writes.hset(log.name, "about", about)
-    with pytest.raises(ValueError, match="does not describe a log, it was altered"):
+    with pytest.raises(ValueError, match="does not describe a log.*was altered"):
         stream.open(url)
 
 
@@ -144,7 +144,7 @@ def test_a_server_that_was_restarted_without_its_file_is_named(tmp_path):
             source.load_rows(rows)
             source.load_state_dict(state)
 
-        with pytest.raises(RuntimeError, match="stream has log .*Its place in the log means noth"):
+        with pytest.raises(RuntimeError, match="stream has log .*the saved position has no me"):
             simulate(1, resume)
         for each in (log, anew):
             each.close()  # what an error's traceback holds is not closed in order
