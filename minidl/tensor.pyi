@@ -64,7 +64,8 @@ class Tensor:
         """The Memory object (saved.py) that this tensor shares with its views."""
     @property
     def version(self) -> int:
-        """How often this memory was written in place, through this tensor, a view or detach()."""
+        """The number of writes in place into this memory: through this tensor, its views, or the
+        results of detach()."""
     @version.setter
     def version(self, value: Any) -> None: ...
     @property
@@ -105,9 +106,9 @@ class Tensor:
     def add_leaf_hook(self, hook: Any) -> Handle:
         """Adds a LeafHook to this leaf."""
     def retain_grad(self) -> None:
-        """Lets backward keep the gradient of this tensor in `grad`, although it is not a leaf."""
+        """Makes backward keep the gradient of this tensor in `grad`."""
     def detach(self) -> Tensor:
-        """Returns a tensor of the same memory, outside the graph."""
+        """Returns a tensor with the same memory, outside the graph."""
     def __deepcopy__(self, memo: Any) -> Any:
         """Returns a leaf with a copy of the array and of the gradient, and without hooks."""
     def __getstate__(self) -> Any:
@@ -827,7 +828,7 @@ class GradientHook(LeafHook):
     """The hook of Tensor.register_hook."""
     def __init__(self, hook: Any) -> None: ...
     def change(self, gradient: Tensor | ndarray) -> Any:
-        """Returns the gradient array that the walk uses from here on: the result of the hook, or
+        """Returns the gradient array that backward uses from here on: the result of the hook, or
         the same array if the hook returns None."""
 class ReadyHook(LeafHook):
     """The hook of Tensor.on_grad_ready."""
