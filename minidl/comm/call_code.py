@@ -72,36 +72,37 @@ def code_of(fn, label, args, kwargs):
     """Returns the code of a call `fn(t, *args, **kwargs)`, an int > 0.
 
     label: the label of the call's messages."""
-    code = _of_name(fn.__module__, fn.__name__, label)
+    dtype = op = root = None
     for name, (place, word, default) in plan_of(fn).items():
         value = args[place] if place < len(args) else kwargs.get(word, default)
         if name == "x":
-            if (dtype := getattr(value, "dtype", None)) is not None:
-                code |= _of_dtype(dtype) << 10
+            dtype = getattr(value, "dtype", None)
         elif name == "op":
-            code |= _of_op(value) << 16
+            op = value
         elif isinstance(value, (int, np.integer)):
-            code |= (int(value) % 256) << 21
-    return code
+            root = int(value)
+    return _code(fn, label, dtype, op, root)
 
 
 @functools.lru_cache(1000)
-def _of_name(module, function, label):
-    return 1 + zlib.crc32(f"{module}.{function} {label}".encode()) % 1023
+def _code(fn, label, dtype, op, root):
+    """Returns the code of a call. A value that the collective does not have is None."""
+    code = 1 + zlib.crc32(f"{fn.__module__}.{fn.__name__} {label}".encode()) % 1023
+    if dtype is not None:
+        code |= _of_dtype(dtype) << 10
+    if op is not None:
+        name = getattr(op, "__name__", type(op).__name__)
+        code |= zlib.crc32(name.encode()) % 32 << 16
+    if root is not None:
+        code |= root % 256 << 21
+    return code
 
 
-@functools.lru_cache(100)
 def _of_dtype(dtype):
     dtype = np.dtype(dtype)
     if dtype.char in DTYPES and dtype.isnative:
         return 1 + DTYPES.index(dtype.char)
     return 32 + zlib.crc32(dtype.str.encode()) % 32
-
-
-@functools.lru_cache(100)
-def _of_op(op):
-    name = getattr(op, "__name__", type(op).__name__)
-    return zlib.crc32(name.encode()) % 32
 
 
 def check_code(t, src, mine, theirs, label):

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from minidl.comm.call_code import code_of
 from minidl.comm.checks import check_call
-from minidl.comm.labels import _inside, _label, _subject, label_of
-from minidl.comm.tensors import is_tensor, with_tensors
+from minidl.comm.labels import NOTHING, _label, _running, _subject, label_of
+from minidl.comm.tensors import has_tensor, with_tensors
 from minidl.timeline import recording
 
 if TYPE_CHECKING:
@@ -59,17 +59,15 @@ def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):
 
     @functools.wraps(fn)
     def labelled(t, *args, wait=True, **kwargs):
-        if tensors and (any(map(is_tensor, args)) or any(map(is_tensor, kwargs.values()))):
+        if tensors and has_tensor(args, kwargs):
             return with_tensors(labelled, label, t, args, kwargs, wait)
         if not wait:
             return t.in_background(functools.partial(labelled, **kwargs), *args)
-        if _inside.get(0):
+        if _running.get(NOTHING) is not NOTHING:  # another collective calls this one
             return fn(t, *args, **kwargs)
-        name = f"{_label.get(label)}{_subject.get('')}"
-        token = _inside.set(code_of(fn, name, args, kwargs))
-        # The next line does the work of `with named(label)`, which would take 2 us. That is too
-        # much: a small all-reduce takes 10 us.
-        named = None if _label.get(None) is not None else _label.set(label)
+        outermost = _label.get(label)
+        name = outermost + _subject.get("")
+        token = _running.set((code_of(fn, name, args, kwargs), outermost))
         try:
             if (lane := recording.get()) is not None:  # a profile is running
                 return lane.collective(fn, t, args, kwargs)
@@ -79,9 +77,7 @@ def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):
             check_call(name, t, *args, **kwargs)
             raise
         finally:
-            _inside.reset(token)
-            if named is not None:
-                _label.reset(named)
+            _running.reset(token)
 
     return labelled
 

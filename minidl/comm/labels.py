@@ -17,13 +17,14 @@ import contextvars
 # Each thread and each greenlet has its own values, so a background task has its own label.
 _label = contextvars.ContextVar("label")
 _subject = contextvars.ContextVar("what the collectives of this block are about")
-_inside = contextvars.ContextVar("the code of the running collective")
+_running = contextvars.ContextVar("(code, label) of the running collective")
+NOTHING = (0, None)  # no collective is running
 
 
 @contextlib.contextmanager
 def named(label):
     """Labels the messages of this block, unless an outer block or collective has a label."""
-    if _label.get(None) is not None:
+    if in_collective() or _label.get(None) is not None:
         yield
         return
     token = _label.set(label)
@@ -56,15 +57,15 @@ def label_of(fn):
 
 def in_collective():
     """Returns True if this task is inside a collective."""
-    return bool(_inside.get(0))
+    return _running.get(NOTHING) is not NOTHING
 
 
 def current_code():
     """Returns the code of the running collective of this task (call_code.py), or 0 if there is
     none."""
-    return _inside.get(0)
+    return _running.get(NOTHING)[0]
 
 
 def current_label(default="point-to-point"):
     """Returns the label of the running collective or block, or `default` if there is none."""
-    return _label.get(None) or default
+    return _running.get(NOTHING)[1] or _label.get(None) or default

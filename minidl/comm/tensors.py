@@ -9,6 +9,8 @@ The error comes from Tensor.array_to_change and tells what to do instead.
 Test: tests/comm/test_tensors.py   Used by: collective.py
 """
 
+import numpy as np
+
 from minidl.backend import address
 from minidl.nest import each
 
@@ -17,6 +19,15 @@ def is_tensor(x):
     """Returns True if x is a Tensor. comm/ does not import the class Tensor, so this checks for an
     attribute that only Tensors have."""
     return hasattr(x, "array_to_change")
+
+
+def has_tensor(args, kwargs):
+    """Returns True if an argument of a call is a Tensor. Every collective asks this, and a small
+    all-reduce takes few microseconds, so arrays are not searched for an attribute."""
+    for x in args:
+        if type(x) is not np.ndarray and is_tensor(x):
+            return True
+    return bool(kwargs) and any(map(is_tensor, kwargs.values()))
 
 
 def place(array):

@@ -25,8 +25,8 @@ BUGS = [
         "tests/comm/test_average.py::test_a_strided_array_too_is_averaged_in_place"),
     Bug(
         "the op is not in the code of a call",
-        "minidl/comm/call_code.py", "code_of",
-        "code |= _of_op(value) << 16", "pass",
+        "minidl/comm/call_code.py", "_code",
+        "code |= zlib.crc32(name.encode()) % 32 << 16", "pass",
         "tests/comm/test_call_code.py::test_a_call_that_would_be_wrong_in_silence_raises"),
     Bug(
         "the last chunks are the longer ones",
@@ -41,7 +41,7 @@ BUGS = [
     Bug(
         "what a block is about is not compared",
         "minidl/comm/collective.py", "collective",
-        "f\"{_label.get(label)}{_subject.get('')}\"", "_label.get(label)",
+        'name = outermost + _subject.get("")', "name = outermost",
         "tests/comm/test_collective.py::test_what_a_block_is_about_is_compared_and_labels_stay"),
     Bug(
         "the mean's divisor is forgotten before encoding",
