@@ -384,7 +384,7 @@ def test_what_is_broken_makes_the_status_1_and_what_is_absent_does_not(monkeypat
             "refuses to run as root",
         ),
         ([], "There are not enough slots available in the system", "not enough slots"),
-        (["I am 0 of 2 few", "I am 1 of 2 few"], "", "below THREAD_MULTIPLE"),
+        (["I am 0 of 2 few", "I am 1 of 2 few"], "", "several threads at once (THREAD_MULTIPLE)"),
         ([], "line 1\nsomething odd\n", "something odd"),
         (["I am 0 of 2 ok"], "rank 1 fell over", "rank 1 fell over"),
         ([], "", "no output"),
