@@ -156,9 +156,9 @@ def parser():
                      "train by minidl.elastic.run: end the run when no rank has done a step for S "
                      "seconds; S must be more than the time to load data, and more than the "
                      "time of the longest step (default: 0: never)")
-    run.add_argument("--heal", action="store_true", help="if a rank dies, the other ranks continue, "
-                     "in a script that calls minidl.elastic.run (needs Open MPI 5; the ranks' "
-                     "collectives are not compared)")
+    run.add_argument("--heal", action="store_true", help="if a rank dies, the other ranks "
+                     "continue, in a script that calls minidl.elastic.run (needs Open MPI 5; the "
+                     "ranks' collectives are not compared)")
     run.add_argument("--replacements", type=_count, default=0, metavar="N", help="with --heal: "
                      "start a new process for each of the first N ranks that die (default: 0)")
     _add_script(run)
