@@ -79,7 +79,7 @@ def test_a_file_that_is_not_there():
 
 def test_more_ranks_than_places(tmp_path):
     path = write(tmp_path / "hosts", "node1 slots=2\nnode2")
-    with pytest.raises(LaunchError, match="wanted 4 ranks .* take 3"):
+    with pytest.raises(LaunchError, match="wanted places for 4 ranks .* have 3"):
         run(__file__, [], 4, hosts=path)
 
 

@@ -77,8 +77,7 @@ class Arena:
             raise KernelError(f"kernel {self.kernel}: {table!r} is a table of addresses, and one "
                               "address points to an array that the check form does not know. Pass "
                               "the arrays of the table: minidl.cuda.check(kernel, grid, block, "
-                              "args, "
-                              "reachable=[...])")
+                              "args, reachable=[...])")
         return 0
 
     def in_order(self):

@@ -103,7 +103,8 @@ class Source:
                                     for word, _, _ in f.template)
                 raise KernelError(
                     f"{self.path}: kernel {f.name!r} is a template and needs a value of "
-                    f"{parameter!r}; ask for an instance, such as kernel(path, '{f.name}<{example}>')")
+                    f"{parameter!r}; ask for an instance, such as "
+                    f"kernel(path, '{f.name}<{example}>')")
             arguments[parameter] = value
         if len(given) > len(f.template):
             raise KernelError(f"{self.path}: {name!r} has more arguments than the template "
