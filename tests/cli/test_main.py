@@ -136,7 +136,7 @@ def test_a_script_that_is_not_there(capsys):
 def test_simulated_ranks_are_not_started_n_times(more, capsys):
     assert cli.main(["run", "-n", "4", __file__, *more]) == 2
     err = capsys.readouterr().err
-    assert "4 copies" in err and f"python {__file__} --sim 4" in err
+    assert "starts 4 processes" in err and f"python {__file__} --sim 4" in err
 
 
 def test_a_number_is_taken_for_a_tutorial(monkeypatch, capsys):

@@ -405,7 +405,7 @@ def test_a_full_disk_is_said_to_be_one(tmp_path, own_cache, monkeypatch):
     fake.chmod(0o755)
     monkeypatch.setenv("MINIDL_CXX", str(fake))
     monkeypatch.setattr(cpu, "runtime", lambda: None)
-    with pytest.raises(cuda.KernelError, match="(?s)no space left.*name other folders in TMPDIR"):
+    with pytest.raises(cuda.KernelError, match="(?s)no space left.*Name other folders in TMPDIR"):
         run_twice(write(tmp_path))
 
 
