@@ -30,7 +30,7 @@ from minidl.text import tr
 Finding = namedtuple("Finding", "mark name text fix", defaults=("", ))
 OK, WITHOUT, BROKEN = "ok", "--", "!!"
 
-SECONDS = 30  # the limit for each program. The slowest, the first import of CuPy, takes 10
+SECONDS = 30  # limit for each program. The slowest is the first import of CuPy: it takes 10 s
 
 
 def main(links=None, peaks=None):
@@ -117,7 +117,7 @@ def mpi():
     """Checks mpi4py and the MPI library that it loads."""
     if not installed("mpi4py"):
         yield Finding(WITHOUT, "mpi4py",
-                      "not installed: one process only, scripts run with --sim 4",
+                      "not installed: there is only one process; scripts run with --sim 4",
                       "pip install 'minidl[mpi]'")
         return
     found = mpi_library()
@@ -182,17 +182,17 @@ def diagnose(mpiexec, vendor, said, output):
     text = f"two ranks did not start: {' / '.join(last) or 'no output'}"
     fix = f"try it by hand: {mpiexec} -n 2 hostname"
     if said == ["I am 0 of 2 few", "I am 1 of 2 few"]:
-        text = ("started 2 ranks, but MPI runs below THREAD_MULTIPLE, which communication in the "
-                "background needs")
+        text = ("started 2 ranks, but MPI does not allow calls from several threads at once "
+                "(THREAD_MULTIPLE); communication in the background needs this")
         fix = "pip install mpich, or remove mpi4py.rc settings that lower thread_level"
     elif said and all(line.startswith("I am 0 of 1") for line in said):
-        text = "every process prints 'rank 0 of 1', so it is not mpi4py's MPI"
+        text = "every process prints 'rank 0 of 1', so this mpiexec is not from mpi4py's MPI"
         fix = ("use the mpiexec of mpi4py's MPI (minidl run --mpiexec PATH), or pip install mpich "
                "into this environment")
     elif "root" in output and "allow" in output.lower():
-        text = "it refuses to run as root"
+        text = "mpiexec refuses to run as root"
         fix = ("export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 (`minidl run` "
-               "sets them, unless they are set to something else)")
+               "sets these variables, unless you have set them)")
     elif "not enough slots" in output:
         text = "not enough slots for 2 ranks"
         fix = "mpirun --oversubscribe (`minidl run` asks for it), or a larger allocation"
@@ -221,7 +221,7 @@ def compiler():
         text = "no working C++ compiler: .cu files cannot run on this CPU"
         yield Finding(
             BROKEN if named else WITHOUT, "compiler",
-            f"MINIDL_CXX={named} does not compile" if named else text,
+            f"the compiler MINIDL_CXX={named} does not work" if named else text,
             "on Debian and Ubuntu: sudo apt install g++; anywhere: pip install 'minidl[zig]'")
         return
     from minidl.cuda.host.compiler import cache_folder
@@ -230,8 +230,8 @@ def compiler():
     if kept:
         yield Finding(OK, "compiler", f"{' '.join(found)} compiles C++17; kernels go to {kept}")
     else:
-        yield Finding(WITHOUT, "compiler", f"{' '.join(found)} compiles C++17, but each process "
-                      "compiles its own kernels: their folder cannot be written",
+        yield Finding(WITHOUT, "compiler", f"{' '.join(found)} compiles C++17, but the folder for "
+                      "compiled kernels cannot be written, so each process compiles again",
                       "export MINIDL_CACHE=a folder of yours")
 
 
@@ -269,7 +269,7 @@ def gpu():
         "import json, cupy\n"
         "n = cupy.cuda.runtime.getDeviceCount()\n"
         "names = [cupy.cuda.runtime.getDeviceProperties(i)['name'].decode() for i in range(n)]\n"
-        # compiling needs the headers, too
+        # this compiles a kernel, because the compiler also needs CUDA's headers
         "k = cupy.RawKernel('extern \"C\" __global__ void f(float* x) { x[0] = 1; }', 'f')\n"
         "x = cupy.zeros(1, 'f'); k((1,), (1,), (x,)); assert x[0] == 1\n"
         "print(json.dumps(dict(cupy=cupy.__version__, names=names,\n"
@@ -289,8 +289,8 @@ def gpu():
 
 
 def _driver():
-    """Returns (major, minor) of the newest CUDA that the NVIDIA driver supports, or None without a
-    driver."""
+    """Returns (major, minor) of the newest CUDA that the NVIDIA driver supports, or None if there
+    is no driver."""
     try:
         library = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
     except OSError:

@@ -16,7 +16,7 @@ from minidl.cli import machine
 from minidl.comm import select, tree, world
 
 ROUNDS = 500
-SECONDS = 120  # the limit for one number of ranks: ten times the time on a busy laptop
+SECONDS = 120  # for the measurement of one number of ranks: ten times a busy laptop's time
 
 
 def main(numbers):
@@ -24,7 +24,8 @@ def main(numbers):
     """
     mpiexec = machine.find_mpiexec()
     if mpiexec is None:
-        print("minidl doctor --links: no mpiexec; `minidl doctor` says more", file=sys.stderr)
+        print("minidl doctor --links: mpiexec was not found; `minidl doctor` tells how to install "
+              "it", file=sys.stderr)
         return 2
     for n in numbers:
         command = [mpiexec, "-n", str(n), sys.executable, "-m", "minidl.cli.doctor_links"]

@@ -14,7 +14,8 @@ Test: tests/cli/test_gpus.py
 
 from pathlib import Path
 
-# The variables with a rank's number on its machine, of Open MPI, of MPICH and Intel MPI, of Slurm.
+# The variables that hold a rank's number on its machine. The first is set by Open MPI, the second
+# by MPICH and Intel MPI, and the third by Slurm.
 LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 

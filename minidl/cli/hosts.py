@@ -60,12 +60,13 @@ def of_slurm(env):
              for _ in range(int(times or 1))]
     if len(names) != len(slots):
         raise ValueError(f"slurm: SLURM_JOB_NODELIST={nodes} has {len(names)} hosts, but "
-                         f"SLURM_TASKS_PER_NODE={tasks} is for {len(slots)}")
+                         f"SLURM_TASKS_PER_NODE={tasks} is for {len(slots)} hosts")
     return dict(zip(names, slots, strict=True))
 
 
 def _expanded(group):
-    """Returns the names of a group. rack[1-2]n[08-10,12] gives rack1n08, rack1n09, ..."""
+    """Returns the names of the hosts in a group. rack[1-2]n[08-10,12] gives rack1n08, rack1n09, ...
+    """
     parts = [[text] if i % 2 == 0 else _numbers(text)
              for i, text in enumerate(re.split(r"\[([^\]]*)\]", group))]
     return ["".join(name) for name in itertools.product(*parts)]

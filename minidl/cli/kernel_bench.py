@@ -4,10 +4,10 @@
     softmax_v1    flat   right    2e-07      2e-05    0.41 ms     10.3       101%
     softmax_v2    fibre  WRONG    3e-01      2e-05   91.70 ms    0.046         0%
 
-A rung is right if its error is at most the tolerance. The error is the largest difference to a
-NumPy reference in float64, divided by the largest value of the reference. float32 has a rounding
-error of 6e-8. A sum of n terms in another order differs by about sqrt(n) rounding errors. The
-tolerance is 8 times this.
+A rung is one version of a kernel. It is right if its error is at most the tolerance. The error is
+the largest difference to a NumPy reference in float64, divided by the largest value of the
+reference. float32 has a rounding error of 6e-8. A sum of n terms in another order differs by about
+sqrt(n) rounding errors. The tolerance is 8 times this difference.
 
 The time is the median over the repeats, and counts only the launches. On a GPU each repeat is the
 mean of several launches in a row, so that Python's own time does not count. GB/s counts each array
@@ -86,13 +86,15 @@ def bench(name, size=None, device="cpu", repeats=5):
     missing GPU."""
     name = name.removesuffix(".cu")
     if name not in SIZES:
-        raise KernelError(f"no bench for {name!r}; there are {', '.join(sorted(SIZES))}")
+        raise KernelError(f"no kernel file {name!r} to measure; there are "
+                          f"{', '.join(sorted(SIZES))}")
     usual = SIZES[name][device != "cpu"]
     if size and len(size) != len(usual):
         raise KernelError(f"{name}: --size wants {len(usual)} numbers, such as "
                           f"{' '.join(map(str, usual))}; got {len(size)}")
     if device == "cuda" and not is_available():
-        raise KernelError("--device cuda wants a GPU; CuPy finds none. `minidl doctor` says more")
+        raise KernelError("--device cuda wants a GPU, but CuPy finds no GPU. `minidl doctor` says "
+                          "more")
     print(tr(f"{name}: {' x '.join(map(str, size or usual))}, float32, on {device}"))
     print(COLUMNS.head(tr))
     n_wrong = 0

@@ -117,7 +117,7 @@ def batch_norm(op, draw, samples, channels, places):
 
 
 def pool(op, draw, *shape):
-    """Windows of 3 x 3 with stride 2 and padding 1, which overlap."""
+    """Returns Cases for windows of 3 x 3 with stride 2 and padding 1. These windows overlap."""
     x = draw(*shape)
     out, padding = op.fit(shape, (3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1), False)
     window = op.Window((3, 3), (2, 2), padding, (1, 1), out)
@@ -148,8 +148,8 @@ def cross_entropy(op, draw, rows, cols):
 
 
 def matmul(op, draw, m, n, k):
-    """On a GPU there is one more rung, in float16. The same is true for attention and conv below.
-    """
+    """Returns a Case in float32, and on a GPU one more Case in float16. attention and conv below do
+    the same."""
     a, b = draw(m, k), draw(k, n)
     cases = [Case(ladder(op.by_kernel, (1, 2, 3), a, b), np.matmul(*exact(a, b)), k,
                   2 * m * n * k)]
@@ -190,7 +190,8 @@ def plain_attention(q, k, v, go, scale):
 
 
 def conv(op, draw, n_images, n_in, size, n_out):
-    """Two convolutions by 3 x 3: an ordinary convolution, and a depthwise one with n_in groups."""
+    """Returns Cases for two convolutions with filters of 3 x 3: an ordinary convolution, and a
+    depthwise convolution with n_in groups."""
     same = (1, 1), ((1, 1), (1, 1)), (1, 1), 1  # stride, padding, dilation, groups
     return [*convolution(op, draw, (n_images, n_in, size, size), (n_out, n_in, 3, 3), same,
                          (1, 2, 3, 4, "winograd"), (1, 2, 3)),

@@ -215,7 +215,7 @@ def pack(op, draw, n_arrays, n):
 
 
 def loss_scale(op, draw, n):
-    """The loss scale is one number, so a launch has one thread."""
+    """Returns Cases for kernels with one thread, because the loss scale is one number."""
     device = backend.device_of(draw(1))
     scale, square_sum, counts, bad, out = (backend.to_device(np.array(x), device) for x in (
         [8.0], [9.0], [3, 2, 0], [1], [0.0]))
@@ -259,7 +259,7 @@ def philox(op, draw, n):
 
 
 def index_check(op, draw, n):
-    """One index in 100 is wrong. The kernel replaces it by 0."""
+    """Returns a Case in which one index in 100 is wrong. The kernel replaces a wrong index by 0."""
     device, n_rows = backend.device_of(draw(1)), 1000
     index = np.arange(n) * 7 % n_rows
     index[::100] = n_rows
@@ -338,7 +338,8 @@ def int8_linear(op, draw, rows, outs, k):
 
 
 def tour(op, draw, rows, cols):
-    """Kernels with one block for each row of (rows, cols), and transposes of (cols, cols)."""
+    """Returns Cases for kernels with one block for each row of an array (rows, cols), and for
+    kernels that transpose an array (cols, cols)."""
     x, square, block = draw(rows, cols), draw(cols, cols), 256
 
     def by_row(name):

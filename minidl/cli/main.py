@@ -71,7 +71,8 @@ class _Parser(Parser):
         return namespace, unknown
 
     def error(self, message):
-        if message.endswith("-n/--ranks"):  # after the script it is an argument of the script
+        if message.endswith("-n/--ranks"):
+            # -n after the script's name belongs to the script, so the message says where it stands
             message = f"{message}, before the script"
         super().error(message)
 
@@ -89,7 +90,7 @@ def _call(prog, work, args):
     that the user can mend."""
     path, *names = work.split()
     module, _, function = path.rpartition(".")
-    module = import_module(f"minidl.{module}")  # only this one: `minidl run` starts faster
+    module = import_module(f"minidl.{module}")  # imports only this one, so `minidl run` starts fast
     try:
         return getattr(module, function)(*(getattr(args, name) for name in names))
     except (ExerciseError, KernelError, LaunchError) as error:
@@ -99,7 +100,7 @@ def _call(prog, work, args):
 
 def _add_script(command):
     command.add_argument("script",
-                         help="a Python file; everything after it goes to the script")
+                         help="a Python file; all words after its name go to the script")
     rest = command.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     rest.required = False  # otherwise the error for a missing script also asks for arguments
 
@@ -107,7 +108,7 @@ def _add_script(command):
 def parser():
     """Returns the parser of all commands, with their help texts."""
     top = _Parser(prog="minidl", description="Fast and distributed training, written out.",
-                  epilog="`minidl help COMMAND` explains one of them.")
+                  epilog="`minidl help COMMAND` explains a command.")
     top.set_defaults(command=lambda args: top.print_help(sys.stderr) or 2)  # without a command
     top.add_argument("--version", action="version", version=f"minidl {__version__}, {origin()}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
@@ -117,17 +118,17 @@ def parser():
                "hosts",
                "start a script on several MPI ranks",
                usage="minidl run -n N [options] script.py [arguments of the script]",
-               description="Start a Python script on N MPI ranks of this machine. Its exit status "
-               "is the script's; an exception, sys.exit(1) or a signal on one rank ends all ranks.")
+               description="Start a Python script on N MPI ranks of this machine. The exit status "
+               "is the script's. An exception, sys.exit(1) or a signal on one rank ends all ranks.")
     run.add_argument("-n", "--ranks", type=_count, required=True, metavar="N",
                      help="number of ranks")
     run.add_argument("--threads", type=_count, metavar="T", help="BLAS threads per rank (default: "
-                     "cores / N, at least 1; variables such as OMP_NUM_THREADS that you set "
-                     "yourself stay)")
-    run.add_argument("--mpiexec", metavar="COMMAND", help="the launcher, and its own options if it "
-                     "needs any: --mpiexec 'srun --mpi=pmix' (default: mpiexec next to this "
+                     "cores / N, at least 1; variables such as OMP_NUM_THREADS that you have "
+                     "set are not changed)")
+    run.add_argument("--mpiexec", metavar="COMMAND", help="the command that starts the ranks, with "
+                     "its own options, such as 'srun --mpi=pmix' (default: mpiexec next to this "
                      "Python, then on the PATH)")
-    run.add_argument("--net", metavar="NETWORK", help="slow messages down to this network: --net "
+    run.add_argument("--net", metavar="NETWORK", help="delay messages as this network would: --net "
                      "1Gbit,50us, or with nodes that share a NIC: --net nodes=2,intra=10Gbit,5us,"
                      "inter=1Gbit,50us (all forms: minidl/comm/transport/links_text.py)")
     run.add_argument("--no-watch", dest="watch", action="store_false", help="do not compare the "
@@ -136,16 +137,16 @@ def parser():
                      "when ranks have waited S seconds for a rank that computes (default: 300; 0: "
                      "never); if no rank can continue, the run ends at once")
     run.add_argument("--start-limit", type=_seconds, default=60.0, metavar="S", help="end the run "
-                     "if a rank has not started S seconds after the first (default: 60)")
+                     "if a rank has not started S seconds after the first rank (default: 60)")
     run.add_argument("--bind", choices=["numa", "core"], help="numa: bind each rank to the cores "
-                     "of one NUMA node, so that it uses the memory of this node; core: bind it to "
-                     "one core for each of its threads; `minidl doctor` shows the nodes")
+                     "of one NUMA node, so that it uses the memory of this node; core: bind each "
+                     "rank to one core for each of its threads; `minidl doctor` shows the nodes")
     run.add_argument("--stdin", metavar="FILE", help="open FILE, which may be a FIFO, as rank 0's "
                      "standard input")
-    run.add_argument("--hosts", metavar="FILE", help="start the ranks on the hosts in FILE, one in "
-                     "each line, such as `node1 slots=4`; `slurm` instead of a file: on the hosts "
-                     "of the Slurm job; a host that does not answer is left out, if --min-ranks "
-                     "allows")
+    run.add_argument("--hosts", metavar="FILE", help="start the ranks on the hosts in FILE, which "
+                     "has a host in each line, such as `node1 slots=4`; if FILE is `slurm`: on the "
+                     "hosts of the Slurm job; if --min-ranks allows fewer ranks, a host that does "
+                     "not answer is left out")
     run.add_argument("--restarts", type=_whole, default=0, metavar="N", help="when ranks fail, "
                      "start all of them again, at most N times; a script that calls "
                      "minidl.elastic.run continues from its newest snapshot (default: 0)")
@@ -153,64 +154,67 @@ def parser():
                      "at least N, if a rank does not start or fails twice in a row (default: all)")
     run.add_argument("--silence", type=_seconds, default=0.0, metavar="S", help="for scripts that "
                      "train by minidl.elastic.run: end the run when no rank has done a step for S "
-                     "seconds; S must be longer than loading and the longest step (default: 0: "
-                     "never)")
-    run.add_argument("--heal", action="store_true", help="ranks continue without a rank that dies, "
-                     "in a script that calls minidl.elastic.run (Open MPI 5; calls are not "
-                     "compared)")
+                     "seconds; S must be more than the time to load data, and more than the "
+                     "time of the longest step (default: 0: never)")
+    run.add_argument("--heal", action="store_true", help="if a rank dies, the other ranks "
+                     "continue, in a script that calls minidl.elastic.run (needs Open MPI 5; the "
+                     "ranks' collectives are not compared)")
     run.add_argument("--replacements", type=_count, default=0, metavar="N", help="with --heal: "
-                     "start a new process for each of the first N that die (default: 0)")
+                     "start a new process for each of the first N ranks that die (default: 0)")
     _add_script(run)
 
     doctor = _add(commands, "doctor", "cli.doctor.main links peaks",
                   "check the installation and say how to repair it")
-    doctor.add_argument("--links", type=_count, nargs="*", metavar="N", help="measure instead, "
-                        "with N ranks on this machine (default: 2 and 4): latency and speed of "
-                        "messages, copies and sums, and the fastest all-reduce for each size; the "
-                        "figures are stored for select.py")
+    doctor.add_argument("--links", type=_count, nargs="*", metavar="N", help="do not check, but "
+                        "measure with N ranks on this machine (default: 2 and 4): latency and "
+                        "speed of messages, copies and sums, and the fastest all-reduce for each "
+                        "size; the figures are stored for select.py")
 
-    doctor.add_argument("--peaks", type=_count, nargs="*", metavar="T", help="measure instead, "
-                        "with T threads (default: 1 and all cores): the most operations and bytes "
-                        "in a second, for the roofline of `minidl profile`; the figures are stored")
+    doctor.add_argument("--peaks", type=_count, nargs="*", metavar="T", help="do not check, but "
+                        "measure with T threads (default: 1 and all cores): the most operations "
+                        "and the most bytes in a second, for the roofline of `minidl profile`; the "
+                        "figures are stored")
 
     profile = _add(commands, "profile", "cli.profiler.run script arguments ranks out memory "
                    "picture deadline", "where the time of a script's training step goes",
                    usage="minidl profile [-n N] [options] script.py [arguments of the script]")
     profile.add_argument("-n", "--ranks", type=_count, metavar="N", help="number of MPI ranks "
-                         "(default: none, this process)")
+                         "(default: this process alone, without MPI)")
     profile.add_argument("--out", default="profile", metavar="NAME", help="writes NAME.json, for "
                          "ui.perfetto.dev, and NAME.html (default: profile)")
-    profile.add_argument("--memory", action="store_true", help="memory by kind, too; slower")
-    profile.add_argument("--picture", action="store_true", help="NAME.png, too")
+    profile.add_argument("--memory", action="store_true", help="also measure the "
+                         "memory of each kind; this is slower")
+    profile.add_argument("--picture", action="store_true", help="also write NAME.png")
     profile.add_argument("--deadline", type=_seconds, default=300.0, metavar="S",
                          help="as in minidl run")
     _add_script(profile)
     trace = _add(commands, "trace", "cli.profiler.show file", "print a profile's report again")
-    trace.add_argument("file", help="a NAME.json of `minidl profile`")
+    trace.add_argument("file", help="a file NAME.json that `minidl profile` has written")
 
     plan = _add(commands, "plan", "cli.plan.plan ranks net memory model batch flops zero "
                 "precision recompute cp rows",
                 "how to divide a GPT over ranks: data, pipeline, tensor, context, experts",
-                description="List every way to divide a GPT over N ranks: memory of the fullest "
-                "rank, bytes that a rank sends, bubble, seconds of a step. This uses formulas, and "
-                "starts no ranks.")
+                description="List every way to divide a GPT over N ranks. For each, print the "
+                "memory of the fullest rank, the bytes that a rank sends, the bubble, and the "
+                "seconds of a step. The figures come from formulas. No ranks are started.")
     plan.add_argument("--ranks", type=_count, required=True, metavar="N")
     plan.add_argument("--net", required=True, metavar="NETWORK", help="as in minidl run: "
                       "nodes=8,intra=2Tbit,2us,inter=200Gbit,10us")
-    plan.add_argument("--memory", required=True, metavar="BYTES", help="of a rank: 16GB, 16GiB")
+    plan.add_argument("--memory", required=True, metavar="BYTES", help="the memory of a rank, "
+                      "such as 16GB or 16GiB")
     plan.add_argument("--model", default="gpt2", help="gpt2, gpt2-medium, gpt2-large, gpt2-xl, "
                       "gpt3, or layers,width,heads,context,vocabulary, and for experts also "
                       ",experts,top_k (default: gpt2)")
-    plan.add_argument("--batch", type=_count, metavar="ROWS", help="sequences of all ranks in a "
-                      "step (default: one for each rank)")
-    plan.add_argument("--flops", default="100T", metavar="F", help="of a rank, per second, such as "
-                      "1e14 or 100T (default: 100T)")
+    plan.add_argument("--batch", type=_count, metavar="ROWS", help="sequences in a step, of all "
+                      "ranks together (default: one for each rank)")
+    plan.add_argument("--flops", default="100T", metavar="F", help="floating-point operations of a "
+                      "rank in a second, such as 1e14 or 100T (default: 100T)")
     plan.add_argument("--zero", type=int, choices=[0, 1, 2, 3], default=0, help="ZeRO's stage over "
                       "the data-parallel ranks (default: 0)")
     plan.add_argument("--precision", choices=["O0", "O2"], default="O0", help="float32, or float16 "
                       "with master weights (default: O0)")
     plan.add_argument("--recompute", action="store_true", help="run each block again in backward")
-    plan.add_argument("--cp", type=_count, metavar="N", help="at most N ranks share a text "
+    plan.add_argument("--cp", type=_count, metavar="N", help="at most N ranks share a sequence "
                       "(default: any number)")
     plan.add_argument("--rows", type=_count, default=20, metavar="N", help="print N plans "
                       "(default: 20)")
@@ -218,19 +222,22 @@ def parser():
     exercise = _add(commands, "exercise", "course.exercise.write number force",
                     "write work/NN_name.py, a tutorial with the solution taken out")
     exercise.add_argument("number", nargs="?", type=_number, metavar="NN",
-                          help="tutorial (07) or one exercise of it (07a); none: list all")
-    exercise.add_argument("--force", action="store_true", help="write even over edited work, which "
-                          "is lost; with 07a that exercise alone")
+                          help="a tutorial (07) or one of its exercises (07a); without a number: "
+                          "list all")
+    exercise.add_argument("--force", action="store_true", help="overwrite edited work, which is "
+                          "then lost; with 07a, overwrite only this exercise")
     check = _add(commands, "check", "course.report.check number work student answers as_json junit "
                  "gradescope", "grade your file in work/")
-    check.add_argument("number", nargs="?", type=_number, metavar="NN", help="tutorial (07) or one "
-                       "exercise of it (07a); none: all of the course, or all in work/")
+    check.add_argument("number", nargs="?", type=_number, metavar="NN", help="a tutorial (07) or "
+                       "one of its exercises (07a); without a number: all of the course, or all in "
+                       "work/")
     check.add_argument("--json", dest="as_json", metavar="FILE", nargs="?", const="-",
                        help="write the results as JSON; without FILE: print only the JSON")
     check.add_argument("--junit", metavar="FILE", help="write the results as JUnit XML")
     check.add_argument("--gradescope", metavar="FILE", help="write the results for Gradescope")
     check.add_argument("--work", metavar="DIR", help="the files to grade (default: work)")
-    check.add_argument("--student", metavar="NAME", help="draw sizes and data from this name")
+    check.add_argument("--student", metavar="NAME", help="draw random sizes and data, with this "
+                       "name as the seed")
     check.add_argument("--answers", metavar="DIR", help="also use the course's reference answers")
     _add(commands, "progress", "course.report.progress", "your exercises: blank, edited, passed")
     group = _add(commands, "class", "course.report.grade_class folder csv number answers personal",
@@ -240,8 +247,8 @@ def parser():
     group.add_argument("number", nargs="?", type=_number, metavar="NN", help="as in check")
     group.add_argument("--csv", default="points.csv", metavar="FILE", help="default: points.csv")
     group.add_argument("--answers", metavar="DIR", help="as in check")
-    group.add_argument("--personal", action="store_true", help="draw each student's sizes and data "
-                       "from the folder's name")
+    group.add_argument("--personal", action="store_true", help="draw each student's sizes and "
+                       "data, with the folder's name as the seed")
     handout = _add(commands, "handout", "course.handout.handout folder tutorials answers personal",
                    "write a course for students, without solutions")
     handout.add_argument("folder", metavar="DIR", help="a new folder, for the students")
@@ -254,7 +261,7 @@ def parser():
     solution = _add(commands, "solution", "course.exercise.solution number",
                     "show the difference between your file and the solution")
     solution.add_argument("number", type=_number, metavar="NN",
-                          help="tutorial (07) or one exercise of it (07a)")
+                          help="a tutorial (07) or one of its exercises (07a)")
 
     notebook = _add(commands, "notebook", "course.notebook.write script colab",
                     "write a tutorial as a Jupyter notebook")
@@ -265,35 +272,36 @@ def parser():
                           "and looks for a GPU; SOURCE is an address or a wheel for pip (default: "
                           "the repository)")
 
-    kernel = commands.add_parser("kernel", help="look at a .cu file, or run kernels under watch")
+    kernel = commands.add_parser("kernel", help="look at a .cu file, or check every access of "
+                                 "kernels while they run")
     kernels = kernel.add_subparsers(title="commands", metavar="COMMAND", required=True)
     check = _add(kernels, "check", "cuda.tool.check file defines tr",
                  "compile a .cu file for the CPU and for GPUs, and list its kernels",
                  description="Compile a .cu file for the CPU and, if NVRTC is installed, for GPUs. "
-                 "This needs no GPU. It prints the kernels, how the CPU runs each, registers and "
-                 "spills.")
+                 "This needs no GPU. It prints the kernels, how the CPU runs each kernel, "
+                 "registers and spills.")
     check.add_argument("file", help="a .cu file, or the name of one in kernels/")
     check.add_argument("-D", dest="defines", action="append", default=[], type=_macro,
                        metavar="NAME=VALUE", help="a macro, such as -D T=double")
     check.set_defaults(tr=tr)
     run = _add(kernels, "run", "cuda.tool.run script arguments profile gpu tr",
-               "run a Python file with every kernel launch under watch",
+               "run a Python file, and check every access of its kernels",
                description="Run a Python file. Every kernel that it launches on NumPy arrays runs "
                "in the check form. Races, accesses outside an array and other errors are printed "
                "with file and line. At the end come the bytes that each kernel moved. Exit status "
                "1 if there was an error.")
     run.add_argument("--profile", action="store_true", help="also print what each line costs on a "
                      "GPU: memory requests, bank conflicts, branches that diverge; and how many "
-                     "blocks fit")
-    run.add_argument("--gpu", default="A100", help="for which GPU, such as T4 or H100 "
-                     "(default: A100)")
+                     "blocks fit on an SM")
+    run.add_argument("--gpu", default="A100", help="with --profile: the GPU on which the blocks "
+                     "must fit, such as T4 or H100 (default: A100)")
     run.set_defaults(tr=tr)
     _add_script(run)
     bench = _add(kernels, "bench", "cli.kernel_bench.bench name size device repeats",
                  "run every rung of one of our kernels: right or wrong, and how fast",
                  description="Run every rung of a file in kernels/ on random numbers. Compare its "
-                 "result with a NumPy reference, and its speed with a copy's. Exit status 1 if a "
-                 "rung is wrong.")
+                 "result with a NumPy reference, and its speed with the speed of a copy. Exit "
+                 "status 1 if a rung is wrong.")
     bench.add_argument("name", help="a file of kernels/, such as softmax")
     bench.add_argument("--size", type=_count, nargs="+", metavar="N",
                        help="another size, such as --size 256 1024 (rows, columns)")

@@ -42,7 +42,7 @@ def options(vendor, bind, n, threads, n_cores):
                         "--bind numa")
     if vendor == "MPICH":
         return ["-bind-to", "numa" if bind == "numa" else f"core:{threads}"]
-    if vendor == "Open MPI":  # by default it refuses several ranks on a node
+    if vendor == "Open MPI":  # by default Open MPI refuses several ranks on a node
         return (["--map-by", "numa:oversubscribe", "--bind-to", "numa:overload-allowed"]
                 if bind == "numa" else
                 ["--map-by", f"slot:PE={threads}:oversubscribe", "--bind-to", "core"])
@@ -170,8 +170,9 @@ def report(ranks, root="/sys", measured=measure):
         lines.append("near and far memory: not measured, because this machine has one node")
     else:
         half = time_s(2**30, 0.5, *speeds)
-        lines.append(f"a core reads {speeds[0] / 1e9:.1f} GB/s near, {speeds[1] / 1e9:.1f} far; "
-                     f"1 GiB, half of it far, takes {1e3 * half:.0f} ms by the formula, and "
+        lines.append(f"a core reads {speeds[0] / 1e9:.1f} GB/s from near memory and "
+                     f"{speeds[1] / 1e9:.1f} GB/s from far memory; 1 GiB, half of it far, "
+                     f"takes {1e3 * half:.0f} ms by the formula, and "
                      f"{1e3 * time_s(2**30, 0, *speeds):.0f} ms if the rank is bound")
     return lines
 

@@ -31,9 +31,9 @@ def plan(ranks, net, memory, model, batch, flops, zero, precision, recompute, cp
                  f"{_words(model)}; {task.batch} rows a step; {states}; AdamW"))
         print(text(task, found, rows, tr))
         if found[0].memory > memory:
-            raise ValueError(f"nothing fits into {bytes_text(memory)}: the least is "
+            raise ValueError(f"no plan fits into {bytes_text(memory)}: the smallest needs "
                              f"{bytes_text(found[0].memory)}, by {found[0].name}. More "
-                             "ranks, --zero, --precision O2 or --recompute need less")
+                             "ranks, --zero, --precision O2 or --recompute need less memory")
     except ValueError as error:
         print(f"minidl plan: {tr(str(error))}", file=sys.stderr)
         return 2

@@ -83,12 +83,13 @@ def _links(where):
             lines.connection.settimeout(None)
             links.append(lines)
     except ConnectionRefusedError:
-        sys.stderr.write("minidl run: the launcher has ended: this rank ends\n")
+        sys.stderr.write("minidl run: the launcher has ended, so this rank ends\n")
         os._exit(1)
     except OSError as error:
         sys.stderr.write(
-            f"minidl run: {platform.node()} cannot reach the launcher ({error}): this rank is not "
-            "supervised. If it is killed, or ends before world(), the others may wait for ever.\n")
+            f"minidl run: {platform.node()} cannot reach the launcher ({error}), so this rank is "
+            "not supervised. If this rank is killed, or ends before world(), the other ranks may "
+            "wait for ever.\n")
         return None
     return links
 

@@ -113,7 +113,8 @@ def until_done(start, n, least, restarts, say=sys.stderr.write, room=None):
 
 
 def too_few(ranks, n, least):
-    return f"minidl run: {ranks} of {n} ranks could be started, --min-ranks is {least}\n"
+    return (f"minidl run: {ranks} of {n} ranks could be started, but at least {least} are wanted "
+            "(--min-ranks)\n")
 
 
 def attempt_of(n, status, supervisor, seconds):
@@ -121,7 +122,8 @@ def attempt_of(n, status, supervisor, seconds):
     ranks, left = supervisor.ranks, supervisor.left()
     steps = [rank.step for rank in supervisor.failed if rank.step is not None] or [
         rank.step for rank in left if rank.step is not None]
-    behind = min if left else max  # max: the run healed until no rank was left
+    # ranks are left: the slowest one counts. The run healed until no rank was left: the last one
+    behind = min if left else max
     begins = [rank.begins for rank in ranks if rank.begins is not None]
     how = "done" if status == 0 else supervisor.failure or f"mpiexec ended with status {status}"
     return Attempt(n, min(begins, default=None), behind(steps, default=None), seconds, how,

@@ -41,9 +41,9 @@ def _polled(fd):
 def refusal(name):
     """Returns the error text for a user who types `minidl run ... < name`."""
     if name == "a pipe":
-        return ("standard input is a pipe with data, and mpiexec may lose a part of them. Read "
-                "them in the script: minidl.data.Pipe('the command', t); or from a FIFO: --stdin "
-                "FIFO. If the script needs no input: < /dev/null")
+        return ("standard input is a pipe with data, and mpiexec may lose a part of the data. "
+                "Read the data in the script, by minidl.data.Pipe('the command', t), or from a "
+                "FIFO, with --stdin FIFO. If the script needs no input: < /dev/null")
     return (f"standard input is {name}, and mpiexec may lose a part of it (MPICH's mpiexec dies "
             f"after 64 KB, Open MPI's hangs). Write: --stdin {name}")
 

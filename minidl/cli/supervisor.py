@@ -10,7 +10,8 @@ and so on (supervised.py). The first of these failures ends the run, and the mes
     a rank is killed by a signal, or ends before its script does (os._exit, a crash in C)
     some ranks call sys.exit(1), and the others do not within half a second
     a rank ends its script with status 0 before world(), and other ranks wait in world()
-    a rank does not start within `start_s` of the first (its host has no minidl, or another Python)
+    a rank does not start within `start_s` after the first rank (its host has no minidl, or another
+        Python)
     ranks have waited `deadline_s` in world() for a rank that does not come
     no rank moves for `deadline_s`: every rank stays at the same Python instruction
     no rank of an elastic.run has done a step for `silence_s`
@@ -66,7 +67,7 @@ class Rank:
     hydra: bool = False  # mpiexec is MPICH's
     links: dict = field(default_factory=dict)  # {"guard" or "rank": connection}
     state: str = "born"  # then joining, joined, finished, failed, exits
-    in_mpi: bool = False  # the rank is or was in world(): other ranks do not wait for it there
+    in_mpi: bool = False  # the rank is or was in world(): other ranks need not wait for it
     since: float = 0.0  # when this state began
     status: int | None = None  # the exit status of the process; -n if signal n has ended it
     ended_at: float = 0.0
@@ -438,7 +439,8 @@ class Supervisor:
         early = [rank for rank in self._lost if rank.state in ("born", "joining")]
         if early and now - early[0].ended_at > STARTING_S and any(
                 rank.state in ("born", "joining") for rank in others):
-            self._fail(early[0], "is missing: ranks go on without one only after world()", 1)
+            self._fail(early[0], "is missing: the other ranks can continue without it only if it "
+                       "dies after world()", 1)
         healing = [rank for rank in others if rank.heals]
         if self.status is None and healing and (
                 now - max(rank.heals for rank in healing) > self.start_s):
@@ -476,8 +478,10 @@ class Supervisor:
                       "or in a library")
 
     def _listen(self, now):
-        """Ends the run if no rank has reported a step or a state for silence_s. Prints where the
-        ranks are that were stopped, or do not answer, or have done the fewest steps."""
+        """Ends the run if no rank has reported a step or a state for silence_s. Then it prints the
+        place in the script for the ranks that were stopped. If there are none, it does this for the
+        ranks that do not answer. If there are none of these, for the ranks with the fewest steps.
+        """
         ranks = self.left()
         training = [rank for rank in ranks if not rank.trained and rank.state != "finished"]
         silent_s = now - max((rank.heard for rank in ranks), default=now)
@@ -529,7 +533,8 @@ class Supervisor:
         for rank in ranks:
             where = f"is at {rank.place}"
             if not rank.answered:
-                where = f"does not answer: in C code? It was at {rank.place or 'an unknown line'}"
+                where = ("does not answer. Is it in C code? It was at "
+                         f"{rank.place or 'an unknown line'}")
             if rank.stopped:
                 where = "was stopped by a signal"
             lines.append(f"  {rank} {where}")

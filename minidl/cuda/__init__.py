@@ -2,8 +2,8 @@
 
     run.py    minidl.kernel(file, name)(grid, block, args): the arrays decide the device
     gpu.py    launches a kernel through CuPy
-    host/     launches a kernel on the CPU: reads the file, makes C++ of it, compiles and runs it
-    checks/   does the same and checks every access: finds races and accesses outside an array
+    host/     launches a kernel on the CPU: translates the file to C++, compiles and runs it
+    checks/   does the same, and checks every access: finds races and accesses outside an array
     nvrtc.py  compiles with NVIDIA's own compiler, without a GPU, in a process of its own
               (nvrtc_process.py)
     tool.py   the command `minidl kernel`. minidl/text.py lays out its tables

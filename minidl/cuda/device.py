@@ -50,7 +50,7 @@ def set_device(device):
     n = device_count()
     if device not in (*range(n), *(f"cuda:{i}" for i in range(n))):
         raise ValueError(f"set_device: there is no GPU {device!r}; CuPy finds {n}, numbered from "
-                         "0. More ranks than GPUs on this machine?")
+                         "0. Are there more ranks than GPUs on this machine?")
     _device(device).use()
 
 

@@ -7,10 +7,10 @@
     print(gate.source)                     the generated .cu, forward and backward
 
 minidl calls the function once, with symbols in place of Tensors. Each operation on a symbol becomes
-one line of the forward kernel. The backward kernel first has the same lines. Then, in reverse
-order, it has a line with the local derivative of each of them. So only the inputs are saved. This
-list of lines is a tape, as in backward.py. But backward.py writes its tape while a program runs,
-and fuse writes it once, when it makes the kernel.
+one line of the forward kernel. The backward kernel first has the same lines. Then it has, in
+reverse order, a line with the local derivative of each operation. So only the inputs are saved. The
+list of operations is a tape, as in backward.py. But backward.py writes its tape while a program
+runs, and fuse writes it once, when it makes the kernel.
 
 If kernels cannot run (minidl/cuda/dispatch.py), the function itself runs on Tensors, op by op.
 Test: tests/cuda/test_fuse.py
@@ -52,7 +52,7 @@ OPS = {
     "tanh": ("tanhf({0})", ("{g} * (1.0f - {y} * {y})",)),
     "sigmoid": ("1.0f / (1.0f + expf(-{0}))", ("{g} * {y} * (1.0f - {y})",)),
     "relu": ("{0} > 0.0f ? {0} : 0.0f", ("{0} > 0.0f ? {g} : 0.0f",)),
-    # if both are equal, each gets half of the gradient, as in minidl.maximum
+    # if the two operands are equal, each gets half of the gradient, as in minidl.maximum
     "maximum": ("fmaxf({0}, {1})", ("{g} * (0.5f * (float)(({0} > {1}) + ({0} >= {1})))",
                                     "{g} * (0.5f * (float)(({1} > {0}) + ({1} >= {0})))")),
     "minimum": ("fminf({0}, {1})", ("{g} * (0.5f * (float)(({0} < {1}) + ({0} <= {1})))",
@@ -76,7 +76,7 @@ class Symbol:
     def __pow__(self, exponent):
         if type(exponent) is not int or not 1 <= exponent <= 8:
             raise TypeError(f"fuse: x ** n wants a whole number from 1 to 8, got {exponent!r}; "
-                            "use .sqrt(), .rsqrt() or .exp() for others")
+                            "for x ** 0.5 use x.sqrt(), for x ** -0.5 use x.rsqrt()")
         y = self
         for _ in range(exponent - 1):
             y = y * self
@@ -111,8 +111,8 @@ def _c_name(x):
     if isinstance(x, (int, float, np.integer, np.floating)):
         text = repr(float(x))
         return f"({text}f)" if text[0] == "-" else f"{text}f"
-    raise TypeError(f"fuse: an operand is a {type(x).__name__}; pass arrays as arguments of the "
-                    "function, write numbers inside")
+    raise TypeError("fuse: the operands in the function must be its arguments or numbers; one is a "
+                    f"{type(x).__name__}. Pass an array as an argument of the function")
 
 
 def generate(fn, names):
@@ -122,8 +122,8 @@ def generate(fn, names):
     lines = []
     result = fn(*(Symbol(f"in_{n}", lines) for n in names))
     if not isinstance(result, Symbol):
-        raise TypeError(f"fuse: {fn.__name__} must return one result made of its arguments, "
-                        f"got {type(result).__name__}")
+        raise TypeError(f"fuse: {fn.__name__} must return one result, computed from its "
+                        f"arguments; got {type(result).__name__}")
     load = [f"float in_{n} = to_float({n}[i]);" for n in names]
     run = [f"float {y} = {OPS[op][0].format(*xs)};" for y, op, xs in lines]
     gradients = {result.name: "to_float(gy[i])"}  # C name -> the sum so far
@@ -133,7 +133,7 @@ def generate(fn, names):
             continue
         back.append(f"float g_{y} = {gradients[y]};")
         for x, gradient in zip(xs, OPS[op][1]):
-            if x[0] in "iv":  # a number needs no gradient
+            if x[0] in "iv":  # an input or a result. A number needs no gradient
                 term = gradient.format(*xs, y=y, g=f"g_{y}")
                 gradients[x] = f"{gradients[x]} + ({term})" if x in gradients else f"({term})"
     store = [f"g_{n}[i] = from_float<T>({gradients.get(f'in_{n}', '0.0f')});" for n in names]

@@ -23,7 +23,7 @@ from minidl.cuda.host.includes import Edited, files, for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
 from minidl.cuda.run import only_one
 
-MAX_KNOWN = 256  # sets of numbers to remember. A step counter adds a new set in each step
+MAX_KNOWN = 256  # tuples of numbers to remember. A step counter adds a new tuple in each step
 
 
 class GpuKernel:
@@ -105,8 +105,8 @@ def _check(signature, i, a):
     p = signature.parameters[i]
     where = f"kernel {signature}: argument {p.name!r}"
     if isinstance(a, np.ndarray):
-        raise TypeError(f"{where} got an array on the CPU, others are on a GPU: arrays on two "
-                        "devices; move one with .to('cuda') or .to('cpu')")
+        raise TypeError(f"{where} is an array on the CPU, but other arguments are on a GPU. Move "
+                        "the arrays to one device with .to('cuda') or .to('cpu')")
     if not isinstance(a, cupy.ndarray):
         raise TypeError(f"{where} is a pointer: pass a CuPy array, got {type(a).__name__}")
     if p.dtype is not None and a.dtype != np.dtype(p.dtype):

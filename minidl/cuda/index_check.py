@@ -52,12 +52,13 @@ def checked(op, index, n, ignored=None, low=0):
     (by 0 if that is None), and recorded for a later error. If n is 0 and there are indices, raises
     IndexError at once. op: the op's name for the error message."""
     if n <= 0 and index.size:  # no index is good, not even 0
-        raise IndexError(f"{op}: {index.size} indices into a dimension of {n}")
+        raise IndexError(f"{op}: got {index.size} indices into a dimension of size {n}, where no "
+                         "index is valid")
     xp = backend.xp_of([index])
     out = xp.empty(index.shape, np.int64)
     if index.size:
         notes = _notes(xp, index.device.id)
-        text = f"{op}: an index, {{}}, is none of {low} to {n - 1}"
+        text = f"{op}: wanted indices from {low} to {n - 1}; got {{}}"
         index = xp.ascontiguousarray(index)
         other = NOBODY if ignored is None else ignored
         args = out, notes.device, index, index.size, low, n, other, ignored or 0, notes.site(text)
@@ -105,9 +106,9 @@ def _notes(xp, device):
 
 @contextmanager
 def unnoted(xp):
-    """A `with` block in which a bad index on the current device is not recorded. It is for runs on
-    memory that has no values yet. A bad index that was recorded before the block is still reported.
-    Do not wait for the device in the block."""
+    """A `with` block in which a bad index on the current device is not recorded. Used to run ops on
+    arrays that have no values yet, so their indices may be anything. A bad index that was recorded
+    before the block is still reported. Do not wait for the device in the block."""
     notes = _notes(xp, xp.cuda.Device().id)
     before = notes.device.copy()
     try:

@@ -1,4 +1,4 @@
-"""Launches a kernel over elements, or over many arrays at once. All wrappers use it.
+"""Launches a kernel over elements, or over many arrays at once, for the ops and the optimizers.
 
     arrays    |aaaaaaaaaa|bb|cccccc|        an optimizer's hundred parameters, of all sizes
     chunks     (0,0,4) (0,4,8) (0,8,10) (1,0,2) (2,0,4) (2,4,6)     (array, begin, end)
@@ -24,7 +24,7 @@ from minidl.cuda import dispatch
 from minidl.cuda.host_memory import pinned, queue_copy
 from minidl.mode import current
 
-BLOCK = 256  # threads: this many hide memory latency, and a thread may use 255 registers
+BLOCK = 256  # threads of a block: enough to hide memory latency. Each may use 255 registers
 LARGEST = 2**30  # elements of one launch: half of what an int can count, and a multiple of BLOCK
 CHUNK = 8192  # elements: 32 KiB of float32, so a second read finds them in the cache
 
@@ -119,7 +119,7 @@ def pointers(xp, arrays, dtype, what, written=False):
             raise TypeError(f"{what} {i}: want an array, of any number of dimensions; got "
                             f"{type(a).__name__} {a!r}. Wrap it: np.asarray(...)")
         if written and xp is np and not a.flags.writeable:
-            raise ValueError(f"{what} {i}: the kernel writes to it, but the array is read-only")
+            raise ValueError(f"{what} {i}: the kernel writes to this array, but it is read-only")
         if a.dtype != dtype or not a.flags.c_contiguous:
             raise ValueError(
                 f"{what} {i}: want a contiguous array of {np.dtype(dtype)}; got {a.dtype} of shape "
@@ -197,6 +197,7 @@ def same_sizes(op, *lists):
     for other in lists[1:]:
         if [a.size for a in other] != sizes:
             raise ValueError(
-                f"{op}: lists of arrays with different sizes, {sizes} and {[a.size for a in other]}"
+                f"{op}: wanted lists of arrays with the same sizes; got arrays of {sizes} and of "
+                f"{[a.size for a in other]} elements"
             )
     return sizes

@@ -58,9 +58,9 @@ def best_rung(xp, cols, dtype):
 def check_size(name, rows, cols):
     """Raises ValueError if a launch on a GPU would need numbers that do not fit in an int."""
     if rows > MAX_ROWS or cols > LARGEST:
-        raise ValueError(f"{name}: {rows} rows of {cols} on a GPU, where a launch has at most "
-                         f"{MAX_ROWS} rows of {LARGEST}; cut the array, along its first dimension "
-                         "if there are too many rows")
+        raise ValueError(f"{name}: wanted at most {MAX_ROWS} rows of at most {LARGEST} elements in "
+                         f"a launch on a GPU; got {rows} rows of {cols}. Cut the array, along its "
+                         "first dimension if there are too many rows")
 
 
 def kernel(file, name, dtype, form="auto", order="ascending", **defines):

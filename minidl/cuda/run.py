@@ -96,7 +96,7 @@ class Kernel:
         ValueError if an argument does not fit."""
         on_gpu = self._gpu
         try:
-            if on_gpu and args and type(args[0]) is on_gpu.array_type:  # mostly it is the result
+            if on_gpu and args and type(args[0]) is on_gpu.array_type:  # mostly the result
                 return on_gpu(grid, block, args, shared_mem)
             if "cupy" in modules and backend.xp_of(args, f"kernel {self.name}") is not np:
                 return self.on_gpu(grid, block, args, shared_mem)
@@ -184,8 +184,8 @@ class Kernel:
 
         found = _library_of(self).variables
         if name not in found:
-            raise KernelError(f"{self.path}: no variable {name!r} that kernel {self.name!r} uses; "
-                              f"it has: {', '.join(found) or 'none'}")
+            raise KernelError(f"{self.path}: kernel {self.name!r} uses no variable {name!r}; it "
+                              f"uses: {', '.join(found) or 'none'}")
         return variables.array(found[name])
 
     def __repr__(self):
@@ -275,6 +275,6 @@ def set_threads(n):
     Raises ValueError if n is below 1."""
     global _n_threads
     if n < 1:
-        raise ValueError(f"set_threads needs at least 1, got {n}")
+        raise ValueError(f"set_threads wants at least 1 thread, got {n}")
     before, _n_threads = _n_threads, int(n)
     return before

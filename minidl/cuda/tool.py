@@ -152,10 +152,10 @@ def run(path, arguments=(), profile=False, gpu="A100", tr=str):
     if not Path(path).is_file():
         raise KernelError(f"there is no file {path} in {os.getcwd()}")
     if Path(path).suffix in (".cu", ".cuh"):
-        raise KernelError(f"{path} holds kernels: run a Python file that launches them, or look at "
-                          f"it with `minidl kernel check {path}`")
+        raise KernelError(f"{path} is a file of kernels: run a Python file that launches these "
+                          f"kernels, or look at the kernels with `minidl kernel check {path}`")
     if gpu not in occupancy.GPUS:
-        raise KernelError(f"--gpu {gpu}: known are {', '.join(occupancy.GPUS)}")
+        raise KernelError(f"--gpu {gpu}: wanted one of {', '.join(occupancy.GPUS)}")
     launches, traffic, told, failed = defaultdict(int), {}, set(), []
     last_word = time.monotonic()
 
@@ -171,8 +171,8 @@ def run(path, arguments=(), profile=False, gpu="A100", tr=str):
         report = checker.check(kernel, grid, block, args, shared_mem=shared_mem, profile=profile)
         if time.monotonic() - last_word > SILENCE_S:
             n = sum(launches.values()) + 1
-            say(f"watch: {n} launches so far, the last of {report.kernel}. Every access is "
-                "checked; with smaller arrays it takes less time.")
+            say(f"watch: {n} launches so far; the last kernel was {report.kernel}. Every access is "
+                "checked, which takes time. Smaller arrays take less time.")
         if profile and not launches[report.kernel]:
             say(f"{report.kernel}, the first launch:")
             print(report.profile.text(tr) if report.profile else "")
@@ -203,7 +203,7 @@ def run(path, arguments=(), profile=False, gpu="A100", tr=str):
                 print(end.code, file=sys.stderr)
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
     if not launches:
-        say(f"{path} launched no kernel on NumPy arrays, except in its own checks.")
+        say(f"{path} launched no kernel on NumPy arrays, except by minidl.cuda.check.")
         return status
     print()
     print(TRAFFIC.head(tr))

@@ -79,7 +79,7 @@ def test_a_file_that_is_not_there():
 
 def test_more_ranks_than_places(tmp_path):
     path = write(tmp_path / "hosts", "node1 slots=2\nnode2")
-    with pytest.raises(LaunchError, match="wanted 4 ranks .* take 3"):
+    with pytest.raises(LaunchError, match="wanted places for 4 ranks .* have 3"):
         run(__file__, [], 4, hosts=path)
 
 
@@ -138,7 +138,7 @@ def test_a_host_that_goes_is_no_bug_though_mpiexec_fails_twice_alike():
 def test_where_too_few_hosts_answer_nothing_is_started():
     said = []
     assert restarts.until_done(None, 4, 3, 5, said.append, lambda: 2) == 1
-    assert "2 of 4 ranks could be started, --min-ranks is 3" in said[0]
+    assert "2 of 4 ranks could be started, but at least 3 are wanted" in said[0]
 
 
 SCRIPT = """\

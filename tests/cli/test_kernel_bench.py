@@ -99,7 +99,7 @@ def test_what_is_not_finite_or_of_another_shape_is_wrong():
 
 
 @pytest.mark.parametrize("name, size, words", [
-    ("nothing", "1", "no bench for 'nothing'; there are adamw, add3"),
+    ("nothing", "1", "no kernel file 'nothing' to measure; there are adamw, add3"),
     ("softmax.cu", "5", "softmax: --size wants 2 numbers, such as 256 1024; got 1"),
 ])
 def test_a_bench_that_does_not_exist_is_answered_with_those_that_do(name, size, words, capsys):

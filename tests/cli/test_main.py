@@ -136,7 +136,7 @@ def test_a_script_that_is_not_there(capsys):
 def test_simulated_ranks_are_not_started_n_times(more, capsys):
     assert cli.main(["run", "-n", "4", __file__, *more]) == 2
     err = capsys.readouterr().err
-    assert "4 copies" in err and f"python {__file__} --sim 4" in err
+    assert "starts 4 processes" in err and f"python {__file__} --sim 4" in err
 
 
 def test_a_number_is_taken_for_a_tutorial(monkeypatch, capsys):
@@ -384,7 +384,7 @@ def test_what_is_broken_makes_the_status_1_and_what_is_absent_does_not(monkeypat
             "refuses to run as root",
         ),
         ([], "There are not enough slots available in the system", "not enough slots"),
-        (["I am 0 of 2 few", "I am 1 of 2 few"], "", "below THREAD_MULTIPLE"),
+        (["I am 0 of 2 few", "I am 1 of 2 few"], "", "several threads at once (THREAD_MULTIPLE)"),
         ([], "line 1\nsomething odd\n", "something odd"),
         (["I am 0 of 2 ok"], "rank 1 fell over", "rank 1 fell over"),
         ([], "", "no output"),

@@ -92,7 +92,8 @@ def test_the_doctors_lines(tree):
         "eth0: on node 1",
         "near and far memory: not measured, because this machine has one node"]
     measured = numa.report([], root, measured=lambda nodes: (10e9, 5e9))[-1]
-    assert "10.0 GB/s near, 5.0 far" in measured and "161 ms by the formula, and 107" in measured
+    assert "10.0 GB/s from near memory and 5.0 GB/s from far memory" in measured
+    assert "161 ms by the formula, and 107" in measured
 
 
 def test_measuring_puts_the_cpus_back():

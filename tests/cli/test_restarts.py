@@ -127,7 +127,7 @@ def test_where_no_rank_may_be_missing_all_start_again():
 
 
 def test_min_ranks_must_be_possible():
-    with pytest.raises(LaunchError, match="--min-ranks: wanted from 1 to 2, .* got 3"):
+    with pytest.raises(LaunchError, match="--min-ranks: wanted 1 to 2, .* got 3"):
         run(__file__, [], 2, restarts=1, min_ranks=3)
 
 

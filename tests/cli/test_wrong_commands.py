@@ -45,13 +45,13 @@ COMMANDS = [
     ("minidl plan --ranks 8 --net 1Gbit,5us --memory 16", 2, "such as 16GB or 16GiB, got '16'"),
     ("minidl plan --ranks 8 --net 1Gbit,5us --memory much", 2, "--memory wants bytes such as 16GB"),
     ("minidl plan --ranks 8 --net 1Gbit,5us --memory 1GB --model bert", 2, "--model wants gpt2,"),
-    ("minidl kernel run --gpu H1000 tutorials/02_add3.py", 2, "--gpu H1000: known are T4, A100"),
-    ("minidl kernel bench softmx", 2, "no bench for 'softmx'; there are adamw, add3"),
+    ("minidl kernel run --gpu H1000 tutorials/02_add3.py", 2, "--gpu H1000: wanted one of T4"),
+    ("minidl kernel bench softmx", 2, "no kernel file 'softmx' to measure; there are adamw, add3"),
     # what is not there
     ("minidl run -n 4 tutorials/66_ring.py", 2, "there is no file tutorials/66_ring.py in "),
     ("minidl exercise 66", 2, "tutorial 66 has no exercise; these have: 01, 02"),
     ("minidl check 07", 2, "work/07_ring.py does not exist; write it first: minidl exercise 07"),
-    ("minidl kernel check nothing.cu", 2, "no file 'nothing.cu' here, nor in"),
+    ("minidl kernel check nothing.cu", 2, "no file 'nothing.cu' in this folder, nor in"),
     ("minidl run -n 4 07_ring", 2, "Give the path of a Python file"),
     ("minidl run -n 2 --mpiexec mpirunn tutorials/00_hello.py", 2, "cannot start mpirunn: No such"),
     ("minidl run -n 2 --hosts nofile tutorials/00_hello.py", 2, "--hosts: cannot read nofile"),
@@ -72,8 +72,8 @@ COMMANDS = [
     ("python tutorials/12_offload.py --sim 2 --layers 0", 2, "--layers must be at least 1, got 0"),
     ("python tutorials/train_gpt.py --steps 0", 2, "--steps must be at least 1, got 0"),
     ("python tutorials/train_gpt.py --sim 4 --dp 3", 2, "want 3 x 1 x 1 ranks, there are 4"),
-    ("minidl run -n 2 --min-ranks 1 tutorials/00_hello.py", 2, "wanted --restarts or --hosts with"),
-    ("minidl run -n 2 --replacements 1 tutorials/00_hello.py", 2, "wanted --heal with it"),
+    ("minidl run -n 2 --min-ranks 1 tutorials/00_hello.py", 2, "wanted --restarts or --hosts, too"),
+    ("minidl run -n 2 --replacements 1 tutorials/00_hello.py", 2, "wanted --heal, too"),
 ]
 
 

@@ -94,8 +94,8 @@ def test_double_and_the_switch_run_the_function_itself():
 @pytest.mark.parametrize("fn, message", [
     (lambda x: x.softmax(), "no operation 'softmax'; it has"),
     (lambda x: x if x else x, "`if` cannot depend on an element"),
-    (lambda x: x + np.ones(3), "an operand is a ndarray; pass arrays as arguments"),
-    (lambda x: 3, "must return one result made of its arguments, got int"),
+    (lambda x: x + np.ones(3), "one is a ndarray. Pass an array as an argument"),
+    (lambda x: 3, "must return one result, computed from its arguments; got int"),
     (lambda x: x**0.5, "a whole number from 1 to 8, got 0.5"),
 ])
 def test_what_cannot_be_fused_is_named_at_the_decorator(fn, message):

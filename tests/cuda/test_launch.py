@@ -40,7 +40,7 @@ def test_arrays_of_a_table_that_is_written_must_be_writeable():
 def test_lists_of_different_sizes_are_refused():
     a, b = np.zeros(3), np.zeros(4)
     assert same_sizes("op", [a, b], [a, b]) == [3, 4]
-    with pytest.raises(ValueError, match=r"op: .*\[3, 4\] and \[4, 3\]"):
+    with pytest.raises(ValueError, match=r"op: .*\[3, 4\] and of \[4, 3\]"):
         same_sizes("op", [a, b], [b, a])
 
 

@@ -83,7 +83,7 @@ def test_a_program_under_watch_knows_it_and_does_not_stay_silent(tmp_path, capsy
                     "for _ in range(2): cuda.kernel('add3.cu', 'add3')(1, 4, (x, x, x, x, 3))\n")
     assert cli.main(["kernel", "run", str(path)]) == 0
     out = capsys.readouterr().out
-    assert "watched True" in out and "watch: 2 launches so far, the last of add3." in out
+    assert "watched True" in out and "watch: 2 launches so far; the last kernel was add3." in out
     assert not cuda.is_watched()
 
 
@@ -91,14 +91,14 @@ def test_run_without_a_launch_says_so(tmp_path, capsys):
     path = tmp_path / "idle.py"
     path.write_text("print('nothing')")
     assert cli.main(["kernel", "run", str(path)]) == 0
-    assert capsys.readouterr().out.endswith("launched no kernel on NumPy arrays, except in its own "
-                                            "checks.\n")
+    assert capsys.readouterr().out.endswith("launched no kernel on NumPy arrays, except by minidl"
+                                            ".cuda.check.\n")
 
 
 @pytest.mark.parametrize("argv, words", [
     (["run", "absent.py"], "there is no file absent.py in "),
-    (["run", "add3.cu"], "add3.cu holds kernels: run a Python file that launches them"),
-    (["check", "absent.cu"], "no file 'absent.cu' here, nor in "),
+    (["run", "add3.cu"], "add3.cu is a file of kernels: run a Python file that launches"),
+    (["check", "absent.cu"], "no file 'absent.cu' in this folder, nor in "),
     (["check", "latin.cu"], "cannot read "),
 ])
 def test_a_file_that_will_not_do_is_named(argv, words, tmp_path, monkeypatch, capsys):

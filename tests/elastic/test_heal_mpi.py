@@ -270,7 +270,7 @@ def test_a_death_in_the_instant_in_which_a_group_is_made_ends_who_is_in_it_too(t
 @pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.parametrize("where, words", some([
-    ("early", "is missing: ranks go on without one only after world"),
+    ("early", "is missing: the other ranks can continue without it only if it dies after world"),
     ("late", "the first rank of the group has died after elastic.run")]))
 def test_a_death_that_nobody_can_heal_ends_the_run_with_a_status(where, words, tmp_path):
     """Red before: the first waited for --deadline, the second had status 0."""

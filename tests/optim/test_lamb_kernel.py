@@ -98,5 +98,5 @@ def test_the_rungs_for_a_gpu_give_the_same():
 
 def test_wrong_lists_are_named():
     w = [normal(4, "f4", 1)]
-    with pytest.raises(ValueError, match="lamb: lists of arrays with different sizes"):
+    with pytest.raises(ValueError, match="lamb: wanted lists of arrays with the same sizes"):
         lamb.moments_by_kernel(w, [w[0][:3]], w, w, rates([1]), betas=(0.9, 0.999), **OPTIONS)

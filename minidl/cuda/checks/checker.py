@@ -4,8 +4,8 @@
     print(report)      reduce.cu:14: data race: thread 3 reads s[19], thread 19 wrote it at line ...
 
 1. hooks.py compiles the file with calls to the compiler's sanitizers. Functions of minidl replace
-   the sanitizers. check.cpp (in kernels/host/) finds the array of each access and counts the
-   access. shadow.h records which threads used each element last.
+   the functions of the sanitizers. check.cpp (in kernels/host/) finds the array of each access and
+   counts the access. shadow.h records which threads used each element last.
 2. arena.py copies the arrays, with guards between them.
 3. The kernel runs three times, with threads and blocks in ascending, descending and shuffled order.
    It runs in a process of its own (kernels/host/session.cpp), so a crash does not end Python. A
@@ -75,7 +75,7 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
             watched = _choose(library.kernels, kernel.name, path)
             run = _Run(watched, path, library, grid, block, args, shared_mem, outputs, reachable)
             try:
-                if count:  # this library has no checks: checks would count as branches
+                if count:  # this library does not check, because the checks would count as branches
                     counted = run.profile()
                 else:
                     report = run.report(orders)

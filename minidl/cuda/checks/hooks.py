@@ -96,13 +96,14 @@ def hooks():
 
 class SharedMemory:
     """Memory that this process shares with the child process of a check, filled with zeros. fresh:
-    if True, at an address that was not used before."""
+    if True, the memory is at an address that was not used before."""
 
     def __init__(self, n_bytes, fresh=False):
         self.n_bytes, self.fresh = n_bytes, fresh
         self.address = hooks().minidl_check_map(n_bytes, fresh)
         if not self.address:
-            raise KernelError(f"no memory for a check: {n_bytes:,} bytes")
+            raise KernelError(f"no memory for a check: wanted {n_bytes:,} bytes. Use smaller "
+                              "arrays")
 
     def array(self):
         return np.frombuffer((ctypes.c_uint8 * self.n_bytes).from_address(self.address), np.uint8)
@@ -131,7 +132,7 @@ def compile_check(path, defines, instance="", profile=False):
         checks = sanitize.partition(",")[2]
         flags += ["-Xclang", f"-fsanitize={checks}", "-Xclang", f"-fsanitize-recover={checks}"]
     if cxx.kind == "gnu":
-        # the last flags: no variable gets the memory of one that has ended
+        # with the last two flags no variable gets the memory of a variable that has ended
         # (kernels/host/locals.cpp)
         flags += ["--param", "tsan-distinguish-volatile=1", "-fstack-reuse=none",
                   "-fno-lifetime-dse"]
@@ -155,7 +156,7 @@ def compile_check(path, defines, instance="", profile=False):
                 try:
                     compiler.run(command, _watch_locals(watched, kinds), str(path))
                     break
-                except KernelError:  # for example, a goto jumps over a variable: watch fewer
+                except KernelError:  # for example, a goto jumps over a variable
                     if not kinds:
                         raise
             source = Source(path, plain)
@@ -217,8 +218,8 @@ _NO_TYPE = set("return else case goto delete new using typedef static extern con
 
 
 def _watch_unset(code):
-    """Some numbers are declared without a value, and a thread may read them before they have one.
-    Puts these numbers between guards. Returns the new code."""
+    """Puts guards around numbers that are declared without a value, and that a thread may read
+    before they have a value. Returns the new code."""
     blank = blank_out(code)
     out, at = [], 0
     for f in functions(blank)[0]:
@@ -259,7 +260,7 @@ def _may_stay_unset(rest, name):
         return False
     for use in re.finditer(rf"(?<=[(,])\s*{name}\s*(?=[,)])", rest):
         depth, i = 0, use.start() - 1
-        while depth or rest[i] != "(":  # finds the bracket around it
+        while depth or rest[i] != "(":  # finds the bracket around this use
             depth += (rest[i] in ")]}") - (rest[i] in "([{")
             i -= 1
             if i < 0:

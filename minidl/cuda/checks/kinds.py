@@ -22,10 +22,11 @@ KINDS = [
      "Shared memory begins with garbage: write every element that is read later, before the "
      "barrier."),
     ("read of uninitialised output",
-     "The array is an output and begins with garbage: write it before it is read or added to."),
+     "The array is an output and begins with garbage: write each element before you read it or add "
+     "to it."),
     ("data race", "Put a {barrier} between the two accesses."),
     ("race between blocks",
-     "Blocks run in any order: let each touch elements of its own, use atomics, or make two "
+     "Blocks run in any order: let each block use elements of its own, use atomics, or make two "
      "launches."),
     ("double write",
      "Only one thread should write an element: look at the index and its stride, or use atomics."),
@@ -41,8 +42,8 @@ KINDS = [
     ("out of bounds",
      "Other threads cannot use a thread's local variables: put values for them in shared memory."),
     ("stale pointer",
-     "It points to where an array or a local variable was in an earlier launch. Pass the array to "
-     "this launch, and keep no address of a local variable."),
+     "The pointer points to where an array or a local variable was in an earlier launch. Pass the "
+     "array to this launch, and keep no address of a local variable."),
     ("segmentation fault", "Look at what the pointer or index on this line can become."),
     ("endless loop",
      "Look at what should end the loop: does it change, and can the thread that changes it run?"),
@@ -51,15 +52,15 @@ KINDS = [
      "smaller, or use shared or global memory."),
     ("too much shared memory",
      "A block may have 48 KiB of __shared__ variables; more must be dynamic: `extern __shared__` "
-     "and shared_mem=, up to 227 KiB with the others."),
+     "and shared_mem=. Both together may have up to 227 KiB."),
     ("out of bounds",
      "The local array is too small for this index: look at its size and at what the index can "
      "become."),
     ("read of uninitialised local variable",
-     "A local variable begins with garbage: write it, every element of an array, before it is "
-     "read."),
+     "A local variable begins with garbage: write the variable, or every element of the array, "
+     "before you read it."),
     ("stale pointer",
-     "A local variable ends with the braces that it stands in: declare it outside of them."),
+     "A local variable ends with the braces that it stands in: declare it outside of the braces."),
     ("not in shared memory",
      "ldmatrix reads only shared memory, and a GPU would read wrong values: copy the tile to a "
      "__shared__ array first."),
@@ -77,11 +78,11 @@ IN_SHARED = ("The __shared__ array is too small for this index: look at its size
 IN_DYNAMIC = (
     "Pass the bytes that the kernel uses, such as shared_mem=4 * threads, or look at the index.")
 NEGATIVE = "The index is below 0: look at what is subtracted, and test `i >= 0` as well."
-FENCE = ("If an atomic says that the other block is done: it must call __threadfence() between its "
-         "writes and that atomic.")
+FENCE = ("If the other block uses an atomic to tell that it is done, it must call __threadfence() "
+         "between its writes and that atomic.")
 BLOCKS_WAIT = ("If it waits for another block: CUDA promises neither an order of blocks nor that "
-               "they run at the same time. A block may wait for one that has begun: let each take "
-               "its number from an atomic counter, or make two launches.")
+               "they run at the same time. A block may only wait for a block that has begun: let "
+               "each block take its number from an atomic counter, or make two launches.")
 NULL = "The launch passed None for this pointer: test it, or pass an array."
 
 # {number of a signal: text}. SIGILL, SIGTRAP, SIGFPE and SIGSEGV have these numbers on all systems
@@ -102,14 +103,15 @@ ENGINE = [
     ("which does not name it", "wrong mask",
      "The mask must name every lane that makes the call, and no other: 0xffffffff if all 32 do."),
     ("which the mask does not name", "wrong mask",
-     "A lane can only read from lanes of the mask: widen it, or change the source."),
+     "A lane can only read from lanes of the mask: put the source lane in the mask, or change the "
+     "source."),
     ("which has returned", "shuffle from an exited lane",
      "Keep all lanes of the warp until the last shuffle; guard the loads and stores instead."),
     ("does not exist", "shuffle from an exited lane",
      "Launch whole warps, a multiple of 32 threads, and guard the loads."),
     ("deadlock", "deadlock",
-     "Some lanes of the mask never make this call: name only those that do, or move it out of the "
-     "branch."),
+     "Some lanes of the mask never make this call: name only the lanes that do, or move the call "
+     "out of the branch."),
     ("repeated without end", "endless wait", "The thread that would end the wait never runs."),
     ("__trap()", "trap", "The kernel's own __trap() ends it here."),
     ("assertion failed", "assertion failed", "An assert() in the kernel failed: look at its "
@@ -120,11 +122,11 @@ ENGINE = [
 COMPILER = {
     "uninitialized": ("uninitialised local variable", "Give it a value where it is declared."),
     "maybe-uninitialized": ("uninitialised local variable",
-                            "On one path it gets no value: give it one where it is "
-                            "declared."),
+                            "On one path the variable gets no value: give it a value where it "
+                            "is declared."),
     "return-local-addr": ("stale pointer", "A local variable ends with its function."),
     "dangling-pointer": ("stale pointer", "A local variable ends with its block or function."),
-    "infinite-recursion": ("endless recursion", "Some case must end it."),
+    "infinite-recursion": ("endless recursion", "The recursion needs a case that ends it."),
     "shift-count-overflow": ("shift too far", KINDS[SHIFT][1]),
     "shift-count-negative": ("shift too far", KINDS[SHIFT][1]),
     "div-by-zero": ("division by zero", KINDS[DIVISION][1]),

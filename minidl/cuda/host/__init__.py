@@ -1,4 +1,4 @@
-"""Runs a .cu file on the CPU: reads it, makes C++ of it, compiles it and launches it.
+"""Runs a .cu file on the CPU: reads the file, translates it to C++, compiles and launches it.
 
     includes    replaces #include by the file's text     scan        finds functions in the text
     source      kernels and their templates              parameters  reads a kernel's parameters

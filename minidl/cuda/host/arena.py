@@ -75,9 +75,9 @@ class Arena:
                 return r.memory.ctypes.data + address - r.begin
         if address:
             raise KernelError(f"kernel {self.kernel}: {table!r} is a table of addresses, and one "
-                              "points to an array that the check form does not know. Pass the "
-                              "arrays: minidl.cuda.check(kernel, grid, block, args, "
-                              "reachable=[...])")
+                              "address points to an array that the check form does not know. Pass "
+                              "the arrays of the table: minidl.cuda.check(kernel, grid, block, "
+                              "args, reachable=[...])")
         return 0
 
     def in_order(self):

@@ -49,8 +49,8 @@ class Signature:
         # a packed launch has 40 bytes and then 8 bytes for each argument (kernels/host/runtime.h)
         slots = (f"{p.code}{8 - struct.calcsize('=' + p.code)}x" for p in parameters)
         self._struct = struct.Struct("=" + "".join(slots))
-        # (number of the argument, its dtype or None for any, the bits of flags.num that it must
-        # have)
+        # (number of the argument, the dtype that it must have or None for any dtype, the bits of
+        # flags.num that it must have)
         self._pointers = [(i, _struct_dtype if i in self._struct_sizes else
                            p.dtype and np.dtype(p.dtype),
                            _CONTIGUOUS | _ALIGNED | (0 if p.const else _WRITEABLE))
@@ -92,11 +92,12 @@ class Signature:
             head = _head(grid, block, shared_mem, order, threads, self.most)
         except ValueError as error:
             self._fail(ValueError, str(error))
-        except TypeError:  # not hashable: a list
+        except TypeError:  # grid or block is a list, which has no hash
             return self.pack(dims(grid), dims(block), args, shared_mem, order, threads)
         if self.uses_dynamic_shared and not shared_mem:
             self._fail(ValueError,
-                       "it declares `extern __shared__`; pass shared_mem= with its size in bytes")
+                       "the kernel declares `extern __shared__`; pass the size of this memory in "
+                       "bytes, as shared_mem=")
         if len(args) != len(self.parameters):
             self._fail(TypeError, f"it takes {len(self.parameters)} arguments, got {len(args)}")
         words = list(args)
@@ -177,7 +178,8 @@ class Signature:
                        f"{where} is not const in the kernel, but the array is read-only")
         if not a.flags.aligned:
             self._fail(ValueError,
-                       f"{where} is not aligned to its {a.itemsize}-byte elements; copy the array")
+                       f"{where} must begin at a multiple of {a.itemsize} bytes, the size of its "
+                       "elements; copy the array")
         return a.ctypes.data
 
     def with_structs(self, packed):
@@ -202,9 +204,9 @@ class Signature:
                        f"a NumPy structured dtype, or a ctypes.Structure, got {_what(value)}")
         size = self._struct_sizes.get(i, raw.nbytes)
         if raw.nbytes != size:
-            self._fail(ValueError, f"argument {p.name!r} is a {p.ctype} of {size} bytes in C, got "
-                       f"{raw.nbytes}: same members in the same order? np.dtype(..., align=True) "
-                       "adds the same padding as C")
+            self._fail(ValueError, f"argument {p.name!r} is a {p.ctype} of {size} bytes in C; got "
+                       f"{raw.nbytes} bytes. Does it have the same members in the same order? "
+                       "np.dtype(..., align=True) adds the same padding as C")
         raw = np.concatenate([raw, np.zeros(-size % 16, np.uint8)])
         self._structs = [*self._structs, raw][-4 * len(self._struct_sizes) :]
         return raw.ctypes.data

@@ -245,8 +245,8 @@ def own_folder(why):
             return Path(_made[-1].name)
         except OSError:
             pass
-    raise NoSpace("compiled kernels cannot be written anywhere, there is no space left: name "
-                  "other folders in TMPDIR and MINIDL_CACHE")
+    raise NoSpace("compiled kernels cannot be written to any folder, because there is no space "
+                  "left: name other folders in TMPDIR and MINIDL_CACHE")
 
 
 def _refuses_libraries(folder):
@@ -328,8 +328,8 @@ def run(arguments, text=None, describe="the kernel", messages=False):
     except OSError as error:
         raise KernelError(f"cannot start the compiler {compiler}: {error}") from None
     if result.returncode and os.strerror(errno.ENOSPC) in result.stderr:
-        raise NoSpace(f"no space left to compile {describe}, in {tempfile.gettempdir()} or in "
-                      f"{writable_folder()}: name other folders in TMPDIR and MINIDL_CACHE")
+        raise NoSpace(f"no space left to compile {describe}: {tempfile.gettempdir()} or "
+                      f"{writable_folder()} is full. Name other folders in TMPDIR and MINIDL_CACHE")
     if result.returncode:
         raise KernelError(f"{describe} does not compile ({compiler}):\n{_readable(result.stderr)}")
     return result.stderr if messages else result.stdout

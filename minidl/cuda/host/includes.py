@@ -43,7 +43,8 @@ def find(path):
         if candidate.is_file():
             return candidate.resolve()
     there = ", ".join(sorted(f.name for f in KERNELS.glob("*.cu")))
-    raise KernelError(f"no file {str(path)!r} here, nor in {KERNELS}, which has: {there}")
+    raise KernelError(f"there is no file {str(path)!r} in this folder, nor in {KERNELS}, which "
+                      f"has: {there}")
 
 
 def inline_includes(path, keep_headers=False):

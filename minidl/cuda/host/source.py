@@ -102,8 +102,9 @@ class Source:
                 example = ", ".join("float" if word in ("typename", "class") else "4"
                                     for word, _, _ in f.template)
                 raise KernelError(
-                    f"{self.path}: kernel {f.name!r} is a template and needs its {parameter!r}; "
-                    f"ask for an instance, such as kernel(path, '{f.name}<{example}>')")
+                    f"{self.path}: kernel {f.name!r} is a template and needs a value of "
+                    f"{parameter!r}; ask for an instance, such as "
+                    f"kernel(path, '{f.name}<{example}>')")
             arguments[parameter] = value
         if len(given) > len(f.template):
             raise KernelError(f"{self.path}: {name!r} has more arguments than the template "

@@ -299,7 +299,7 @@ def test_a_disk_that_fills_between_two_kernels(tmp_path, own_cache, monkeypatch)
         assert in_memory == Path(made[1].name) and in_memory.parent == tmp_path
     assert len(said) == 1
     full.append(in_memory)
-    with pytest.raises(compiler.NoSpace, match="cannot be written anywhere"):
+    with pytest.raises(compiler.NoSpace, match="cannot be written to any folder"):
         next_kernel(5)
     full.clear()
     next_kernel(6)  # there is room again
@@ -405,7 +405,7 @@ def test_a_full_disk_is_said_to_be_one(tmp_path, own_cache, monkeypatch):
     fake.chmod(0o755)
     monkeypatch.setenv("MINIDL_CXX", str(fake))
     monkeypatch.setattr(cpu, "runtime", lambda: None)
-    with pytest.raises(cuda.KernelError, match="(?s)no space left.*name other folders in TMPDIR"):
+    with pytest.raises(cuda.KernelError, match="(?s)no space left.*Name other folders in TMPDIR"):
         run_twice(write(tmp_path))
 
 

@@ -144,7 +144,7 @@ def test_the_words_of_a_declaration_may_stand_in_any_order(tmp_path, declared):
     kernel, y = cuda.kernel(path, "order"), np.full(32, -1, np.float32)
     dynamic = declared in DYNAMIC
     if dynamic:
-        with pytest.raises(ValueError, match="it declares `extern __shared__`; pass shared_mem="):
+        with pytest.raises(ValueError, match="declares `extern __shared__`; pass the size"):
             kernel(1, 32, (y, 0))
     given = {"shared_mem": 120 * dynamic}
     kernel(1, 32, (y, 0), **given)

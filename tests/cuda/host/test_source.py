@@ -85,7 +85,7 @@ def test_template_arguments_take_their_places():
     assert [p[2] for p in params(text, "k<int, __half, 8>")] == ["int", "__half", "int"]
     with pytest.raises(
         KernelError,
-        match=r"is a template and needs its 'T'; ask for an instance, such as .*k<float, float, 4>",
+        match=r"needs a value of 'T'; ask for an instance, such as .*k<float, float, 4>",
     ):
         params(text, "k")
     with pytest.raises(KernelError, match="more arguments than the template"):

@@ -192,7 +192,7 @@ def test_structs_by_value(launch):
 def test_a_struct_of_another_size_is_refused(file):
     k = cuda.kernel(file, "scaled")
     two = np.array([2, 4], np.float32)
-    with pytest.raises(ValueError, match="8 bytes in C, got 12.*align=True"):
+    with pytest.raises(ValueError, match="8 bytes in C; got 12 bytes.*align=True"):
         k(1, 8, (np.zeros(8, np.float32), np.array((3, 0.5, 1), "i4,f4,f4"), two))
     with pytest.raises(TypeError, match="Size by value: pass a record"):
         k(1, 8, (np.zeros(8, np.float32), 3, two))
@@ -207,7 +207,7 @@ def test_variables_are_read_written_and_shared_by_kernels(file):
     k.get_global("factors")[:] = 7
     k(1, 4, (y,))
     np.testing.assert_array_equal(y, [7] * 4)
-    with pytest.raises(cuda.KernelError, match="no variable 'other'.*it has: factors, calls"):
+    with pytest.raises(cuda.KernelError, match="no variable 'other'; it uses: factors, calls"):
         k.get_global("other")
     k.get_global("factors")[:] = [1, 2, 3, 4]
 
