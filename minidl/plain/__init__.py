@@ -1,6 +1,6 @@
 """The book: one page for each technique in its plainest form, in reading order.
 
-A page is a short file, of 40 to 150 lines. It explains the idea, names the paper, and shows the
+A page is a short file, of 44 to 164 lines. It explains the idea, names the paper, and shows the
 code. The code has no options, no error handling, and nothing for speed. Each page ends with an
 example that you can run:
 
