@@ -76,10 +76,6 @@ NOT_RUN = {
 
 # {page: code before its first Python block}: what the page says that the reader has
 BEFORE = {
-    "README.md": """
-        import numpy as np
-        images, labels = np.zeros((8, 64), np.float32), np.arange(8)
-        """,
     "docs/inference.md": """
         import minidl
         from minidl import infer, nn
@@ -104,6 +100,7 @@ RANKS = {"docs/large_batches.md": 2}
 # {(page, words of an output block): code that prints it}. It runs after the Python block before it,
 # in the page's namespace. `page` is the page's text.
 PRINTS = {
+    ("README.md", "dy/da"): "runpy.run_module('minidl.plain.autograd', run_name='__main__')",
     ("README.md", "data race"): "print(race(page))",
     ("README.md", "watch: deadlock"): "print(block_of('docs/three_examples.md', 'watch: deadlock')"
                                       ".replace('hang.py', 'script.py'))",
@@ -181,7 +178,7 @@ def kind(block):
 def problems_of(name, text, folder):
     """Runs the blocks of a page in a folder. Returns a sentence for each block that is wrong."""
     problems = []
-    space = {"page": text, "race": race, "block_of": block_of}
+    space = {"page": text, "race": race, "block_of": block_of, "runpy": runpy}
     python = []  # (block, code): run at the end, in the order of the page
     if name in BEFORE:
         python.append((Block(0, "python", ""), textwrap.dedent(BEFORE[name])))
@@ -505,6 +502,7 @@ def test_a_tutorial_with_slides_writes_the_files_that_the_page_names(tmp_path):
 
 PLANTED = [  # page, right text, wrong text, words of the problem
     ("README.md", "minidl run -n 4 tut", "minidl run --rank 4 tut", "--rank"),
+    ("README.md", "dy/da = b + 1: 4.0", "dy/da = b + 1: 5.0", "shows"),
     ("README.md", "optim.AdamW(", "optim.AdamX(", "AdamX"),
     ("README.md", "thread 1 of block 0 writes s[1]", "thread 2 of block 0 writes s[2]", "shows"),
     ("README.md", "waits for all ranks to begin", "waits for two ranks to begin", "'two'"),

@@ -1,6 +1,6 @@
 """The book: one page for each technique in its plainest form, in reading order.
 
-A page is a short file, of 40 to 150 lines. It explains the idea, names the paper, and shows the
+A page is a short file, of 44 to 164 lines. It explains the idea, names the paper, and shows the
 code. The code has no options, no error handling, and nothing for speed. Each page ends with an
 example that you can run:
 
@@ -30,6 +30,7 @@ One device
     lengths             texts of unequal lengths: sorted into batches, or packed into rows
     tokens              byte pair encoding: learn, encode, decode
     sampling            the next token: temperature, top-k, top-p
+    language_model      a whole model: it learns a short text, and writes a similar one
 
 Many ranks. `t` is this rank's transport: t.rank, t.size, t.send(array, to), t.recv(array, source),
 t.sendrecv(array, to, array2, source). recv writes the received numbers into `array`, sendrecv

@@ -22,6 +22,10 @@ halved. After `interval` good steps S is doubled.
 
 Memory of a parameter: 2 bytes for the weight, 2 for its gradient, 4 for the master (page memory).
 
+This is level O2. In level O1 the weights stay in float32, and each operation has its own type. A
+matrix product casts its inputs to float16. Softmax and loss are computed in float32, because an
+exponential overflows and a long sum loses digits. The gradients need the scale S there, too.
+
 Paper: Micikevicius et al., "Mixed precision training", 2018.
 The real one, minidl/precision/grad_scaler.py and minidl/optim/master.py, adds: any optimizer,
 clipping, ranks that skip a step together, bfloat16 (which needs masters but no scale), and a test
@@ -48,10 +52,25 @@ def step(masters, gradients, lr, scale, good_steps, interval):
     return (scale * 2, 0) if good_steps == interval else (scale, good_steps)
 
 
+def loss_o1(w, x, targets):
+    """Returns the cross entropy in level O1, a float32. w (features, classes) and x (samples,
+    features) are float32. targets: ints (samples,)."""
+    scores = x.astype(np.float16) @ w.astype(np.float16)  # the costly part: float16
+    scores = scores.astype(np.float32)  # from here on float32
+    scores -= scores.max(axis=1, keepdims=True)
+    log_sum = np.log(np.exp(scores).sum(axis=1))
+    target_scores = scores[np.arange(len(targets)), targets]
+    return (log_sum - target_scores).mean()
+
+
 if __name__ == "__main__":
     lost = np.float16(2.0**-26)
     saved = np.float32(np.float16(2.0**-26 * 2.0**14)) / 2.0**14
     print("2^-26 in float16:", lost, "  with loss scaling:", saved * 2.0**26, "* 2^-26")
+
+    x, w = np.float32([[1, 1]]), np.float32([[1, 0], [0.0001, 0]])  # float16: 1 + 0.0001 = 1
+    print("O1: loss", loss_o1(w, x, targets=[0]), " all in float32: log(1 + e^-1.0001) =",
+          np.float32(np.log1p(np.exp(-1.0001))))
 
     def gradients(weights, scale):  # of scale * loss; the loss is 3 w
         with np.errstate(over="ignore"):  # the result may be inf

@@ -1,8 +1,8 @@
 """Autograd: a program that computes a number also computes the derivatives of that number.
 
-    y = a * b + a            a ──┬─► mul ──► add ──► y
-                             b ──┘            ▲
-                             a ───────────────┘
+    y = a * b + a            a = 2 ──┬─► mul = 6 ──► add = 8 ──► y
+                             b = 3 ──┘                ▲
+                             a = 2 ───────────────────┘
 
     forward     every operation makes a Tensor, which remembers its parents and a rule. The rule
                 takes g, the gradient of the result, and returns the gradient of each parent. The
@@ -24,6 +24,35 @@ second derivatives.
 import numpy as np
 
 
+def order(y):
+    """Returns a list of y and all Tensors that y was computed from, each after its parents."""
+    seen, ordered = set(), []
+
+    def visit(node):
+        seen.add(node)  # so every node is visited once
+        for parent in node.parents:
+            if parent not in seen:
+                visit(parent)
+        ordered.append(node)
+
+    visit(y)
+    return ordered
+
+
+def grad(y, inputs):
+    """Returns a list: the gradient of y, a single number, with respect to each Tensor of `inputs`.
+    A gradient is a Tensor with the shape of its input."""
+    gradient = {y: Tensor(np.ones(y.array.shape))}
+    for node in reversed(order(y)):  # y first, every Tensor before its parents
+        if node.parents:
+            for parent, g in zip(node.parents, node.rule(gradient[node])):
+                g = sum_to(g, parent)  # g itself, if both have the same shape
+                if parent in gradient:  # paths meet here: add
+                    g = gradient[parent] + g
+                gradient[parent] = g
+    return [gradient[x] for x in inputs]
+
+
 class Tensor:
     """An array that remembers how it was computed.
 
@@ -36,16 +65,16 @@ class Tensor:
 
     def __add__(a, b):
         b = tensor(b)
-        return Tensor(a.array + b.array, [a, b], lambda g: [sum_to(g, a), sum_to(g, b)])
+        return Tensor(a.array + b.array, [a, b], lambda g: [g, g])
 
     def __mul__(a, b):
         b = tensor(b)
-        return Tensor(a.array * b.array, [a, b], lambda g: [sum_to(g * b, a), sum_to(g * a, b)])
+        return Tensor(a.array * b.array, [a, b], lambda g: [g * b, g * a])
 
+    # The other operations have the same form: the array, the parents, the rule.
     def __matmul__(a, b):
         b = tensor(b)
-        return Tensor(a.array @ b.array, [a, b],
-                      lambda g: [sum_to(g @ b.swap(), a), sum_to(a.swap() @ g, b)])
+        return Tensor(a.array @ b.array, [a, b], lambda g: [g @ b.swap(), a.swap() @ g])
 
     def __pow__(a, n):
         return Tensor(a.array**n, [a], lambda g: [g * a**(n - 1) * n])
@@ -68,7 +97,7 @@ class Tensor:
         return Tensor(a.array.sum(axis, keepdims=True), [a], lambda g: [g.expand(a.array.shape)])
 
     def expand(a, shape):
-        return Tensor(np.broadcast_to(a.array, shape), [a], lambda g: [sum_to(g, a)])
+        return Tensor(np.broadcast_to(a.array, shape), [a], lambda g: [g])
 
     def reshape(a, *shape):
         return Tensor(a.array.reshape(shape), [a], lambda g: [g.reshape(*a.array.shape)])
@@ -111,38 +140,25 @@ def tensor(x):
 
 
 def sum_to(g, x):
-    """Sums g over the axes along which x was broadcast. The result has the shape of x.
+    """Returns g, summed over the axes along which NumPy repeated x. The result has the shape of x.
 
-    A number that was used several times gets the sum of its gradients."""
-    new = g.array.ndim - x.array.ndim
+    A number that NumPy repeated was used several times. It gets the sum of its gradients."""
+    new = g.array.ndim - x.array.ndim  # the number of axes that x does not have
     axes = tuple(i for i, length in enumerate(g.array.shape)
                  if i < new or length > x.array.shape[i - new])
     return g.sum(axes).reshape(*x.array.shape) if axes else g
 
 
-def order(y, seen=None):
-    """Returns y and all Tensors that y was computed from, each after its parents."""
-    seen = {} if seen is None else seen  # its keys keep their order
-    for parent in y.parents:
-        if parent not in seen:
-            order(parent, seen)
-    seen[y] = True
-    return list(seen)
-
-
-def grad(y, inputs):
-    """Returns the gradient of y, a single number, with respect to each Tensor of `inputs`."""
-    gradient = {y: Tensor(np.ones(y.array.shape))}
-    for node in reversed(order(y)):
-        if node.parents:
-            for parent, g in zip(node.parents, node.rule(gradient[node])):
-                gradient[parent] = gradient[parent] + g if parent in gradient else g
-    return [gradient[x] for x in inputs]
-
-
 if __name__ == "__main__":
+    a, b = Tensor(2.0), Tensor(3.0)
+    y = a * b + a
+    ga, gb = grad(y, [a, b])
+    print("y = a * b + a:", y.array)
+    print("dy/da = b + 1:", ga.array)  # two paths meet at a: b comes from mul, 1 from add
+    print("dy/db = a:    ", gb.array)
+
     x = Tensor(2.0)
     y = x**4
     first, = grad(y, [x])
     second, = grad(first, [x])
-    print(y.array, first.array, second.array)
+    print("x^4:", y.array, " its derivative:", first.array, " its second one:", second.array)

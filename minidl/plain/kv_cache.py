@@ -16,12 +16,13 @@ layer one key and one value.
 
     bytes of the cache = 2 * layers * tokens * width * bytes of a number
 
-With the cache a step multiplies vectors by matrices, and uses each number that it reads from memory
+The text that is given, the prompt, is read in one step (prefill): all its tokens are known. With
+the cache a step multiplies vectors by matrices, and uses each number that it reads from memory
 only once. So a step takes as long as reading all weights and the whole cache.
 
 Source: Pope et al., "Efficiently Scaling Transformer Inference", 2022.
 The real one, minidl/infer/cache.py and minidl/infer/decoder.py, adds: many heads, many layers and
-texts, a prompt that is read in one step, positions, sampling, and kernels for vectors and matrices.
+texts, positions, sampling, and kernels for vectors and matrices.
 """
 
 import numpy as np
@@ -58,6 +59,18 @@ def predict_all(model, ids):
     return o @ model["wo"]
 
 
+def prefill(model, cache, ids):
+    """Reads a whole prompt in one step, and fills the cache. Returns the scores of all tokens that
+    may come next."""
+    x = model["token"][ids]  # (tokens, width)
+    k, v = x @ model["wk"], x @ model["wv"]
+    keys, values = cache
+    keys.extend(k)  # one row for each token
+    values.extend(v)
+    o = attend_all(x @ model["wq"], k, v)
+    return o[-1] @ model["wo"]  # only the last token's scores are needed
+
+
 def predict_next(model, cache, id):
     """Reads one more token. Returns the scores of all tokens that may come next."""
     x = model["token"][id]
@@ -78,8 +91,7 @@ def generate_again(model, ids, n):
 def generate(model, ids, n):
     """Returns the same tokens as generate_again. Uses a cache."""
     ids, cache = list(ids), ([], [])
-    for id in ids:
-        scores = predict_next(model, cache, id)
+    scores = prefill(model, cache, ids)
     for _ in range(n):
         ids.append(int(scores.argmax()))
         scores = predict_next(model, cache, ids[-1])  # not used after the last token

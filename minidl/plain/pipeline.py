@@ -38,11 +38,11 @@ def one_f_one_b(stage, n, m):
     """Returns the tasks of a stage. First comes one forward for each stage after this one. Then a
     forward and a backward come in turn."""
     ahead = min(n - stage - 1, m)
-    tasks = [f"F{i}" for i in range(ahead)]
+    tasks = [f"F{i}" for i in range(ahead)]  # warm-up: only forwards
     for i in range(m):
-        if ahead + i < m:
+        if ahead + i < m:  # steady state: a forward, then a backward
             tasks.append(f"F{ahead + i}")
-        tasks.append(f"B{i}")
+        tasks.append(f"B{i}")  # cool-down: no forward is left, only backwards
     return tasks
 
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import minidl
+from minidl.nn import functional as F
 from minidl.optim.master import use_master_weights
 from minidl.plain import amp
-from minidl.precision.amp import GradScaler
+from minidl.precision.amp import GradScaler, autocast
 
 START = [np.float32([0.3, -1.7, 2.5]), np.float32([[1.0, 3.0]])]
 TARGETS = [np.float32([1.1, 0.4, -0.6]), np.float32([[-2.0, 0.5]])]
@@ -55,3 +56,20 @@ def test_without_masters_nothing_moves():
         amp.step(masters, small, 2.0**-10, 4.0, 0, 100)
         half = half - np.float16(2.0**-13)
     assert half == 1 and masters[0][0] == 1 - 8 * 2.0**-13
+
+
+@pytest.mark.parametrize("samples, features, classes", [(1, 1, 1), (5, 7, 3)])
+def test_the_loss_of_o1_is_that_of_autocast(samples, features, classes):
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(samples, features)).astype("f4")
+    w = rng.normal(size=(features, classes)).astype("f4")
+    targets = rng.integers(0, classes, samples)
+    loss = amp.loss_o1(w, x, targets)
+    with autocast(dtype=np.float16):
+        want = F.cross_entropy(minidl.tensor(x) @ minidl.tensor(w), minidl.tensor(targets))
+    assert loss.dtype == np.float32 == want.dtype
+    # each of the scores, of size 1 to 8, may be rounded to the next float16: 2^-8
+    assert loss == pytest.approx(want.item(), abs=2**-8)
+    exact = np.log(np.exp(x @ w).sum(1)) - (x @ w)[np.arange(samples), targets]
+    if classes > 1:  # the product was rounded, and no more than that
+        assert 1e-6 < abs(loss - exact.mean()) < 2**-7

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl.plain.autograd import Tensor, grad
+from minidl.plain.autograd import Tensor, grad, order
 
 RNG = np.random.default_rng(3)
 A, B, C = RNG.uniform(0.5, 2, (2, 3, 4)), RNG.uniform(0.5, 2, (4, 3)), RNG.uniform(0.5, 2, (3, 1))
@@ -44,8 +44,6 @@ def plain(program, arrays):
 
 
 def leaves_used(y, leaves):
-    from minidl.plain.autograd import order
-
     return [leaf for leaf in leaves if leaf in order(y)]
 
 
@@ -88,3 +86,13 @@ def test_second_derivatives_are_differences_of_first_ones(name):
             moved[leaves.index(leaf)][place] += sign * h
             ends.append(slope(moved)[0].array)
         assert second.array[place] == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-6)
+
+
+def test_order_has_every_tensor_once_and_after_its_parents():
+    y = Tensor(0.0)
+    for _ in range(200):  # 2^200 paths
+        y = y * y + y
+    nodes = order(y)
+    place = {node: i for i, node in enumerate(nodes)}
+    assert len(place) == len(nodes) == 401 and nodes[-1] is y
+    assert all(place[parent] < place[node] for node in nodes for parent in node.parents)

@@ -54,3 +54,17 @@ def test_the_real_decoder_writes_what_the_whole_computation_does(seed):
     assert step.generate(np.array([ids]), 9, temperature=0)[0].tolist() == text
     assert sum(a.nbytes for pair in step.caches for a in pair) == (
         2 * (24 + 32) * WIDTH * 4), "2 layers; 24 values, and keys in whole blocks of 16"
+
+
+@pytest.mark.parametrize("n", [1, 7])
+def test_prefill_leaves_what_single_steps_leave(n):
+    rng = np.random.default_rng(2)
+    model = {name: rng.normal(size=(WIDTH, WIDTH)) for name in ("token", "wq", "wk", "wv", "wo")}
+    ids = rng.integers(0, WIDTH, n).tolist()
+    whole, steps = ([], []), ([], [])
+    scores = kv_cache.prefill(model, whole, ids)
+    for token in ids:
+        want = kv_cache.predict_next(model, steps, token)
+    # sums of 8 terms, in the order of a matrix product and of vectors
+    np.testing.assert_allclose(scores, want, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(whole, steps, rtol=1e-13, atol=1e-13)

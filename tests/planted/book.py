@@ -6,7 +6,7 @@ BUGS = [
     Bug(
         "the page adds no gradients where paths meet",
         "minidl/plain/autograd.py", "grad",
-        "gradient[parent] + g if parent in gradient else g", "g",
+        "g = gradient[parent] + g", "pass",
         "tests/plain/test_autograd.py::test_values_and_gradients_are_the_real_ones"),
     Bug(
         "the page's ring sends the wrong chunk first",
@@ -266,4 +266,24 @@ BUGS = [
         "minidl/plain/compiler.py", "fuse",
         "len(readers) == 1", "len(readers) >= 1",
         "tests/plain/test_compiler.py::test_lines_chains_and_values_are_the_real_ones"),
+    Bug(
+        "the page's language model learns to repeat its input",
+        "minidl/plain/language_model.py", "loss",
+        "ids[1:]", "ids[:-1]",
+        "tests/plain/test_language_model.py::test_the_loss_of_a_model_that_is_known"),
+    Bug(
+        "the page's language model drops the result of each block",
+        "minidl/plain/language_model.py", "scores",
+        "x = block(x, block_weights, n_heads)", "block(x, block_weights, n_heads)",
+        "tests/plain/test_language_model.py::test_the_scores_are_the_real_llamas"),
+    Bug(
+        "the page's O1 computes softmax in float16",
+        "minidl/plain/amp.py", "loss_o1",
+        "scores.astype(np.float32)", "scores",
+        "tests/plain/test_amp.py::test_the_loss_of_o1_is_that_of_autocast"),
+    Bug(
+        "the page's prefill keeps keys as values",
+        "minidl/plain/kv_cache.py", "prefill",
+        "values.extend(v)", "values.extend(k)",
+        "tests/plain/test_kv_cache.py::test_prefill_leaves_what_single_steps_leave"),
 ]
