@@ -338,14 +338,14 @@ class _Step:
         try:
             coming = self.coming(do)
             start = t.time()
-            getattr(self, do.kind)(do, coming)
+            arrays = getattr(self, do.kind)(do, coming)
             f, b, w = pipe.seconds
             if not pipe.in_two:
                 b += w
             t.compute({"F": f, "B": b, "W": w}[do.kind])
             begun = do.kind == "B" and pipe.in_two and not pipe.splits
             if begun:
-                self.send(do)
+                self.send(do, arrays)
                 self.W(do, None)
                 t.compute(w)
         except Exception as error:
@@ -353,13 +353,13 @@ class _Step:
             raise
         pipe.lanes.append(At(do, start, t.time()))
         if not begun:
-            self.send(do)
+            self.send(do, arrays)
 
     def end(self):
         for requests in self.sending.values():
             _wait(requests)
 
-    # -- the parts
+    # -- the parts: each returns the arrays for another stage, or None if there are none
 
     def F(self, do, arrays):
         pipe = self.pipe
@@ -381,23 +381,24 @@ class _Step:
             loss, root = outputs if pipe.in_two else self.losses(outputs, do.micro)
             loss = loss.detach()
             self.total = loss if self.total is None else self.total + loss
-            roots = [root]
+            results, roots = None, [root]
         else:
-            roots = self.pass_on(do, outputs)
+            results, roots = self.pass_on(do, outputs)
         if self.trains:
             self.held[do[1:]] = leaves, [y for y in roots if y.requires_grad]
+        return results
 
     def pass_on(self, do, outputs):
-        """Sets the arrays of a stage's result for send(). Returns the roots of its backward."""
+        """Returns (the arrays of a stage's result, the roots of its backward)."""
         outputs_of_stage = tensors_of(outputs)
         if not outputs_of_stage:
             raise TypeError(f"rank {self.t.rank}: stage {do.stage} of a pipeline must return a "
                             f"Tensor or a tuple of Tensors; got {type(outputs).__name__}")
-        self.going = [y.array for y in outputs_of_stage]
         self.agree(do, [(y.shape, y.dtype, y.requires_grad) for y in outputs_of_stage])
         # backward needs only the graph; the next stage has the arrays
-        return [Tensor._from(_hollow(y), y.grad_fn, y.slot) if y.grad_fn else y
-                for y in outputs_of_stage]
+        roots = [Tensor._from(_hollow(y), y.grad_fn, y.slot) if y.grad_fn else y
+                 for y in outputs_of_stage]
+        return [y.array for y in outputs_of_stage], roots
 
     def last(self, stage, micro, *inputs):
         """Runs the last stage and the loss. With recompute part B runs the stage and the loss
@@ -442,7 +443,7 @@ class _Step:
             self.expect(do, used)
             walk(roots, gradients)
             self.send_without_backward(do, used)
-        self.going = [gradient_or_zeros(x) for x in leaves if x.requires_grad]
+        return [gradient_or_zeros(x) for x in leaves if x.requires_grad]
 
     def W(self, do, _):
         weights, waiting, used = self.later.pop(do[1:])
@@ -451,7 +452,7 @@ class _Step:
         if sends is not None:  # part B has already computed these gradients
             for p in sends.params:
                 if p in used and p not in waiting:
-                    sends(p)
+                    sends.gradient_ready(p)
         self.send_without_backward(do, used)
 
     def expect(self, do, used):
@@ -512,16 +513,14 @@ class _Step:
                              f"schedule for {self.pipe.n_micro} micro-batches on this rank, and "
                              f"for {m} on rank {src}")
 
-    def send(self, do):
-        """Starts to send the result of a part. Before that, waits until the stage's previous
+    def send(self, do, arrays):
+        """Starts to send `arrays`, the result of a part. Before that, waits until the stage's previous
         message in this direction has been received."""
         if do.kind == "W":
             return
         to = do.stage + 1 if do.kind == "F" else do.stage - 1
         if not 0 <= to < len(self.pipe.ranks):
             return
-        arrays = self.going
-        self.going = None
         dst = self.pipe.ranks[to]
         if dst == self.t.rank:
             self.here[do] = arrays
