@@ -87,23 +87,13 @@ class Adam(Optimizer):
             p.array *= 1 - lr * decay
         elif decay:
             grad = grad + decay * p.array
-        work = xp.empty_like(m)
-        xp.multiply(grad, 1 - b1, out=work)
-        m *= b1
-        m += work
-        xp.multiply(grad, grad, out=work)
-        work *= 1 - b2
-        v *= b2
-        v += work
+        m[...] = b1 * m + (1 - b1) * grad
+        v[...] = b2 * v + (1 - b2) * (grad * grad)
         if group.get("amsgrad"):
             largest = state.setdefault("max_exp_avg_sq", xp.zeros_like(v))
             v = xp.maximum(largest, v, out=largest)
-        xp.sqrt(v, out=work)  # from here on, work is the denominator, then the update
-        work /= math.sqrt(1 - b2**t)
-        work += group["eps"]
-        xp.divide(m, work, out=work)
-        work *= lr / (1 - b1**t)
-        p.array -= work
+        denominator = xp.sqrt(v) / math.sqrt(1 - b2**t) + group["eps"]
+        p.array -= lr / (1 - b1**t) * (m / denominator)
 
 
 def counted_together(xp, steps, states):

@@ -39,3 +39,24 @@ def use_master_weights(optimizer: Optimizer):
                 group["params"][i] = master
     optimizer.refresh()
     return optimizer
+
+
+def take_changes(optimizer, masters):
+    """Call this before an update. If the user changed a 2-byte parameter since the last step, for
+    example by loading or clamping it, copies the changed elements into its master weight."""
+    for p in masters:
+        low = optimizer.low[p]
+        if low.version != optimizer.seen[p]:
+            unchanged = p.array.astype(low.dtype) == low.array
+            p.array[...] = p._xp.where(unchanged, p.array, low.array)
+
+
+def stepped(optimizer, masters):
+    """Call this after an update, which has written the 2-byte parameters. Counts their new
+    versions, and clears the masters' gradients: a master has a gradient only between
+    GradScaler.unscale_ and step()."""
+    for p in masters:
+        low = optimizer.low[p]
+        low.version += 1
+        optimizer.seen[p] = low.version
+        p.grad = None

@@ -17,7 +17,7 @@ from minidl.backend import is_bfloat16, overwrite, to_device
 from minidl.backward import clear_gradient
 from minidl.cuda import dispatch
 from minidl.mode import enable_grad, no_grad
-from minidl.optim import over_ranks
+from minidl.optim import master, over_ranks
 from minidl.precision import bf16
 from minidl.tensor import Tensor
 
@@ -112,22 +112,14 @@ class Optimizer:
                 sign = -1.0 if group.get("maximize") else 1.0  # -1: the step makes the loss larger
                 params = [p for p in group["params"] if self.gradient(p) is not None]
                 low = [p for p in params if p in self.low]
-                for p in low:
-                    # The user changed the 2-byte parameter, for example by loading or clamping it.
-                    # Its changed elements are copied into the master.
-                    if self.low[p].version != self.seen[p]:
-                        full, half = p.array, self.low[p].array
-                        full[...] = p._xp.where(full.astype(half.dtype) == half, full, half)
+                master.take_changes(self, low)
                 for part in ([p for p in params if p not in self.low], low):
                     if part:
                         grads = [self.gradient(p) for p in part]
                         self.update_group(part, grads, group, sign * unscale, *late)
                 for p in params:
                     p.version += 1
-                for p in low:
-                    self.low[p].version += 1
-                    self.seen[p] = self.low[p].version
-                    p.grad = None  # a master has a gradient only between unscale_ and step
+                master.stepped(self, low)
         return loss
 
     def update_group(self, params, grads, group, unscale, skip=None):

@@ -164,7 +164,7 @@ def test_transposed_gradients_are_read_in_order():
 
 def test_wrong_lists_are_named():
     w, m, v = state("f4", (4, 6))
-    with pytest.raises(ValueError, match=r"adamw: .*\[4, 6\] and \[4, 5\]"):
+    with pytest.raises(ValueError, match=r"adamw: .*\[4, 6\] and of \[4, 5\]"):
         adam.by_kernel(w, [w[0], w[1][:5]], m, v, [1, 1])
     with pytest.raises(ValueError, match="one step count for each of 2 arrays; got 1"):
         adam.by_kernel(w, w, m, v, [1])

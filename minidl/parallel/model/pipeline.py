@@ -514,8 +514,8 @@ class _Step:
                              f"for {m} on rank {src}")
 
     def send(self, do, arrays):
-        """Starts to send `arrays`, the result of a part. Before that, waits until the stage's previous
-        message in this direction has been received."""
+        """Starts to send `arrays`, the result of a part. Before that, waits until the stage's
+        previous message in this direction has been received."""
         if do.kind == "W":
             return
         to = do.stage + 1 if do.kind == "F" else do.stage - 1

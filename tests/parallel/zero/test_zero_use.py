@@ -162,7 +162,7 @@ def test_clipping_the_shards_clips_by_the_norm_of_all_of_them(t, stage):
     norm = model.grad_norm()
     assert optim.clip_grad_norm_(model.shards(), norm / 2) == pytest.approx(norm, rel=1e-6)
     assert model.grad_norm() == pytest.approx(norm / 2, rel=1e-4)
-    with pytest.raises(ValueError, match="wanted norm_type 2, got inf"):
+    with pytest.raises(ValueError, match="got norm_type inf"):
         optim.clip_grad_norm_(model.shards(), 1.0, norm_type=np.inf)
     model.close()
 
