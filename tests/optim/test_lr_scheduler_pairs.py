@@ -154,7 +154,7 @@ def test_one_cycle_has_a_max_lr_for_each_group_and_no_phase_without_a_step():
     options = dict(max_lr=[0.1, 1.0], total_steps=10)
     np.testing.assert_allclose(sequence(mine, ours.OneCycleLR(mine, **options), 9), sequence(
         other, theirs.OneCycleLR(other, **options), 9), rtol=1e-12)
-    with pytest.raises(ValueError, match="one for each of 2 groups"):
+    with pytest.raises(ValueError, match="a number for each of the 2 parameter groups"):
         ours.OneCycleLR(mine, [0.1], total_steps=10)
     with pytest.raises(ValueError, match="pct_start 0.1 and 10 steps, one phase has no step"):
         ours.OneCycleLR(mine, 1.0, total_steps=10, pct_start=0.1)
@@ -165,7 +165,7 @@ def test_a_state_of_another_schedule_is_refused():
     step = ours.StepLR(mine, 3)
     chain = ours.ChainedScheduler([step, ours.ExponentialLR(mine, 0.9)])
     with pytest.raises(ValueError, match="ChainedScheduler has 2 schedules inside and 2 parameter "
-                                         "groups, the state has 0 and 2"):
+                                         "groups, the state has 0 schedules inside and 2 groups"):
         chain.load_state_dict(step.state_dict())
     with pytest.raises(ValueError, match="wanted the result of StepLR.state_dict.. in minidl"):
         step.load_state_dict(theirs.StepLR(other, 3).state_dict())
