@@ -95,10 +95,18 @@ def _clip_on_device(grads, max_norm):
     return Tensor(total)
 
 
+def clip_factor(norm, max_norm):
+    """Returns the factor that makes a norm at most max_norm: a number up to 1, or nan if the norm
+    is nan."""
+    if math.isnan(norm):
+        return math.nan
+    return min(1.0, max_norm / (norm + 1e-6))
+
+
 def scale_to(parameters, total, max_norm):
     """Scales gradients in place, so that their norm is at most max_norm. total: their norm before
     scaling."""
-    scale = min(1.0, max_norm / (total + 1e-6)) if not math.isnan(total) else math.nan
+    scale = clip_factor(total, max_norm)
     if scale != 1.0:
         for p in parameters:
             if p.grad is not None:

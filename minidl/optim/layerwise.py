@@ -34,7 +34,7 @@ import numpy as np
 
 from minidl.backend import to_device, xp_of
 from minidl.cuda.launch import on_device
-from minidl.optim.optimizer import Optimizer, fusable, low_arrays
+from minidl.optim.optimizer import Optimizer, fusable, low_arrays, unscaled
 from minidl.precision import bf16
 
 if TYPE_CHECKING:
@@ -161,12 +161,6 @@ class Layerwise(Optimizer):
                 for name, array in zip(self.state_arrays, arrays, strict=True):
                     state[name] = array[i].astype(p.dtype)
         self.write_low(params)
-
-
-def unscaled(g, unscale):
-    if hasattr(unscale, "dtype"):
-        return g * unscale.astype(g.dtype)
-    return g if unscale == 1.0 else g * g.dtype.type(unscale)
 
 
 def sums_over_ranks(found, n_tensors, w2, d2):

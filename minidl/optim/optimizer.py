@@ -130,10 +130,7 @@ class Optimizer:
             return
         for p, g in zip(params, grads, strict=True):
             g = g.astype(np.float32) if p in self.low else bf16.widen(g)
-            if hasattr(unscale, "dtype"):
-                g = g * unscale.astype(g.dtype)
-            elif unscale != 1.0:
-                g = g * g.dtype.type(unscale)
+            g = unscaled(g, unscale)
             state = self.state.setdefault(p, {})
             if is_bfloat16(p.dtype):
                 self.update_bfloat16(p, g, state, group)
@@ -302,6 +299,14 @@ def low_arrays(low, params, grads):
     usable = len(arrays) == len(params) and all(
         a.dtype == g.dtype and a.flags.c_contiguous for a, g in zip(arrays, grads, strict=True))
     return arrays if usable else None
+
+
+def unscaled(g, unscale):
+    """Returns the gradient g times the factor `unscale`, in the dtype of g. unscale: a number, or
+    an array of one number on the GPU."""
+    if hasattr(unscale, "dtype"):
+        return g * unscale.astype(g.dtype)
+    return g if unscale == 1.0 else g * g.dtype.type(unscale)
 
 
 def late(unscale):

@@ -30,6 +30,7 @@ from minidl import backend
 from minidl.cuda import dispatch, grad_norm, unscale_check
 from minidl.mode import or_numpy
 from minidl.optim import over_ranks
+from minidl.optim.clip import clip_factor
 from minidl.optim.optimizer import Optimizer
 from minidl.precision import loss_scale
 from minidl.tensor import Tensor
@@ -290,7 +291,7 @@ class GradScaler:
                                                optimizer.leaf_of)
         else:
             square_sum = grad_norm.two_norm(grads) ** 2
-        return inverse * min(1.0, max_norm / (math.sqrt(square_sum) * inverse + 1e-6))
+        return inverse * clip_factor(math.sqrt(square_sum) * inverse, max_norm)
 
     def _check_dtype(self, grad, low=()):
         if grad.dtype == np.float16 and not low:
