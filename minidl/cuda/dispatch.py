@@ -24,6 +24,7 @@ from numpy import ndarray
 
 from minidl import backend, mode
 from minidl.cuda import run
+from minidl.cuda.host.includes import KernelError
 from minidl.mode import NoRoom, current, give_up_kernels
 from minidl.own_files import write_whole
 
@@ -112,7 +113,6 @@ def on_cpu(file):
 def cpu_compiler():
     """Returns True if this machine can compile kernels for the CPU and has a folder to keep the
     compiled kernels. If not, warns once."""
-    from minidl.cuda import KernelError
     from minidl.cuda.host import compiler, cpu
 
     try:

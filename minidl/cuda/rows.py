@@ -21,7 +21,7 @@ import numpy as np
 from numpy import ndarray
 
 from minidl import backend
-from minidl.cuda import dispatch
+from minidl.cuda import dispatch, run
 from minidl.cuda.launch import BLOCK, LARGEST
 
 MAX_KEPT = 1024  # elements of a row: 32 registers in each of 32 lanes. With more, registers spill
@@ -69,10 +69,8 @@ def kernel(file, name, dtype, form="auto", order="ascending", **defines):
     defines = {"ACC": dispatch.SUM_TYPES[dtype], **defines}
     if form == "auto" and order == "ascending":
         return dispatch.kernel(file, name, dtype, **defines)
-    from minidl import cuda
-
     types = {"T": dispatch.C_TYPES[np.dtype(dtype)]}
-    return cuda.kernel(file, name, defines={**types, **defines}, form=form, order=order)
+    return run.kernel(file, name, defines={**types, **defines}, form=form, order=order)
 
 
 def kept(xp, rung, cols, dtype):

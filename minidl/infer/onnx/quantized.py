@@ -8,7 +8,9 @@ Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 
 import numpy as np
 
+from minidl.infer.onnx.layers import Conv
 from minidl.infer.onnx.operator import Refused, dtype_of, from_arrays, operators
+from minidl.tensor import Tensor
 
 
 def _along(v, x, axis):
@@ -110,9 +112,6 @@ def QLinearConv(x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b=None,
 def _conv(x, w, x_zero, w_zero, auto_pad, dilations, group, pads, strides):
     """Returns the int32 sums of a convolution. The sums are computed in float64, which is exact for
     integers of up to 53 bits."""
-    from minidl.infer.onnx.layers import Conv
-    from minidl.tensor import Tensor
-
     if w_zero is not None and w_zero.size > 1:
         w_zero = w_zero.reshape(-1, *[1] * (w.ndim - 1))
     x, w = (Tensor(_wide(v, z, False).astype(np.float64)) for v, z in ((x, x_zero), (w, w_zero)))
