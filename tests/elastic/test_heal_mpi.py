@@ -204,7 +204,7 @@ def test_a_death_in_the_middle_of_a_snapshot_that_is_written_behind(doomed, step
     folder takes the next snapshot."""
     _, err, left = heal(tmp_path, "zero1", "write", *doomed, every=2)
     assert re.search(rf"{N - len(doomed)} ranks go on from step {step}", err)
-    assert ("is from the snapshot in" in err) == (len(doomed) == 2)
+    assert ("go back to the snapshot in" in err) == (len(doomed) == 2)
     want = bits("zero1", step, N - len(doomed), tmp_path / "oracle")
     for each in left.values():
         assert each["weights"] == want[each["rank"]]

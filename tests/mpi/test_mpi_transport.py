@@ -168,7 +168,7 @@ def test_a_launcher_of_another_mpi_is_named():
     require_mpi()
     code = "from minidl.comm import world; world()"
     for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"):
-        with pytest.raises(RuntimeError, match=rf"wanted 4 ranks.*{name}=4.*rank 0 of 1.*mpiexec"):
+        with pytest.raises(RuntimeError, match=rf"started 4 ranks.*{name}=4.*rank 0 of 1.*mpiexec"):
             world._check_launcher(1, {name: "4"})
         world._check_launcher(4, {name: "4"})
         world._check_launcher(1, {name: "1"})
