@@ -19,8 +19,8 @@ import numpy as np
 
 from minidl.comm import tree
 
-ROUNDS, ENOUGH_S = 400, 5e-6  # the most rounds. If the error is below ENOUGH_S, stop
-SECONDS = 0.03  # the longest time to measure each rank, if messages are slow
+ROUNDS, ENOUGH_S = 400, 5e-6  # the most rounds; the error, in seconds, at which to stop earlier
+SECONDS = 0.03  # if messages are slow: the most seconds in which each rank is measured
 
 
 class Pair(NamedTuple):
@@ -34,7 +34,7 @@ class Pair(NamedTuple):
 
 def measure(t, clock, rounds=ROUNDS):
     """On rank 0, returns a list with a Pair for each rank. On other ranks, returns None. All ranks
-    must call this function."""
+    must call this function. clock: a function that returns this rank's time in seconds."""
     tree.barrier(t)
     word, pairs = np.zeros(1), [Pair(0.0, 0.0, 0.0)]
     for peer in range(1, t.size):
@@ -67,8 +67,10 @@ def measure(t, clock, rounds=ROUNDS):
 
 
 def line(first, last):
-    """Returns (here, drift, error in seconds) from two Pairs of a rank. here is a function:
-    here(theirs) converts a time by that rank's clock to rank 0's clock."""
+    """Returns (here, drift, error in seconds) from two Pairs of a rank.
+
+    here is a function: here(theirs) converts a time by that rank's clock to a time by rank 0's
+    clock. drift: by how many seconds that rank's clock gains on rank 0's clock in a second."""
     span = last.theirs - first.theirs
     pace = (last.mine - first.mine) / span if span else 1.0  # for rank 0 itself, both are 0
 

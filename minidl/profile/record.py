@@ -8,7 +8,7 @@ running task, so the spans of threads and of simulated ranks do not mix. instrum
 this lane. A span is a tuple:
 
     kind     input, forward, backward, collective, message, wait, optimizer, offload, snapshot.
-             Or kernel, launch, module, user: these are around or inside the others
+             Or kernel, launch, module, user: these spans are around or inside the other spans
     name     linear, ring.all_reduce, ...          start, end   seconds of this rank's clock
     module   blocks.0.up                           detail       each kind has other details
 
@@ -54,11 +54,11 @@ class Record:
     messages: list = field(default_factory=list)  # ("send" or "receive", key, time, bytes)
     queue: list = field(default_factory=list)  # (time, 1 if a job was added or -1 if a job is done)
     memory: list = field(default_factory=list)  # (time, {kind: bytes})
-    # {name of a GPU's lane: (error of the lane's times, [the time of each span's launch by the
-    # host])}
+    # {name of a GPU's lane: (the error of the lane's times, [for each span, the time at which the
+    # host launched the work])}
     devices: dict = field(default_factory=dict)
     error_s: float = 0.0  # the error of this rank's times after conversion to rank 0's clock
-    drift: float = 0.0  # the drift of its clock against rank 0's, in seconds per second
+    drift: float = 0.0  # how much this rank's clock gains on rank 0's clock, in seconds per second
 
 
 class Lane:
@@ -233,8 +233,8 @@ def profile(t=None, *, memory=False, synchronize=False, clock=time.perf_counter)
 
 
 class TimedLedger(Ledger):
-    """A memory ledger that also writes its values with the time into the record. It writes each new
-    peak, and other values at most once in a millisecond."""
+    """A memory ledger that also adds its values, and the time, to the record. It adds each new peak
+    of the memory, and other values at most once in a millisecond."""
 
     def __init__(self, profile):
         self._profile, self._next = profile, 0.0

@@ -176,12 +176,12 @@ WRONG_USES = {  # the words that refuse it: the arguments of `minidl handout`, i
     "cannot write loop": ["loop"],  # a link to itself
     "Name a new folder where you may write": ["x" * 300],
     "full is not empty: remove it": ["full"],
-    "apart from each other; got a for students and a for the answers": ["a", "--answers", "a"],
-    "apart from each other; got b for students and b/c": ["b", "--answers", "b/c"],
-    "apart from each other; got c/d for students and c": ["c/d", "--answers", "c"],
-    "apart from each other; got . for students and e": [".", "--answers", "e"],
-    "inside of {root}/docs, which is copied into it": ["{root}/docs/mine"],
-    "tutorial 99 has no exercise; these have: 01, 02": ["new2", "--tutorials", "99"],
+    "neither inside the other; got a for students and a for the answers": ["a", "--answers", "a"],
+    "neither inside the other; got b for students and b/c": ["b", "--answers", "b/c"],
+    "neither inside the other; got c/d for students and c": ["c/d", "--answers", "c"],
+    "neither inside the other; got . for students and e": [".", "--answers", "e"],
+    "outside of {root}/docs, which is copied into the handout": ["{root}/docs/mine"],
+    "tutorial 99 has no exercise; these tutorials have exercises: 0": ["new2", "--tutorials", "99"],
     "such as 07; got 07a, an exercise": ["new2", "--tutorials", "07a"],
     "want a tutorial or an exercise, such as 07": ["new2", "--tutorials", "ring"],
 }
