@@ -213,7 +213,7 @@ def test_a_wrong_use_is_refused_in_a_sentence_and_nothing_is_written(
 
 def test_a_tutorial_that_is_named_twice_is_there_once(tmp_path, capsys):
     handout.handout(tmp_path / "new", ["07", "07"])
-    assert "tutorials 07, for students" in capsys.readouterr().out
+    assert "with the tutorials 07. Wrote" in capsys.readouterr().out
     assert "\ntutorials = 07\n" in (tmp_path / "new" / "course.cfg").read_text()
 
 
