@@ -21,6 +21,7 @@ from minidl.checkout import PACKAGE
 ROOT = PACKAGE.parent  # the pages are part of the package
 BOOK = "minidl/plain"
 REAL = re.compile(r"The real one, (minidl/[\w/.]+\.py(?: and minidl/[\w/.]+\.py)?), adds: (.+)")
+# The parts of a Page:
 # name: the name of the file, without .py    title: the first sentence of the docstring
 # real: the paths of the real files    adds: what the real files add, as one text
 # story: the docstring without title, real and adds    code: the file without its docstring
@@ -28,8 +29,8 @@ Page = namedtuple("Page", "name title story real adds code")
 
 
 def contents(root=ROOT):
-    """Returns the contents in minidl/plain/__init__.py: [(section, [(page, line about the page)])].
-    """
+    """Returns the contents of the book, from minidl/plain/__init__.py: a list of (section, its
+    pages), where the pages are a list of (name of the page, line about the page)."""
     told = ast.get_docstring(ast.parse((root / BOOK / "__init__.py").read_text("utf-8")),
                              clean=False)
     sections = []

@@ -90,8 +90,8 @@ def _docstrings(text, lines):
 
 
 def kernels_named(text):
-    """Returns the .cu files of kernels/ that the head of a script names. Readers will also open
-    these files."""
+    """Returns the paths of the .cu files of kernels/ that the head of a script names. Readers will
+    also open these files."""
     named = dict.fromkeys(re.findall(r"\b\w+\.cu\b", ast.get_docstring(ast.parse(text)) or ""))
     return [path for name in named if (path := language.ROOT / "kernels" / name).exists()]
 

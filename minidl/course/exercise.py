@@ -153,14 +153,14 @@ def read(path):
     return Path(path).read_text(encoding="utf-8")
 
 
-# -- the commands: each returns its exit status
+# -- the commands: each function returns an exit status
 
 
 def write(number, force=False, root=ROOT, work=WORK):
     """`minidl exercise NN` or `NNa`: writes the blank files.
 
-    Overwrites a student's work only with `force`. For one exercise, NNa, overwrites only this
-    exercise. Without a number, lists the exercises."""
+    Overwrites a student's file only with `force`. For NNa, overwrites only this exercise, and keeps
+    the rest of the file. If `number` is None, lists the exercises."""
     if number is None:
         return listing(root)
     renamed.bring_up_to_date(work)
@@ -188,7 +188,8 @@ def write(number, force=False, root=ROOT, work=WORK):
 
 
 def _named(number, root):
-    """Returns the names of the exercises that "07" or "07a" means."""
+    """Returns the names of the exercises that "07" or "07a" means, such as ["07a"]. Raises
+    ExerciseError if there are none."""
     ids = [r.id for source in sources(number[:2], root) for r in regions(read(source))]
     found = [name for name in ids if name.startswith(number)]
     if not found:
@@ -222,7 +223,8 @@ def listing(root=ROOT):
 
 
 def solution(number, root=ROOT, work=WORK):
-    """`minidl solution NN` or `NNa`: shows the changes from the student's file to the tutorial."""
+    """`minidl solution NN` or `NNa`: prints the difference between the student's file and the
+    tutorial."""
     renamed.bring_up_to_date(work)
     _named(number, root)
     same = True

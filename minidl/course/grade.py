@@ -2,9 +2,9 @@
 
 A grader judges in this process. The student's code runs in another process (student.py). The exit
 status and the output of that process do not count: the grader decides from the numbers that come
-back. A grader is a generator function. Its argument is the student's process. It yields a line for
-every check that passed. At the first check that did not pass it raises Wrong, with a message that
-helps:
+back. A grader is a generator function. Its argument is the student's process. A grader yields a
+line for every check that passed. At the first check that did not pass, it raises Wrong, with a
+message that helps the student:
 
     def doubled(module, x):                 runs in the student's process
         return module.double(x)
@@ -16,10 +16,10 @@ helps:
         yield "x = 3"
 
 A grader must not need a solution, because the tutorials of a course may all be blank. Functions
-that would tell the answer stand between `# >>> reference` and `# <<<`. They are called after all
-properties and counters were checked. A handout (handout.py) does not have these functions. So the
-checks that need these functions run only with the course's folder of answers: `answers/`, or
-`check --answers FOLDER`.
+that would tell the answer stand between `# >>> reference` and `# <<<`. A grader calls these
+functions last, after it has checked all properties and counters. A handout (handout.py) does not
+have these functions. So the checks that need these functions run only with the course's folder of
+answers: `answers/`, or `check --answers FOLDER`.
 
 Inputs are drawn from SEED + a number. With `check --student NAME` each student has other inputs.
 

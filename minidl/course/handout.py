@@ -15,9 +15,9 @@
       autograder/             for Gradescope: setup.sh, run_autograder; autograder.zip
 
 Without the answers, a check looks at properties and counters. With the answers it also compares
-with reference results (grade.py). The framework itself contains every technique. Students may read
-it: that is what a course is for. The graders count calls, so they notice if a student's answer only
-calls the library's own function.
+the student's results with reference results (grade.py). The framework itself contains every
+technique, and students may read it. The graders count calls, so they notice if a student's answer
+only calls the library's own function.
 
 Source: Gradescope, "Autograder specifications"; GitHub Classroom's autograding actions
 Test: tests/course/test_handout.py   Course: docs/course/kit.md

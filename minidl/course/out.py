@@ -38,9 +38,9 @@ def write(name, save):
     """Writes out/<name> by save(path). Returns the path of the file, or None.
 
     Another run may write the same file at the same time. So each run saves the file in its own
-    folder, and then moves it to out/. So the file in out/ is always complete. If the file cannot be
-    written, a message is printed and the result is None. The script continues, because its table
-    comes later."""
+    folder, and then moves the file to out/. So the file in out/ is always complete. If the file
+    cannot be written, prints a message and returns None. The script then continues, because it
+    prints its table later."""
     path = Path("out", name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,8 @@ def picture(t, args, draw, *data):
 
     A Jupyter notebook also shows the figure below the cell.
 
-    args: the script's options. With --slides and --every-language, more files are written."""
+    args: the script's options. With --slides and --every-language, more files are written. data:
+    the arguments of `draw` after plt, the module matplotlib.pyplot."""
     if t.rank > 0:
         return
     if importlib.util.find_spec("matplotlib") is None:
@@ -237,7 +238,7 @@ def translate(figure):
         for label in figure.findobj(Text):
             label.set_text(tr(label.get_text()))
         for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
-            # drawing makes these labels again, so they are set as ticks of the axis
+            # drawing makes these labels again from the ticks, so the translations are set as ticks
             words = [label.get_text() for label in axis.get_ticklabels()]
             if list(map(tr, words)) != words:
                 axis.set_ticks(axis.get_ticklocs(), [*map(tr, words)])

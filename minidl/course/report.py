@@ -60,7 +60,10 @@ def results(wanted, root=ROOT, work=WORK, **how):
 def check(number=None, work=None, student=None, answers=None, as_json=None, junit=None,
           gradescope=None, root=ROOT):
     """`minidl check`: grades, and writes the files that were asked for. Returns 0 if every exercise
-    passed, otherwise 1."""
+    passed, otherwise 1.
+
+    number: a tutorial or an exercise. If None, all tutorials of `numbers`. as_json, junit,
+    gradescope: the name of a file, "-" for the standard output, or None for no such file."""
     work, answers = Path(work or WORK), answers and Path(answers)
     renamed.bring_up_to_date(work)
     wanted = [number] if number else numbers(root, work)
@@ -206,9 +209,10 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
     """`minidl class DIR`: grades each folder in DIR. Writes a line for each folder into the file
     `table`, CSV.
 
-    A folder is a student's repository, or has the files of work/. personal: if True, each student
-    has other inputs, drawn from the folder's name. Returns 0. Raises ExerciseError if there is no
-    such folder or exercise."""
+    A folder is a student's repository, or it has the files that are in a student's work/. number:
+    the tutorial or exercise to grade. If None, course.cfg names the tutorials. personal: if True,
+    each student has other inputs, drawn from the folder's name. Returns 0. Raises ExerciseError if
+    there is no such folder or exercise."""
     folders = sorted(f for f in Path(folder).glob("*") if f.is_dir())
     if not folders:
         raise ExerciseError(f"wanted a folder for each student in {folder}; there is no folder in "
@@ -223,7 +227,7 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
     for one in folders:
         print(f"\n=== {one.name}", flush=True)
         lines[one.name] = _graded(one, wanted, answers, personal, root)
-        _write_table(Path(table), lines)  # after each student: a later failure loses no lines
+        _write_table(Path(table), lines)  # each time: if a later student fails, it stays
     print(f"\nwrote {table}: {len(lines)} students")
     return 0
 

@@ -136,7 +136,7 @@ def explain(error, path):
 
 
 def printable(text):
-    """Returns the text in a form that every terminal and file can show. Cuts it to MESSAGE
+    """Returns the text in a form that every terminal and file can show. Cuts the text after MESSAGE
     characters."""
     text = text if len(text) <= MESSAGE else f"{text[:MESSAGE]} ..."
     return text.encode("utf-8", "replace").decode()
@@ -197,9 +197,9 @@ def _value(plain):
 
 def answer(graders, module, path, name, args):
     """Returns the reply to `run`: {"value": the result of the grader's function `name`}, or
-    {"failed": why} if the student's code raised an error.
+    {"failed": the message of `explain`} if the student's code raised an error.
 
-    SystemExit is not caught: it ends the process, as in any program."""
+    SystemExit is not caught. It ends the student's process, as in any program."""
     try:
         return {"value": _plain(getattr(graders, name)(module, *args))}
     except Exception as error:
@@ -208,7 +208,10 @@ def answer(graders, module, path, name, args):
 
 def serve(grader, path, deadline, seed, requests, replies):
     """Runs the student's process: loads the grader's file and the student's file, and answers
-    requests."""
+    requests.
+
+    deadline: the seconds after which the process ends. requests, replies: numbers of open files,
+    the pipes from and to the grader."""
     faulthandler.dump_traceback_later(deadline, exit=True)  # prints the stack, then exits
     requests, replies = os.fdopen(requests, "rb"), os.fdopen(replies, "wb")
     graders = load_grader(Path(grader), seed)

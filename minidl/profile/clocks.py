@@ -4,9 +4,10 @@
     rank r                  '-> theirs ----'              `theirs` of rank r, +- (b - a) / 2
 
 Only the shortest of many rounds counts, because a busy machine makes rounds longer. A round gives a
-pair of times, one by each clock. The pair from before the run and the pair from after it give a
-straight line: an offset and a drift. If each clock runs at a constant speed, the error during the
-run is at most the larger error of the two pairs.
+pair of times of one moment: the time by rank 0's clock, and the time by rank r's clock. One pair is
+measured before the run, and one pair after the run. The two pairs give a straight line: an offset
+and a drift. If each clock runs at a constant speed, the error during the run is at most the larger
+error of the two pairs.
 
 Source: Cristian, "Probabilistic clock synchronization" (1989).
 Test: tests/profile/test_clocks.py   Used by: record.py

@@ -59,7 +59,8 @@ def _attention(n, length, n_keys, e, ev, causal, phase):
 
 
 def n_bytes(phase, detail):
-    """Returns the total size, in bytes, of the arrays that the operator reads and writes."""
+    """Returns the total size, in bytes, of the arrays that the operator reads and writes. phase,
+    detail: as in `operations`."""
     shapes, out, needs, _ = detail
     sizes = [prod(x[0]) * x[1].itemsize if x is not None else 0 for x in shapes]
     made = prod(out) * max((x[1].itemsize for x in shapes if x is not None), default=4)

@@ -1,7 +1,7 @@
 """Writes the profile as one HTML file. A browser can show it without a network.
 
 The page shows the lanes of all ranks on one time axis. Drag to move, turn the wheel to zoom, and
-point at a span to read its details. Arrows are messages. They are drawn only if fewer than 500
+point at a span to read its details. Messages are drawn as arrows, but only if fewer than 500
 messages are in view. The report is below the lanes. When all is drawn, the page sets <body
 data-drawn="number of spans">. The test reads this attribute in a headless browser.
 

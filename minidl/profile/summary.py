@@ -65,7 +65,7 @@ def nested(spans):
     """Returns [[span, parent, own seconds]] for the spans of one lane, in the order of their
     starts.
 
-    parent:      the entry of the span around this one, or None.
+    parent:      the entry of this list for the span around this span, or None.
     own seconds: the span's time without the time of the spans inside of it.
     Raises ValueError if two spans overlap but neither is inside the other. This happens if two
     tasks wrote into one lane."""
@@ -89,8 +89,8 @@ def nested(spans):
 
 def before_forwards(spans, steps):
     """Yields the seconds of each gap in which the user's loop makes a batch. A gap ends where a
-    forward starts. It begins at the end of the last backward or optimizer before this forward, or
-    at the start of the step."""
+    forward starts. The gap begins at the end of the last backward or optimizer before this forward,
+    or at the start of the step."""
     top = [span for span, parent, _ in nested([s for s in spans if s[0] in ROW_OF])
            if parent is None]
     for begin, end in steps:
@@ -104,7 +104,7 @@ def before_forwards(spans, steps):
 
 def _last_entries(ranks):
     """Returns {(lane, group, number of a collective): (the time when the last rank entered this
-    collective, the number of that rank)}."""
+    collective, the number of this rank)}."""
     last = {}
     for record in ranks:
         for lane, spans in record.lanes.items():
@@ -222,7 +222,8 @@ def _modules(parts):
 
 
 def _kernels(parts):
-    """Returns a row for each kernel. bytes is None if the kernel gets a table of addresses."""
+    """Returns a row (a dict) for each kernel. row["bytes"] is None if the kernel gets a table of
+    addresses, because the sizes of the arrays are then not known."""
     rows = _sums(parts, "kernels", lambda on, _, name, start, end, module, n_bytes: (
         (name, on), {"s": end - start, "calls": 1, "bytes": n_bytes or 0,
                      "unseen": n_bytes is None}))
@@ -231,7 +232,8 @@ def _kernels(parts):
 
 
 def _collectives(parts):
-    """Returns a row for each algorithm of a collective and each line of code that calls one."""
+    """Returns a row (a dict) for each pair of an algorithm, such as ring.all_reduce, and a line of
+    code that calls this algorithm."""
     def figures_of(span, wait_s, moving_s):
         sent, received, messages, peers, _, _, line = span[5]
         return (span[1], line, peers), dict(
@@ -247,7 +249,7 @@ def _collectives(parts):
 
 
 def mean_rows(summary):
-    """Returns {name of a row: its mean over the ranks, in seconds}."""
+    """Returns {name of a row, such as "forward": its mean over the ranks, in seconds}."""
     return {row: fmean(r["rows"][row] for r in summary["ranks"]) for row in ROWS}
 
 

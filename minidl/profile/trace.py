@@ -71,7 +71,7 @@ def events(ranks):
 
 
 def _both_ends(ranks):
-    """Returns the keys of the messages that both left and arrived, in lanes that have spans."""
+    """Returns the keys of the messages that left and also arrived, in lanes that are recorded."""
     sent, got = set(), set()
     for record in ranks:
         for way, key, _, _ in record.messages:

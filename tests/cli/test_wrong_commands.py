@@ -39,7 +39,7 @@ COMMANDS = [
     ("python tutorials/07_ring.py --alpha 1", 2, "--alpha describes simulated ranks: it needs"),
     ("minidl run tutorials/07_ring.py -n 4", 2, "required: -n/--ranks, before the script"),
     ("python tutorials/07_ring.py --sim 4 --net 1Gbit,50us", 2,
-     "stands before the script: minidl run -n 2 --net 1Gbit,50us "),
+     "must stand before the script: minidl run -n 2 --net 1Gbit,50us "),
     ("minidl run -n 4 --net 1Gb tutorials/07_ring.py", 2, "wanted a rate and a latency such as"),
     ("minidl run -n 4 --net 1,50us tutorials/07_ring.py", 2, "'1' has no unit, wanted a rate"),
     ("minidl plan --ranks 8 --net 1Gbit,5us --memory 16", 2, "such as 16GB or 16GiB, got '16'"),
@@ -66,7 +66,7 @@ COMMANDS = [
     # the wrong number of ranks, and sizes that do not fit it
     ("python tutorials/07_ring.py --sim 0", 2, "must be at least 1, got 0"),
     ("python tutorials/07_ring.py --sim 4 --batch 10", 2, "10 is not divisible by 4 ranks"),
-    ("python tutorials/07_ring.py --sim 4 --batch 2", 2, "try --batch 4"),
+    ("python tutorials/07_ring.py --sim 4 --batch 2", 2, "Try --batch 4"),
     ("python tutorials/08_overlap.py --sim 3 --batch 10", 2, "10 is not divisible by 3 ranks"),
     ("python tutorials/08_overlap.py --sim 3 --batch 3000", 2, "at most 1437, the number"),
     ("python tutorials/12_offload.py --sim 2 --layers 0", 2, "--layers must be at least 1, got 0"),
