@@ -225,5 +225,5 @@ def test_folders_that_are_not_empty_stay_as_they_are(tmp_path):
     with pytest.raises(exercise.ExerciseError, match="tutorial 99 has no exercise"):
         handout.handout(tmp_path / "new", ["99"])
     assert not (tmp_path / "new").exists()
-    with pytest.raises(exercise.ExerciseError, match="there is no file .*`minidl handout` writes the"):
+    with pytest.raises(exercise.ExerciseError, match="no file .*`minidl handout` writes the"):
         grade.grader("08", answers=tmp_path)
