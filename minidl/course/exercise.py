@@ -250,5 +250,6 @@ def solution(number, root=ROOT, work=WORK):
 def existing(path, number):
     """Returns `path`, a student's file. Raises ExerciseError if it does not exist."""
     if not path.exists():
-        raise ExerciseError(f"{path} does not exist; write it first: minidl exercise {number}")
+        raise ExerciseError(f"{path} does not exist. Make this file first: minidl exercise "
+                            f"{number}")
     return path

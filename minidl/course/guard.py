@@ -144,8 +144,9 @@ def _linux():
 
 
 def _end_with_parent():
-    """Asks the kernel to send SIGTERM when the parent of this process ends. Also lets this process
-    inherit processes that its children have started, when these children end."""
+    """Asks Linux to send SIGTERM to this process when its parent ends. Also lets this process
+    inherit the processes that its children have started: when a child ends, this process becomes
+    their parent."""
     signal.signal(signal.SIGTERM, lambda number, frame: _terminated.append(number))
     if libc := _linux():
         libc.prctl(PDEATHSIG, signal.SIGTERM)

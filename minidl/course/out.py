@@ -122,7 +122,7 @@ POINTS = 16  # the size of a slide's text, which must be readable from the last 
 
 def slides(figure, name):
     """Writes out/slides/<name>-1.png and <name>-1.svg, then <name>-2 and so on. Each slide shows
-    two of the figure's panels, with larger text.
+    at most two of the figure's panels, with larger text.
 
     The figure grows by the same factor as its text, so panels and text keep their places."""
     from matplotlib.text import Text

@@ -71,7 +71,7 @@ def bring_up_to_date(folder):
         path, today = folder / f"{old}.py", folder / f"{new}.py"
         if path.exists() and today.exists():
             print(tr(f"{path} is not changed: {old} is called {new} now, but {today} already "
-                     "exists. Remove one of these two files"), flush=True)
+                     "exists. Remove the file that you do not need"), flush=True)
         elif path.is_file():
             text = path.read_text(encoding="utf-8", errors="surrogateescape")
             today.write_text(_renumbered(text, old[:2], new[:2]), encoding="utf-8",

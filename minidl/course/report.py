@@ -68,7 +68,8 @@ def check(number=None, work=None, student=None, answers=None, as_json=None, juni
     renamed.bring_up_to_date(work)
     wanted = [number] if number else numbers(root, work)
     if not wanted:
-        raise ExerciseError(f"no exercise in {work.resolve()}; write one first: minidl exercise 01")
+        raise ExerciseError(f"there is no exercise in {work.resolve()}. Make one first: "
+                            "minidl exercise 01")
     if number:
         exercise._named(number, root)
         exercise.existing(work / exercise.sources(number[:2], root)[0].name, number[:2])
@@ -227,7 +228,7 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
     for one in folders:
         print(f"\n=== {one.name}", flush=True)
         lines[one.name] = _graded(one, wanted, answers, personal, root)
-        _write_table(Path(table), lines)  # each time: if a later student fails, it stays
+        _write_table(Path(table), lines)  # so the lines stay if grading stops later
     print(f"\nwrote {table}: {len(lines)} students")
     return 0
 

@@ -9,12 +9,12 @@ results and the counters. These are numbers, text and arrays, and lists, tuples 
 The grader reads nothing else from the student's process: no pickle, no verdict, no exit status.
 Arguments must be short. Long inputs are made in both processes from the same seed.
 
-So the student's code can only give wrong numbers, or none. It cannot replace a function that
-compares, because that function is in the grader's process. Three risks remain. First, the counters
-(bytes sent, memory held, loads of a kernel) are in the student's process, so the student's code
-could change them. Second, a shortcut passes if the counters do not notice it, such as the library's
-own function under another name. Third, the process runs under the same user, who may change any
-file of the course. So a teacher should also read the answers.
+So the student's code can only return wrong numbers, or none. It cannot replace a function that
+compares results, because that function runs in the grader's process. Three risks remain. First, the
+counters (bytes sent, memory held, loads of a kernel) are in the student's process, so the student's
+code could change them. Second, a shortcut passes if the counters do not notice it, such as the
+library's own function under another name. Third, the process runs under the same user, who may
+change any file of the course. So a teacher should also read the answers.
 
 Test: tests/course/test_student.py, tests/course/test_answers.py
 '''
@@ -168,7 +168,8 @@ def _plain(value):
         return {"tuple": [_plain(v) for v in value]}
     if isinstance(value, dict):
         return {"dict": [[_plain(k), _plain(v)] for k, v in value.items()]}
-    raise Wrong(f"wanted numbers and arrays of numbers, got {type(value).__name__}: {value!r:.60}")
+    raise Wrong("wanted results that are numbers or arrays of numbers; got "
+                f"{type(value).__name__}: {value!r:.60}")
 
 
 def unpack(message):

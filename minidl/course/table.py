@@ -52,7 +52,7 @@ def holds(found, theory, rule):
         return bool(found <= theory)
     kind, _, bound = rule.partition("<")
     if kind not in ("rel", "abs", "factor") or not bound:
-        raise ValueError(f"rule must be exact, rel<x, abs<x, factor<x, <= or info, got {rule!r}")
+        raise ValueError(f"rule must be exact, rel<x, abs<x, factor<x, <= or info; got {rule!r}")
     bound = float(bound)
     if kind == "factor":
         return bool(theory / bound < found < theory * bound)

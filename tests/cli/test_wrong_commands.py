@@ -50,7 +50,7 @@ COMMANDS = [
     # what is not there
     ("minidl run -n 4 tutorials/66_ring.py", 2, "there is no file tutorials/66_ring.py in "),
     ("minidl exercise 66", 2, "tutorial 66 has no exercise; these tutorials have exercises: 01"),
-    ("minidl check 07", 2, "work/07_ring.py does not exist; write it first: minidl exercise 07"),
+    ("minidl check 07", 2, "does not exist. Make this file first: minidl exercise 07"),
     ("minidl kernel check nothing.cu", 2, "no file 'nothing.cu' here, nor in"),
     ("minidl run -n 4 07_ring", 2, "Give the path of a Python file"),
     ("minidl run -n 2 --mpiexec mpirunn tutorials/00_hello.py", 2, "cannot start mpirunn: No such"),

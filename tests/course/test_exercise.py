@@ -266,8 +266,8 @@ def test_what_is_no_answer_is_not_graded(code, words, place, capfd):
             lambda root: exercise.write("08", root=root),
             "tutorial 08 has no exercise; these tutorials have exercises: 07",
         ),
-        (lambda root: grade.check("07", root=root), "write it first: minidl exercise 07"),
-        (lambda root: exercise.solution("07", root=root), "write it first: minidl exercise 07"),
+        (lambda root: grade.check("07", root=root), "Make this file first: minidl ex"),
+        (lambda root: exercise.solution("07", root=root), "Make this file first: minidl ex"),
         (lambda root: exercise.write("07", root=root / "nowhere"), "need a clone"),
     ],
 )

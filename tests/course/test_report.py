@@ -114,7 +114,7 @@ def test_what_was_not_handed_in_has_no_points_and_is_no_error(place, capsys):
     found = json.loads((place.parent / "results.json").read_text())
     assert found["score"] == 0 and [t["max_score"] for t in found["tests"]] == [4, 10]
     assert found["tests"][0]["output"] == "not handed in"
-    with pytest.raises(exercise.ExerciseError, match="write it first: minidl exercise 07"):
+    with pytest.raises(exercise.ExerciseError, match="Make this file first: minidl exercise 07"):
         report.check("07", work="empty", root=place)
     (place / "course.cfg").unlink()
     with pytest.raises(exercise.ExerciseError, match="no exercise in"):
