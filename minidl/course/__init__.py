@@ -5,13 +5,14 @@
     out       pictures and traces in out/
     exercise  exercises: blank, fill in, compare
     grade     graders: run a student's file, say what is wrong
-    report    points, as JSON, as JUnit XML, for Gradescope; the table of a class
-    notebook  a script as a Jupyter notebook
+    report    writes points as JSON, as JUnit XML or for Gradescope; grades a class
+    notebook  writes a script as a Jupyter notebook
     student   runs the student's code in a separate process
-    handout   a course for students, without solutions
-    language  texts in the reader's language; comments: the comments of a script
+    handout   writes a course for students, without solutions
+    language  shows texts in the reader's language
+    comments  shows the comments of a script in the reader's language
     training  the options of a script that trains by any technique
-    disk      a disk that may lose power, for the tutorial about snapshots
+    disk      a simulated disk that may lose power, for the tutorial about snapshots
     renamed   brings old names in a student's files up to date
     guard     two processes between the grader and the student's code
     book      reads the pages of minidl/plain, for documents

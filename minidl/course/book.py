@@ -1,5 +1,8 @@
 """Reads the pages of minidl/plain for documents: the text of each page, and its real files.
 
+A page shows a technique in a few lines of plain code. Its real files are the files of minidl that
+do the same, with all options.
+
     docs/book.md      the contents with the real files, written by `make register`
     the site          a document for each page, with the code of the page and of its real files,
                       written by `make docs`
@@ -18,6 +21,7 @@ from minidl.checkout import PACKAGE
 ROOT = PACKAGE.parent  # the pages are part of the package
 BOOK = "minidl/plain"
 REAL = re.compile(r"The real one, (minidl/[\w/.]+\.py(?: and minidl/[\w/.]+\.py)?), adds: (.+)")
+# The parts of a Page:
 # name: the name of the file, without .py    title: the first sentence of the docstring
 # real: the paths of the real files    adds: what the real files add, as one text
 # story: the docstring without title, real and adds    code: the file without its docstring
@@ -25,8 +29,8 @@ Page = namedtuple("Page", "name title story real adds code")
 
 
 def contents(root=ROOT):
-    """Returns the contents in minidl/plain/__init__.py: [(section, [(page, line about the page)])].
-    """
+    """Returns the contents of the book, from minidl/plain/__init__.py: a list of (section, its
+    pages), where the pages are a list of (name of the page, line about the page)."""
     told = ast.get_docstring(ast.parse((root / BOOK / "__init__.py").read_text("utf-8")),
                              clean=False)
     sections = []
@@ -51,8 +55,8 @@ def page_of(name, text):
     before, *rest = re.split(r"(?=The\s+real\s+one,)", told, maxsplit=1)
     found = REAL.match(" ".join("".join(rest).split()))
     if not found:
-        raise ValueError(f'{BOOK}/{name}.py: its docstring ends "The real one, FILE, adds: ..."; '
-                         'FILE begins with minidl/')
+        raise ValueError(f'{BOOK}/{name}.py: want a docstring that ends with "The real one, FILE, '
+                         'adds: ...", where FILE begins with minidl/')
     title, _, story = before.partition("\n\n")
     code = "\n".join(text.split("\n")[tree.body[0].end_lineno:]).strip("\n")
     return Page(name, " ".join(title.split()).rstrip("."), story.strip("\n"),
@@ -60,9 +64,9 @@ def page_of(name, text):
 
 
 def same_names(here, root=ROOT):
-    """Returns [(real file, source)]. `source` are the functions and classes of the file that have
-    the same name as a function or class on the page. If there are none, it is an outline of all
-    functions and classes of the file."""
+    """Returns [(real file, source)] for the Page `here`. `source` is the code of the functions and
+    classes in the real file that have the same names as functions and classes on the page. If there
+    are none, `source` is an outline of all functions and classes in the real file."""
     names = {node.name for node in ast.parse(here.code).body
              if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     found = []
@@ -81,8 +85,8 @@ def source(text, node):
 
 
 def outline(node):
-    """Returns the first sentence of the docstring as a comment, and then
-    `def name(arguments): ...`. After a class come its public methods."""
+    """Returns the outline of a function or a class: the first sentence of its docstring as a
+    comment, and then `def name(arguments): ...`. After a class come its public methods."""
     told = " ".join((ast.get_docstring(node) or "").split())
     told = re.match(r"(.*?[.:])( |$)|.*", told)[0].strip()
     if isinstance(node, ast.FunctionDef):

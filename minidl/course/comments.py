@@ -1,6 +1,6 @@
 '''Shows a tutorial or a kernel with its comments and docstrings in the reader's language.
 
-    docs/zh/comments.po          each comment of a script, its lines joined, with its Chinese
+    docs/zh/comments.po          each comment of a script, its lines joined, and its translation
     docs/zh/tutorials/07.txt     the head of a script, and what its exercises ask
 
 The English script is the only source of the code. When a file is written for a reader, each comment
@@ -27,7 +27,7 @@ MARK = re.compile(r"(\s*(?:#|//) >>> exercise \d\d[a-z]: )(.+)|\s*(?:#|//) <<<")
 
 
 class Comment(NamedTuple):
-    """A comment. It is in the lines first to last - 1, counted from 0, and begins at `column`."""
+    """A comment. It is in lines[first:last] of the file, and begins at `column`, counted from 0."""
     first: int
     last: int
     column: int
@@ -60,8 +60,8 @@ def comments(text):
 
 
 def _in_python(text):
-    """Returns [(row, column, mark)] of the comments, also of comments in kernels that are strings
-    of the script."""
+    """Returns [(row, column, mark)] of the comments, also of comments in a kernel whose code is a
+    string in the script."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     found = [(*t.start, "#") for t in tokens if t.type == tokenize.COMMENT]
     found = [(row - 1, column, mark) for row, column, mark in found]
@@ -90,14 +90,15 @@ def _docstrings(text, lines):
 
 
 def kernels_named(text):
-    """Returns the .cu files of kernels/ that the head of a script names. Readers will also open
-    these files."""
+    """Returns the paths of the .cu files of kernels/ that the head of a script names. Readers will
+    also open these files."""
     named = dict.fromkeys(re.findall(r"\b\w+\.cu\b", ast.get_docstring(ast.parse(text)) or ""))
     return [path for name in named if (path := language.ROOT / "kernels" / name).exists()]
 
 
 def known(kind):
-    """Returns {digest of the English: the translation} of comments, heads and tasks."""
+    """Returns {digest of the English text: its translation} of all comments, heads of tutorials and
+    tasks of exercises. kind: the language, such as "zh"."""
     return _known(kind, language.folder(kind))
 
 
@@ -128,7 +129,8 @@ def in_language(text):
 
 
 def _written(comment, start, words):
-    """Returns the lines of a comment in another language. start: the code before the comment."""
+    """Returns the lines of a comment in another language. start: the code before the comment.
+    words: the lines of the translation, without marks."""
     space, mark = " " * comment.column, comment.mark
     if mark != '"""':
         return [f"{space if i else start}{mark} {line}".rstrip() for i, line in enumerate(words)]

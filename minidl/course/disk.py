@@ -14,15 +14,16 @@ Test: tests/course/test_disk.py   Tutorial: tutorials/21_fault_tolerance.py, and
 
 
 class PowerFailure(BaseException):
-    """The error if the power fails. `except Exception` in a student's code does not catch it."""
+    """Raised if the power fails. `except Exception` in a student's code does not catch it."""
 
 
 class Disk:
     """The files of one folder.
 
-    files:   {name: bytes}. All these files are safe.
-    dies_at: the power fails in this call, counted from 1. If None, it never fails.
-    calls:   a list of the calls so far. A call is a list: its name, and its arguments."""
+    files:   {name: bytes} of the files at the start. Their names and bytes are safe.
+    dies_at: the number of the call in which the power fails, counted from 1. If None, the power
+             never fails.
+    calls:   a list of the calls so far. A call is a list: its name, and then its arguments."""
 
     def __init__(self, files=(), dies_at=None):
         # {name: [the bytes in memory, the safe bytes]}
@@ -81,11 +82,12 @@ class Disk:
 
 
 def power_failures(save, old, new):
-    """Runs save(disk, "run", new) again and again on a disk with the file "run", whose bytes are
-    `old`. In each run the power fails in another call.
+    """Runs save(disk, "run", new) many times on a new disk with one file, "run", whose bytes are
+    `old`. In run k the power fails in call k.
 
-    Returns (the number of calls, found). `found` has four elements for each call: the bytes that
-    may be in the file after the failure, or None if there may be no file."""
+    Returns (the number of calls that `save` makes, found). `found` has four elements for each call,
+    for the four cases of Disk.found: the bytes that the file then has, or None if there is no
+    file."""
     found = []
     while True:
         disk = Disk({"run": old}, dies_at=len(found) // 4 + 1)

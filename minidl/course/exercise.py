@@ -11,7 +11,7 @@
 
 07a means only this exercise: `minidl exercise 07a --force` blanks 07a and keeps the others.
 
-So an exercise is written only once: in the tutorial, which runs.
+So an exercise and its solution stand in one place only: in the tutorial, a script that runs.
 
 Test: tests/course/test_exercise.py
 '''
@@ -37,13 +37,13 @@ _START = re.compile(r"^\s*(?:#|//) >>> exercise (\d\d[a-z]): (.+?)\s*$")
 BLANK = re.compile(r"\s*(raise NotImplementedError\(|#error )")
 _STOP = re.compile(r"^\s*(?:#|//) <<<\s*$")
 
-# A region is lines[start:stop]. `start` counts from 0. So it is also the line number, counted from
-# 1, of the mark above the region.
+# A region is lines[start:stop] of its file, without the two marks. The mark above the region is
+# lines[start - 1]. If the first line of a file has the number 1, this mark has the number `start`.
 Region = namedtuple("Region", "id title start stop")
 
 
 class ExerciseError(Exception):
-    """The error if a command cannot be done. The message says why, and what to do."""
+    """Raised if a command cannot be done. The message says why, and what to do."""
 
 
 def regions(text, name="the file"):
@@ -55,17 +55,20 @@ def regions(text, name="the file"):
         start = _START.match(line)
         if start and opened:
             raise ExerciseError(
-                f"{name}:{i + 1}: exercise {start[1]} begins inside exercise {opened[0]}")
+                f"{name}:{i + 1}: exercise {start[1]} begins inside exercise {opened[0]}. "
+                f"End exercise {opened[0]} first, by a line with '<<<'")
         if start:
             opened = (start[1], start[2], i + 1)
         elif _STOP.match(line):
             if not opened:
-                raise ExerciseError(f"{name}:{i + 1}: '<<<' closes no exercise")
+                raise ExerciseError(f"{name}:{i + 1}: '<<<' ends an exercise, but none has begun. "
+                                    "Remove this line, or write the '>>>' line of the exercise")
             found.append(Region(*opened, i))
             opened = None
     if opened:
         raise ExerciseError(
-            f"{name}:{opened[2]}: exercise {opened[0]} has no '<<<' line that ends it")
+            f"{name}:{opened[2]}: exercise {opened[0]} has no '<<<' line that ends it. "
+            "Add this line below its code")
     return found
 
 
@@ -75,8 +78,8 @@ def body(text, region):
 
 
 def fill(text, answers):
-    """Returns `text` with the code of `answers` in its regions, indented as the marks are.
-    answers: {id: code}."""
+    """Returns `text` with the code of `answers` in its regions. The code gets the indentation of
+    the marks. answers: {id of an exercise: its code}."""
     lines = text.splitlines(keepends=True)
     for region in reversed(regions(text)):
         if region.id in answers:
@@ -89,15 +92,15 @@ def fill(text, answers):
 
 def blank(text, stops=True):
     """Returns `text` with every region blank. A blank region has its first comment, and then a line
-    with an error."""
+    with an error. stops: if False, the regions of kernels have no such line (_blank_body)."""
     return fill(text, {region.id: _blank_body(text, region, stops) for region in regions(text)})
 
 
 def _blank_body(text, region, stops=True):
     """Returns the task, and then a line with an error that says which exercise is missing.
 
-    stops: if False, a kernel has no such line, so that the other kernels of its file compile. A
-    region that is already blank, in any language, does not change."""
+    stops: if False, the region of a kernel has no line with an error, so that the other kernels of
+    the file still compile. A region that is already blank, in any language, does not change."""
     lines, (comment, mark) = body(text, region).splitlines(), task(text, region)
     if lines[len(comment) :] and BLANK.match(lines[len(comment)]):
         return textwrap.dedent(body(text, region))
@@ -112,15 +115,16 @@ def _blank_body(text, region, stops=True):
 
 
 def task(text, region):
-    """Returns (lines, mark) of the comment at the beginning of a region."""
+    """Returns (the lines of the comment at the beginning of a region, its mark: "#" or "//")."""
     mark = text.splitlines()[region.start - 1].strip()[:2].strip()  # "#" or "//"
     return list(itertools.takewhile(lambda line: line.strip().startswith(mark),
                                     body(text, region).splitlines())), mark
 
 
 def tutorials(root=ROOT):
-    """Returns {number: files}. The files with this tutorial's exercises are the tutorial itself,
-    and then its kernels, if there are any."""
+    """Returns {number of a tutorial: the files with its exercises}. The first file is the tutorial
+    itself. Then come the kernels (.cu files) that have exercises with this number, if there are
+    any."""
     folder = root / "tutorials"
     if not folder.is_dir():
         raise ExerciseError(f"there is no folder {folder}: exercises need a clone of the "
@@ -140,7 +144,8 @@ def sources(number, root=ROOT):
     """Returns the files with exercises of this number. Raises ExerciseError if there are none."""
     known = tutorials(root)
     if number not in known:
-        raise ExerciseError(f"tutorial {number} has no exercise; these have: {', '.join(known)}")
+        raise ExerciseError(f"tutorial {number} has no exercise; these tutorials have exercises: "
+                            f"{', '.join(known)}")
     return known[number]
 
 
@@ -148,14 +153,14 @@ def read(path):
     return Path(path).read_text(encoding="utf-8")
 
 
-# -- the commands: each returns its exit status
+# -- the commands: each function returns an exit status
 
 
 def write(number, force=False, root=ROOT, work=WORK):
     """`minidl exercise NN` or `NNa`: writes the blank files.
 
-    Overwrites a student's work only with `force`. For one exercise, NNa, overwrites only this
-    exercise. Without a number, lists the exercises."""
+    Overwrites a student's file only with `force`. For NNa, overwrites only this exercise, and keeps
+    the rest of the file. If `number` is None, lists the exercises."""
     if number is None:
         return listing(root)
     renamed.bring_up_to_date(work)
@@ -166,8 +171,8 @@ def write(number, force=False, root=ROOT, work=WORK):
         blanks = english, in_language(english)
         text = blanks[1]
         if path.exists() and read(path) not in blanks and not force:
-            raise ExerciseError(f"{path} has been edited; nothing was written. To start again and "
-                                f"lose it: minidl exercise {number} --force")
+            raise ExerciseError(f"{path} has been edited, so nothing was written. To start again, "
+                                f"and lose your changes: minidl exercise {number} --force")
         if path.exists() and len(number) > 2:
             mine = read(path)
             text = fill(mine, {r.id: body(text, r) for r in regions(text) if r.id == number})
@@ -178,17 +183,18 @@ def write(number, force=False, root=ROOT, work=WORK):
         for region in regions(text):
             if region.id in found:
                 print(tr(f"  exercise {region.id}, line {region.start}: {region.title}"))
-    print(tr(f"Write what is missing between '>>>' and '<<<', then: minidl check {number}"))
+    print(tr(f"Write what is missing between '>>>' and '<<<', then run: minidl check {number}"))
     return 0
 
 
 def _named(number, root):
-    """Returns the names of the exercises that "07" or "07a" means."""
+    """Returns the names of the exercises that "07" or "07a" means, such as ["07a"]. Raises
+    ExerciseError if there are none."""
     ids = [r.id for source in sources(number[:2], root) for r in regions(read(source))]
     found = [name for name in ids if name.startswith(number)]
     if not found:
-        raise ExerciseError(f"there is no exercise {number}; tutorial {number[:2]} has "
-                            f"{', '.join(ids)}")
+        raise ExerciseError(f"there is no exercise {number}; tutorial {number[:2]} has the "
+                            f"exercises {', '.join(ids)}")
     return found
 
 
@@ -203,8 +209,8 @@ def _replace(path, text):
         finally:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
-        raise ExerciseError(f"cannot write {path} in {os.getcwd()}: {error.strerror}. Make room, "
-                            "or go to a folder where you may write") from None
+        raise ExerciseError(f"cannot write {path} in {os.getcwd()}: {error.strerror}. Make room "
+                            "on the disk, or go to a folder where you may write") from None
 
 
 def listing(root=ROOT):
@@ -217,7 +223,8 @@ def listing(root=ROOT):
 
 
 def solution(number, root=ROOT, work=WORK):
-    """`minidl solution NN` or `NNa`: shows the changes from the student's file to the tutorial."""
+    """`minidl solution NN` or `NNa`: prints the difference between the student's file and the
+    tutorial."""
     renamed.bring_up_to_date(work)
     _named(number, root)
     same = True
@@ -243,5 +250,6 @@ def solution(number, root=ROOT, work=WORK):
 def existing(path, number):
     """Returns `path`, a student's file. Raises ExerciseError if it does not exist."""
     if not path.exists():
-        raise ExerciseError(f"{path} does not exist; write it first: minidl exercise {number}")
+        raise ExerciseError(f"{path} does not exist. Make this file first: minidl exercise "
+                            f"{number}")
     return path

@@ -2,8 +2,9 @@
 
 A grader judges in this process. The student's code runs in another process (student.py). The exit
 status and the output of that process do not count: the grader decides from the numbers that come
-back. A grader is a generator whose argument is the student. It yields a line for every check that
-passed. At the first check that did not pass it raises Wrong, with a message that helps:
+back. A grader is a generator function. Its argument is the student's process. A grader yields a
+line for every check that passed. At the first check that did not pass, it raises Wrong, with a
+message that helps the student:
 
     def doubled(module, x):                 runs in the student's process
         return module.double(x)
@@ -15,15 +16,16 @@ passed. At the first check that did not pass it raises Wrong, with a message tha
         yield "x = 3"
 
 A grader must not need a solution, because the tutorials of a course may all be blank. Functions
-that would tell the answer stand between `# >>> reference` and `# <<<`. They are called after all
-properties and counters were checked. A handout (handout.py) does not have these functions. So the
-checks that need these functions run only with the course's folder of answers: `answers/`, or
-`check --answers FOLDER`.
+that would tell the answer stand between `# >>> reference` and `# <<<`. A grader calls these
+functions last, after it has checked all properties and counters. A handout (handout.py) does not
+have these functions. So the checks that need these functions run only with the course's folder of
+answers: `answers/`, or `check --answers FOLDER`.
 
 Inputs are drawn from SEED + a number. With `check --student NAME` each student has other inputs.
 
 A grader's file also has wrong answers that it must reject: WRONG = {"07a": {name of the mistake:
-(code, text of the message)}}. The code may be {right: wrong}, a change to the solution.
+(code, text of the message)}}. `code` is the whole code of the exercise, or {right: wrong}: then
+`right` in the solution is replaced by `wrong`.
 
 Test: tests/course/test_exercise.py, test_answers.py, tests/tutorials/test_exercises.py
 '''
@@ -52,11 +54,11 @@ class Result(NamedTuple):
     held: tuple = ()  # the checks that passed
     message: str = ""  # why the exercise did not pass, or which part was not checked
     points: float = 0.0
-    of: float = POINTS
+    of: float = POINTS  # the points of a right answer
 
 
 def kind_of(value):
-    """Returns a description of `value` for a message. A student's function has returned it."""
+    """Returns a description of `value`, which a student's function has returned, for a message."""
     if value is None:
         return "None: is there a return?"
     if isinstance(value, (tuple, list)):
@@ -78,14 +80,14 @@ def grader(number, root=ROOT, answers=None, seed=0):
     file = grader_file(number, root)
     private = (answers or root / "answers") / "graders" / file.name
     if answers and not private.exists():
-        raise ExerciseError(f"--answers {answers}: there is no {private}. `minidl handout` "
-                            "makes it, next to the handout")
+        raise ExerciseError(f"--answers {answers}: there is no file {private}. `minidl handout` "
+                            "writes the folder of answers next to the handout")
     return load_grader(private if private.exists() else file, seed)
 
 
 def settings(root=ROOT):
-    """Returns the settings in a handout's course.cfg: tutorials and points. They are empty if there
-    is no such file."""
+    """Returns the settings in a handout's course.cfg: which tutorials are graded, and the points of
+    each exercise. Returns empty settings if there is no such file."""
     found = configparser.ConfigParser()
     found.read(root / "course.cfg", encoding="utf-8")
     return found
@@ -111,7 +113,7 @@ def results(number, root=ROOT, work=WORK, deadline=DEADLINE, answers=None, stude
     graders = grader(number[:2], root, answers, seed)
     names = [name[len("grade_") :] for name in vars(graders) if name.startswith("grade_" + number)]
     if not names:
-        raise ExerciseError(f"there is no exercise {number}; run: minidl exercise")
+        raise ExerciseError(f"there is no exercise {number}. For a list run: minidl exercise")
     path = existing(work / file.name, number[:2])
     print(tr(f"checking {path}"), flush=True)
     theirs = Apart(file, path, deadline, seed=seed)  # the handout's file: no reference
@@ -122,7 +124,10 @@ def results(number, root=ROOT, work=WORK, deadline=DEADLINE, answers=None, stude
 
 
 def grade(graders, names, student, path, root=ROOT):
-    """Runs the graders of these exercises on a student. Returns a Result for each."""
+    """Grades the exercises `names` of one student. Returns a list with a Result for each exercise.
+
+    graders: the grader's module. student: the student's process, an Apart. path: the student's
+    file."""
     found = {name: Result(name, getattr(graders, "grade_" + name).__doc__.strip().splitlines()[0],
                           "not graded", of=points_of(name, root)) for name in names}
     try:
@@ -143,7 +148,8 @@ def grade(graders, names, student, path, root=ROOT):
 
 
 def _graded(grade_fn, student, path, result):
-    """Returns the Result of one exercise. Prints each check when it has run."""
+    """Grades one exercise by grade_fn. Returns its Result, from `result`, a Result without a
+    verdict. Prints each check when it has run."""
     held = []
     try:
         for line in grade_fn(student):

@@ -27,14 +27,15 @@ import sys
 
 PDEATHSIG, SUBREAPER = 1, 36  # constants of prctl
 NEWUSER, NEWPID = 0x10000000, 0x20000000  # constants of unshare
-LOOK_S = 0.02  # seconds between two looks at the child
-ROUNDS = 200  # how often to look for processes that are left, which may have started others
+LOOK_S = 0.02  # seconds between two checks whether the child has ended
+ROUNDS = 200  # how often to look for processes that are left: they may start others meanwhile
 
 _terminated = []  # has an element if SIGTERM came
 
 
 def main(grader, path, deadline, seed, life, requests, replies):
-    """Runs the guard. life: the pipe whose other end the grader holds."""
+    """Runs the guard. life: the watchdog's pipe, whose other end the grader holds. The other
+    arguments are for student.serve."""
     requests, replies, life = int(requests), int(replies), int(life)
     _end_with_parent()
     told, tell = os.pipe()  # through this pipe the keeper tells how the student's process ended
@@ -52,8 +53,10 @@ def main(grader, path, deadline, seed, life, requests, replies):
 
 
 def _keep(inside, tell, life, arguments):
-    """Runs the keeper. It starts the student's process, waits for its end, and tells the guard how
-    it ended."""
+    """Runs the keeper. The keeper starts the student's process, waits for its end, and tells the
+    guard how the process ended.
+
+    inside: True if the keeper is in a PID namespace of its own. tell: the pipe to the guard."""
     os.close(life)
     _end_with_parent()
     child = os.fork()
@@ -87,7 +90,7 @@ def _wait(child, life=None):
     """Waits for the end of the child. Returns its wait status. Kills the child if the other end of
     `life` is closed, or if SIGTERM came, because then the parent of this process has ended."""
     while True:
-        pid, status = os.waitpid(-1, os.WNOHANG)  # of any child, also of an inherited one
+        pid, status = os.waitpid(-1, os.WNOHANG)  # any child, also one that was inherited
         if pid == child:
             return status
         ended = select.select([life] if life is not None else [], [], [], 0 if pid else LOOK_S)[0]
@@ -141,8 +144,9 @@ def _linux():
 
 
 def _end_with_parent():
-    """Asks the kernel to send SIGTERM when the parent of this process ends. Also lets this process
-    inherit processes that its children have started, when these children end."""
+    """Asks Linux to send SIGTERM to this process when its parent ends. Also lets this process
+    inherit the processes that its children have started: when a child ends, this process becomes
+    their parent."""
     signal.signal(signal.SIGTERM, lambda number, frame: _terminated.append(number))
     if libc := _linux():
         libc.prctl(PDEATHSIG, signal.SIGTERM)
@@ -159,7 +163,8 @@ def _own_namespace():
         return True
     if libc.unshare(NEWUSER | NEWPID):
         return False
-    with contextlib.suppress(OSError):  # keep the same user. If this fails, "nobody" can read, too
+    # Keep the same user. If this fails, the user is called "nobody", and can still read files.
+    with contextlib.suppress(OSError):
         for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"),
                            ("gid_map", f"{gid} {gid} 1")):
             with open(f"/proc/self/{name}", "w") as file:

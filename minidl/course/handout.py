@@ -15,9 +15,9 @@
       autograder/             for Gradescope: setup.sh, run_autograder; autograder.zip
 
 Without the answers, a check looks at properties and counters. With the answers it also compares
-with reference results (grade.py). The framework itself contains every technique. Students may read
-it: that is what a course is for. The graders count calls, so they notice if a student's answer only
-calls the library's own function.
+the student's results with reference results (grade.py). The framework itself contains every
+technique, and students may read it. The graders count calls, so they notice if a student's answer
+only calls the library's own function.
 
 Source: Gradescope, "Autograder specifications"; GitHub Classroom's autograding actions
 Test: tests/course/test_handout.py   Course: docs/course/kit.md
@@ -35,7 +35,7 @@ from minidl.course.exercise import ROOT, ExerciseError
 from minidl.text import language, tr
 
 WHOLE = "minidl", "kernels", "docs", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE"
-PRIVATE = Path("docs", "course", "questions")  # for teachers only, as all of FOR_TEACHERS
+PRIVATE = Path("docs", "course", "questions")  # a handout does not contain this folder
 FOR_TEACHERS = PRIVATE, Path("docs", "course", "outlines"), Path("docs", "course", "sheets.py")
 _SKIP = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
 
@@ -51,8 +51,10 @@ def handout(folder, tutorials=(), answers=None, personal=False, root=ROOT):
     for number in tutorials:
         if number not in known and number[:2] in known:
             raise ExerciseError(f"want the numbers of tutorials, such as {number[:2]}; got "
-                                f"{number}, an exercise. course.cfg says which exercises count")
-        exercise.sources(number, root)  # is there such a tutorial?
+                                f"{number}, an exercise. Name the whole "
+                                "tutorial. An exercise can get 0 points in the handout's "
+                                "course.cfg")
+        exercise.sources(number, root)  # raises ExerciseError if there is no such tutorial
     numbers = list(dict.fromkeys(tutorials)) or list(known)
     try:
         _new_folders(folder, answers, root)
@@ -63,8 +65,9 @@ def handout(folder, tutorials=(), answers=None, personal=False, root=ROOT):
         raise ExerciseError(f"cannot write {error.filename or folder}: "
                             f"{error.strerror or error}. Name a new folder where you may write, on "
                             "a disk with 30 MB of room") from None
-    print(tr(f"wrote {folder}: tutorials {' '.join(numbers)}, for students; and {answers}: "
-             "solutions, whole graders, autograder.zip, for the course alone"))
+    print(tr(f"wrote {folder} for students, with the tutorials {' '.join(numbers)}. Wrote "
+             f"{answers} for teachers only, with the solutions, the whole graders and "
+             "autograder.zip"))
     return 0
 
 
@@ -79,13 +82,13 @@ def _new_folders(folder, answers, root):
         copied = [root / name for name in (*WHOLE, "tutorials") if (root / name).is_dir()]
         inside = [source for source in copied if _real(one).is_relative_to(_real(source))]
         if inside:
-            raise ExerciseError(f"{one} is inside of {inside[0]}, which is copied into it."
-                                " Name a folder elsewhere")
+            raise ExerciseError(f"want a folder outside of {inside[0]}, which is copied into the "
+                                f"handout; got {one}. Name another folder")
     first, second = _real(folder), _real(answers)
     if first.is_relative_to(second) or second.is_relative_to(first):
-        raise ExerciseError(f"want two folders apart from each other; got {folder} for "
+        raise ExerciseError(f"want two folders, neither inside the other; got {folder} for "
                             f"students and {answers} for the answers. Students must not find the "
-                            "answers: name another folder for them, --answers DIR")
+                            "answers: name another folder for the answers, --answers DIR")
 
 
 def _real(path):
@@ -140,8 +143,8 @@ def _write(path, text):
 
 
 def _without_dead_links(text, folder):
-    """Returns a Markdown page in which each link to a file that is not in the handout is replaced
-    by its words."""
+    """Returns the Markdown page `text` without links to files that the handout does not have. The
+    words of such a link stay. folder: the folder of the page."""
     def link(found):
         alive = "://" in found[2] or (folder / found[2].split("#")[0]).exists()
         return found[0] if alive else found[1]
@@ -169,8 +172,9 @@ def public(text):
 
 
 def _needed(text, hides):
-    """Returns the module with only these parts: the statements that are not definitions, the
-    graders, and all definitions that these parts need."""
+    """Returns the text of a grader's file with only these parts: the statements that are not
+    definitions, the functions grade_* and personal, and all definitions that these parts need.
+    hides: True if functions of the file raise Hidden, which must then be imported."""
     tree, lines = ast.parse(text), text.splitlines(keepends=True)
 
     def names(node, context):
@@ -196,8 +200,8 @@ def _needed(text, hides):
 
 
 def workflow(names, personal):
-    """Returns the workflow for GitHub Classroom: a step for each exercise, and then a step that
-    adds the points."""
+    """Returns the workflow for GitHub Classroom, a YAML text: a step for each exercise in `names`,
+    and then a step that adds up the points."""
     student = ' --student "$GITHUB_ACTOR"' if personal else ""
     steps = "".join(STEP.format(name=name, student=student, points=f"{grade.POINTS:g}")
                     for name in names)
@@ -248,7 +252,7 @@ IGNORED = """.venv/
 build/
 out/
 __pycache__/
-# the course's own, where it is beside a handout
+# the teachers' files, if they are next to a handout
 answers/
 """
 
@@ -258,15 +262,16 @@ STUDENTS = """# Exercises
 python3 -m venv .venv && .venv/bin/pip install -e '.[mpi,tutorials]'
 . .venv/bin/activate
 minidl doctor                  # is everything there?
-minidl check {first}{student}                # grade work/{first}_*.py; without a number: all
-minidl progress                # what is done, and how many points that is
+minidl check {first}{student}                # grade work/{first}_*.py; without a number: all files
+minidl progress                # show which exercises are done, and your points
 git add work && git commit -m "My answers" && git push        # hand in
 ```
 
 Write your answers into the files of `work/`, between `>>>` and `<<<`. The head of each file
-explains its topic. `minidl exercise {first} --force` writes it blank again. The scripts of
-`tutorials/` are blank, too: run your own, as in `minidl run -n 4 work/07_ring.py`. What follows is
-about the framework. Its tests, benchmarks and solutions are not in this repository.
+explains its topic. `minidl exercise {first} --force` makes the file of tutorial {first} blank
+again. The scripts in `tutorials/` are blank, too. So run your own scripts, for example
+`minidl run -n 4 work/07_ring.py`. The text below is about the framework. Its tests, benchmarks and
+solutions are not in this repository.
 
 """
 
@@ -317,7 +322,7 @@ OUTCOME = """          EX{upper}_RESULTS: "${{{{steps.ex{name}.outputs.result}}}
 """
 
 SETUP = """#!/usr/bin/env bash
-# Once, when the autograder's image is built.
+# Gradescope runs this file once, when it builds the image of the autograder.
 set -e
 apt-get update && apt-get install -y python3-pip python3-venv g++
 python3 -m venv /autograder/venv
@@ -325,16 +330,17 @@ python3 -m venv /autograder/venv
 """
 
 AUTOGRADER = """#!/usr/bin/env bash
-# For every submission: submission/ -> results/results.json. Another place than /autograder, for a
-# trial: AUTOGRADER=folder ./run_autograder
+# Gradescope runs this file for every submission. It reads submission/ and writes
+# results/results.json. To try it in another folder than /autograder:
+#     AUTOGRADER=folder ./run_autograder
 base=$(cd "${AUTOGRADER:-/autograder}" && pwd)
 [ -d "$base/venv" ] && PATH="$base/venv/bin:$PATH"
 work=$base/submission
-[ -d "$work/work" ] && work=$work/work       # a repository, or its files alone
+[ -d "$work/work" ] && work=$work/work       # a repository, or only its files
 cd "$base/source/course" || exit 1
 @STUDENT@python3 -m minidl check --work "$work" --answers "$base/source/answers" \\
     --gradescope "$base/results/results.json" ${name:+--student "$name"}
-[ -s "$base/results/results.json" ]          # points are in there: 1 or 0 exercises, no error
+[ -s "$base/results/results.json" ]          # exit status 0 if there are results, also if no points
 """
 
 NAME_GIVEN = """name=$(python3 -c 'import json, sys

@@ -65,14 +65,16 @@ def digest(text):
 
 
 def texts(number, kind=None):
-    """Returns {"head": (hash of the English, the translation), "07a": ...} of a tutorial. Returns
-    {} if the tutorial has no translation in the reader's language."""
+    """Returns {"head": (hash of the English text, the translation), "07a": ...} of a tutorial.
+    Returns {} if the tutorial has no translation. kind: the language. If None, the reader's
+    language."""
     return parts_of(folder(kind or language()) / "tutorials" / f"{number}.txt")
 
 
 def parts_of(path):
-    """Returns {name: (hash of the English, the translation)} of a file of whole texts. Each text
-    comes after a line `=== name of hash`. Returns {} if there is no such file."""
+    """Returns {name: (hash of the English text, the translation)} of a file of whole texts. Each
+    text comes after a line `=== name of hash`, such as `=== 07a of 0123456789ab`. Returns {} if
+    there is no such file."""
     if not path.exists():
         return {}
     parts = re.split(r"^=== (\w+) of ([0-9a-f]{12})\n", path.read_text(encoding="utf-8"),
@@ -82,8 +84,11 @@ def parts_of(path):
 
 
 def translated(number, name, english):
-    """Returns the text `name` of a tutorial in the reader's language. If the English text has
-    changed since the translation, the first line is a note about this."""
+    """Returns a text of a tutorial in the reader's language. If the English text has changed since
+    the translation, the first line is a note about this.
+
+    number: the tutorial, such as "07". name: "head", or an exercise such as "07a". english: the
+    English text, which is returned if there is no translation."""
     if language() == "en" or name not in (found := texts(number)):
         return english
     of, text = found[name]

@@ -53,8 +53,8 @@ def write(script, colab=None, root=ROOT, work=WORK):
     """`minidl notebook NN` or `minidl notebook script.py`: writes work/NAME.ipynb. Returns the exit
     status.
 
-    colab: the source of minidl for `pip install` in the first cell. If None, there is no such
-    cell."""
+    colab: where `pip install` in the first cell finds minidl, such as an address. If None, the
+    notebook has no such cell."""
     renamed.bring_up_to_date(work)
     source = Path(script)
     if script.isdigit():
@@ -70,7 +70,8 @@ def write(script, colab=None, root=ROOT, work=WORK):
     place = os.path.relpath(source, work)
     text = json.dumps(notebook(script, place, colab), indent=1)
     if path.exists() and exercise.read(path) != text + "\n":
-        raise ExerciseError(f"{path} has been edited or run; nothing was written. Rename it first")
+        raise ExerciseError(f"{path} has been edited or run, so nothing was written. Rename this "
+                            "file first")
     exercise._replace(path, text + "\n")
     print(tr(f"wrote {path}"))
     print(tr(f"Open it: jupyter lab {path}      (pip install 'minidl[notebook]')"))
@@ -84,7 +85,7 @@ def notebook(text, place, colab=None):
     tree, lines = ast.parse(text), text.splitlines()
     title, _, story = ast.get_docstring(tree).partition("\n")
     cells = [_cell("markdown", f"# {' '.join(title.split())}\n{unbroken(story)}")]
-    comment = f"  # {tr('the script that this was made from')}"
+    comment = f"  # {tr('the script from which this notebook was made')}"
     if colab:
         cells.append(_cell("code", INSTALL.format(source=colab, wanted=WANTED)))
         cells.append(_cell("code", "from minidl import checkout\nfrom minidl.course import notebook"
@@ -112,7 +113,7 @@ def notebook(text, place, colab=None):
             if first < region.start <= end:
                 cells.append(_cell("markdown", tr(f"**Exercise {region.id}**: {region.title}")))
         cells.append(_cell("code", code))
-    cells += [_cell("markdown", tr("The table: measured beside theory.")),
+    cells += [_cell("markdown", tr("The table compares measured values with theory.")),
               _cell("code", _call(tree, ["device=DEVICE"] if colab else []))]
     for i, cell in enumerate(cells):
         cell["id"] = f"cell-{i}"
@@ -126,12 +127,13 @@ def _cell(kind, source):
 
 
 def _call(tree, more=()):
-    """Returns the code of the call notebook.run(...). Its arguments are the arguments of the
-    script's launch(...), and `more`."""
+    """Returns the code `notebook.run(...)`. The arguments of this call are the arguments of the
+    script's launch(...), and then `more`, a list of texts. tree: the syntax tree of the script."""
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)
              and getattr(n.func, "id", "") == "launch"]
     if not calls:
-        raise ExerciseError("this script does not call minidl.course.tutorial.launch: no tutorial")
+        raise ExerciseError("want a tutorial, a script that calls minidl.course.tutorial.launch; "
+                            "this script does not call it")
     arguments = [*calls[0].args, *(k.value for k in calls[0].keywords)]
     names = [""] * len(calls[0].args) + [f"{k.arg}=" for k in calls[0].keywords]
     given = (name + ast.unparse(a) for name, a in zip(names, arguments, strict=True))
@@ -141,11 +143,13 @@ def _call(tree, more=()):
 def run(main, options=None, ranks=1, alpha=10e-6, beta=1e-9, device="cpu", **values):
     """Does the work of `tutorial.launch` inside a notebook, on `ranks` simulated ranks.
 
-    values: the values of options; other options have their defaults. device: "cpu" or "cuda".
+    values: the values of options; other options have their defaults. alpha, beta: the modelled
+    seconds for each message and for each byte. device: "cpu" or "cuda".
     Raises RuntimeError if a row of the table is not ok, and TypeError for an unknown option."""
     known = {name: default for name, (default, _) in (options or {}).items()}
     if unknown := set(values) - set(known):
-        raise TypeError(f"no option {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+        raise TypeError(f"the script has no option {', '.join(sorted(unknown))}; its options are "
+                        f"{', '.join(known)}")
     args = argparse.Namespace(
         **known | values, device=device, sim=ranks, alpha=alpha, beta=beta, deadline=DEADLINE_S,
         slides=False, every_language=False)
@@ -153,5 +157,5 @@ def run(main, options=None, ranks=1, alpha=10e-6, beta=1e-9, device="cpu", **val
     statuses = simulate(ranks, tutorial._run_rank, main, args, alpha=alpha, beta=beta,
                         rendezvous_bytes=tutorial.RENDEZVOUS_BYTES)
     if max(statuses):
-        raise RuntimeError(f"{Path(script_of(main)).name}: a row of the table is not ok, or an "
-                           "option does not fit; see above")
+        raise RuntimeError(f"{Path(script_of(main)).name}: a row of the table is not ok, or the "
+                           "script cannot run with an option. The text above says which")

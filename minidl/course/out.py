@@ -38,9 +38,9 @@ def write(name, save):
     """Writes out/<name> by save(path). Returns the path of the file, or None.
 
     Another run may write the same file at the same time. So each run saves the file in its own
-    folder, and then moves it to out/. So the file in out/ is always complete. If the file cannot be
-    written, a message is printed and the result is None. The script continues, because its table
-    comes later."""
+    folder, and then moves the file to out/. So the file in out/ is always complete. If the file
+    cannot be written, prints a message and returns None. The script then continues, because it
+    prints its table later."""
     path = Path("out", name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def write(name, save):
 
 BLUE, RED, ORANGE, GREEN, GREY = "#08306b", "#cb181d", "#e6550d", "#31a354", "#737373"
 PALE_BLUE, PALE_ORANGE = "#deebf7", "#fff5eb"
-LINES = ["#3182bd", GREEN, ORANGE, "#756bb1", "#969696"]  # for a picture that names no colours
+LINES = ["#3182bd", GREEN, ORANGE, "#756bb1", "#969696"]  # if a picture does not name its colours
 
 # for a lecture slide: large text, no box around the data
 STYLE = {"font.size": 12, "axes.titlesize": 13, "axes.spines.top": False,
@@ -70,7 +70,8 @@ def picture(t, args, draw, *data):
 
     A Jupyter notebook also shows the figure below the cell.
 
-    args: the script's options. With --slides and --every-language, more files are written."""
+    args: the script's options. With --slides and --every-language, more files are written. data:
+    the arguments of `draw` after plt, the module matplotlib.pyplot."""
     if t.rank > 0:
         return
     if importlib.util.find_spec("matplotlib") is None:
@@ -120,7 +121,8 @@ POINTS = 16  # the size of a slide's text, which must be readable from the last 
 
 
 def slides(figure, name):
-    """Writes out/slides/<name>-1.png, .svg ...: two of the figure's panels each, with larger text.
+    """Writes out/slides/<name>-1.png and <name>-1.svg, then <name>-2 and so on. Each slide shows
+    at most two of the figure's panels, with larger text.
 
     The figure grows by the same factor as its text, so panels and text keep their places."""
     from matplotlib.text import Text
@@ -135,14 +137,15 @@ def slides(figure, name):
     grids = {grid: (grid.get_width_ratios(), grid.get_height_ratios()) for grid in grids}
     for number, first in enumerate(range(0, len(panels), 2), 1):
         shown = panels[first : first + 2]
-        homes = {axes.get_figure() for axes in shown}  # figures with the colour bar and the title
+        # the subfigures of these panels, which also have their colour bar and title
+        homes = {axes.get_figure() for axes in shown}
         for axes in figure.axes:
             of_both = axes not in panels and axes.get_figure() in homes
             axes.set_visible(axes in shown or of_both)
         for text in (text for part in figure.subfigs for text in part.texts):
             text.set_visible(text.get_figure() in homes)
         _own_numbers(shown[0], shown[-1])
-        # only by the root of the room: the slide is then larger, so that a wide text fits
+        # smaller by the square root of the room, not by the room: so that a wide text fits
         figure.set_size_inches(whole * np.sqrt(_room(grids, shown)))
         for kind in "png", "svg":
             file = f"slides/{name}-{number}.{kind}"
@@ -153,8 +156,10 @@ def slides(figure, name):
 def _room(grids, shown):
     """Makes each column and row of a grid very small if none of its panels is shown.
 
-    Returns (width, height): which fraction of the figure's width and height is still used. If there
-    are several grids, these are the smallest fractions."""
+    Returns (the fraction of the figure's width that is still used, the same for its height). If
+    there are several grids, returns the smallest fractions.
+
+    grids: {grid: (width of each column, height of each row)}. shown: the panels that are shown."""
     left = [1, 1]
     for grid, ratios in grids.items():
         specs = [axes.get_subplotspec() for axes in shown if axes.get_subplotspec()]
@@ -170,8 +175,8 @@ def _room(grids, shown):
 
 
 def _own_numbers(first, last):
-    """Shows the numbers and the label of a shared axis on these panels, because the panel that had
-    them may be hidden."""
+    """Shows the numbers and the label of a shared x axis on the panel `last`, and of a shared y
+    axis on the panel `first`. The panel that has them in the whole figure may be hidden."""
     alike = last.get_shared_x_axes().get_siblings(last)
     if len(alike) > 1:
         last.tick_params(labelbottom=True)
@@ -233,7 +238,7 @@ def translate(figure):
         for label in figure.findobj(Text):
             label.set_text(tr(label.get_text()))
         for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
-            # drawing makes these labels again, so they are set as ticks of the axis
+            # drawing makes these labels again from the ticks, so the translations are set as ticks
             words = [label.get_text() for label in axis.get_ticklabels()]
             if list(map(tr, words)) != words:
                 axis.set_ticks(axis.get_ticklocs(), [*map(tr, words)])

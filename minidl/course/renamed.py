@@ -5,7 +5,7 @@
 
 `minidl exercise`, `check`, `solution`, `progress`, `class` and `notebook` do this first. So an old
 file is never graded as another exercise. If a file with the new name also exists, the old file is
-not changed. If a user types 06 or 06a, this always means the tutorial that has the number 06 today.
+not changed. 06 or 06a in a command always means the tutorial that has the number 06 today.
 
 Test: tests/course/test_renamed.py
 '''
@@ -70,14 +70,15 @@ def bring_up_to_date(folder):
     for old, new in TUTORIALS.items():
         path, today = folder / f"{old}.py", folder / f"{new}.py"
         if path.exists() and today.exists():
-            print(tr(f"{path} is not changed: {old} is {new} now, and {today} exists"), flush=True)
+            print(tr(f"{path} is not changed: {old} is called {new} now, but {today} already "
+                     "exists. Remove the file that you do not need"), flush=True)
         elif path.is_file():
             text = path.read_text(encoding="utf-8", errors="surrogateescape")
             today.write_text(_renumbered(text, old[:2], new[:2]), encoding="utf-8",
                              errors="surrogateescape")
             path.unlink()
             (folder / "progress.json").unlink(missing_ok=True)  # it has verdicts for old numbers
-            print(tr(f"renamed {path} to {today}: {old} is {new} now"), flush=True)
+            print(tr(f"renamed {path} to {today}: {old} is called {new} now"), flush=True)
     for path in sorted(folder.glob("*.py")):
         if path.is_file():  # reading a named pipe would wait for ever
             update_imports(path)
@@ -94,7 +95,7 @@ def update_imports(path):
         return
     path.write_text(text, encoding="utf-8", errors="surrogateescape")
     changed = [old for old in MODULES if _imports(before, old) and not _imports(text, old)]
-    names = ", ".join(f"{old} is {MODULES[old]} now" for old in changed)
+    names = ", ".join(f"{old} is called {MODULES[old]} now" for old in changed)
     print(tr(f"updated the imports of {path}: {names}"), flush=True)
 
 

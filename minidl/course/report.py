@@ -1,11 +1,11 @@
 '''Reports the results of exercises, in every form that a course needs.
 
     minidl check                        grades the exercises of course.cfg, or else those in work/
-    minidl check 07 --json -            as JSON, on the standard output; or into a file
-    minidl check --junit results.xml    as JUnit XML, which GitLab, Jenkins and GitHub show
-    minidl check --gradescope FILE      as Gradescope's results.json
+    minidl check 07 --json -            writes JSON to the standard output; --json FILE: to a file
+    minidl check --junit results.xml    writes JUnit XML, which GitLab, Jenkins and GitHub show
+    minidl check --gradescope FILE      writes Gradescope's results.json
     minidl progress                     shows which exercises in work/ are blank, edited, passed
-    minidl class DIR --csv points.csv   grades every student's folder in DIR: a table of points
+    minidl class DIR --csv points.csv   grades every student's folder in DIR, writes their points
 
 An exercise gives either all of its points in course.cfg, or no points. A tutorial gives the sum of
 its exercises' points.
@@ -33,7 +33,8 @@ SEEN = "progress.json"  # in work/: the result of the last check of each exercis
 
 
 def numbers(root=ROOT, work=WORK):
-    """Returns the numbers of the tutorials in course.cfg, or, without this file, in work/."""
+    """Returns the numbers of the tutorials to grade. course.cfg names these tutorials. Without
+    course.cfg, all tutorials that have a file in `work` are graded."""
     named = grade.settings(root).get("course", "tutorials", fallback="").split()
     known = exercise.tutorials(root)
     return named or [n for n, files in known.items() if (work / files[0].name).exists()]
@@ -59,12 +60,16 @@ def results(wanted, root=ROOT, work=WORK, **how):
 def check(number=None, work=None, student=None, answers=None, as_json=None, junit=None,
           gradescope=None, root=ROOT):
     """`minidl check`: grades, and writes the files that were asked for. Returns 0 if every exercise
-    passed, otherwise 1."""
+    passed, otherwise 1.
+
+    number: a tutorial or an exercise. If None, all tutorials of `numbers`. as_json, junit,
+    gradescope: the name of a file, "-" for the standard output, or None for no such file."""
     work, answers = Path(work or WORK), answers and Path(answers)
     renamed.bring_up_to_date(work)
     wanted = [number] if number else numbers(root, work)
     if not wanted:
-        raise ExerciseError(f"no exercise in {work.resolve()}; write one first: minidl exercise 01")
+        raise ExerciseError(f"there is no exercise in {work.resolve()}. Make one first: "
+                            "minidl exercise 01")
     if number:
         exercise._named(number, root)
         exercise.existing(work / exercise.sources(number[:2], root)[0].name, number[:2])
@@ -136,7 +141,8 @@ def _digest(code):
 
 
 def _regions_of(path):
-    """Returns {exercise: a hash of its code} of a student's file; {} if its marks are damaged."""
+    """Returns {exercise: a hash of its code} for a student's file. Returns {} if the file cannot be
+    read, or if the marks of its exercises are damaged."""
     try:
         text = exercise.read(path)
         return {r.id: _digest(exercise.body(text, r))
@@ -146,7 +152,7 @@ def _regions_of(path):
 
 
 def _remember(found, root, work):
-    """Writes the verdict on each exercise, with a hash of the code, into work/progress.json."""
+    """Writes the verdict on each exercise, and a hash of its code, into work/progress.json."""
     seen = _seen(work)
     for r in found:
         for source in exercise.sources(r.exercise[:2], root):
@@ -157,7 +163,8 @@ def _remember(found, root, work):
 
 
 def _seen(work):
-    """Returns {exercise: the result of its last check}; {} if the file is missing or damaged."""
+    """Returns {exercise: the result of its last check}, from progress.json. Returns {} if this file
+    is missing or damaged."""
     try:
         found = json.loads(exercise.read(work / SEEN))
         return {name: about for name, about in found.items()
@@ -200,31 +207,35 @@ def progress(root=ROOT, work=WORK):
 
 
 def grade_class(folder, table="points.csv", number=None, answers=None, personal=False, root=ROOT):
-    """`minidl class DIR`: grades each folder in DIR. Writes a line for each folder into a CSV file.
+    """`minidl class DIR`: grades each folder in DIR. Writes a line for each folder into the file
+    `table`, CSV.
 
-    A folder is a student's repository, or has the files of work/. personal: if True, each student
-    has other inputs, drawn from the folder's name. Returns 0. Raises ExerciseError if there is no
-    such folder or exercise."""
+    A folder is a student's repository, or it has the files that are in a student's work/. number:
+    the tutorial or exercise to grade. If None, course.cfg names the tutorials. personal: if True,
+    each student has other inputs, drawn from the folder's name. Returns 0. Raises ExerciseError if
+    there is no such folder or exercise."""
     folders = sorted(f for f in Path(folder).glob("*") if f.is_dir())
     if not folders:
-        raise ExerciseError(f"{folder} has no folders in it; wanted one for each student")
+        raise ExerciseError(f"wanted a folder for each student in {folder}; there is no folder in "
+                            "it")
     wanted = [number] if number else numbers(root, Path(folder))
     if not wanted:
-        raise ExerciseError("want the number of a tutorial, because there is no course.cfg that "
-                            f"names the exercises: minidl class {folder} 07")
+        raise ExerciseError("want the number of a tutorial, because no course.cfg names the "
+                            f"exercises. For example: minidl class {folder} 07")
     for one in wanted:
-        exercise._named(one, root)  # raises if there are none
+        exercise._named(one, root)  # raises ExerciseError if there is no such exercise
     lines = {}
     for one in folders:
         print(f"\n=== {one.name}", flush=True)
         lines[one.name] = _graded(one, wanted, answers, personal, root)
-        _write_table(Path(table), lines)  # after each student: a later failure loses no lines
+        _write_table(Path(table), lines)  # so the lines stay if grading stops later
     print(f"\nwrote {table}: {len(lines)} students")
     return 0
 
 
 def _graded(folder, wanted, answers, personal, root):
-    """Returns a student's line of the table. A folder that cannot be graded has no points."""
+    """Returns a student's line of the table: {exercise: its points, "total": ..., "of": ...}. A
+    folder that cannot be graded gets 0 points."""
     work = folder / "work" if (folder / "work").is_dir() else folder
     how = {"answers": answers and Path(answers), "student": folder.name if personal else None}
     try:
@@ -245,7 +256,8 @@ def _no_links(folder, work):
     could point to another student's answer."""
     for path in [work, *work.glob("*.py")]:
         if not path.resolve().is_relative_to(folder.resolve()):
-            raise ExerciseError(f"{path} is a link to {path.resolve()}, outside of {folder}")
+            raise ExerciseError(f"{path} is a link to {path.resolve()}; wanted a file inside of "
+                                f"{folder}")
 
 
 def _write_table(table, lines):

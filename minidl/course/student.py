@@ -1,20 +1,20 @@
 '''Runs the student's code in a separate process. That process computes, and the grader judges.
 
     student = Apart(grader's file, student's file)       starts the student's process
-    student.run(sums, 4, 1000)      there: calls sums(module, 4, 1000); module: the student's file
-                                    here: returns the same result
+    student.run(sums, 4, 1000)      the student's process calls sums(module, 4, 1000), where module
+                                    is the student's file; the result is returned in this process
 
 `sums` is a function of the grader's file. It calls the student's functions, and returns their
 results and the counters. These are numbers, text and arrays, and lists, tuples and dicts of them.
 The grader reads nothing else from the student's process: no pickle, no verdict, no exit status.
 Arguments must be short. Long inputs are made in both processes from the same seed.
 
-So the student's code can only give wrong numbers, or none. It cannot replace a function that
-compares, because that function is in the grader's process. Three risks remain. First, the counters
-(bytes sent, memory held, loads of a kernel) are in the student's process, so the student's code
-could change them. Second, a shortcut passes if the counters do not notice it, such as the library's
-own function under another name. Third, the process runs under the same user, who may change any
-file of the course. So a teacher should also read the answers.
+So the student's code can only return wrong numbers, or none. It cannot replace a function that
+compares results, because that function runs in the grader's process. Three risks remain. First, the
+counters (bytes sent, memory held, loads of a kernel) are in the student's process, so the student's
+code could change them. Second, a shortcut passes if the counters do not notice it, such as the
+library's own function under another name. Third, the process runs under the same user, who may
+change any file of the course. So a teacher should also read the answers.
 
 Test: tests/course/test_student.py, tests/course/test_answers.py
 '''
@@ -40,15 +40,15 @@ import numpy as np
 
 REQUEST_BYTES = 16384  # every pipe takes this many bytes at once, so a request never has to wait
 REPLY_BYTES = 1 << 26  # a longer message is an error
-MESSAGE = 10_000  # characters of a message that are shown
+MESSAGE = 10_000  # the most characters of a message that are shown
 HEAD = 8  # the bytes before each message, which hold the message's length
-LATE_S = 10  # seconds to print a stack
+LATE_S = 10  # the seconds that a process has to print its stack
 GUARD = Path(__file__).with_name("guard.py")
-GUARD_S = 5  # seconds for a guard to end the processes that are left
+GUARD_S = 5  # the seconds that a guard has to end the processes of the student's code
 
 
 class Wrong(AssertionError):
-    """The error if the student's answer is wrong. The message says what is wrong."""
+    """Raised if the student's answer is wrong. The message says what is wrong."""
 
 
 class Failed(Exception):
@@ -80,9 +80,10 @@ def load_grader(path, seed=0):
     """Returns a grader, as a module. Its variable SEED, from which inputs are drawn, is set to
     `seed`.
 
-    If `seed` is not 0, and the grader has a function `personal(draw)`, this function returns other
-    sizes: {name in the grader: new value}. The grader's process and the student's process load the
-    grader in this way, so their inputs are the same."""
+    If `seed` is not 0, and the grader has a function `personal(draw)`, this function returns new
+    values for variables of the grader, such as other sizes: {name of a variable: its new value}.
+    draw: NumPy's random generator, which begins with this seed. The grader's process and the
+    student's process both load the grader in this way, so both have the same inputs."""
     graders = load(path)
     if seed:
         graders.SEED = seed
@@ -110,8 +111,8 @@ HINTS = {
 
 
 def explain(error, path):
-    """Returns the message of an error for a student. Lines of the grader and of the framework are
-    left out of the traceback."""
+    """Returns the message of an error for a student. The traceback shows only lines of the
+    student's file, `path`, and no lines of the grader or of the framework."""
     seen = []  # `raise error from error` would make this loop endless
     while error.__cause__ not in (None, *seen) and not isinstance(error, Wrong):
         seen.append(error)
@@ -135,7 +136,7 @@ def explain(error, path):
 
 
 def printable(text):
-    """Returns the text in a form that every terminal and file can show. Cuts it to MESSAGE
+    """Returns the text in a form that every terminal and file can show. Cuts the text after MESSAGE
     characters."""
     text = text if len(text) <= MESSAGE else f"{text[:MESSAGE]} ..."
     return text.encode("utf-8", "replace").decode()
@@ -167,7 +168,8 @@ def _plain(value):
         return {"tuple": [_plain(v) for v in value]}
     if isinstance(value, dict):
         return {"dict": [[_plain(k), _plain(v)] for k, v in value.items()]}
-    raise Wrong(f"wanted numbers and arrays of numbers, got {type(value).__name__}: {value!r:.60}")
+    raise Wrong("wanted results that are numbers or arrays of numbers; got "
+                f"{type(value).__name__}: {value!r:.60}")
 
 
 def unpack(message):
@@ -186,7 +188,7 @@ def _value(plain):
         return {_value(k): _value(v) for k, v in inside}
     dtype, shape, text = inside
     if np.dtype(dtype).kind not in "biufc":
-        raise ValueError(f"no numbers: {dtype}")
+        raise ValueError(f"an array has the dtype {dtype}; wanted a dtype of numbers")
     array = np.frombuffer(base64.b64decode(text), dtype).reshape(shape).copy()
     return {"array": array, "number": array[()]}[kind]
 
@@ -196,9 +198,9 @@ def _value(plain):
 
 def answer(graders, module, path, name, args):
     """Returns the reply to `run`: {"value": the result of the grader's function `name`}, or
-    {"failed": why} if the student's code raised an error.
+    {"failed": the message of `explain`} if the student's code raised an error.
 
-    SystemExit is not caught: it ends the process, as in any program."""
+    SystemExit is not caught. It ends the student's process, as in any program."""
     try:
         return {"value": _plain(getattr(graders, name)(module, *args))}
     except Exception as error:
@@ -207,7 +209,10 @@ def answer(graders, module, path, name, args):
 
 def serve(grader, path, deadline, seed, requests, replies):
     """Runs the student's process: loads the grader's file and the student's file, and answers
-    requests."""
+    requests.
+
+    deadline: the seconds after which the process ends. requests, replies: numbers of open files,
+    the pipes from and to the grader."""
     faulthandler.dump_traceback_later(deadline, exit=True)  # prints the stack, then exits
     requests, replies = os.fdopen(requests, "rb"), os.fdopen(replies, "wb")
     graders = load_grader(Path(grader), seed)
@@ -231,16 +236,21 @@ def _send(file, message):
 
 def start(*arguments):
     """Starts a new Python process, a guard (guard.py), which starts `serve` with these arguments.
-    Returns the guard's process. The last three arguments are files: the watchdog's pipe, requests,
-    replies."""
+    Returns the guard's process. The last three arguments are numbers of open files: the watchdog's
+    pipe, the pipe of requests, and the pipe of replies."""
     command = [sys.executable, GUARD, *map(str, arguments)]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=arguments[-3:],
                             start_new_session=True)
 
 
 class Apart:
-    """The student's process. deadline: after this many seconds the process shows its stack and
-    ends."""
+    """The student's process, as the grader sees it.
+
+    grader:   the path of the grader's file.
+    path:     the path of the student's file.
+    deadline: after this many seconds the process shows its stack and ends.
+    start:    the function that starts the process; a test passes another one.
+    seed:     the seed for load_grader."""
 
     def __init__(self, grader, path, deadline, start=start, seed=0):
         self.deadline, self.start = deadline, time.monotonic()
@@ -257,8 +267,9 @@ class Apart:
     def run(self, work, *args):
         message = pack([work.__name__, args])
         if len(message) > REQUEST_BYTES - HEAD:
-            raise ValueError(f"{work.__name__}: {len(message):,} bytes of arguments; make long "
-                             "inputs on both sides from a seed")
+            raise ValueError(f"{work.__name__}: wanted at most {REQUEST_BYTES - HEAD:,} bytes of "
+                             f"arguments; got {len(message):,}. Make long inputs in both "
+                             "processes, from the same seed")
         with contextlib.suppress(BrokenPipeError):  # the process has ended: _receive says how
             os.write(self.requests, len(message).to_bytes(HEAD, "little") + message)
         return self._receive()
@@ -287,10 +298,10 @@ class Apart:
             late = time.monotonic() - self.start > self.deadline
             if late and (ended or time.monotonic() - self.start > 2 * self.deadline + LATE_S):
                 raise NotGraded(f"no answer within {self.deadline} s. The stack above shows where "
-                                "it was: an endless loop?")
+                                "your code was. Is there an endless loop?")
             if ended:
                 raise NotGraded("the process of your code ended before it had answered, "
-                                f"{_how(self.child.returncode)}. Does it call exit()?")
+                                f"{_how(self.child.returncode)}. Does your code call exit()?")
         return b"".join(parts)
 
     def close(self):

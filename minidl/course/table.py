@@ -1,14 +1,16 @@
 """The table at the end of a tutorial: found values, values of theory, and rules that compare them.
 
+A found value is a measured or a modelled value. Each row has one of these rules:
+
     exact         found == theory: bytes, messages, elements, steps
     rel<1e-6      |found - theory| < 1e-6 * |theory|
     abs<1e-6      |found - theory| < 1e-6
-    factor<3      within a factor of 3 of theory: orders of magnitude
-    <=            at most theory: bounds and budgets
-    info          never checked: wall time, names of things
+    factor<3      theory / 3 < found < theory * 3: orders of magnitude
+    <=            found <= theory: bounds and budgets
+    info          not checked: wall time, names of things
 
-Measured values and modelled values have different columns. `make tutorials` joins the tables of all
-tutorials into one.
+Measured values and modelled values stand in different columns. `make tutorials` joins the tables
+of all tutorials into one.
 
 Test: tests/course/test_table.py   Tutorial: all of them, through minidl/course/tutorial.py
 """
@@ -38,8 +40,8 @@ def row(quantity, measured=None, theory=None, rule="info", modelled=None):
 
 
 def holds(found, theory, rule):
-    """Returns True if a row is ok, and False if it is not ok. Returns None if the rule is "info". A
-    nan is never ok.
+    """Returns True if the found value is ok by the rule, otherwise False. Returns None if the rule
+    is "info". A nan is never ok.
 
     Raises ValueError for an unknown rule."""
     if rule == "info":
@@ -50,7 +52,7 @@ def holds(found, theory, rule):
         return bool(found <= theory)
     kind, _, bound = rule.partition("<")
     if kind not in ("rel", "abs", "factor") or not bound:
-        raise ValueError(f"rule must be exact, rel<x, abs<x, factor<x, <= or info, got {rule!r}")
+        raise ValueError(f"rule must be exact, rel<x, abs<x, factor<x, <= or info; got {rule!r}")
     bound = float(bound)
     if kind == "factor":
         return bool(theory / bound < found < theory * bound)

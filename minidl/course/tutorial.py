@@ -1,10 +1,10 @@
-"""The parts that every tutorial shares: ranks, options, the table at the end, a progress bar.
+"""What every tutorial shares: ranks, options, the table at the end, a progress bar.
 
     def main(t, args):                         t: the transport of this rank; args: the options
         table = Table(t)
         table.row("bytes sent", ledger_bytes, formula, "exact")      rules: table.py
         picture(t, args, draw, data)           out/<script>.png: out.py
-        return table                           printed last; exit status 1 if a row is not ok
+        return table                           is printed last; exit status 1 if a row is not ok
 
     if __name__ == "__main__":
         launch(main, {"steps": (60, "training steps")}, ranks=4)
@@ -52,13 +52,13 @@ from minidl.text import errors_translated, tr
 # in the simulator, as on a cluster.
 RENDEZVOUS_BYTES = 16384
 
-# Options of `minidl run`. A user may write them after the script by mistake.
+# Options of `minidl run`. A user may write these options after the script by mistake.
 OF_RUN = ("--net", "--threads", "--hosts", "--restarts", "--heal", "--bind", "--no-watch",
           "--mpiexec", "--stdin", "--silence", "--start-limit", "--min-ranks")
 
 
 class WrongOption(ValueError):
-    """The error if the script cannot run with an option. The message says what to change.
+    """Raised if the script cannot run with an option. The message says what to change.
 
     All ranks have the same options, so every rank raises this error, before anything is sent."""
 
@@ -68,8 +68,8 @@ def launch(main, options=None, ranks=1):
 
     options   {"name": (default, help)} for the option `--name VALUE`. The value has the type of the
               default. If the default is False, the option has no value
-    ranks     the number of ranks that the script is meant for. If there is only one rank, the
-              script prints what to type
+    ranks     the number of ranks that the script is meant for. If it is more than 1 but there is
+              only one rank, the script prints how to start it with more ranks
     """
     with errors_translated():
         _launch(main, options, ranks)
@@ -164,19 +164,21 @@ def _parse(main, options):
                                 help=tr(f"{text} (default {default})"))
     parser.add_argument_group(tr("ranks that wait")).add_argument(
         "--deadline", type=float, default=DEADLINE_S, metavar="S",
-        help=tr("end the run, and say where every rank is, if a rank has waited S seconds for "
-                f"another (default {DEADLINE_S:g}; 0: never). If no rank can go on, the run ends "
-                "at once."))
+        help=tr("end the run, and print where every rank is, if a rank has waited S seconds for "
+                f"another rank (default {DEADLINE_S:g}; 0: never). If no rank can go on, the run "
+                "ends at once."))
     parser.add_argument_group(tr("where the arrays are")).add_argument(
         "--device", choices=("cpu", "cuda"), default="cpu",
-        help=tr("the host's memory, or a GPU's"))
+        help=tr("where the arrays are: in the host's memory, or on a GPU"))
     pictures = parser.add_argument_group(tr("pictures"))
     pictures.add_argument(
         "--slides", action="store_true",
-        help=tr("also out/slides: at most two panels a figure, 16 points, PNG and SVG"))
+        help=tr("also write slides to out/slides, as PNG and SVG: at most two panels on a slide, "
+                "and text of 16 points"))
     pictures.add_argument(
         "--every-language", action="store_true",
-        help=tr("also out/en and out/zh: the picture in both languages, for the site"))
+        help=tr("also write the picture in English to out/en and in Chinese to out/zh, for the "
+                "site"))
     simulator = parser.add_argument_group(tr("simulated ranks"))
     simulator.add_argument("--sim", type=_positive, metavar="N",
                            help=tr("run N ranks in this process, without MPI"))
@@ -191,8 +193,8 @@ def _parse(main, options):
         text = f"unrecognized arguments: {' '.join(unknown)}"
         misplaced = [word for word in unknown if word in OF_RUN]
         if misplaced:
-            text += (f". {misplaced[0]} is an option of `minidl run` and stands before the script: "
-                     f"minidl run -n 2 {' '.join(unknown)} {parser.prog}")
+            text += (f". {misplaced[0]} is an option of `minidl run` and must stand before the "
+                     f"script: minidl run -n 2 {' '.join(unknown)} {parser.prog}")
         parser.error(tr(text))
     if args.device == "cuda" and not cuda.is_available():
         cupy = "CuPy finds none" if importlib.util.find_spec("cupy") else \
@@ -245,19 +247,22 @@ def gather(t, value) -> Any:
 
 
 def per_rank(t, batch):
-    """Returns how many of the --batch digits each rank has. Raises WrongOption if the ranks cannot
-    have equal numbers of digits, or if the data set has fewer digits than --batch."""
+    """Returns the number of samples on each rank: batch / ranks. Raises WrongOption if the ranks
+    cannot have equal numbers of samples, because then the mean of the ranks' means is not the mean
+    of the batch. Also raises WrongOption if the data set, the digits, has fewer samples than
+    `batch`."""
     if batch > (most := len(datasets.digits()[0])):
-        raise WrongOption(f"--batch {batch}: there are {most} samples")
+        raise WrongOption(f"--batch must be at most {most}, the number of samples; got {batch}")
     if batch % t.size:
         raise WrongOption(
-            f"--batch {batch} is not divisible by {t.size} ranks, so the mean of their means is "
-            f"not the mean of the batch; try --batch {max(t.size, batch // t.size * t.size)}")
+            f"--batch {batch} is not divisible by {t.size} ranks. Every rank must have the same "
+            f"number of samples. Try --batch {max(t.size, batch // t.size * t.size)}")
     return batch // t.size
 
 
 def progress(t, iterable, what, n=None) -> Any:
-    """Returns `iterable`, or its first n elements, with a progress bar on rank 0."""
+    """Returns `iterable`, or its first n elements, with a progress bar on rank 0. what: the text
+    next to the bar. n: if None, all elements."""
     if n is not None:
         iterable = itertools.islice(iterable, n)
     if t.rank > 0:
@@ -272,8 +277,8 @@ class Table:
     """The end of every tutorial: quantity | measured | theory | rule | ok (table.py).
 
     Every rank adds rows. Rank 0 prints its own rows. But if a row is not ok on some rank, rank 0
-    prints this row of the first such rank. If `minidl run --net` slowed the messages, a line below
-    the table tells this."""
+    prints this row with the values of the first such rank. If `minidl run --net` slowed the
+    messages, a line below the table tells this."""
 
     def __init__(self, t):
         self.t, self.rows = t, []
@@ -296,7 +301,7 @@ class Table:
             rows = table.merge(tables)
             print("\n" + table.render(rows), flush=True)
             if links := links_of(self.t):
-                print(tr(f"times were throttled to {links}"), flush=True)
+                print(tr(f"messages were slowed down to {links}"), flush=True)
             if report:
                 write(report, partial(table.save, rows))
             failed = bool(table.failed(rows))

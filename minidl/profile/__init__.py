@@ -5,18 +5,18 @@
             loss = F.cross_entropy(model(x), y)
             loss.backward()
             optimizer.step()                  a step ends here
-    print(p.report())                         rows that add up to a step, and three sentences
-    p.trace("trace.json")                     for ui.perfetto.dev
-    p.html(path)                              a page; p.picture(path): a PNG
+    print(p.report())                         rows that add up to a step, and three hints
+    p.trace("trace.json")                     writes a file for ui.perfetto.dev
+    p.html(path)                              writes an HTML page; p.picture(path) writes a PNG
 
     minidl profile -n 4 script.py             the same for a script without these lines
     minidl trace trace.json                   prints the report again
 
     record    the profile: lanes, spans, messages     instrument  wraps functions, to time them
-    device    times of work on a GPU, by its clock    clocks   brings the ranks' clocks together
+    device    times of work on a GPU, by its clock    clocks   converts times to rank 0's clock
     flops     operations and bytes of an operator     peaks    measures the best of this machine
     summary   computes the figures of a step          report   writes the figures as text
-    advice    makes three sentences of the figures    trace    a file for Perfetto, and its rules
+    advice    makes three hints from the figures      trace    a file for Perfetto, and its rules
     page      an HTML page                            picture  a PNG
 
 Test: tests/profile/   Tutorial: tutorials/19_profile.py

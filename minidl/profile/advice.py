@@ -1,8 +1,8 @@
 """Makes three sentences from the figures: what takes most of the time, and what to do.
 
-Each cause of lost time has a sentence and a share of the step. The causes with the three largest
-shares give the three sentences. If there are fewer than three causes, sentences about the largest
-operator, Python's share and the roofline follow.
+Each cause of lost time has a sentence, and takes a share of the step. The three causes with the
+largest shares give the three sentences. If there are fewer than three causes, sentences about the
+largest operator, Python's share and the roofline follow.
 
 Test: tests/profile/test_advice.py, each sentence with a planted cause   Figures: summary.py
 """
@@ -13,7 +13,7 @@ from statistics import fmean, median
 
 from minidl.profile.summary import mean_rows
 
-SMALL = 64  # bytes: a collective that sends no more than this only synchronises
+SMALL = 64  # bytes: a collective that sends no more bytes than this only synchronises the ranks
 WAITING = "waiting for the slowest rank"
 SIMPLE = [  # (row, the smallest share that gives a sentence, the sentence)
     ("recompute", 0.15, "Recompute takes {} of the step: if memory allows, recompute fewer "
@@ -24,7 +24,7 @@ SIMPLE = [  # (row, the smallest share that gives a sentence, the sentence)
     ("offload", 0.05, "Offload takes {} of the step: raise ahead=, or offload only larger arrays "
      "(min_bytes=)."),
     ("Python", 0.25, "Python between the operators takes {} of the step: the arrays are so small "
-     "that the calls cost more. Use a larger batch, or minidl.fuse."),
+     "that the calls take longer than the work on the arrays. Use a larger batch, or minidl.fuse."),
 ]
 
 
@@ -42,8 +42,8 @@ def _of_rows(summary, step_s):
             yield share, text.format(f"{share:.0%}")
     share, rank = max((r["rows"]["input"] / r["step_s"], r["rank"]) for r in summary["ranks"])
     if share > 0.05:
-        yield share, (f"Rank {rank} waits for input {share:.0%} of the step: raise prefetch, or "
-                      "prepare the data before.")
+        yield share, (f"Rank {rank} waits for input during {share:.0%} of the step: raise "
+                      "prefetch= of the DataLoader, or prepare the data before the training.")
     wide = [op for op in summary["operators"] if op["dtype"] == "float64"]
     if (share := sum(op["s"] for op in wide) / step_s) > 0.05:
         where = f" ({wide[0]['module']})" if wide[0]["module"] else ""
@@ -55,8 +55,9 @@ def _of_rows(summary, step_s):
 
 
 def _whom(summary, share):
-    """Returns the rest of the sentence "The ranks wait for ...". It names the rank that the others
-    wait for, if it is mostly the same rank, and the reason, if the figures show a reason."""
+    """Returns the rest of the sentence "The ranks wait for ...". If the ranks mostly wait for the
+    same rank, the text names this rank. If the figures show a reason, the text names the reason.
+    share: a text such as "30% of the step"."""
     late = sum((Counter(r["late_s"]) for r in summary["ranks"]), Counter())
     who, most = late.most_common(1)[0]
     if most > 0.8 * late.total():
@@ -65,13 +66,15 @@ def _whom(summary, share):
         mine, others = rows.pop(who), list(rows.values())
         times = sum(mine.values()) / median(sum(other.values()) for other in others)
         row = max(mine, key=lambda row: mine[row] - median(other[row] for other in others))
-        return (f"rank {who} {share}: without waiting its step takes {times:.1f} times the "
-                f"others', most of it in {row}.")
+        return (f"rank {who} during {share}. Without its waits, a step of this rank takes "
+                f"{times:.1f} times as long as a step of the other ranks. The difference is mostly "
+                f"in {row}.")
     if summary["shapes_differ"]:
-        return (f"each other {share}, now for one rank and now for another, and their batches have "
-                "different shapes: put samples of similar length into a batch (buckets).")
-    return (f"each other {share}, now for one rank and now for another: do other programs share "
-            "the cores?")
+        return (f"each other during {share}, sometimes for one rank and sometimes for another. "
+                "Their batches have different shapes: put samples of similar length into a batch "
+                "(buckets).")
+    return (f"each other during {share}, sometimes for one rank and sometimes for another. Do "
+            "other programs share the cores?")
 
 
 def _of_communication(summary, step_s):
@@ -79,31 +82,32 @@ def _of_communication(summary, step_s):
                       for k in ("exposed_s", "total_s"))
     if exposed > 0.1 * step_s:
         yield exposed / step_s, (
-            f"Communication is exposed {exposed / step_s:.0%} of the step, {exposed / total:.0%} "
-            "of all communication: DataParallel's buckets hide it behind backward, a larger batch "
-            "or compression needs less of it.")
+            f"Exposed communication takes {exposed / step_s:.0%} of the step. This is "
+            f"{exposed / total:.0%} of all communication. DataParallel's buckets hide "
+            "communication behind backward. A larger batch or compression needs less "
+            "communication.")
     tiny = [c for c in summary["collectives"] if c["sent"] <= SMALL * c["calls"]]
     share = sum(c["wait_s"] + c["moving_s"] for c in tiny) / step_s
     if share > 0.05:
         c = max(tiny, key=lambda c: c["wait_s"] + c["moving_s"])
-        yield share, (f"Collectives of a few bytes only synchronise and take {share:.0%} of the "
-                      f"step; most of it {c['name']}, {c['calls']:.1f} times a step at "
-                      f"{c['line']}: take it out of the loop.")
+        yield share, (f"Collectives that send only a few bytes take {share:.0%} of the step. The "
+                      f"longest is {c['name']}, called {c['calls']:.1f} times a step at "
+                      f"{c['line']}: take this call out of the loop.")
     rest = [c for c in summary["collectives"] if c not in tiny]
     calls, sent, moving_s = (sum(c[k] for c in rest) for k in ("calls", "sent", "moving_s"))
     if calls > 8 and sent / calls < 1 << 16 and moving_s > 0.05 * step_s:
         yield moving_s / step_s, (
             f"{calls:.0f} collectives a step send {sent / calls:,.0f} bytes each: latency takes "
-            f"{moving_s / step_s:.0%} of the step. Send them together.")
+            f"{moving_s / step_s:.0%} of the step. Send several arrays in one collective.")
 
 
 def _filling(summary, step_s, said):
     roof_s = sum(op.get("roof_s", 0.0) for op in summary["operators"])
     if summary["operators"]:
         op = summary["operators"][0]
-        roof = f", at {op['s'] / op['roof_s']:.1f} times its roofline" if roof_s else ""
-        yield (f"The largest operator is {op['name']} {op['phase']}, {op['s'] / step_s:.0%} of the "
-               f"step{roof}.")
+        roof = f", {op['s'] / op['roof_s']:.1f} times the time of its roofline" if roof_s else ""
+        yield (f"The operator that takes the most time is {op['name']} {op['phase']}: "
+               f"{op['s'] / step_s:.0%} of the step{roof}.")
     if not any(text.startswith("Python") for text in said):
         share = mean_rows(summary)["Python"] / step_s
         yield f"Python between the operators takes {share:.0%} of the step."

@@ -4,9 +4,10 @@
     rank r                  '-> theirs ----'              `theirs` of rank r, +- (b - a) / 2
 
 Only the shortest of many rounds counts, because a busy machine makes rounds longer. A round gives a
-pair of times, one by each clock. The pair from before the run and the pair from after it give a
-straight line: an offset and a drift. If each clock runs at a constant speed, the error during the
-run is at most the larger error of the two pairs.
+pair of times of one moment: the time by rank 0's clock, and the time by rank r's clock. One pair is
+measured before the run, and one pair after the run. The two pairs give a straight line: an offset
+and a drift. If each clock runs at a constant speed, the error during the run is at most the larger
+error of the two pairs.
 
 Source: Cristian, "Probabilistic clock synchronization" (1989).
 Test: tests/profile/test_clocks.py   Used by: record.py
@@ -19,8 +20,8 @@ import numpy as np
 
 from minidl.comm import tree
 
-ROUNDS, ENOUGH_S = 400, 5e-6  # the most rounds. If the error is below ENOUGH_S, stop
-SECONDS = 0.03  # the longest time to measure each rank, if messages are slow
+ROUNDS, ENOUGH_S = 400, 5e-6  # the most rounds; the error, in seconds, at which to stop earlier
+SECONDS = 0.03  # if messages are slow: the most seconds in which each rank is measured
 
 
 class Pair(NamedTuple):
@@ -34,7 +35,7 @@ class Pair(NamedTuple):
 
 def measure(t, clock, rounds=ROUNDS):
     """On rank 0, returns a list with a Pair for each rank. On other ranks, returns None. All ranks
-    must call this function."""
+    must call this function. clock: a function that returns this rank's time in seconds."""
     tree.barrier(t)
     word, pairs = np.zeros(1), [Pair(0.0, 0.0, 0.0)]
     for peer in range(1, t.size):
@@ -67,8 +68,10 @@ def measure(t, clock, rounds=ROUNDS):
 
 
 def line(first, last):
-    """Returns (here, drift, error in seconds) from two Pairs of a rank. here is a function:
-    here(theirs) converts a time by that rank's clock to rank 0's clock."""
+    """Returns (here, drift, error in seconds) from two Pairs of a rank.
+
+    here is a function: here(theirs) converts a time by that rank's clock to a time by rank 0's
+    clock. drift: by how many seconds that rank's clock gains on rank 0's clock in a second."""
     span = last.theirs - first.theirs
     pace = (last.mine - first.mine) / span if span else 1.0  # for rank 0 itself, both are 0
 

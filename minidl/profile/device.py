@@ -28,7 +28,7 @@ import sys
 from minidl.profile.clocks import Pair, line
 
 ROUNDS = 30
-RESOLUTION_S = 0.5e-6  # of cudaEventElapsedTime
+RESOLUTION_S = 0.5e-6  # seconds: the resolution of cudaEventElapsedTime
 FAR_MS = 4096.0  # above this, the float32 of cudaEventElapsedTime is coarser than RESOLUTION_S
 
 
@@ -59,8 +59,8 @@ class Devices:
 
 
 class Device:
-    """One GPU. marks: its events, [[event, lane, seconds]]. spans: its work. Each span has the two
-    marks before and after the work."""
+    """One GPU. marks: its events, [[event, name of the lane, the event's time in seconds]]. spans:
+    its work. Each span has two marks: the mark before the work, and the mark after it."""
 
     def __init__(self, cuda, number, clock):
         self.cuda, self.number, self.clock = cuda, number, clock
@@ -69,7 +69,7 @@ class Device:
         self.streams = {0: (0, None)}  # {address: (number, the stream, to keep it alive)}
 
     def _look(self):
-        """Returns (an event, a Pair with the event's time by the host's clock)."""
+        """Records an event now. Returns (the event, a Pair with its time by the host's clock)."""
         found = []
         for _ in range(ROUNDS):
             event, here = self.cuda.Event(), self.clock()
@@ -117,7 +117,7 @@ class Device:
 
     def _read(self, marks):
         """Sets the time of each mark, in seconds since self.base. In each lane the times do not
-        decrease. Returns a number of readings of events: no time depends on more readings."""
+        decrease. Returns how many events were read, at most, to compute one of the times."""
         base, base_s, latest, n_read = self.base, 0.0, {}, 2
         for mark in marks:
             ms = self.cuda.get_elapsed_time(base, mark[0])

@@ -6,10 +6,11 @@ The plain form, for one product, explains the roofline: minidl/plain/profile.py.
     each gradient of a factor      2 m n k operations          backward
     attention                      2 products forward, 5 backward (it computes the scores again).
                                    causal: only pairs of a query and a key that this query may see
-    all others                     0 operations: memory limits them
+    all others                     0 operations, because memory limits their speed
 
-Bytes: each input and each output counts once, as if the cache held all intermediate arrays. An
-operator needs at least max(operations / peak, bytes / bandwidth) seconds.
+Bytes are the sizes of the arrays that an operator reads and writes. Each input and each output
+counts once, as if the cache held all intermediate arrays. An operator needs at least
+max(operations / peak, bytes / bandwidth) seconds.
 
 Source: Williams, Waterman & Patterson, "Roofline" (2009); Dao et al. 2022, appendix B.
 Test: tests/profile/test_flops.py   Used by: summary.py   peak and bandwidth: peaks.py
@@ -19,7 +20,7 @@ from math import prod
 
 
 def operations(name, phase, detail):
-    """Returns the exact number of floating-point operations of one run.
+    """Returns the exact number of floating-point operations of one call of an operator.
 
     name: the operator's name. phase: "forward" or "backward". detail: the tuple from
     instrument.py."""
@@ -48,15 +49,18 @@ def operations(name, phase, detail):
 
 
 def _attention(n, length, n_keys, e, ev, causal, phase):
-    """Returns the number of operations for n matrices of scores. causal: if True, query i sees only
-    the keys 0 to i."""
+    """Returns the number of operations for n matrices of scores, (length queries, n_keys keys).
+
+    e: the number of elements of a query or a key. ev: the number of elements of a value. causal: if
+    True, query i sees only the keys 0 to i."""
     seen = min(length, n_keys)
     pairs = seen * (seen + 1) // 2 + (length - seen) * n_keys if causal else length * n_keys
     return 2 * n * pairs * (e + ev if phase == "forward" else 3 * e + 2 * ev)
 
 
 def n_bytes(phase, detail):
-    """Returns the total size, in bytes, of the arrays that the operator reads and writes."""
+    """Returns the total size, in bytes, of the arrays that the operator reads and writes. phase,
+    detail: as in `operations`."""
     shapes, out, needs, _ = detail
     sizes = [prod(x[0]) * x[1].itemsize if x is not None else 0 for x in shapes]
     made = prod(out) * max((x[1].itemsize for x in shapes if x is not None), default=4)

@@ -23,13 +23,13 @@ from minidl.function import Function
 from minidl.timeline import recording
 
 _lock = threading.Lock()
-_users, _undo = [], []  # the profiles that run, and the functions that remove the wrappers
+_users, _undo = [], []  # an object for each profile that runs; functions that remove the wrappers
 
 
 @contextmanager
 def applied():
-    """A `with` block in which functions are wrapped. Several such blocks may run at once, because
-    each simulated rank has one. The wrappers are removed at the end of the last block."""
+    """A `with` block in which functions are wrapped. Several such blocks may run at the same time:
+    each simulated rank has one. The wrappers are removed when the last block ends."""
     me = object()
     with _lock:
         if not _users:
@@ -191,8 +191,8 @@ def _kernel(method):
 
 
 def _bytes_of(args):
-    """Returns how many bytes all arrays in args have. Returns None if one of them is a table of
-    addresses, because the sizes of the arrays at these addresses are not known."""
+    """Returns how many bytes all arrays in args have together. Returns None if one of these arrays
+    is a table of addresses, because the sizes of the arrays at the addresses are not known."""
     n_bytes = 0
     for a in args:
         if type(a) not in NUMBERS and a.ndim:
@@ -257,8 +257,8 @@ def _message_tap(body):
 def _begin(lane, t, way, peer, n_bytes, tag):
     """Counts a message that begins. Returns a function to call when the message leaves or arrives.
 
-    The sender and the receiver make the same key: message number n from src to dst, with this
-    lane, group and tag."""
+    The sender and the receiver make the same key for the same message: it is message number n from
+    src to dst, with this lane, group and tag. way: "send" or "receive"."""
     if lane.moved is not None:
         lane.moved[way == "receive"] += n_bytes
         lane.moved[2] += way == "send"

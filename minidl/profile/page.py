@@ -1,7 +1,7 @@
 """Writes the profile as one HTML file. A browser can show it without a network.
 
 The page shows the lanes of all ranks on one time axis. Drag to move, turn the wheel to zoom, and
-point at a span to read its details. Arrows are messages. They are drawn only if fewer than 500
+point at a span to read its details. Messages are drawn as arrows, but only if fewer than 500
 messages are in view. The report is below the lanes. When all is drawn, the page sets <body
 data-drawn="number of spans">. The test reads this attribute in a headless browser.
 
@@ -43,7 +43,8 @@ def write(path, ranks, summary):
 PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>minidl profile</title>
 <style>body{font:14px sans-serif;margin:1em}pre{font-size:13px}canvas{width:100%;cursor:grab}
 #tip{height:2.6em;overflow:hidden}</style></head><body>
-<div id="tip">drag: move, wheel: zoom, point: read</div><canvas id="c"></canvas>
+<div id="tip">Drag to move. Turn the wheel to zoom. Point at a span to read its details.</div>
+<canvas id="c"></canvas>
 <pre>@REPORT@</pre><script type="application/json" id="data">@DATA@</script><script>
 const id = name => document.getElementById(name), d = JSON.parse(id("data").textContent);
 const c = id("c"), g = c.getContext("2d"), LEFT = 170, DEEP = 12, tops = [];

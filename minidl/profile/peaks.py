@@ -1,7 +1,8 @@
 """Measures the best speed of this machine. `minidl doctor --peaks` runs this and keeps the figures.
 
-    float32, float64     operations a second of a product of two 1024 x 1024 matrices (a GPU: 4096)
-    bandwidth            bytes a second, read and written, of a copy too large for the caches
+    float32, float64     operations in a second of a product of two matrices of 1024 rows and
+                         columns (4096 on a GPU)
+    bandwidth            bytes read and written in a second by a copy too large for the caches
 
 The fastest of several rounds counts, because other programs can only make a round slower.
 Test: tests/profile/test_flops.py   Used by: summary.py
@@ -48,7 +49,7 @@ def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5, dtypes=("float32
 
 def file_of(device="cpu"):
     """Returns the path of the file with the peaks. There is one file for each number of CPU
-    threads. The folder is the one where comm/select.py keeps its figures."""
+    threads. It is in the folder in which comm/select.py keeps its figures."""
     return file_in("peaks", f"{platform.node()}-{device}-{cuda.n_threads()}")
 
 

@@ -9,7 +9,7 @@ Test: tests/profile/test_page.py
 from minidl.profile.page import COLOURS
 from minidl.profile.summary import bounds
 
-STEPS = 3  # steps in the picture. With a hundred steps the spans would be too small to see
+STEPS = 3  # the steps in the picture. With a hundred steps the spans would be too small to see
 
 
 def write(path, ranks, summary):
@@ -55,8 +55,8 @@ def _lanes(axes, ranks):
 
 
 def _roofline(axes, summary):
-    """Draws a dot for each operator that has floating-point operations. x is operations per byte, y
-    is GFLOP/s."""
+    """Draws the roofline, if the peaks are known, and a dot for each operator that has
+    floating-point operations. x is operations per byte, y is GFLOP/s."""
     ops = [op for op in summary["operators"] if op["flops"] and op["s"]]
     for op in ops:
         x, y = op["flops"] / op["bytes"], op["flops"] / op["s"] / 1e9

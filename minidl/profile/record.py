@@ -8,7 +8,7 @@ running task, so the spans of threads and of simulated ranks do not mix. instrum
 this lane. A span is a tuple:
 
     kind     input, forward, backward, collective, message, wait, optimizer, offload, snapshot.
-             Or kernel, launch, module, user: these are around or inside the others
+             Or kernel, launch, module, user: these spans are around or inside the other spans
     name     linear, ring.all_reduce, ...          start, end   seconds of this rank's clock
     module   blocks.0.up                           detail       each kind has other details
 
@@ -43,7 +43,7 @@ MAIN = "main"  # the lane of the task that opened the block
 
 @dataclass
 class Record:
-    """The record of one rank. The other ranks send their Records to rank 0. All times are in
+    """What was recorded on one rank. The other ranks send their Records to rank 0. All times are in
     seconds."""
 
     rank: int = 0
@@ -54,15 +54,16 @@ class Record:
     messages: list = field(default_factory=list)  # ("send" or "receive", key, time, bytes)
     queue: list = field(default_factory=list)  # (time, 1 if a job was added or -1 if a job is done)
     memory: list = field(default_factory=list)  # (time, {kind: bytes})
-    # {name of a GPU's lane: (error of the lane's times, [the time of each span's launch by the
-    # host])}
+    # {name of a GPU's lane: (the error of the lane's times, [for each span, the time at which the
+    # host launched the work])}
     devices: dict = field(default_factory=dict)
     error_s: float = 0.0  # the error of this rank's times after conversion to rank 0's clock
-    drift: float = 0.0  # the drift of its clock against rank 0's, in seconds per second
+    drift: float = 0.0  # how much this rank's clock gains on rank 0's clock, in seconds per second
 
 
 class Lane:
-    """The list of spans of one task. module: the path of the module that runs now, or ""."""
+    """The list of spans of one task. module: the path of the module (nn.Module) that runs now, or
+    "" outside of all modules."""
 
     def __init__(self, profile, name):
         self.profile, self.name, self.clock = profile, name, profile.clock
@@ -118,8 +119,8 @@ class Lane:
 
 
 class Profile:
-    """A profile. ranks: on rank 0, the Records of all ranks. On another rank, only its own
-    Record."""
+    """A profile. ranks: a list of Records: on rank 0 those of all ranks, on another rank only its
+    own."""
 
     def __init__(self, t=None, clock=time.perf_counter, synchronize=False):
         self.t, self.clock, self.synchronize = t, clock, synchronize
@@ -143,8 +144,8 @@ class Profile:
         self.ended()
 
     def forget(self):
-        """Forgets the model and the optimizer, so that their memory can be freed. Called before new
-        ones replace them (elastic/heal.py)."""
+        """Forgets the model and the optimizer, so that their memory can be freed. elastic/heal.py
+        calls this before it makes a new model and a new optimizer."""
         self.optimizer = self.model = None
         self.lane.names.clear()
 
@@ -160,7 +161,8 @@ class Profile:
 
     @contextmanager
     def span(self, name):
-        """`with p.span("augment"):` adds a span to the trace. The report's rows do not change."""
+        """`with p.span("augment"):` adds a span for this block to the trace. The report's rows do
+        not change."""
         start, lane = self.clock(), recording.get()
         yield
         lane.add(("user", name, start, self.clock(), lane.module, None))
@@ -171,8 +173,8 @@ class Profile:
         return instrument.timed_input(iter(batches))
 
     def number(self, key):
-        """Counts the calls with this key: returns 0, then 1, 2, ... So a message or a collective
-        has the same number on all ranks that take part."""
+        """Returns how many times it was called before with this key: 0, then 1, 2, ... So a message
+        or a collective has the same number on all ranks that take part."""
         return next(self._numbers[key])
 
     # -- after the block
@@ -212,7 +214,7 @@ def profile(t=None, *, memory=False, synchronize=False, clock=time.perf_counter)
     clock        a function that returns seconds. Tests pass a wrong clock"""
     p = Profile(t, clock, synchronize)
     if t is not None:
-        own = t.subgroup(range(t.size))  # with its own messages, apart from the program's
+        own = t.subgroup(range(t.size))  # its messages do not mix with the program's messages
         first = clocks.measure(own, clock)
     p.devices.here()
     with instrument.applied():
@@ -233,8 +235,8 @@ def profile(t=None, *, memory=False, synchronize=False, clock=time.perf_counter)
 
 
 class TimedLedger(Ledger):
-    """A memory ledger that also writes its values with the time into the record. It writes each new
-    peak, and other values at most once in a millisecond."""
+    """A memory ledger that also adds its values, and the time, to the record. It adds each new peak
+    of the memory, and other values at most once in a millisecond."""
 
     def __init__(self, profile):
         self._profile, self._next = profile, 0.0

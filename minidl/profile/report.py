@@ -41,8 +41,8 @@ def _rows(summary, tr):
         error_us = 1e6 * max(r["error_s"] for r in ranks)
         lines.append(tr(f"the ranks' clocks agree to {error_us:.0f} us"))
     if errors := [error_s for r in ranks for error_s in r["gpus"].values()]:
-        lines.append(tr("below: work on a GPU by its own clock, which agrees with the host's to "
-                        f"{1e6 * max(errors):.1f} us"))
+        lines.append(tr("below, work on a GPU is timed by the GPU's own clock, which agrees with "
+                        f"the host's clock to {1e6 * max(errors):.1f} us"))
     return "\n".join(lines)
 
 
@@ -55,7 +55,8 @@ def _operators(summary, tr):
         lines.append(OPERATORS.row(name, f"{1e3 * op['s']:.2f}", f"{op['calls']:.0f}", speed,
                                    f"{op['bytes'] / max(op['s'], 1e-12) / 1e9:.1f}", roof))
     if not summary["peak"]:
-        lines.append(tr("no roofline: `minidl doctor --peaks` measures this machine's peaks"))
+        lines.append(tr("There is no roofline yet: `minidl doctor --peaks` measures this machine's "
+                        "peaks."))
     return "\n".join(lines)
 
 
@@ -92,9 +93,9 @@ def _communication(summary, tr):
                       for k in ("total_s", "exposed_s"))
     share = exposed / total if total else 0
     step_s = sum(r["step_s"] for r in summary["ranks"]) / len(summary["ranks"])
-    lines.append(tr(f"exposed communication: {1e3 * exposed:.2f} ms of {1e3 * total:.2f} "
-                    f"({share:.0%}), {exposed / step_s:.1%} of the step; the rest is hidden behind "
-                    "the computation"))
+    lines.append(tr(f"exposed communication: {1e3 * exposed:.2f} of {1e3 * total:.2f} ms of "
+                    f"communication ({share:.0%}), {exposed / step_s:.1%} of the step; the rest is "
+                    "hidden behind the computation"))
     return "\n".join(lines)
 
 

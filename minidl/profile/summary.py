@@ -65,9 +65,10 @@ def nested(spans):
     """Returns [[span, parent, own seconds]] for the spans of one lane, in the order of their
     starts.
 
-    parent:      the entry of the span around this one, or None.
+    parent:      the entry of this list for the span around this span, or None.
     own seconds: the span's time without the time of the spans inside of it.
-    Raises ValueError if two spans cross. This happens if two tasks wrote into one lane."""
+    Raises ValueError if two spans overlap but neither is inside the other. This happens if two
+    tasks wrote into one lane."""
     order = sorted(spans, key=lambda s: (s[2], -s[3]))
     stack, found = [], []  # stack: the indices in `found` of the open spans
     for span in order:
@@ -76,9 +77,10 @@ def nested(spans):
         parent = found[stack[-1]] if stack else None
         if parent is not None:
             if span[3] > parent[0][3] + 1e-9:
-                raise ValueError(f"profile: the spans {span[:4]} and {parent[0][:4]} cross. Are "
-                                 "there several ranks in this process? Then let each open its own: "
-                                 "with minidl.profile(t)")
+                raise ValueError(f"profile: the spans {span[1]} ({span[0]}) and {parent[0][1]} "
+                                 f"({parent[0][0]}) overlap, but neither is inside the other. If "
+                                 "this process runs several ranks, each rank must open its own "
+                                 "profile: with minidl.profile(t)")
             parent[2] -= span[3] - span[2]
         stack.append(len(found))
         found.append([span, parent, span[3] - span[2]])
@@ -87,8 +89,8 @@ def nested(spans):
 
 def before_forwards(spans, steps):
     """Yields the seconds of each gap in which the user's loop makes a batch. A gap ends where a
-    forward starts. It begins at the end of the last backward or optimizer before this forward, or
-    at the start of the step."""
+    forward starts. The gap begins at the end of the last backward or optimizer before this forward,
+    or at the start of the step."""
     top = [span for span, parent, _ in nested([s for s in spans if s[0] in ROW_OF])
            if parent is None]
     for begin, end in steps:
@@ -102,7 +104,7 @@ def before_forwards(spans, steps):
 
 def _last_entries(ranks):
     """Returns {(lane, group, number of a collective): (the time when the last rank entered this
-    collective, the number of that rank)}."""
+    collective, the number of this rank)}."""
     last = {}
     for record in ranks:
         for lane, spans in record.lanes.items():
@@ -114,8 +116,8 @@ def _last_entries(ranks):
 
 
 def _rank(record, last):
-    """Returns the sums of one rank over its steps, a dict. The entry "rows" has seconds for one
-    step."""
+    """Returns the figures of one rank, a dict. The entry "rows" has the seconds of a mean step.
+    last: the dict from _last_entries."""
     steps = bounds(record)
     begin, end = steps[0][0], steps[-1][1]
     rows, late_s, ops, collectives = Counter(), Counter(), [], []
@@ -126,8 +128,8 @@ def _rank(record, last):
         if lane in record.devices:
             on_gpu += [(span, own_s) for span, _, own_s in nested(
                 [s for s in spans[lane] if s[0] in ROW_OF])]
-    # waits in collectives of other lanes: [(end of the wait, its start, the rank that entered
-    # last)]
+    # the waits in collectives of lanes other than "main": [(the end of the wait, its start, the
+    # rank that entered last)]
     idle = []
     for lane in spans:
         for span in spans[lane]:
@@ -179,9 +181,11 @@ def _operator_of(op):
 
 
 def _sums(parts, what, figures_of):
-    """Adds up the figures of all items with the same key. The items are part[what] for each part of
-    `parts`. figures_of(*item) returns (key, figures). Returns [(key, figures for a mean step of a
-    mean rank)], the longest time first."""
+    """Adds up the figures of all items with the same key. Returns [(key, figures for a mean step of
+    a mean rank)], the longest time first.
+
+    parts: the dicts from _rank. The items are part[what] for each of these dicts. figures_of: a
+    function; figures_of(*item) returns (key, {name of a figure: number})."""
     found = defaultdict(Counter)
     for part in parts:
         n = len(part["steps"]) * len(parts)
@@ -218,7 +222,8 @@ def _modules(parts):
 
 
 def _kernels(parts):
-    """Returns a row for each kernel. bytes is None if the kernel gets a table of addresses."""
+    """Returns a row (a dict) for each kernel. row["bytes"] is None if the kernel gets a table of
+    addresses, because the sizes of the arrays are then not known."""
     rows = _sums(parts, "kernels", lambda on, _, name, start, end, module, n_bytes: (
         (name, on), {"s": end - start, "calls": 1, "bytes": n_bytes or 0,
                      "unseen": n_bytes is None}))
@@ -227,7 +232,8 @@ def _kernels(parts):
 
 
 def _collectives(parts):
-    """Returns a row for each algorithm of a collective and each line of code that calls one."""
+    """Returns a row (a dict) for each pair of an algorithm, such as ring.all_reduce, and a line of
+    code that calls this algorithm."""
     def figures_of(span, wait_s, moving_s):
         sent, received, messages, peers, _, _, line = span[5]
         return (span[1], line, peers), dict(
@@ -243,7 +249,7 @@ def _collectives(parts):
 
 
 def mean_rows(summary):
-    """Returns {name of a row: its mean over the ranks, in seconds}."""
+    """Returns {name of a row, such as "forward": its mean over the ranks, in seconds}."""
     return {row: fmean(r["rows"][row] for r in summary["ranks"]) for row in ROWS}
 
 

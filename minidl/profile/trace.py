@@ -11,9 +11,10 @@
     C   a counter               name memory, args {kind: bytes}; or name queue, args {"jobs"}
 
 ts and dur are in microseconds by rank 0's clock, rounded to whole nanoseconds. Time 0 is when the
-first rank began. There are more rules, which tests/profile/cases.py checks. Two spans of a lane do
-not cross. Events of the same kind are in order of time. Each message id leaves once and arrives
-once. A message does not arrive before it leaves, except by the error of the clocks.
+first rank began. There are more rules, which tests/profile/cases.py checks. If two spans of
+a lane overlap, one is inside the other. Events of the same kind are in order of time. Each message
+id leaves once and arrives once. A message does not arrive before it leaves, or by no more than the
+error of the clocks.
 
 Source: the Trace Event Format (Google).   Test: tests/profile/test_trace.py
 """
@@ -70,7 +71,7 @@ def events(ranks):
 
 
 def _both_ends(ranks):
-    """Returns the keys of the messages that both left and arrived, in lanes that have spans."""
+    """Returns the keys of the messages that left and also arrived, in lanes that are recorded."""
     sent, got = set(), set()
     for record in ranks:
         for way, key, _, _ in record.messages:
@@ -111,5 +112,5 @@ def read(path):
         page = json.loads(Path(path).read_text())
         return page["traceEvents"], page["otherData"]["minidl"]
     except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{path} is no trace that `minidl profile` or Profile.trace wrote"
-                         ) from None
+        raise ValueError(f"want a trace file that `minidl profile` or Profile.trace wrote; got "
+                         f"{path}, which has another form") from None

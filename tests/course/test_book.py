@@ -61,7 +61,7 @@ def test_beside_it_stand_functions_of_the_same_name_else_an_outline(checkout):
 def test_a_page_that_does_not_say_what_the_real_one_adds_is_named(checkout):
     path = checkout / "minidl" / "plain" / "ring.py"
     path.write_text(PAGE.replace("adds:", "has"))
-    with pytest.raises(ValueError, match="minidl/plain/ring.py: its docstring ends"):
+    with pytest.raises(ValueError, match="minidl/plain/ring.py: want a docstring that ends"):
         book.page("ring", checkout)
 
 

@@ -86,7 +86,7 @@ def test_a_region_is_found_with_its_place_and_title():
     "text, words",
     [
         ("# >>> exercise 07a: x\n", "no '<<<'"),
-        ("# <<<\n", "closes no exercise"),
+        ("# <<<\n", "ends an exercise, but none has begun"),
         ("# >>> exercise 07a: x\n# >>> exercise 07b: y\n# <<<\n", "begins inside exercise 07a"),
     ],
 )
@@ -260,14 +260,14 @@ def test_what_is_no_answer_is_not_graded(code, words, place, capfd):
 @pytest.mark.parametrize(
     "command, words",
     [
-        (lambda root: exercise.write("07z", root=root), "tutorial 07 has 07a, 07b"),
-        (lambda root: exercise.solution("07z", root=root), "tutorial 07 has 07a, 07b"),
+        (lambda root: exercise.write("07z", root=root), "tutorial 07 has the exercises 07a,"),
+        (lambda root: exercise.solution("07z", root=root), "tutorial 07 has the exercises 07a,"),
         (
             lambda root: exercise.write("08", root=root),
-            "tutorial 08 has no exercise; these have: 07",
+            "tutorial 08 has no exercise; these tutorials have exercises: 07",
         ),
-        (lambda root: grade.check("07", root=root), "write it first: minidl exercise 07"),
-        (lambda root: exercise.solution("07", root=root), "write it first: minidl exercise 07"),
+        (lambda root: grade.check("07", root=root), "Make this file first: minidl ex"),
+        (lambda root: exercise.solution("07", root=root), "Make this file first: minidl ex"),
         (lambda root: exercise.write("07", root=root / "nowhere"), "need a clone"),
     ],
 )

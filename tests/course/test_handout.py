@@ -176,12 +176,12 @@ WRONG_USES = {  # the words that refuse it: the arguments of `minidl handout`, i
     "cannot write loop": ["loop"],  # a link to itself
     "Name a new folder where you may write": ["x" * 300],
     "full is not empty: remove it": ["full"],
-    "apart from each other; got a for students and a for the answers": ["a", "--answers", "a"],
-    "apart from each other; got b for students and b/c": ["b", "--answers", "b/c"],
-    "apart from each other; got c/d for students and c": ["c/d", "--answers", "c"],
-    "apart from each other; got . for students and e": [".", "--answers", "e"],
-    "inside of {root}/docs, which is copied into it": ["{root}/docs/mine"],
-    "tutorial 99 has no exercise; these have: 01, 02": ["new2", "--tutorials", "99"],
+    "neither inside the other; got a for students and a for the answers": ["a", "--answers", "a"],
+    "neither inside the other; got b for students and b/c": ["b", "--answers", "b/c"],
+    "neither inside the other; got c/d for students and c": ["c/d", "--answers", "c"],
+    "neither inside the other; got . for students and e": [".", "--answers", "e"],
+    "outside of {root}/docs, which is copied into the handout": ["{root}/docs/mine"],
+    "tutorial 99 has no exercise; these tutorials have exercises: 0": ["new2", "--tutorials", "99"],
     "such as 07; got 07a, an exercise": ["new2", "--tutorials", "07a"],
     "want a tutorial or an exercise, such as 07": ["new2", "--tutorials", "ring"],
 }
@@ -213,7 +213,7 @@ def test_a_wrong_use_is_refused_in_a_sentence_and_nothing_is_written(
 
 def test_a_tutorial_that_is_named_twice_is_there_once(tmp_path, capsys):
     handout.handout(tmp_path / "new", ["07", "07"])
-    assert "tutorials 07, for students" in capsys.readouterr().out
+    assert "with the tutorials 07. Wrote" in capsys.readouterr().out
     assert "\ntutorials = 07\n" in (tmp_path / "new" / "course.cfg").read_text()
 
 
@@ -225,5 +225,5 @@ def test_folders_that_are_not_empty_stay_as_they_are(tmp_path):
     with pytest.raises(exercise.ExerciseError, match="tutorial 99 has no exercise"):
         handout.handout(tmp_path / "new", ["99"])
     assert not (tmp_path / "new").exists()
-    with pytest.raises(exercise.ExerciseError, match="there is no .*`minidl handout` makes it"):
+    with pytest.raises(exercise.ExerciseError, match="no file .*`minidl handout` writes the"):
         grade.grader("08", answers=tmp_path)

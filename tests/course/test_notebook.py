@@ -47,7 +47,7 @@ def test_one_for_colab_installs_minidl_and_looks_for_a_gpu(tmp_path, monkeypatch
     assert ran[0] == ([sys.executable, "-m", "pip", "install", "--quiet", "minidl.whl", *(
         "mpi4py mpich matplotlib scikit-learn tqdm safetensors".split())], True)
     assert code[1].endswith("__file__ = str(checkout.ROOT / 'tutorials' / '00_hello.py')"
-                            "  # the script that this was made from")
+                            "  # the script from which this notebook was made")
     assert code[-1].startswith("notebook.run(main, ") and code[-1].endswith(", device=DEVICE)")
 
 
@@ -56,7 +56,7 @@ def test_the_last_cell_runs_what_the_script_launches():
     made = notebook.notebook(text, "x.py")
     assert made["cells"][-1]["source"] == "notebook.run(main, OPTIONS, ranks=4)"
     assert made["cells"][0]["source"].startswith("# 07 Data parallel training on a ring.")
-    with pytest.raises(exercise.ExerciseError, match="no tutorial"):
+    with pytest.raises(exercise.ExerciseError, match="want a tutorial, a script that calls"):
         notebook.notebook('"""A script."""\nx = 1\n', "x.py")
 
 
@@ -88,7 +88,7 @@ def test_run_is_launch_on_simulated_ranks(tmp_path, monkeypatch, capsys):
     assert re.search(r"ranks +\| +3 \| +3 \| exact \| yes", capsys.readouterr().out)
     with pytest.raises(RuntimeError, match="not ok"):
         notebook.run(_main, {"wanted": (3, "ranks")}, ranks=2)
-    with pytest.raises(TypeError, match="no option steps; there are wanted"):
+    with pytest.raises(TypeError, match="no option steps; its options are wanted"):
         notebook.run(_main, {"wanted": (3, "ranks")}, ranks=2, steps=1)
 
 

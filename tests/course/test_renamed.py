@@ -48,7 +48,7 @@ def test_a_file_with_an_old_number_is_renamed_before_a_command_reads_it(
     else:
         assert report.progress(place) == 0
     out = capsys.readouterr().out
-    assert "renamed work/05_numbers.py to work/07_numbers.py: 05_numbers is 07_numbers now" in out
+    assert "renamed work/05_numbers.py to work/07_numbers.py: 05_numbers is called 07_numb" in out
     assert not (work / "05_numbers.py").exists()
     text = (work / "07_numbers.py").read_text()
     assert [r.id for r in exercise.regions(text)] == ["07a", "07b"]
@@ -96,7 +96,7 @@ def test_a_notebook_of_an_old_script_has_the_new_names(place, work, monkeypatch,
                                   "    launch(main)\n")
     assert notebook.write("work/mine.py", root=place, work=work) == 0
     assert "minidl.course.tutorial import launch" in (work / "mine.ipynb").read_text()
-    assert "minidl.tutorial is minidl.course.tutorial now" in capsys.readouterr().out
+    assert "minidl.tutorial is called minidl.course.tutorial now" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command, module, name", [

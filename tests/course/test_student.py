@@ -29,9 +29,9 @@ def test_an_array_arrives_to_the_bit(dtype):
 
 def test_what_is_no_number_does_not_travel():
     for value in (object(), {1}, np.array([None]), lambda: 0):
-        with pytest.raises(student.Wrong, match="wanted numbers"):
+        with pytest.raises(student.Wrong, match="wanted results"):
             student.pack(value)
-    with pytest.raises(ValueError, match="no numbers"):
+    with pytest.raises(ValueError, match="wanted a dtype of numbers"):
         student.unpack(b'{"array": ["O", [1], "AAAA"]}')
 
 
@@ -52,7 +52,7 @@ def test_arguments_must_fit_into_a_pipe(tmp_path):
         theirs.loaded()
         called = student.load(tmp_path / "grader.py").called
         assert theirs.run(called, 4) == 5
-        with pytest.raises(ValueError, match="make long inputs on both sides"):
+        with pytest.raises(ValueError, match="Make long inputs in both processes"):
             theirs.run(called, np.zeros(10_000))
         with pytest.raises(student.Failed, match="theirs.py, line 1, in f"):
             theirs.run(called, "text")

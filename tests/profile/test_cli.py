@@ -60,7 +60,7 @@ def test_what_is_no_trace_is_refused(tmp_path, capsys):
     (tmp_path / "x.json").write_text("[]")
     assert main.main(["trace", str(tmp_path / "x.json")]) == 2
     assert main.main(["trace", str(tmp_path / "none.json")]) == 2
-    assert "no trace that" in capsys.readouterr().err
+    assert "want a trace file that" in capsys.readouterr().err
 
 
 @pytest.mark.mpi

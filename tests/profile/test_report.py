@@ -47,4 +47,4 @@ def test_a_roofline_is_the_longer_of_two_times(figures):
 
 def test_without_peaks_the_report_says_how_to_get_them(figures):
     text = report.text(figures | {"peak": {}})
-    assert "no roofline: `minidl doctor --peaks`" in text
+    assert "no roofline yet: `minidl doctor --peaks`" in text

@@ -68,7 +68,7 @@ def test_the_first_of_three_steps_is_left_out():
 
 
 def test_spans_that_cross_are_two_ranks_in_one_lane():
-    with pytest.raises(ValueError, match="cross.*each open its own"):
+    with pytest.raises(ValueError, match="overlap.*must open its own"):
         rows(record(spans=[("input", "a", 0.0, 2.0, "", None), ("input", "b", 1.0, 3.0, "", None)]))
 
 

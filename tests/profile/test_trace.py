@@ -41,7 +41,7 @@ def test_the_report_is_the_same_from_the_file(four_ranks, tmp_path):
     _, figures = trace.read(tmp_path / "t.json")
     assert report.text(figures) == four_ranks.report()
     (tmp_path / "no.json").write_text('{"traceEvents": []}')
-    with pytest.raises(ValueError, match="no trace that"):
+    with pytest.raises(ValueError, match="want a trace file that"):
         trace.read(tmp_path / "no.json")
 
 

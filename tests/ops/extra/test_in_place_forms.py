@@ -81,7 +81,7 @@ def test_a_view_is_refused_and_one_from_before_is_of_no_use_afterwards():
         view.mul_(3)
     x.mul_(3)
     assert view.tolist() == [6, -12]
-    with pytest.raises(RuntimeError, match="its gradient would be wrong"):
+    with pytest.raises(RuntimeError, match="Its gradient would be wrong"):
         view.sum()
 
 
