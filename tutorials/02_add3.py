@@ -168,7 +168,7 @@ def compare_times(args, table, generator, n):
 
 
 def relu_bias(t, table, generator):
-    """Checks the exercise's kernel: its errors, its bytes, its result. Adds rows."""
+    """Checks the exercise's kernel: its errors, its bytes, its result. Adds rows to the table."""
     rows, cols = 37, 27  # 999 elements: not a multiple of the block
     a, b, c = (generator.normal(rows, cols) for _ in range(3))
     bias = generator.normal(cols)

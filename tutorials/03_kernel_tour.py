@@ -110,7 +110,7 @@ class Counted(np.ndarray):
 
 
 def adamw(table, n):
-    """Runs a first step of AdamW, op by op and fused. Adds rows.
+    """Runs a first step of AdamW, op by op and fused. Adds rows to the table.
 
     Returns (bytes a parameter op by op, bytes a parameter fused)."""
     arrays = minidl.Generator(4).uniform(4, n)
@@ -162,7 +162,7 @@ def transposed(name, x, **defines):
 
 
 def layer_norms(table, generator, x):
-    """Checks layer norm's versions on x. Adds rows. Returns the Reports."""
+    """Checks layer norm's versions on x. Adds rows to the table. Returns the Reports."""
     rows, cols = x.shape
     w = generator.normal(cols)
     b = generator.normal(cols)

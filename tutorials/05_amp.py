@@ -46,7 +46,7 @@ from minidl.data import datasets
 from minidl.nn import functional as F
 from minidl.precision import amp
 
-SMALLEST, LARGEST = 2.0**-25, 65504.0  # fp16: numbers up to SMALLEST become 0; the largest
+SMALLEST, LARGEST = 2.0**-25, 65504.0  # in fp16 SMALLEST becomes 0, LARGEST is not yet inf
 WEIGHT = 2.0**-18  # factor of the loss. Then gradients are as small as those of a deep network
 BATCH = 128
 HUGE = 2.0**44  # a first scale that is certainly too large

@@ -182,7 +182,7 @@ PRECISIONS = {
 
 
 def sixteen_bytes(args, table):
-    """Counts the bytes that a step holds, by kind. Adds rows.
+    """Counts the bytes that a step holds, by kind. Adds rows to the table.
 
     Returns two ledgers: of a step that keeps all results, and of a step that recomputes."""
     all_kept = [(0, N_LAYERS, False)]
