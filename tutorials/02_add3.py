@@ -142,7 +142,9 @@ def main(t, args):
 
 
 def compare_times(args, table, generator, n):
-    """Measures one launch, two launches and NumPy's (CuPy's) a + b + c, for n floats. Adds rows."""
+    """Measures one launch, two launches and NumPy's (CuPy's) a + b + c, for n floats.
+
+    Adds rows to the table."""
     a, b, c = (put(args, generator.normal(n)) for _ in range(3))
     out = np.empty_like(a)
     between = np.empty_like(a)

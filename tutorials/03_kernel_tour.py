@@ -81,7 +81,9 @@ def centered(x):
 
 
 def versions(table, kernel, outputs, inputs, wanted, theory, allowed):
-    """Checks v1, v2, v3 of a kernel that computes y from x. Adds rows. Returns the Reports."""
+    """Checks v1, v2, v3 of a kernel that computes y from x.
+
+    Adds rows to the table. Returns the Reports."""
     name = kernel.replace("_", " ")
     rows = len(wanted)
     reports, errors = [], []
@@ -197,7 +199,9 @@ def left_out(t, table, generator):
 
 
 def exercises(args, table, x):
-    """Checks the exercises' kernels on x: bytes, errors, shared memory of `center`. Adds rows."""
+    """Checks the exercises' kernels on x: bytes, errors, shared memory of `center`.
+
+    Adds rows to the table."""
     rows, cols = x.shape
     n = x.size
     y = np.empty_like(x)

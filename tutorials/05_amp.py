@@ -155,7 +155,9 @@ def fits(g):
 
 
 def part_lost(args, table, normal):
-    """Counts the part of normal gradients that becomes 0 in fp16, at four scales. Adds rows."""
+    """Counts the part of normal gradients that becomes 0 in fp16, at four scales.
+
+    Adds rows to the table."""
     for power in (0, 4, 8, 12):
         S = 2.0**power
         lost = float(((S * normal).astype(np.float16) == 0).mean())

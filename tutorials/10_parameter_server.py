@@ -138,7 +138,9 @@ def train(t, args, rule, seconds=np.inf, slow=1.0, steps=np.inf):
 
 
 def on_these_ranks(t, args, table):
-    """Counts the bytes of the server's link, and of a ring of all workers. Adds rows."""
+    """Counts the bytes of the server's link, and of a ring of all workers.
+
+    Adds rows to the table."""
     n_workers = t.size - 1
     K = sum(p.nbytes for p in network().parameters())
     for rule in SYNC, ASYNC:

@@ -142,7 +142,9 @@ def sharded_adam(t, w, gradient, m, v, k, lr=1e-3, beta1=0.9, beta2=0.999, eps=1
 
 
 def sharded_optimizer(t, args, table, n):
-    """Compares three steps of exercise 11c with minidl's Adam on whole gradients. Adds rows."""
+    """Compares three steps of exercise 11c with minidl's Adam on whole gradients.
+
+    Adds rows to the table."""
     ledger = Ledger(t)
     rng = np.random.default_rng(2)
     w = put(args, rng.normal(size=n))

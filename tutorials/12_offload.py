@@ -129,7 +129,9 @@ class HostAdam:
 
 
 def train(t, args, table):
-    """Trains on the digits in fp16, with ZeRO stage 2 and AdamW on the host. Adds rows."""
+    """Trains on the digits in fp16, with ZeRO stage 2 and AdamW on the host.
+
+    Adds rows to the table."""
     manual_seed(0)  # the same weights on every rank
     model = Zero2(put(args, nn.MLP(64, 96, 96, 10).half()), t)
     optimizer = Offload(optim.AdamW(model.shards(), lr=0.01))

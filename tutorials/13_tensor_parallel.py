@@ -74,7 +74,9 @@ def cross_entropy(t, logits, target, first):
 
 
 def by_hand(t, table, n_rows=12, width=8, words=50):
-    """Compares a divided MLP, and the exercise's loss, with those of one rank. Adds rows."""
+    """Compares a divided MLP, and the exercise's loss, with those of one rank.
+
+    Adds rows to the table."""
     rng = np.random.default_rng(0)  # the same on all ranks
     mlp_by_hand(t, table, rng, n_rows, width)
     loss_by_hand(t, table, rng, n_rows, words)
@@ -225,7 +227,9 @@ def main(t, args):
 
 
 def with_sequences(t, args, table, of_sums):
-    """Trains with divided sequences, too. Adds rows. Returns (losses, bytes kept for backward)."""
+    """Trains with divided sequences, too.
+
+    Adds rows to the table. Returns (losses, bytes kept for backward)."""
     losses, sent, _, kept, ledger = train(t, args, sequence=True)
     summed = ledger.count(label="copy.backward").bytes_sent
     positions = ledger.count(label="scatter.backward").bytes_sent
