@@ -94,7 +94,7 @@ def peak_bytes(sizes, segments):
     held = peak = 0
     for start, stop, again in segments:
         inside = sum(sizes[start : stop + 1])  # backward is here: input and all results
-        result = sizes[n] if again or stop < n else 0  # if kept, it is in `inside` already
+        result = sizes[n] if again or stop < n else 0  # else the last result is in `inside` already
         peak = max(peak, held + inside + result)
         held += sizes[start] if again else sum(sizes[start:stop])
     return peak
@@ -135,7 +135,7 @@ def chain(widths):
 def measure(args, widths, segments):
     """Runs a chain forward and backward.
 
-    Returns (activations at the peak in bytes, number of forward runs of a layer, gradients)."""
+    Returns (activations at the peak in bytes, number of forward runs of layers, gradients)."""
     layers = put(args, chain(widths))
     forwards = []
     for layer in layers:

@@ -192,7 +192,7 @@ def count_a_step(t, args, table, cap, alone):
     if t.rank == 0:
         table.row(name + "number of different gradients on the ranks", len(set(copies)), 1, "exact")
         difference = np.abs(grads - alone).max()  # float32: the order of additions differs
-        table.row(name + "largest difference from one rank's", difference, 0.0, "abs<1e-6")
+        table.row(name + "difference from one rank's gradients", difference, 0.0, "abs<1e-6")
     if not args.sim:
         table.row(name + "ms of wall time a step", 1000 * step_s)
 
@@ -245,7 +245,7 @@ def main(t, args):
         table.modelled(f"k = {k}: seconds of the step", step_s, max(branches(k)), "rel<1e-9")
     table.modelled("best number of buckets", best, best_theory, "exact")
     if b < C:
-        table.modelled("best k (theory: the two terms are equal)", best, (C - b) / a, "factor<2")
+        table.modelled("best k (theory: k with equal terms)", best, (C - b) / a, "factor<2")
     picture(t, args, draw, steps, branches, best, C)
     return table
 

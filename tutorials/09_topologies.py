@@ -100,7 +100,7 @@ def double_tree_all_reduce(t, x):
 
 
 def node_groups(t, g):
-    """Returns two transports: one for this node, one for the ranks with the same place in nodes."""
+    """Returns two transports: for this node, and for the ranks with the same place in their node."""
     node, place = divmod(t.rank, g)
     inside = t.subgroup(range(node * g, node * g + g))
     across = t.subgroup(range(place, t.size, g))
@@ -202,7 +202,7 @@ def who_sends(t, args, table, ways, n, g):
         found = modelled(p, all_reduce, K, 1.0, 0.0)  # a message of any size takes 1 second
         table.modelled(f"{name}: steps", found, steps, "exact")
 
-    inside = int(sent[r].reshape(m, g)[r // g].sum())  # `sent` is now the matrix of the nodes
+    inside = int(sent[r].reshape(m, g)[r // g].sum())  # the last way: nodes
     table.row(f"{name}: bytes inside a node", inside, 2 * (g - 1) * K // g, "exact")
     between = int(sent[r].sum()) - inside
     table.row(f"{name}: bytes between nodes", between, 2 * (m - 1) * K // p, "exact")

@@ -27,8 +27,9 @@ dropouts between them. There a rank has only s/t of the tokens. It sends the sam
 only 1/t of the activations of norms and dropouts for backward. But the gradients of the norms'
 weights must then be summed over the ranks.
 
-The vocabulary is divided too: its matrix is the largest, and there are b s V logits. For the loss
-of a token the ranks exchange three numbers, not V: a maximum, a sum and the target's logit.
+The vocabulary of V words is divided, too: its matrix is the largest, and there are b s V logits.
+For the loss of a token the ranks exchange three numbers, not V: a maximum, a sum and the target's
+logit.
 
 Papers: Shoeybi et al. 2019 (Megatron-LM, arXiv 1909.08053); Korthikanti et al. 2022 (2205.05198).
 Exercise: `minidl exercise 13` writes work/13_tensor_parallel.py with the marked region empty;
@@ -91,7 +92,9 @@ def mlp(x, gz, a, b):
 
 
 def mlp_by_hand(t, table, rng, n_rows, width):
-    """Compares a divided MLP with a whole one. A rank has some columns of a, those rows of b."""
+    """Compares a divided MLP with a whole one.
+
+    A rank has some columns of a, and the rows of b with the same numbers."""
     a = rng.normal(size=(width, 4 * width))
     b = rng.normal(size=(4 * width, width))
     x, gz = rng.normal(size=(2, n_rows, width))
@@ -200,7 +203,7 @@ def main(t, args):
     table.row("weights of this rank", weights, weights_of(args, n, r), "exact")
 
     one = ring.bytes_sent(numbers, 4, n, r)
-    # 4 a block, and one each for the embedding and the head
+    # 4 all-reduces a block, one for the embedding, one for the head
     theory = (4 * args.layers + 2) * one + vocabulary.bytes_sent(n_rows, 4, n, r)
     table.row("bytes of a step: 4 L + 2 all-reduces, and the loss", sent, theory, "exact")
     if numbers % n == 0:

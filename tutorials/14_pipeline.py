@@ -128,7 +128,7 @@ def batch(step, m, args):
 def modelled(p, m, name, args):
     """Returns the time line of a step: for each of p simulated ranks, a list of (Do, start, end).
 
-    F of all layers on a rank takes 1 s. B and W take 1 s, too."""
+    F, B and W of all layers on a rank take 1 s each."""
     def rank(t):
         second = 0.5 if name.startswith("inter") else 1.0  # interleaved: two stages a rank
         parts = parts_of(name, p, m)

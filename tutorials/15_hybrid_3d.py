@@ -166,7 +166,7 @@ def bytes_of(axes, args, parameters, item=8):
     n_blocks = split_by_cost([1] * args.layers, pp.size)[pp.rank]
 
     # one more all-reduce for the embedding, and one for the output layer. The last stage also
-    # sends for the loss
+    # sends numbers for the loss
     n_sums = 4 * n_blocks + first + last
     of_tp = n_sums * ring.bytes_sent(rows * args.width, item, tp.size, tp.rank)
     if last:
