@@ -58,8 +58,8 @@ class LogSumExp(minidl.Function):
 
 def backward(loss):
     """Returns {leaf: d loss / d leaf}. The simplest form of minidl/backward.py."""
-    gradient = {loss.grad_fn: np.ones_like(loss.array)}  # {node or leaf: its sum so far}
-    for node in reversed(nodes_in_order(loss)):  # after all users of its output
+    gradient = {loss.grad_fn: np.ones_like(loss.array)}  # {node or leaf: sum of its gradients}
+    for node in reversed(nodes_in_order(loss)):  # each after all nodes that use its output
         gxs = node.backward(gradient.pop(node))
         if not isinstance(gxs, tuple):
             gxs = (gxs,)
@@ -148,7 +148,7 @@ def main(t, args):
         steps = np.geomspace(eps * 8, 0.5, 120)
         errors = central_difference_errors(dtype, steps)
         curves.append((np.dtype(dtype).name, eps, steps, errors))
-        smooth = np.convolve(np.log(errors), np.ones(9) / 9, "valid")  # rounding errors vary
+        smooth = np.convolve(np.log(errors), np.ones(9) / 9, "valid")  # mean of 9, as errors vary
         best = float(steps[4 + smooth.argmin()])
         table.row(f"best h, {np.dtype(dtype).name}", best, eps ** (1 / 3), "factor<4")
     named = [(x, "x"), (y, "y"), (u, "u = x y"), (v, "v = tanh x"), (loss, "loss = u + v")]

@@ -94,7 +94,7 @@ def n_bytes(launches):
 
 
 def seconds(work, device, repeats=15):
-    """Returns the median wall time of work() in seconds. On a GPU it waits until work has ended."""
+    """Returns the median wall time of work() in seconds. On a GPU it waits until work() is done."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()

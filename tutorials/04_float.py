@@ -38,7 +38,7 @@ from minidl.course.out import BLUE, GREEN, GREY, RED, line_at
 from minidl.course.tutorial import Table, WrongOption, launch, picture, say
 
 FORMATS = {np.float16: 10, np.float32: 23, np.float64: 52}  # bits of fraction
-STARTS = {np.float16: 0, np.float32: 2**24 - 5, np.float64: 2**53 - 5}  # 0 would take too long
+STARTS = {np.float16: 0, np.float32: 2**24 - 5, np.float64: 2**53 - 5}  # from 0 it takes too long
 try:
     FORMATS[minidl.bfloat16.type], STARTS[minidl.bfloat16.type] = 7, 0
 except ImportError:  # then the table has no bfloat16 rows. pip install 'minidl[bfloat16]' adds them

@@ -60,7 +60,7 @@ class DynamicLossScaler:
         self.good_steps = self.skipped = 0
 
     def update(self, overflow):
-        """Call it after every step. overflow: True if an inf or nan made the step be skipped."""
+        """Call it after each step. overflow: True if the step was skipped because of inf or nan."""
         # >>> exercise 05a: the dynamic scale
         # If overflow: halve self.scale, add 1 to self.skipped, and start to count good steps again
         # from 0. Otherwise: add 1 to self.good_steps. When it reaches self.interval, double
@@ -164,7 +164,8 @@ def part_lost(args, table, normal):
         theory = math.erf(SMALLEST / (S * args.sigma * math.sqrt(2)))
         # four standard deviations of a part that is counted on n samples
         bound = 4 * math.sqrt(theory * (1 - theory) / args.n) + 1 / args.n
-        table.row(f"S = 2^{power}: part that becomes 0", lost, theory, f"abs<{bound:.1g}")
+        table.row(f"S = 2^{power}: part of the gradients that becomes 0", lost, theory,
+                  f"abs<{bound:.1g}")
 
 
 def gradients_of_a_model(args, digits):
@@ -223,7 +224,8 @@ def train_all(t, args, digits, table):
 
     first, last = curves["O0"][0], curves["O0"][-1]
     for name in ("O1", "O2"):  # they do a few steps fewer than O0: the first are skipped
-        table.row(f"last loss: {name} (theory: O0)", curves[name][-1], last, "rel<0.002")
+        table.row(f"last loss of {name} (theory: last loss of O0)", curves[name][-1], last,
+                  "rel<0.002")
     # if master weights or loss scaling are missing, the loss falls at most half as much as in fp32
     for name in ("no master weights", "no loss scaling", "O3"):
         way = (first - curves[name][-1]) / (first - last)

@@ -1,6 +1,6 @@
 """06  Where the memory goes, and how to get it back.          60 minutes, needs: 01, 05
 
-A parameter costs 16 bytes, and activations come on top. Recompute runs one more forward. Then a
+A parameter costs 16 bytes. Activations need more memory. Recompute runs one more forward. Then a
 chain of L layers holds the activations of only 2 sqrt(L) layers.
 
     python tutorials/06_memory.py                 one process; picture: out/06_memory.png
@@ -44,7 +44,7 @@ class Recompute(minidl.Function):
 
     def forward(self, x, *parameters, block, leaves, generator):
         self.block, self.leaves, self.generator = block, leaves, generator
-        self.place = generator.get_state()  # where its random numbers begin
+        self.place = generator.get_state()  # where the block's random numbers begin
         self.save(x)
         with minidl.no_grad():  # the layers inside save nothing
             return block(minidl.Tensor(x)).array
@@ -93,7 +93,7 @@ def peak_bytes(sizes, segments):
     n = len(sizes) - 1
     held = peak = 0
     for start, stop, again in segments:
-        inside = sum(sizes[start : stop + 1])  # backward is here: input and all results
+        inside = sum(sizes[start : stop + 1])  # segment's input and results, during its backward
         result = sizes[n] if again or stop < n else 0  # else the last result is in `inside` already
         peak = max(peak, held + inside + result)
         held += sizes[start] if again else sum(sizes[start:stop])
@@ -193,7 +193,8 @@ def sixteen_bytes(args, table):
         table.row(f"{name}: all, 16 X", sum(held.values()), 16 * n_parameters, "exact")
 
     again, _, _ = a_step(args, "O2", equal_segments(N_LAYERS, 4))
-    table.row("recomputed: peak (theory: of all kept)", again.peak_bytes, ledger.peak_bytes, "<=")
+    table.row("recomputed: bytes at the peak (theory: if all are kept)", again.peak_bytes,
+              ledger.peak_bytes, "<=")
     return ledger, again
 
 
@@ -239,7 +240,7 @@ def main(t, args):
     activations, _, _ = measure(args, widths, segments)
     peak = activations + sizes[0]  # the ledger counts x as an input, not as an activation
     table.row("chosen segments: bytes at the peak", peak, peak_bytes(sizes, segments), "exact")
-    table.row("chosen segments: bytes (theory: the budget)", peak, budget, "<=")
+    table.row("chosen segments: peak (theory: the budget)", peak, budget, "<=")
 
     picture(t, args, draw, ledgers, peaks, sizes, segments, budget)
     return table

@@ -224,7 +224,8 @@ def main(t, args):
 
         alone, _ = train(t.subgroup([0]), args)
         # float32: the two runs add in different orders, so the seventh digit differs
-        table.row("loss: difference from one rank", np.abs(losses - alone).max(), 0.0, "abs<1e-6")
+        table.row("largest difference from the loss of one rank", np.abs(losses - alone).max(),
+                  0.0, "abs<1e-6")
         picture(t, args, draw, films, losses, alone)
     return table
 
@@ -235,7 +236,7 @@ def draw(plt, films, losses, alone):
     figure = plt.figure(figsize=(12, 7.2))
     above, below = figure.subfigures(2, 1, height_ratios=(1, 1.1))
     above.suptitle(f"Ring all-reduce: how many of the {p} ranks are summed in each chunk")
-    panels = above.subplots(1, min(p, 4), squeeze=False, sharey=True)[0]  # more would be small
+    panels = above.subplots(1, min(p, 4), squeeze=False, sharey=True)[0]  # 5 would be too small
     shades = {"cmap": plt.get_cmap("YlGnBu", p), "vmin": 0.5, "vmax": p + 0.5}
     for r, (axes, counts) in enumerate(zip(panels, films, strict=False)):
         cells = axes.pcolormesh(counts.T, **shades, edgecolors="white", linewidth=2)

@@ -100,7 +100,7 @@ def double_tree_all_reduce(t, x):
 
 
 def node_groups(t, g):
-    """Returns two transports: for this node, and for the ranks with the same place in their node."""
+    """Returns two transports: for this node, and for the ranks with the same place in all nodes."""
     node, place = divmod(t.rank, g)
     inside = t.subgroup(range(node * g, node * g + g))
     across = t.subgroup(range(place, t.size, g))
@@ -197,7 +197,8 @@ def who_sends(t, args, table, ways, n, g):
         sent = ledger.matrix()  # bytes from rank i to rank j; the same on every rank
         matrices[name] = sent
         table.row(f"{name}: bytes sent by all ranks", int(sent.sum()), 2 * (p - 1) * K, "exact")
-        table.row(f"{name}: bytes of the busiest rank", int(sent.sum(1).max()), n_bytes, "exact")
+        table.row(f"{name}: bytes sent by the busiest rank", int(sent.sum(1).max()), n_bytes,
+                  "exact")
 
         found = modelled(p, all_reduce, K, 1.0, 0.0)  # a message of any size takes 1 second
         table.modelled(f"{name}: steps", found, steps, "exact")

@@ -216,7 +216,8 @@ def on_a_modelled_clock(t, args, table):
         server, *workers = simulate(5, train, args, rule, args.seconds, last_takes_s)
         runs[rule.name] = [span for spans in workers for span in spans]
         table.modelled(f"{rule}, one slow worker: updates in {args.seconds:g} s", server.version)
-        table.row(f"{rule}, slow worker: most steps ahead", max(server.leads.values()), most, "<=")
+        table.row(f"{rule}, one slow worker: most steps ahead", max(server.leads.values()), most,
+                  "<=")
 
     found = seconds_to(2.2, runs["async"])
     theory = seconds_to(2.2, runs["sync"])
