@@ -232,8 +232,9 @@ def draw(plt, apart, fused):
     for colour, name in ((BLUE, "load"), (RED, "store")):
         axes.plot([], [], color=colour, label=name)
     bytes_apart, bytes_fused = n_bytes(apart) // 4, n_bytes(fused) // 4
-    axes.text(1.8, -7.4, f"{bytes_apart} / {bytes_fused} = {bytes_apart / bytes_fused:g}: one\n"
-              "launch is at best this many times faster", ha="center", va="center", fontsize=14)
+    axes.text(1.8, -7.4, f"{bytes_apart} / {bytes_fused} = {bytes_apart / bytes_fused:g}:\n"
+              "one launch is at best\nthis many times faster", ha="center", va="center",
+              fontsize=14)
     axes.legend(loc="lower right")
     return figure
 

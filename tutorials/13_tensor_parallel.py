@@ -222,7 +222,7 @@ def main(t, args):
         error = float(np.abs(np.subtract(losses, alone)).max())
         table.row("divided sequences: losses, difference from one rank", error, 0.0, "abs<1e-4")
         table.row("divided sequences: bytes kept (theory: if whole)", n_bytes, kept, "<=")
-        shares["sequences divided, too"] = n_bytes
+        shares["divided\nsequences, too"] = n_bytes
 
     where(t, one)
     picture(t, args, draw, n, shares)

@@ -282,8 +282,9 @@ def draw(plt, charts):
                               fontsize=7, color="white")
         most = schedule.live([[at.do for at in lane] for lane in chart])
         of = " (each of half the layers)" if "v = 2" in name else ""
-        axes.set_title(f"{name}: {100 * schedule.bubble(chart):.1f} % idle; micro-batches kept "
-                       f"by rank{of}: {', '.join(map(str, most))}", loc="left", color=BLUE)
+        axes.set_title(f"{name}: {100 * schedule.bubble(chart):.1f} % idle; micro-batches "
+                       f"kept on ranks 0, 1, ...{of}: {', '.join(map(str, most))}",
+                       loc="left", color=BLUE)
     rows[-1].set(xlabel="time (F, B and W take 1 each; in an order without W, B takes 2)",
                  xlim=(0, longest))
     bars = [plt.Rectangle((0, 0), 1, 1, color=c) for c in colours.values()]
