@@ -5,15 +5,15 @@ rank and holds one number. At the end every rank holds the sum of all numbers. T
 all-reduce.
 
     mpirun -n 4 python tutorials/00_hello.py          four processes
-    minidl run -n 4 tutorials/00_hello.py             the same, with mpirun found for you
+    minidl run -n 4 tutorials/00_hello.py             the same; minidl finds mpirun
     python tutorials/00_hello.py --sim 4              four simulated ranks in one process
 
-Rank r of p gives the number r, and every rank receives
+There are p ranks. Rank r gives the number r, and every rank receives the sum
 
     0 + 1 + ... + (p - 1)  =  p (p - 1) / 2            6 for p = 4
 
-Is something missing? `minidl doctor` prints what to install. Next: 01_autograd.py. How the sum is
-made: 07_ring.py.
+Is something missing? `minidl doctor` prints what to install. The next tutorial is 01_autograd.py.
+07_ring.py shows how the ranks make the sum.
 """
 
 import numpy as np

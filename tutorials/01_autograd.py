@@ -1,6 +1,7 @@
 """01  Backward, and the proof that it is right.     45 minutes, needs: derivatives, NumPy
 
-A backward pass walks the same graph in reverse order. Finite differences prove that it is right.
+A backward pass walks the graph of the forward pass in reverse order. Finite differences prove that
+its gradients are right.
 
     python tutorials/01_autograd.py               one process; picture: out/01_autograd.png
 
@@ -12,13 +13,13 @@ g = d loss / d output:
     tanh       v = tanh x    gx = g (1 - v v)
     add        w = x + y     gx = gy = g
 
-If an output is used twice, two gradients come back. They are added:
+If a value is used twice, two gradients come back for this value. They are added:
 
     loss = x y + tanh x      d loss / dx = y + 1 - tanh(x)^2      d loss / dy = x
 
 Proof: compare with the central difference (f(x + h) - f(x - h)) / 2h. It has two errors. Taylor's
 series gives h^2 |f'''| / 6. The rounding of f gives about eps |f| / h (eps = 2^-52 in float64). The
-sum of both is smallest near h = eps^(1/3). The sizes of f and f''' move this h a little.
+sum of the two errors is smallest near h = eps^(1/3). The sizes of f and f''' move this h a little.
 
 Source: Griewank and Walther, "Evaluating Derivatives", 2008.
 The engine itself: minidl/function.py, tensor.py, backward.py.
@@ -48,16 +49,17 @@ class LogSumExp(minidl.Function):
         # >>> exercise 01a: backward of LogSumExp
         # Return d loss / dx, (..., n), from gy = d loss / dy, (...).
         # First derive dy/dx_i: it is a familiar function of x.
-        # Then mind two things. If x is 1000, exp(x) overflows, but exp(x - y) does not. To
-        # combine shapes (..., n) and (...), give the second a last dimension of 1: y[..., None].
+        # Then mind two things. If x is 1000, exp(x) overflows, but exp(x - y) does not. To combine
+        # arrays of shapes (..., n) and (...), give the second array a last dimension of 1:
+        # y[..., None].
         return gy[..., None] * np.exp(x - y[..., None])
         # <<<
 
 
 def backward(loss):
-    """Returns {leaf: d loss / d leaf}. It is the simplest form of minidl/backward.py."""
-    gradient = {loss.grad_fn: np.ones_like(loss.array)}  # by node or leaf: the sum so far
-    for node in reversed(nodes_in_order(loss)):  # first the nodes that use its output
+    """Returns {leaf: d loss / d leaf}. The simplest form of minidl/backward.py."""
+    gradient = {loss.grad_fn: np.ones_like(loss.array)}  # {node or leaf: sum of its gradients}
+    for node in reversed(nodes_in_order(loss)):  # each after all nodes that use its output
         gxs = node.backward(gradient.pop(node))
         if not isinstance(gxs, tuple):
             gxs = (gxs,)
@@ -66,15 +68,17 @@ def backward(loss):
                 # the function that made the input, or a leaf
                 producer = edge[0] if isinstance(edge, tuple) else edge
                 # >>> exercise 01b: where gradients meet
-                # gx is d loss / d (this input). Another function may have used the same input.
-                # Its gradient may have arrived already. Keep the sum in gradient[producer].
+                # gx is d loss / d (this input). Another function may have used the same input, and
+                # the gradient from that function may have arrived already. Keep the sum of these
+                # gradients in gradient[producer].
                 gradient[producer] = gradient.get(producer, 0) + gx
                 # <<<
     return gradient
 
 
 def nodes_in_order(loss):
-    """Returns the functions that made `loss`. A function comes after the makers of its inputs."""
+    """Returns the functions that made `loss`. A function comes after those that made
+    its inputs."""
     found = set()
     stack = [loss.grad_fn]
     while stack:
@@ -86,9 +90,9 @@ def nodes_in_order(loss):
 
 
 def central_difference_errors(dtype, steps, n_points=400):
-    """Returns, for each step, the median error of the central difference over random x.
+    """Returns the median error of the central difference, for each step size h in `steps`.
 
-    The function is sin(x) exp(x) / 2."""
+    The median is over n_points random x. The function is sin(x) exp(x) / 2."""
     x = minidl.Generator(3).uniform(n_points, low=0.5, high=2.0, dtype=np.float64).astype(dtype)
 
     def f(x):
@@ -122,7 +126,7 @@ def main(t, args):
     differences = abs(by_hand[x] - x.grad.array) + abs(by_hand[y] - y.grad.array)
     table.row("walk by hand - engine", float(differences), 0.0, "exact")
 
-    say(t, "2. LogSumExp and central differences: every element, for a random d loss / dy.")
+    say(t, "2. LogSumExp and central differences: every gradient, for a random d loss / dy.")
     generator = minidl.Generator(5)
     inputs = generator.normal(4, 7, dtype=np.float64)  # gradcheck works in CPU memory
     error = gradcheck(LogSumExp.apply, inputs)
@@ -131,11 +135,11 @@ def main(t, args):
         return LogSumExp.apply(x) * LogSumExp.apply(minidl.tanh(x))
 
     twice = gradcheck(uses_x_twice, inputs)
-    table.row("the same, if x is used twice", twice, 0.0, "abs<1e-8")
+    table.row("x used twice, largest relative error", twice, 0.0, "abs<1e-8")
     large = minidl.tensor(put(args, np.array([1000.0, 0.0])), requires_grad=True)
     LogSumExp.apply(large).backward()
     gradient = str(host(large.grad).tolist())
-    table.row("its gradient at x = (1000, 0)", gradient, "[1.0, 0.0]", "exact")
+    table.row("LogSumExp, gradient at x = (1000, 0)", gradient, "[1.0, 0.0]", "exact")
 
     say(t, "3. How small may h be? The error of the central difference, in two precisions.")
     curves = []
@@ -144,7 +148,7 @@ def main(t, args):
         steps = np.geomspace(eps * 8, 0.5, 120)
         errors = central_difference_errors(dtype, steps)
         curves.append((np.dtype(dtype).name, eps, steps, errors))
-        smooth = np.convolve(np.log(errors), np.ones(9) / 9, "valid")  # rounding is noisy
+        smooth = np.convolve(np.log(errors), np.ones(9) / 9, "valid")  # mean of 9, as errors vary
         best = float(steps[4 + smooth.argmin()])
         table.row(f"best h, {np.dtype(dtype).name}", best, eps ** (1 / 3), "factor<4")
     named = [(x, "x"), (y, "y"), (u, "u = x y"), (v, "v = tanh x"), (loss, "loss = u + v")]
@@ -163,7 +167,7 @@ def draw(plt, named, curves):
     for a, b, gradient in ((0, 2, y), (1, 2, x), (0, 3, 1 - v * v), (2, 4, 1.0), (3, 4, 1.0)):
         a, b = np.array(places[a]), np.array(places[b])
         dx, dy = b - a
-        frame = (b - a) * min(0.6 / dx, 0.32 / max(abs(dy), 0.1))  # from the middle of a box
+        frame = (b - a) * min(0.6 / dx, 0.32 / max(abs(dy), 0.1))  # middle of a box to its edge
         arrow(left, a + frame, b - frame, lw=2)
         beside = (a + b) / 2 + (0.32 * np.sign(abs(dy)), -0.17 if dy > 0 else 0.09)
         left.text(*beside, f"{gradient:.4f}", color=RED, fontsize=11, ha="center")
@@ -183,7 +187,7 @@ def draw(plt, named, curves):
         line_at(right, "", x=best, color=colour)
     right.loglog(steps, steps**2 / 6, "--", color=GREY, linewidth=1)
     right.text(6e-5, 1.5e-11, "h² / 6", color=GREY)
-    right.set(title="Too small a step is as bad as too large a one", ylim=(1e-12, 1))
+    right.set(title="A step can be too large, or too small", ylim=(1e-12, 1))
     right.set(xlabel="step h of the central difference", ylabel="relative error of the derivative")
     right.legend(loc="lower left")
     return figure

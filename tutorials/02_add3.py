@@ -4,7 +4,7 @@ Fusing two kernels does not save arithmetic. It saves memory traffic.
 
     python tutorials/02_add3.py                   one process; picture: out/02_add3.png
 
-You need no GPU. Without one, a C++ compiler makes a CPU program from the same file,
+You need no GPU. Without a GPU, a C++ compiler makes a CPU program from the same file,
 kernels/add3.cu.
 
 The task is out = a + b + c, for N floats. With one launch for each plus sign, the sum of a and b
@@ -17,14 +17,14 @@ In one launch a + b stays in a register:
 
     launch 1:  out = a + b + c     reads 3N floats, writes N         4N floats = 16N bytes
 
-Both add 2N times. But an addition is much faster than the load of its operands from memory. So the
-time is proportional to the bytes. One launch is at best 24/16 = 1.5 times faster. Faster adders
-would not change this.
+Both ways need 2N additions. But an addition is much faster than the load of its operands from
+memory. So the time is proportional to the bytes. One launch is at best 24/16 = 1.5 times faster
+than two. Faster arithmetic would not change this.
 
 A kernel is written for one thread, and thread i computes element i. Threads come in blocks of equal
 size. So the last block reaches past N, unless the block size divides N. With the guard `if (i < n)`
 the threads past N do nothing. A GPU does not tell you that the guard is missing. The check form
-does: it runs the kernel on the CPU and checks every access (part 3).
+tells you: it runs the kernel on the CPU and checks every access (part 3).
 
 Source: Harris, "An Even Easier Introduction to CUDA", 2017, for the launch; Rush, "GPU Puzzles",
 2022, for counting loads and stores. How the check form works: minidl/cuda/checks/checker.py.
@@ -53,8 +53,8 @@ FILE = OWN if OWN.exists() else cuda.KERNELS / "add3.cu"
 def blocks(n, block):
     """Returns how many blocks of `block` threads give each of n elements its own thread."""
     # >>> exercise 02b: how many blocks
-    # Return as few blocks as possible, for any n >= 1. In Python n / block is a float. n // block
-    # rounds down, so the last elements get no thread.
+    # Return the smallest number of blocks that is enough, for any n >= 1. In Python n / block is a
+    # float. n // block rounds down, so the last elements get no thread.
     return -(-n // block)
     # <<<
 
@@ -78,7 +78,9 @@ def one_launch(check, a, b, c):
 
 
 def checked(name, args, names):
-    """Runs a kernel in the check form. Returns {our name of the array: its Traffic}."""
+    """Runs a kernel in the check form. Returns {our name of the array: its Traffic}.
+
+    names: {the kernel's name of an array: our name}."""
     n = args[0].size
     report = cuda.check(FILE, blocks(n, BLOCK), BLOCK, args, name=name, outputs=["out"])
     if report.errors:
@@ -92,7 +94,7 @@ def n_bytes(launches):
 
 
 def seconds(work, device, repeats=15):
-    """Returns the median wall time of work() in seconds. On a GPU it waits for the end."""
+    """Returns the median wall time of work() in seconds. On a GPU it waits until work() is done."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -140,7 +142,9 @@ def main(t, args):
 
 
 def compare_times(args, table, generator, n):
-    """Measures one launch, two launches and the library's a + b + c, for n floats. Adds rows."""
+    """Measures one launch, two launches and NumPy's (CuPy's) a + b + c, for n floats.
+
+    Adds rows to the table."""
     a, b, c = (put(args, generator.normal(n)) for _ in range(3))
     out = np.empty_like(a)
     between = np.empty_like(a)
@@ -166,7 +170,7 @@ def compare_times(args, table, generator, n):
 
 
 def relu_bias(t, table, generator):
-    """Checks the exercise's kernel: its errors, its bytes, its result. Adds rows."""
+    """Checks the exercise's kernel: its errors, its bytes, its result. Adds rows to the table."""
     rows, cols = 37, 27  # 999 elements: not a multiple of the block
     a, b, c = (generator.normal(rows, cols) for _ in range(3))
     bias = generator.normal(cols)
@@ -181,7 +185,7 @@ def relu_bias(t, table, generator):
     table.row("add3_relu_bias: bytes", moved, 20 * out.size, "exact")
 
     wanted = np.maximum(a.astype(float) + b + c + bias, 0)
-    error = float(np.abs(out - wanted).max())  # from three roundings of numbers below 16
+    error = float(np.abs(out - wanted).max())  # 3 roundings of numbers < 16: below 2e-6
     table.row("add3_relu_bias: largest error", error, 0.0, "abs<4e-6")
 
 
@@ -199,7 +203,7 @@ def wrong_guard(n):
 def draw(plt, apart, fused):
     """Draws one block of four threads. Each arrow is a load (blue) or a store (red)."""
     figure, panels = plt.subplots(1, 2, figsize=(13, 7))
-    figure.suptitle("out = a + b + c: what one block of four threads moves")
+    figure.suptitle("out = a + b + c: loads and stores of one block of four threads")
     for axes, launches, title in zip(
             panels, (apart, fused), ("two launches", "one launch"), strict=True):
         y = 0.0  # height of the next row. The next launch begins with the row that was stored
@@ -228,15 +232,16 @@ def draw(plt, apart, fused):
     for colour, name in ((BLUE, "load"), (RED, "store")):
         axes.plot([], [], color=colour, label=name)
     bytes_apart, bytes_fused = n_bytes(apart) // 4, n_bytes(fused) // 4
-    axes.text(1.8, -7.4, f"{bytes_apart} / {bytes_fused} = {bytes_apart / bytes_fused:g}: at best\n"
-              "this many times faster", ha="center", va="center", fontsize=14)
+    axes.text(1.8, -7.4, f"{bytes_apart} / {bytes_fused} = {bytes_apart / bytes_fused:g}:\n"
+              "one launch is at best\nthis many times faster", ha="center", va="center",
+              fontsize=14)
     axes.legend(loc="lower right")
     return figure
 
 
 OPTIONS = {
     "n": (100_003, "floats whose loads and stores are counted"),
-    "n_time": (4_000_000, "floats of the timed launches"),
+    "n_time": (4_000_000, "floats of the launches whose time is measured"),
 }
 
 if __name__ == "__main__":

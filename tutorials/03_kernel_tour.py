@@ -8,12 +8,12 @@ matters.
     minidl kernel run --profile script.py         part 4, for the kernels of your own script
 
 Layer norm and softmax need a sum over a row before they can write the first result of that row. The
-naive kernels read the row again for each value that they need. Each later version reads it less
-often:
+naive kernels read the row again for each value that they need. Each later version reads the row
+less often:
 
     layer norm v1   a thread per row: mean, variance, result      3 reads, 1 write: 16 bytes
                v2   a block per row: mean and variance together   2 reads, 1 write: 12
-               v3   a warp per row, which stays in registers      1 read,  1 write:  8
+               v3   a warp per row; the row stays in registers    1 read,  1 write:  8
     softmax         v1, v2 and v3 as above, with maximum and sum in place of mean and variance:
                     16, 12 and 8
     AdamW           one kernel reads w, g, m, v and writes w, m, v: 28 bytes a parameter. As
@@ -24,16 +24,18 @@ reads 8 bytes an element (scale and shift). Scale and shift are the same for all
 from a cache.
 
 The threads of a block exchange values through shared memory. If one thread writes a value
-and another thread reads it, there must be a barrier between: __syncthreads(). All threads of the
-block must reach it. A GPU runs threads in any order. Without a barrier a kernel may be right a
-thousand times and then be wrong. Part 2 leaves out each barrier in turn. It runs the
-threads in ascending, descending and shuffled order.
+and another thread reads it, there must be a barrier between the write and the read:
+__syncthreads(). All threads of the block must reach the barrier. A GPU runs threads in any order.
+Without a barrier a kernel may be right a thousand times and then be wrong. Part 2 leaves out each
+barrier of the kernel `center` in turn. It runs the threads in ascending, descending and shuffled
+order.
 
-Of two kernels that move the same bytes, one may be ten times slower. The 32 threads of a warp make
-one request together. Global memory serves it in sectors of 32 bytes. 32 neighbouring floats lie in
-4 sectors, scattered floats in up to 32 (coalescing). Shared memory has 32 banks, and successive
-words lie in successive banks. Threads that want different words of one bank wait for each other
-(bank conflicts). Part 4 counts both.
+Two kernels may move the same bytes, and still one may be ten times slower than the other. The 32
+threads of a warp make one request together. Global memory serves the request in sectors of 32
+bytes. 32 neighbouring floats lie in 4 sectors (a coalesced request), and 32 scattered floats in up
+to 32. Shared memory has 32 banks, and successive words lie in successive banks. Threads that want
+different words of one bank wait for each other (a bank conflict). Part 4 counts sectors and bank
+conflicts.
 
 Sources: Harris, "Optimizing Parallel Reduction in CUDA", 2007; Milakov and Gimelshein, "Online
 normalizer calculation for softmax", 2018; Karpathy, llm.c (dev/cuda), 2024, for the versions.
@@ -53,7 +55,7 @@ from minidl.course.out import BLUE, RED, arrow, box
 from minidl.course.tutorial import Table, WrongOption, host, launch, picture, put, say
 
 BLOCK = 256  # threads in a block
-MOST_COLS = 1024  # version 3: 32 lanes of a warp, each with 32 numbers of the row in registers
+MOST_COLS = 1024  # in version 3 a warp has the row in registers: 32 lanes, 32 numbers each
 
 # work/tour.cu if it is next to work/03_kernel_tour.py, else kernels/tour.cu
 OWN = Path(__file__).with_name("tour.cu")
@@ -79,11 +81,13 @@ def centered(x):
 
 
 def versions(table, kernel, outputs, inputs, wanted, theory, allowed):
-    """Checks v1, v2, v3 of a kernel that computes y from x. Adds rows. Returns the Reports."""
+    """Checks v1, v2, v3 of a kernel that computes y from x.
+
+    Adds rows to the table. Returns the Reports."""
     name = kernel.replace("_", " ")
     rows = len(wanted)
     reports, errors = [], []
-    grids = -(-rows // BLOCK), rows, -(-rows * 32 // BLOCK)  # a thread, block, warp for each row
+    grids = -(-rows // BLOCK), rows, -(-rows * 32 // BLOCK)  # a thread, a block, a warp for a row
     for version, grid, n_bytes in zip((1, 2, 3), grids, theory, strict=True):
         args = (*outputs.values(), *inputs)
         report = checked(f"{kernel}.cu", f"{kernel}_v{version}", grid, args, outputs=list(outputs))
@@ -108,7 +112,7 @@ class Counted(np.ndarray):
 
 
 def adamw(table, n):
-    """Runs a first step of AdamW, op by op and fused. Adds rows.
+    """Runs a first step of AdamW, op by op and fused. Adds rows to the table.
 
     Returns (bytes a parameter op by op, bytes a parameter fused)."""
     arrays = minidl.Generator(4).uniform(4, n)
@@ -136,7 +140,7 @@ def adamw(table, n):
 def without_barrier(number, x):
     """Checks `center` of tour.cu without one __syncthreads(). Returns the Report.
 
-    number: which barrier to leave out, from 0. A row has 64 threads."""
+    number: the barrier to leave out, counted from 0. Each row has a block of 64 threads."""
     parts = (cuda.KERNELS / "tour.cu").read_text().split("__syncthreads();")
     parts[number] += "//"  # the barrier that comes next is now a comment
     with tempfile.TemporaryDirectory() as folder:
@@ -149,7 +153,8 @@ def without_barrier(number, x):
 def transposed(name, x, **defines):
     """Checks a transpose. Returns {("loads" or "stores", array): cost of a warp's request}.
 
-    The cost counts sectors of global memory, or threads at one bank of shared memory."""
+    The cost is a number of sectors for an array in global memory. For an array in shared memory it
+    is the number of threads that use the same bank."""
     y = np.empty_like(x)
     blocks = len(x) // 32
     report = checked("tour.cu", name, (blocks, blocks), (y, x, len(x)), (32, 32), defines=defines,
@@ -159,7 +164,7 @@ def transposed(name, x, **defines):
 
 
 def layer_norms(table, generator, x):
-    """Checks layer norm's versions on x. Adds rows. Returns the Reports."""
+    """Checks layer norm's versions on x. Adds rows to the table. Returns the Reports."""
     rows, cols = x.shape
     w = generator.normal(cols)
     b = generator.normal(cols)
@@ -194,7 +199,9 @@ def left_out(t, table, generator):
 
 
 def exercises(args, table, x):
-    """Checks the exercises' kernels on x: bytes, errors, shared memory of `center`. Adds rows."""
+    """Checks the exercises' kernels on x: bytes, errors, shared memory of `center`.
+
+    Adds rows to the table."""
     rows, cols = x.shape
     n = x.size
     y = np.empty_like(x)
@@ -241,10 +248,10 @@ def main(t, args):
                          theory=(16, 12, 8), allowed="abs<2e-6")
     adamws = adamw(table, 1000)
 
-    say(t, "2. `center` of kernels/tour.cu, without each barrier in turn, in three thread orders:")
+    say(t, "2. `center` of kernels/tour.cu, each time without one barrier, in three thread orders:")
     left_out(t, table, generator)
 
-    say(t, "3. The exercises: the whole `center`, and softmax_online.")
+    say(t, "3. The exercises: `center` with all its barriers, and softmax_online.")
     exercises(args, table, x)
 
     say(t, "4. How a GPU serves an access: three ways to transpose a matrix (kernels/tour.cu).")
@@ -269,7 +276,7 @@ def draw(plt, norms, softmaxes, adamws, n):
         for t in range(8):
             box(left, t, y, f"s[{t}]", "#fee0d2" if t < n_written else "white", fontsize=10,
                 alpha=1 if t < n_needed else 0.25)
-        down = 0 if n_written else 1.55  # the last phase writes nothing: draw its arrows below it
+        down = 0 if n_written else 1.55  # the last phase only reads: draw its arrows below
         for t, source in reads:
             arrow(left, (source, y + 1.55 - 1.25 * down), (t, y + 0.42 - down))
         if n_written:
@@ -290,7 +297,7 @@ def draw(plt, norms, softmaxes, adamws, n):
     right.barh(list(bars), loaded, color=BLUE, label="loaded")
     right.barh(list(bars), stored, left=loaded, color=RED, label="stored")
     both = right.barh(["AdamW op by op", "AdamW fused"], adamws, color="#bdbdbd",
-                      label="both together")
+                      label="loaded + stored")
     right.bar_label(right.containers[1], [f"{sum(b):.0f}" for b in bars.values()], padding=4)
     right.bar_label(both, ["", f"{adamws[1]:.0f}"], padding=4)
     # at its full length this bar would make the others too short to compare

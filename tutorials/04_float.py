@@ -1,13 +1,14 @@
 """04  Lost precision: the error of a sum.      30 minutes, needs: NumPy
 
-A float keeps a fixed number of digits. If you add a small number to a large one, the small one is
-lost.
+A float keeps a fixed number of digits. If you add a small number to a much larger number, the small
+number is lost.
 
     python tutorials/04_float.py                  one process; picture: out/04_float.png
 
-A number with p bits of fraction is m 2^e with 2^p <= m < 2^(p+1). Its neighbours are one unit in
-the last place (ulp) away. That is at most 2^-p of its size. Every operation rounds to the nearest
-number. So the relative error is at most u = 2^-(p+1).
+A number with p bits of fraction is m 2^e, where m is an integer with 2^p <= m < 2^(p+1). The
+distance to the next number is one unit in the last place (ulp). An ulp is at most 2^-p of the
+number's size. Every operation rounds to the nearest number. So the relative error is at most
+u = 2^-(p+1).
 
     fp16  p = 10    fp32  p = 23    fp64  p = 52    bf16  p = 7
 
@@ -16,7 +17,7 @@ sum of n numbers with S = sum |x| the error is at most
 
     one after the other   (n - 1) u S      each addition rounds the sum so far
     pairwise              log2(n) u S      a tree: each number is in only log2(n) additions
-    Kahan's               2 u S            it computes the lost part, and adds it next time
+    Kahan's               2 u S            it computes the lost part, and adds it one step later
 
 A training step changes w by lr g. If lr g is below half an ulp of w, then w never changes, even
 after a million steps. A copy of w with more bits does change. That is why fp16 weights have an fp32
@@ -37,10 +38,10 @@ from minidl.course.out import BLUE, GREEN, GREY, RED, line_at
 from minidl.course.tutorial import Table, WrongOption, launch, picture, say
 
 FORMATS = {np.float16: 10, np.float32: 23, np.float64: 52}  # bits of fraction
-STARTS = {np.float16: 0, np.float32: 2**24 - 5, np.float64: 2**53 - 5}  # from 0 it takes hours
+STARTS = {np.float16: 0, np.float32: 2**24 - 5, np.float64: 2**53 - 5}  # from 0 it takes too long
 try:
     FORMATS[minidl.bfloat16.type], STARTS[minidl.bfloat16.type] = 7, 0
-except ImportError:  # the table then has no bfloat16 rows: pip install 'minidl[bfloat16]'
+except ImportError:  # then the table has no bfloat16 rows. pip install 'minidl[bfloat16]' adds them
     pass
 
 
@@ -52,8 +53,9 @@ def in_order(x):
 def pairwise(x):
     """Returns the sum of x, by a tree of additions in x's type. x has any length >= 1."""
     # >>> exercise 04a: a sum as a tree
-    # Add neighbours: x[0] + x[1], x[2] + x[3] ... That leaves half of the numbers. Repeat until
-    # one is left. If their number is odd, the last one goes to the next round unchanged.
+    # Add neighbours: x[0] + x[1], x[2] + x[3] ... This leaves half of the numbers. Repeat until one
+    # number is left. If there is an odd number of them, the last one goes to the next round
+    # unchanged.
     while len(x) > 1:
         pairs = x[: len(x) // 2 * 2]
         x = np.concatenate([pairs[0::2] + pairs[1::2], x[len(pairs) :]])
@@ -65,8 +67,9 @@ def kahan(x):
     """Returns the sum of x by Kahan's method: it adds in order, all in x's type."""
     total = lost = x.dtype.type(0)
     # >>> exercise 04b: Kahan's sum
-    # For each number: y is the number minus the loss of the addition before. Add y to the total.
-    # The total grew by (new total - old total). Subtract y: that is the new loss.
+    # For each number, let y be the number minus the loss of the addition before. Add y to the
+    # total. Now the total has grown by (new total - old total). The new loss is this growth,
+    # minus y.
     for number in x:
         y = number - lost
         new = total + y
@@ -93,9 +96,10 @@ def largest_ignored(dtype):
 
 
 def train(update, n):
-    """Subtracts `update` n times from a weight of 1, in three ways. Returns their paths, (n, 3).
+    """Subtracts `update` n times from a weight of 1, in three ways.
 
-    The columns: fp16; an fp32 master copy; fp16 with Kahan's remainder."""
+    Returns the weight after each step, (n, 3). The columns are: fp16; an fp32 master copy; fp16
+    with Kahan's remainder."""
     half = np.float16(1)
     master = np.float32(1)
     kept = np.float16(1)
@@ -114,8 +118,8 @@ def train(update, n):
 
 def main(t, args):
     if args.device != "cpu":
-        raise WrongOption("--device cuda: this tutorial rounds one number after another. That is "
-                          "no work for a GPU. Use --device cpu; 05_amp.py shows a GPU's precisions")
+        raise WrongOption("this tutorial wants --device cpu, got cuda: it adds one number after "
+                          "another. 05_amp.py shows the precisions of a GPU")
     table = Table(t)
     say(t, "1. Swamping: 1 + 1 + 1 + ...")
     for dtype, start in STARTS.items():
@@ -123,11 +127,11 @@ def main(t, args):
         p = FORMATS[dtype]
         end = int(stops_at(dtype, start))
         table.row(f"{name}: 1 + 1 + ... ends at", end, 2 ** (p + 1), "exact")
-        # below 1 the distance of neighbours is half the distance above 1
+        # below 1 the distance between neighbours is half the distance above 1
         table.row(f"{name}: largest u with 1 - u = 1, log2", largest_ignored(dtype), -(p + 2),
                   "exact")
 
-    say(t, "2. Three ways to add up to 2^16 numbers in fp32.")
+    say(t, "2. Three ways to compute the sum of n numbers in fp32, for n from 2^4 to 2^16.")
     curves = {"in order": [], "pairwise": [], "Kahan": []}
     sizes = [2**i for i in range(4, 17)]
     u = 2.0**-24
@@ -153,7 +157,7 @@ def main(t, args):
     wanted = 1 - args.n_steps * update
     table.row("fp16: weight", float(paths[-1, 0]), 1.0, "exact")
     table.row("fp32 master: weight", float(paths[-1, 1]), wanted, "exact")
-    # the weight is within an ulp of the exact one. Below 1 an ulp is 2^-11
+    # the weight is within an ulp of the exact value. Just below 1 an ulp is 2^-11
     table.row("fp16 with Kahan's remainder: weight", float(paths[-1, 2]), wanted, "abs<0.0005")
     picture(t, args, draw, sizes, curves, paths)
     return table
@@ -164,7 +168,7 @@ def bounds(name, sizes):
 
 
 def draw(plt, sizes, curves, paths):
-    """Left: half an ulp of fp16 and fp32. Middle: errors of three sums. Right: a weight's path."""
+    """Left: half an ulp of fp16 and fp32. Middle: errors of three sums. Right: a weight."""
     figure, (spacing, left, right) = plt.subplots(1, 3, figsize=(16, 5.2))
     x = np.geomspace(1e-3, 60000, 400)
     for dtype, name, colour in ((np.float16, "fp16", RED), (np.float32, "fp32", BLUE)):
@@ -174,7 +178,7 @@ def draw(plt, sizes, curves, paths):
     spacing.plot(2048, 1, "o", color=RED)
     line_at(spacing, "", x=2048, color=GREY)
     line_at(spacing, "2048 + 1 = 2048", y=1, at=0.3)
-    spacing.set(title="A number ignores less than half an ulp", xlabel="number",
+    spacing.set(title="To add less than half an ulp changes nothing", xlabel="number",
                 ylabel="half an ulp")
 
     for (name, errors), colour in zip(curves.items(), (RED, BLUE, GREEN), strict=True):

@@ -1,7 +1,7 @@
 """05  Mixed precision and loss scaling.                  45 minutes, needs: 01, 04
 
-fp16 gradients below 2^-25 become 0. Multiply the loss by a scale, and they do not. Dynamic scaling
-finds the scale during training.
+fp16 gradients below 2^-25 become 0. If the loss is multiplied by a large scale, they do not become
+0. Dynamic scaling finds the scale during training.
 
     python tutorials/05_amp.py                    one process; picture: out/05_amp.png
 
@@ -11,9 +11,9 @@ fp16 has 5 bits of exponent and 10 of fraction:
              2^-25            2^-14                         65504
 
 fp16 costs half the memory of fp32. On a GPU it costs a fraction of the time. But gradients are
-small. If gradients are normal with deviation sigma, the error function gives the part that becomes
-0. A factor S makes this part smaller. The chain rule is linear, so S times the loss gives S times
-every gradient:
+small. If gradients are normally distributed with standard deviation sigma, the error function gives
+the part of them that becomes 0. A factor S makes this part smaller. The chain rule is linear, so S
+times the loss gives S times every gradient:
 
     P(|S g| <= 2^-25) = erf(2^-25 / (S sigma sqrt 2))         S max|g| <= 65504
 
@@ -22,13 +22,14 @@ changes during training. So training finds it by trying. An inf in a gradient sh
 large: then halve S and skip the step. After N good steps, double S. A step does this, in order:
 divide by S in fp32 (in fp16 the gradient would become 0 again), look for inf, clip, update an fp32
 master copy of the weights, round it to fp16. Without the master copy, an update below half of the
-last digit would not change an fp16 weight. Part 3 uses apex's names. This step is level O2:
+last digit would not change an fp16 weight. Part 3 uses the names of NVIDIA's library apex for four
+levels of precision. The step above is level O2:
 
     O0   all fp32                  O1   products in fp16, sums and exponentials in fp32 (autocast)
     O3   all fp16                  O2   fp16 weights, fp32 master copies, a scaled loss
 
 Paper: Micikevicius et al., "Mixed precision training", 2018, arXiv 1710.03740.
-The real ones: minidl/precision/amp.py, grad_scaler.py, optim/master.py.
+minidl's own code: minidl/precision/amp.py, grad_scaler.py, optim/master.py.
 Exercises: `minidl exercise 05` writes work/05_amp.py with the marked regions empty;
 `minidl check 05` grades it.
 """
@@ -45,21 +46,21 @@ from minidl.data import datasets
 from minidl.nn import functional as F
 from minidl.precision import amp
 
-SMALLEST, LARGEST = 2.0**-25, 65504.0  # numbers up to 2^-25 become 0 in fp16; its largest number
-WEIGHT = 2.0**-18  # factor of the loss: gradients as small as in the first layers of a deep network
+SMALLEST, LARGEST = 2.0**-25, 65504.0  # in fp16 SMALLEST becomes 0, LARGEST is not yet inf
+WEIGHT = 2.0**-18  # factor of the loss. Then gradients are as small as those of a deep network
 BATCH = 128
 HUGE = 2.0**44  # a first scale that is certainly too large
 
 
 class DynamicLossScaler:
-    """The scale S of the loss. It halves after an overflow and doubles after good steps."""
+    """The scale S of the loss. An overflow halves it, and `interval` good steps double it."""
 
     def __init__(self, scale, interval):
         self.scale, self.interval = scale, interval
         self.good_steps = self.skipped = 0
 
     def update(self, overflow):
-        """Call it after every step. overflow: True if the step was skipped for inf or nan."""
+        """Call it after each step. overflow: True if the step was skipped because of inf or nan."""
         # >>> exercise 05a: the dynamic scale
         # If overflow: halve self.scale, add 1 to self.skipped, and start to count good steps again
         # from 0. Otherwise: add 1 to self.good_steps. When it reaches self.interval, double
@@ -106,7 +107,7 @@ def loss_of(model, args, digits, i):
 
 
 def new_model(args, level):
-    """Returns a model at one of apex's levels. The first weights are the same at every level."""
+    """Returns a model at one of apex's levels. The initial weights are the same at every level."""
     minidl.manual_seed(0)
     model = put(args, nn.MLP(64, 64, 10, activation=nn.Tanh))
     amp.prepare(model, level)  # casts the weights (O2, O3), or the inputs of products (O1)
@@ -116,8 +117,8 @@ def new_model(args, level):
 def train(model, args, digits, scaler, steps, with_masters):
     """Trains with mixed_step. Returns (losses, scales, changed).
 
-    losses: on batch 0, after every tenth step; scales: at every step; changed: how many weights a
-    skipped step changed."""
+    losses: the loss on batch 0, before every tenth step and at the end. scales: the scale S at
+    every step. changed: the number of weights that skipped steps changed."""
     weights = [p.array for p in model.parameters()]
     masters = weights
     if with_masters:
@@ -154,18 +155,23 @@ def fits(g):
 
 
 def part_lost(args, table, normal):
-    """Counts the part of normal gradients that becomes 0 in fp16, at four scales. Adds rows."""
+    """Counts the part of normal gradients that becomes 0 in fp16, at four scales.
+
+    Adds rows to the table."""
     for power in (0, 4, 8, 12):
         S = 2.0**power
         lost = float(((S * normal).astype(np.float16) == 0).mean())
         theory = math.erf(SMALLEST / (S * args.sigma * math.sqrt(2)))
-        # four standard deviations of a fraction that n samples give
+        # four standard deviations of a part that is counted on n samples
         bound = 4 * math.sqrt(theory * (1 - theory) / args.n) + 1 / args.n
-        table.row(f"S = 2^{power}: part of them that becomes 0", lost, theory, f"abs<{bound:.1g}")
+        table.row(f"S = 2^{power}: part of the gradients that becomes 0", lost, theory,
+                  f"abs<{bound:.1g}")
 
 
 def gradients_of_a_model(args, digits):
-    """Returns the nonzero gradients of an fp32 model, flat. A deep network's are this small."""
+    """Returns the nonzero gradients of an fp32 model as one vector.
+
+    The loss is multiplied by WEIGHT, so they are as small as the gradients in a deep network."""
     model = new_model(args, "O0")
     (loss_of(model, args, digits, 0) * WEIGHT).backward()
     real = np.concatenate([host(p.grad).reshape(-1) for p in model.parameters()])
@@ -178,7 +184,7 @@ def log2_of_safe(g):
 
 
 def largest_scales(table, normal, real):
-    """Finds the largest S without inf by trying. Then lets a dynamic scale fall to it."""
+    """Tries scales S to find the largest S without inf. Then a dynamic scale falls to this S."""
     for whose, g in (("normal", normal), ("the model's", real)):
         largest = max(power for power in range(64) if fits(2.0**power * g))
         theory = log2_of_safe(g)
@@ -187,13 +193,13 @@ def largest_scales(table, normal, real):
     scaler = DynamicLossScaler(HUGE, interval=1)
     for _ in range(30):
         scaler.update(overflow=not fits(scaler.scale * real))
-    # interval 1: once the scale fits, every other step overflows
+    # with interval 1, every second step overflows once the scale fits
     to_fall = int(math.log2(HUGE)) - log2_of_safe(real)
     theory = to_fall + (30 - to_fall) // 2
     table.row("steps skipped of 30", scaler.skipped, theory, "exact")
 
 
-# name: (level of the model, the first scale, whether there are fp32 masters)
+# name: (level of the model, the first scale, True if there are fp32 masters)
 RUNS = {
     "O0": ("O0", 1.0, True),
     "O1": ("O1", HUGE, True),
@@ -217,18 +223,19 @@ def train_all(t, args, digits, table):
     table.row("O2: weights that a skipped step changed", changed["O2"], 0, "exact")
 
     first, last = curves["O0"][0], curves["O0"][-1]
-    for name in ("O1", "O2"):  # a few steps fewer than O0: the first ones are skipped
-        table.row(f"last loss of {name} (theory: of O0)", curves[name][-1], last, "rel<0.002")
-    # without a part, the loss falls by at most half as much as with fp32
+    for name in ("O1", "O2"):  # they do a few steps fewer than O0: the first are skipped
+        table.row(f"last loss of {name} (theory: last loss of O0)", curves[name][-1], last,
+                  "rel<0.002")
+    # if master weights or loss scaling are missing, the loss falls at most half as much as in fp32
     for name in ("no master weights", "no loss scaling", "O3"):
         way = (first - curves[name][-1]) / (first - last)
-        table.row(f"{name}: fall of the loss, as a part of O0's", way, 0.5, "<=")
+        table.row(f"{name}: fall of the loss / its fall with O0", way, 0.5, "<=")
     return curves, scales["O2"]
 
 
 def main(t, args):
     table = Table(t)
-    say(t, f"1. {args.n:,} normal gradients of deviation {args.sigma:g}, in fp16.")
+    say(t, f"1. {args.n:,} normal gradients of standard deviation {args.sigma:g}, in fp16.")
     normal = minidl.Generator(4).normal(args.n) * np.float32(args.sigma)
     part_lost(args, table, normal)
 
@@ -238,14 +245,14 @@ def main(t, args):
     largest_scales(table, normal, real)
 
     say(t, f"3. Training for {args.steps} steps: O0 fp32, O1 autocast, O2 fp16 with fp32 masters,\n"
-           "   O3 fp16. Then O2 without one of its parts.")
+           "   O3 fp16. Then O2 without masters, and O2 without loss scaling.")
     curves, scales = train_all(t, args, digits, table)
     picture(t, args, draw, normal, real, curves, scales, log2_of_safe(real))
     return table
 
 
 def draw(plt, g, real, curves, scales, safe):
-    """Left: the histogram moves through fp16's range. Right: losses; the dynamic scale."""
+    """Left: histograms of S g for four S. Right: the losses (above), the dynamic scale (below)."""
     figure = plt.figure(figsize=(14, 8))
     left, right = figure.subfigures(1, 2, width_ratios=(1.15, 1))
     panels, (above, below) = left.subplots(4, 1, sharex=True), right.subplots(2, 1)
@@ -265,7 +272,7 @@ def draw(plt, g, real, curves, scales, safe):
     left.suptitle("Gradients in fp16's range: normal (filled), a model's (line)")
     for place, word in ((-35.5, "becomes 0"), (-19.5, "fewer digits"), (1, "full precision"),
                         (17.5, "inf")):
-        for axes in panels[::2]:  # on the second slide, too
+        for axes in panels[::2]:  # a slide shows two panels
             axes.text(place, 36, word, ha="center", fontsize=11)
     panels[-1].set_xticks([-40, -25, -14, 0, 16],
                           ["$2^{-40}$", "$2^{-25}$", "$2^{-14}$", "1", "65504"])
@@ -277,19 +284,19 @@ def draw(plt, g, real, curves, scales, safe):
     for name, (colour, line, width) in styles.items():
         steps = range(0, 10 * len(curves[name]), 10)
         above.plot(steps, curves[name], line, color=colour, linewidth=width, label=name)
-    above.set(title="Without one of the parts, training stops", xlabel="training step",
+    above.set(title="Without masters or loss scaling, training stops", xlabel="training step",
               ylabel="cross entropy (nats)")
     above.legend(fontsize=10, ncols=2)
     below.step(range(len(scales)), np.log2(scales), where="post", color=BLUE)
     line_at(below, "largest safe scale at the start", y=safe)
-    below.set(title="The scale falls until it fits, then tries again", xlabel="training step",
+    below.set(title="The scale falls until it fits, then rises again", xlabel="training step",
               ylabel="log2 of the scale S", ylim=(safe - 3, None))
     return figure
 
 
 OPTIONS = {
     "n": (1_000_000, "normal gradients"),
-    "sigma": (1e-7, "deviation of the normal gradients"),
+    "sigma": (1e-7, "standard deviation of the normal gradients"),
     "steps": (300, "training steps"),
     "lr": (0.0005, "learning rate of the training steps"),
 }

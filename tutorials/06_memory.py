@@ -1,7 +1,7 @@
 """06  Where the memory goes, and how to get it back.          60 minutes, needs: 01, 05
 
-A parameter costs 16 bytes before the first activation. Recompute runs one more forward. Of the
-activations of L layers it holds only 2 sqrt(L).
+A parameter costs 16 bytes. Activations need more memory. Recompute runs one more forward. Then a
+chain of L layers holds the activations of only 2 sqrt(L) layers.
 
     python tutorials/06_memory.py                 one process; picture: out/06_memory.png
 
@@ -12,17 +12,17 @@ With Adam, a model of X parameters holds
 
 Also, every function saves results for backward: a chain of L layers keeps L results. Recompute cuts
 the chain into k segments. It keeps only the input of each segment. When backward reaches a segment,
-recompute runs it forward again:
+recompute runs the segment forward again. So at its peak a step holds
 
-    most that it holds = (k - 1) inputs  +  L/k results of one segment  +  the last result
-                     = k + L/k  layers' results,    least for k = sqrt(L)
+    (k - 1) inputs  +  L/k results of one segment  +  the last result
+        = k + L/k   results of layers. This is least for k = sqrt(L)
 
 A forward costs 1 and a backward costs 2. With recompute every layer runs forward twice, so a step
 costs 4 and not 3. The second run must equal the first: dropout must draw the same random numbers.
 
 Papers: Rajbhandari et al., "ZeRO", 2020, arXiv 1910.02054, section 3; Chen et al., "Training deep
 nets with sublinear memory cost", 2016, arXiv 1604.06174.
-The real ones: minidl/memory. Exercises: `minidl exercise 06` writes work/06_memory.py with the
+minidl's own code: minidl/memory. Exercises: `minidl exercise 06` writes work/06_memory.py with the
 marked regions empty; `minidl check 06` grades it.
 """
 
@@ -40,7 +40,7 @@ N_LAYERS = 16
 
 
 class Recompute(minidl.Function):
-    """A block of layers, as one function of its input and parameters. It saves only its input."""
+    """A block of layers, as one function of x and the parameters. It saves only x, the input."""
 
     def forward(self, x, *parameters, block, leaves, generator):
         self.block, self.leaves, self.generator = block, leaves, generator
@@ -53,9 +53,10 @@ class Recompute(minidl.Function):
         (x,) = self.saved
         # >>> exercise 06b: run it again
         # Return the gradients of x and of self.leaves, the block's parameters, as one tuple.
-        # minidl.grad([y], [tensors], [gy]) returns them. Here y is the block's result on a Tensor
-        # of x with requires_grad=True. The block may have dropout: it must draw the numbers of the
-        # first run (generator.get_state, set_state). Later draws of others must not change.
+        # minidl.grad([y], [tensors], [gy]) returns the gradients of these tensors. y is the block's
+        # result on a Tensor of x with requires_grad=True. The block may have dropout. Then it must
+        # draw the same random numbers as in the first run (generator.get_state, set_state). And
+        # code that runs later must draw the same numbers as without recompute.
         now = self.generator.get_state()
         self.generator.set_state(self.place)
         x = minidl.Tensor(x, requires_grad=True)
@@ -74,7 +75,7 @@ def recompute(layers, x):
 
 
 def run(layers, x, segments):
-    """Runs the chain of layers in segments (start, stop, whether it is recomputed)."""
+    """Runs the chain of layers. segments: [(start, stop, True if backward recomputes it)]."""
     for start, stop, again in segments:
         x = recompute(layers[start:stop], x) if again else layers[start:stop](x)
     return x
@@ -87,13 +88,13 @@ def equal_segments(n, k):
 def peak_bytes(sizes, segments):
     """Returns the most bytes that a step of the chain holds.
 
-    sizes[i] is the bytes of layer i's input. sizes[n] is the bytes of the last result, which the
-    caller holds."""
+    sizes[i] is the bytes of the input of layer i. sizes[n] is the bytes of the last result. The
+    caller holds the last result."""
     n = len(sizes) - 1
     held = peak = 0
     for start, stop, again in segments:
-        inside = sum(sizes[start : stop + 1])  # backward is here: its input, and all its results
-        result = sizes[n] if again or stop < n else 0  # a kept last result is in `inside` already
+        inside = sum(sizes[start : stop + 1])  # segment's input and results, during its backward
+        result = sizes[n] if again or stop < n else 0  # else the last result is in `inside` already
         peak = max(peak, held + inside + result)
         held += sizes[start] if again else sum(sizes[start:stop])
     return peak
@@ -104,8 +105,9 @@ def choose_segments(sizes, budget):
 
     It runs as few layers twice as possible. Returns None if no segments fit."""
     # >>> exercise 06a: segments for unequal layers under a budget
-    # There are n = len(sizes) - 1 layers. Segments follow each other: (0, a, ...), (a, b, ...), ...
-    # (..., n, ...). You may try all ways. minidl/memory/recompute_plan.py is faster.
+    # There are n = len(sizes) - 1 layers. Each segment begins where the one before ends:
+    # (0, a, ...), (a, b, ...), ..., (..., n, ...). You may try all ways to cut the layers into
+    # segments. minidl/memory/recompute_plan.py has a faster method.
     n = len(sizes) - 1
 
     def ways(start):
@@ -122,7 +124,7 @@ def choose_segments(sizes, budget):
 
 
 def chain(widths):
-    """Returns layers tanh(W x). Each saves one array, its result."""
+    """Returns layers tanh(W x). Each layer saves one array, its result."""
     minidl.manual_seed(0)
     layers = []
     for n_in, n_out in zip(widths[:-1], widths[1:], strict=True):
@@ -133,7 +135,7 @@ def chain(widths):
 def measure(args, widths, segments):
     """Runs a chain forward and backward.
 
-    Returns (activations at the peak in bytes, how many layers ran forward, gradients)."""
+    Returns (activations at the peak in bytes, number of forward runs of layers, gradients)."""
     layers = put(args, chain(widths))
     forwards = []
     for layer in layers:
@@ -148,7 +150,9 @@ def measure(args, widths, segments):
 
 
 def a_step(args, level, segments):
-    """Trains on the digits. Returns (the last step's ledger, bytes by kind, n parameters)."""
+    """Does two training steps on the digits.
+
+    Returns (the memory ledger of the second step, {kind: bytes}, number of parameters)."""
     digits, _ = datasets.digits()
     images, labels = digits[:1024]
     images = minidl.Tensor(put(args, images).reshape(-1, 64))
@@ -178,7 +182,7 @@ PRECISIONS = {
 
 
 def sixteen_bytes(args, table):
-    """Counts the bytes that a step holds, by kind. Adds rows.
+    """Counts the bytes that a step holds, by kind. Adds rows to the table.
 
     Returns two ledgers: of a step that keeps all results, and of a step that recomputes."""
     all_kept = [(0, N_LAYERS, False)]
@@ -189,12 +193,13 @@ def sixteen_bytes(args, table):
         table.row(f"{name}: all, 16 X", sum(held.values()), 16 * n_parameters, "exact")
 
     again, _, _ = a_step(args, "O2", equal_segments(N_LAYERS, 4))
-    table.row("recomputed: peak (theory: all kept)", again.peak_bytes, ledger.peak_bytes, "<=")
+    table.row("recomputed: bytes at the peak (theory: if all are kept)", again.peak_bytes,
+              ledger.peak_bytes, "<=")
     return ledger, again
 
 
 def equal_layers(args, table):
-    """Recomputes equal layers in k segments. Returns {k: how many layers' results it holds}."""
+    """Recomputes equal layers in k segments. Returns {k: number of layers' results at the peak}."""
     n = N_LAYERS
     widths = [args.width] * (n + 1)
     unit = 4 * args.batch * args.width  # bytes of one result
@@ -209,7 +214,7 @@ def equal_layers(args, table):
         table.row(f"k = {k}: layers whose results are held", peaks[k], k + n // k, "exact")
         for found, kept in zip(gradients, wanted, strict=True):
             differ += int((found != kept).sum())
-    table.row("gradients that differ with recompute", differ, 0, "exact")
+    table.row("gradients that recompute changes", differ, 0, "exact")
 
     # backward computes two products for each product of forward
     products = (twice + 2 * n) / (once + 2 * n)
@@ -235,20 +240,20 @@ def main(t, args):
     activations, _, _ = measure(args, widths, segments)
     peak = activations + sizes[0]  # the ledger counts x as an input, not as an activation
     table.row("chosen segments: bytes at the peak", peak, peak_bytes(sizes, segments), "exact")
-    table.row("their bytes at the peak (theory: the budget)", peak, budget, "<=")
+    table.row("chosen segments: peak (theory: the budget)", peak, budget, "<=")
 
     picture(t, args, draw, ledgers, peaks, sizes, segments, budget)
     return table
 
 
 def draw(plt, ledgers, peaks, sizes, segments, budget):
-    """Above: a step's memory, all kept and recomputed. Below: k + L/k; unequal layers."""
+    """Above: memory in a step, all kept and recomputed. Below: equal layers, unequal layers."""
     figure, (above, (left, right)) = plt.subplots(2, 2, figsize=(14, 9))
     colours = {"parameters": "#08519c", "gradients": "#fd8d3c", "master weights": "#3182bd",
                "optimizer": "#9ecae1", "inputs": "#bdbdbd", "activations": "#74c476",
                "temporary": "#e0c3e8", "workspace": "#fdae6b"}
     top = 1.4 * max(ledger.peak_bytes for ledger in ledgers) / 2**20
-    titles = "A step that keeps all results", "The same with 4 recomputed segments"
+    titles = "A step that keeps all results", "The same step with 4 recomputed segments"
     for axes, ledger, title in zip(above, ledgers, titles, strict=True):
         kinds = [kind for kind in colours if ledger.most(kind)]
         bands = [[held[kind] / 2**20 for _, held in ledger.timeline] for kind in kinds]
@@ -283,7 +288,7 @@ def draw(plt, ledgers, peaks, sizes, segments, budget):
     for colour, name in ((RED, "segment that is recomputed"), (BLUE, "segment that is kept"),
                          (green, "held from forward to backward"), (pale, "computed again")):
         right.plot([], [], color=colour, linewidth=6, label=name)
-    right.set(title=f"Unequal layers under {budget / 2**10:,.0f} KiB", ylabel="KiB of its input",
+    right.set(title=f"Unequal layers under {budget / 2**10:,.0f} KiB", ylabel="KiB of the input",
               xlabel="layer", ylim=(-0.12 * kib.max(), 1.55 * kib.max()))
     right.set_xticks(range(len(kib)), [*range(len(kib) - 1), "result"])
     right.legend(fontsize=10, loc="upper right", ncols=2)

@@ -1,6 +1,6 @@
 """07  Data parallel training on a ring.                       60 minutes, needs: 00, 01
 
-An all-reduce is a reduce-scatter followed by an all-gather. Both go around a ring.
+An all-reduce is a reduce-scatter, then an all-gather. In both, data goes around a ring of ranks.
 
     mpirun -n 4 python tutorials/07_ring.py           or: minidl run -n 4 tutorials/07_ring.py
     python tutorials/07_ring.py --sim 4               picture: out/07_ring.png
@@ -14,19 +14,19 @@ Every rank needs the sum over the ranks of n numbers, K = 4n bytes. If all ranks
 to rank 0, it receives (p-1) K, then sends (p-1) K back, and all other ranks wait. The ring cuts the
 numbers into p chunks. In every step every rank sends one chunk to its right neighbour:
 
-    reduce-scatter    p-1 steps; each adds the received chunk to the rank's own copy of it;
+    reduce-scatter    p-1 steps; in each, a rank adds the received chunk to its own numbers;
                       at the end rank r has the whole sum of chunk r+1
-    all-gather        p-1 steps; each passes a complete chunk on
+    all-gather        p-1 steps; in each, a rank sends on a chunk that is complete
 
     bytes sent by each rank = 2 (p-1) K/p  <  2K, for any p;    messages = 2 (p-1)
-    seconds = 2 (p-1) (alpha + K/p beta)     alpha: per message, beta: per byte; --sim models them
+    seconds = 2 (p-1) (alpha + K/p beta)     alpha: per message, beta: per byte (--sim uses both)
 
 If p does not divide n, the first n mod p chunks have one more number. Rank r sends every chunk
 except r+1, then every chunk except r+2: 2K - bytes(r+1) - bytes(r+2). All ranks together send
 exactly 2 (p-1) K.
 
 Paper: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
-JPDC 69, 2009. The real one: minidl/comm/ring.py. Exercises: `minidl exercise 07` writes
+JPDC 69, 2009. minidl's own code: minidl/comm/ring.py. Exercises: `minidl exercise 07` writes
 work/07_ring.py with the marked regions empty; `minidl check 07` grades it.
 """
 
@@ -56,8 +56,9 @@ def reduce_scatter(t, x):
     scratch = np.empty_like(chunk[0])  # no chunk is longer than chunk 0
     # >>> exercise 07a: reduce-scatter
     # In step s = 0, ..., p-2: send chunk rank-s to the right; receive a chunk from the left; add it
-    # to chunk rank-s-1. Chunk numbers are modulo p. t.sendrecv(out, right, into, left) sends and
-    # receives at once. `into` must have exactly the received size: scratch[: len(...)].
+    # to chunk rank-s-1. Chunk numbers are modulo p. t.sendrecv(out, right, into, left) sends `out`
+    # and receives into `into` at the same time. `into` must have exactly the size of the received
+    # chunk: scratch[: len(...)].
     for s in range(p - 1):
         mine = chunk[(t.rank - s - 1) % p]
         received = t.sendrecv(chunk[(t.rank - s) % p], right, scratch[: len(mine)], left)
@@ -78,11 +79,12 @@ def shift(t, out, into):
     # Use only t.send(out, right) and t.recv(into, left). First let every rank send, then receive:
     #     minidl run -n 4 work/07_ring.py --n-shift 128       works: MPI buffers a small message
     #     minidl run -n 4 work/07_ring.py --n-shift 100000    hangs: a large one waits for a receive
-    #     python work/07_ring.py --sim 4 --n-shift 100000     hangs; both print who waits for whom
+    #     python work/07_ring.py --sim 4 --n-shift 100000     hangs, too
     # (How large? On one machine Open MPI 5.0 hangs from 4,096 bytes, MPICH 5.0 from 8,192.)
-    # What does every rank wait for, and at which line? Where does the wait-for cycle close? If one
-    # rank of the cycle receives first, the cycle breaks. Then find an order that cannot hang, and
-    # takes two or three message times for any number of ranks. Hint: even and odd ranks.
+    # If a run hangs, it prints which rank waits for which. What does every rank wait for, and at
+    # which line? Which ranks wait for each other in a cycle? If one rank of the cycle receives
+    # first, the cycle breaks. Then find an order of sends and receives that cannot hang, and takes
+    # the time of two or three messages for any number of ranks. Hint: even and odd ranks.
     if t.rank % 2 == 0:
         t.send(out, right)
         t.recv(into, left)
@@ -95,8 +97,9 @@ def shift(t, out, into):
 def average_gradients(t, parameters):
     """Replaces every parameter's gradient by its mean over the ranks."""
     # >>> exercise 07c: average the gradients
-    # Copy all gradients into one flat array. Call all_reduce on it once. Divide. Copy every piece
-    # back to its gradient. Each p in `parameters` has p.grad.array, an array of any shape.
+    # Copy all gradients into one flat array. Call all_reduce on this array once. Divide it by the
+    # number of ranks. Copy every piece back to its gradient. Each p in `parameters` has
+    # p.grad.array, an array of any shape.
     flat = np.concatenate([p.grad.array.reshape(-1) for p in parameters])
     all_reduce(t, flat)
     flat /= t.size
@@ -111,8 +114,8 @@ def average_gradients(t, parameters):
 def batches(t, batch):
     """Yields this rank's part of every batch of digits, without end.
 
-    All ranks shuffle in the same way. Then they take samples in turn. So the batches are the same
-    for any number of ranks."""
+    All ranks shuffle in the same way. Then they take samples in turn. So a batch of all ranks
+    together is the same for any number of ranks."""
     digits = datasets.digits()[0]
     sampler = DistributedSampler(len(digits), t.rank, t.size, tail="drop")
     loader = DataLoader(digits, per_rank(t, batch), sampler=sampler, drop_last=True)
@@ -148,7 +151,9 @@ def train(t, args):
 
 
 def film(t):
-    """Returns (2p-1, p): how many ranks are summed in each chunk, at the start and after steps."""
+    """Returns the number of ranks that are summed in each chunk: an array (2p-1, p).
+
+    Row 0 is the start. Row s is after step s."""
     x = np.ones(t.size)
     frames = []
 
@@ -186,7 +191,7 @@ def count_an_all_reduce(t, args, table, n):
 
     all_sent = gather(t, sent)
     if r == 0:
-        table.row(f"n = {n:,}: bytes sent by all", sum(all_sent), 2 * (p - 1) * K, "exact")
+        table.row(f"n = {n:,}: bytes sent by all ranks", sum(all_sent), 2 * (p - 1) * K, "exact")
 
     if args.sim and p > 1 and n % p == 0:
         # float64: the clock adds many times, the formula multiplies once
@@ -204,28 +209,29 @@ def main(t, args):
         count_an_all_reduce(t, args, table, n)
 
     if p > 1:
-        say(t, f"2. A shift of {args.n_shift:,} float32 to the right, with blocking calls.")
+        say(t, f"2. Each rank sends {args.n_shift:,} float32 to the right, with blocking calls.")
         out = put(args, np.full(args.n_shift, r, np.float32))
         into = put(args, np.full(args.n_shift, -1, np.float32))
         shift(t, out, into)
-        table.row("what came from the left", int(into.min()), (r - 1) % p, "exact")
+        table.row("number received from the left", int(into.min()), (r - 1) % p, "exact")
 
-    say(t, f"3. {args.steps} steps on the digits: {p} x {each} samples, 1 x {args.batch}.")
+    say(t, f"3. {args.steps} steps on the digits: {p} ranks x {each}, and 1 rank x {args.batch}.")
     losses, weights = train(t, args)
     films = gather(t, film(t))
     all_weights = gather(t, weights.tobytes())
     if r == 0:
-        table.row("different weights among the ranks", len(set(all_weights)), 1, "exact")
+        table.row("number of different weights on the ranks", len(set(all_weights)), 1, "exact")
 
         alone, _ = train(t.subgroup([0]), args)
         # float32: the two runs add in different orders, so the seventh digit differs
-        table.row("largest difference in loss", np.abs(losses - alone).max(), 0.0, "abs<1e-6")
+        table.row("largest difference from the loss of one rank", np.abs(losses - alone).max(),
+                  0.0, "abs<1e-6")
         picture(t, args, draw, films, losses, alone)
     return table
 
 
 def draw(plt, films, losses, alone):
-    """Above: how the chunks of every rank fill. Below: the two losses and their difference."""
+    """Above: the number of ranks summed in each chunk. Below: two losses and their difference."""
     p = len(films)
     figure = plt.figure(figsize=(12, 7.2))
     above, below = figure.subfigures(2, 1, height_ratios=(1, 1.1))
@@ -258,7 +264,7 @@ def draw(plt, films, losses, alone):
     left.legend()
     difference = np.abs(losses - alone)
     differs = np.flatnonzero(difference)
-    right.set(title="... up to the order of additions", xlabel="training step", yscale="log",
+    right.set(title="... except for the order of additions", xlabel="training step", yscale="log",
               ylabel="|difference| (nats)", xlim=(-1, len(losses)), ylim=(1e-9, 1e-5))
     right.plot(differs, difference[differs], "o", color=BLUE, markersize=5)
     line_at(right, "allowed: 1e-6", y=1e-6, at=0)

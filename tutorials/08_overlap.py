@@ -1,28 +1,31 @@
-"""08  Buckets: send gradients while backward computes the others.   60 minutes, needs: 07
+"""08  Buckets: send some gradients while backward computes others.   60 minutes, needs: 07
 
-Small buckets are sent early. But each bucket pays a latency. So there is a best size.
+A small bucket of gradients can be sent early. But each bucket costs a latency. So there is a best
+size of buckets.
 
     mpirun -n 4 python tutorials/08_overlap.py        or: minidl run -n 4 tutorials/08_overlap.py
     python tutorials/08_overlap.py --sim 4            picture: out/08_overlap.png
 
-Backward computes the gradient of the last layer first. The ranks can average it while backward goes
-on. Gradients are sent in buckets. A bucket closes when it holds `cap` bytes. There are p ranks, and
-k equal buckets of n bytes together. A message costs alpha seconds, a byte beta (tutorial 07):
+Backward computes the gradient of the last layer first. The ranks can average this gradient while
+backward goes on. Gradients are sent in buckets. A bucket is closed when it holds `cap` bytes. There
+are p ranks, and k equal buckets with n bytes in all. A message costs alpha seconds, and a byte
+costs beta seconds (tutorial 07):
 
     one all-reduce       a + b/k     where a = 2 (p-1) alpha  and  b = 2 (p-1)/p n beta
-    all of them          k a + b     for any k the bytes are the same, but not the latencies
+    all k of them        k a + b     the bytes are the same for any k, but there are more latencies
 
-If backward takes C seconds and gradients come evenly, bucket j is full at j C/k. It waits until the
-network is free. There are two cases. If the network waits for backward, only the last bucket is
-late. If backward is faster than the network, all buckets queue behind the first:
+If backward takes C seconds and gradients come evenly, bucket j is full at j C/k. Then it waits
+until the network is free. There are two cases. If the network waits for backward, only the last
+bucket is sent after backward. If backward is faster than the network, all buckets queue behind the
+first bucket. T(k) is the time of a step:
 
     T(k) = max( C + a + b/k ,  C/k + k a + b )        exposed time = T(k) - C
 
-The first term falls with k, the second rises. If C > b, they meet at k = (C - b)/a. The best k is
-near.
+The first term falls with k. The second term rises if k is large. If C > b, the two terms are equal
+at k = (C - b)/a. The best k is near this value.
 
 Paper: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB
-2020, arXiv 2006.15704. The real one: minidl/parallel/data/bucket.py. Exercises:
+2020, arXiv 2006.15704. minidl's own code: minidl/parallel/data/bucket.py. Exercises:
 `minidl exercise 08` writes work/08_overlap.py with its regions empty; `minidl check 08` grades it.
 """
 
@@ -41,12 +44,14 @@ from minidl.nn import functional as F
 
 
 def fill(sizes, cap):
-    """Returns the buckets, lists of layer numbers, in the order of sending.
+    """Returns the buckets in the order in which they are sent. A bucket is a list of layer numbers.
 
-    sizes: bytes of each layer's gradient, first layer first. cap: bytes that close a bucket."""
+    sizes: bytes of each layer's gradient, from the first layer to the last. cap: a bucket is closed
+    when it has this number of bytes."""
     # >>> exercise 08a: fill the buckets in the order in which gradients come
-    # Gradients come last layer first. Put them into the open bucket in this order. When it holds
-    # `cap` bytes or more, close it and open the next one. The last bucket may be smaller.
+    # The gradient of the last layer comes first. Put the layers into the open bucket in the order
+    # in which their gradients come. When the bucket holds `cap` bytes or more, close it and open
+    # the next one. The last bucket may be smaller.
     buckets, bucket = [], []
     for layer in reversed(range(len(sizes))):
         bucket.append(layer)
@@ -68,16 +73,16 @@ class Averager:
         self.background = Background(t)  # a second thread; it runs its jobs in order
         self.arrived = set()
         self.jobs = []
-        self.spans = []  # (bucket, start, end) of every all-reduce
+        self.spans = []  # [(bucket, start, end)] of the all-reduces
 
     def ready(self, i):
         self.arrived.add(i)
         # >>> exercise 08b: start the all-reduce of every bucket that is full
-        # `self.jobs.append(self.background.submit(self.reduce, bucket))` starts one, and returns
-        # at once. A bucket is full when all its layers have arrived. Every rank must start the
-        # buckets in the order of self.buckets: only the order tells which message belongs to which
-        # bucket, and gradients may arrive in another order on another rank. len(self.jobs) buckets
-        # have started.
+        # `self.jobs.append(self.background.submit(self.reduce, bucket))` starts the all-reduce of a
+        # bucket, and returns at once. A bucket is full when all its layers have arrived. Every rank
+        # must start the buckets in the order of self.buckets, because only the order tells which
+        # message belongs to which bucket. But gradients may arrive in another order on another
+        # rank. len(self.jobs) is the number of buckets that have been started.
         while len(self.jobs) < len(self.buckets):
             bucket = self.buckets[len(self.jobs)]
             if not self.arrived.issuperset(bucket):
@@ -105,7 +110,7 @@ class Averager:
 
 
 def network(args):
-    """Returns a chain of seven linear layers without biases, with tanh in between."""
+    """Returns a chain of seven linear layers without biases, with a tanh between two layers."""
     minidl.manual_seed(0)  # the same weights on every rank
     widths = [64] + 6 * [96] + [10]
     layers = []
@@ -117,11 +122,11 @@ def network(args):
 def average(t, args, cap):
     """Runs backward on a batch of digits, args.steps times, with buckets of `cap` bytes.
 
-    Returns (the averaged gradients, seconds of a step, the Averager)."""
+    Returns (the averaged gradients, the mean seconds of a step, the Averager)."""
     model = network(args)
     weights = list(model.parameters())
     for w in weights:
-        w.grad = put(args, np.zeros(w.shape, np.float32))  # the buckets need the sizes
+        w.grad = put(args, np.zeros(w.shape, np.float32))  # fill() needs its size
     averager = Averager(t, weights, cap)
     for i, w in enumerate(weights):
         w.on_grad_ready(lambda _, i=i: averager.ready(i))
@@ -145,8 +150,8 @@ def average(t, args, cap):
 def modelled_step(t, args, n_buckets):
     """Runs one backward of args.layers equal layers on a modelled clock.
 
-    Returns (seconds of the step, [(layers, start, end)] of every layer's backward, the same of
-    every all-reduce)."""
+    Returns (seconds of the step, [([layer], start, end)] of every layer's backward,
+    [(bucket, start, end)] of every all-reduce)."""
     n_elems = args.layer_kib * 256 // t.size * t.size  # p equal chunks
     layers = [SimpleNamespace(grad=minidl.zeros(n_elems)) for _ in range(args.layers)]
     cap = args.layers * n_elems * 4 / n_buckets  # bytes
@@ -163,9 +168,9 @@ def modelled_step(t, args, n_buckets):
 
 
 def count_a_step(t, args, table, cap, alone):
-    """Counts messages and bytes of a step with buckets of `cap` bytes. Adds rows.
+    """Counts messages and bytes of a step with buckets of `cap` bytes. Adds rows to the table.
 
-    alone: the gradients that one rank computes without the others."""
+    alone: the gradients that one rank computes from the whole batch."""
     p = t.size
     ledger = Ledger(t)
     grads, step_s, averager = average(ledger, args, cap)
@@ -181,19 +186,19 @@ def count_a_step(t, args, table, cap, alone):
         table.row(name + "bytes sent a step", n_bytes, theory, "exact")
 
     first_bucket, _, _ = averager.spans[0]
-    table.row(name + "layer that is sent first, of 0-6", first_bucket[0], 6, "exact")
+    table.row(name + "first layer sent (0 to 6)", first_bucket[0], 6, "exact")
 
     copies = gather(t, grads.tobytes())
     if t.rank == 0:
-        table.row(name + "different gradients among the ranks", len(set(copies)), 1, "exact")
+        table.row(name + "number of different gradients on the ranks", len(set(copies)), 1, "exact")
         difference = np.abs(grads - alone).max()  # float32: the order of additions differs
-        table.row(name + "largest difference from one rank", difference, 0.0, "abs<1e-6")
+        table.row(name + "difference from one rank's gradients", difference, 0.0, "abs<1e-6")
     if not args.sim:
         table.row(name + "ms of wall time a step", 1000 * step_s)
 
 
 def constants(args, p):
-    """Returns C, a and b of the formulas above, in seconds, for modelled_step on p ranks."""
+    """Returns C, a and b of the head's formulas, in seconds, for modelled_step on p ranks."""
     n_bytes = args.layers * (args.layer_kib * 256 // p * p) * 4
     C = args.layers * args.layer_us * 1e-6
     a = 2 * (p - 1) * args.alpha
@@ -208,10 +213,10 @@ def main(t, args):
     alone = None
     if t.rank == 0:
         alone, _, _ = average(t.subgroup([0]), args, 1)
-    for cap in (1 << 20, 64 << 10, 1):  # one bucket; a few; one for every layer
+    for cap in (1 << 20, 64 << 10, 1):  # one bucket; a few buckets; one for every layer
         count_a_step(t, args, table, cap, alone)
-    say(t, "   On one machine overlap gains nothing: ranks share cores, and sending takes cores\n"
-           "   from computing. A network card needs no cores. So part 2 has a modelled clock.")
+    say(t, "   On one machine overlap gains nothing: ranks share cores, and sending needs cores.\n"
+           "   A network card needs no cores. So part 2 has a modelled clock.")
     if t.rank > 0:
         return table  # rank 0 simulates all p ranks
     if p == 1:
@@ -229,25 +234,25 @@ def main(t, args):
     def branches(k):
         return C + a + b / k, C / k + k * a + b
 
-    # rounded to a picosecond: values that are equal on paper must tie, and the first one wins
+    # Rounded to a picosecond, so that values with equal formulas are equal. min takes the first.
     best = min(steps, key=lambda k: round(steps[k][0], 12))
     best_theory = min(steps, key=lambda k: round(max(branches(k)), 12))
     for k in (1, best, n):
         step_s, _, all_reduces = steps[k]
         comm_s = sum(end - start for _, start, end in all_reduces)
         # float64: the clock adds many times, the formula multiplies once
-        table.modelled(f"k = {k}: seconds of the all-reduces", comm_s, k * a + b, "rel<1e-9")
+        table.modelled(f"k = {k}: seconds of all all-reduces", comm_s, k * a + b, "rel<1e-9")
         table.modelled(f"k = {k}: seconds of the step", step_s, max(branches(k)), "rel<1e-9")
     table.modelled("best number of buckets", best, best_theory, "exact")
     if b < C:
-        table.modelled("k at which T(k)'s two terms meet", best, (C - b) / a, "factor<2")
+        table.modelled("best k (theory: k with equal terms)", best, (C - b) / a, "factor<2")
     picture(t, args, draw, steps, branches, best, C)
     return table
 
 
 def draw(plt, steps, branches, best, backward_s):
-    """Left: times of backward and network, for one bucket, the best number, and one per layer.
-    Right: the step's time for each number of buckets."""
+    """Left: when backward and the all-reduces run, for one bucket, for the best number of buckets,
+    and for one bucket a layer. Right: the step's time for each number of buckets."""
     shades = plt.get_cmap("viridis")
     figure = plt.figure(figsize=(13, 6.4))
     left, right = figure.subfigures(1, 2, width_ratios=[1.5, 1])
@@ -268,14 +273,14 @@ def draw(plt, steps, branches, best, backward_s):
         axes.set(ylim=(1.9, -0.5), xlim=(0, 1.27e3 * max(steps[k][0] for k in shown)))
         title = f"{k} buckets" if k > 1 else "1 bucket, no overlap"
         axes.set_title(f"{title}: {end_ms:.2f} ms", loc="left")
-    panels[-1].set_xlabel("modelled time of a step (ms). Each bucket has its colour")
+    panels[-1].set_xlabel("modelled time of a step (ms). A colour for each bucket")
 
     axes, ks = right.subplots(), list(steps)
     fine = np.geomspace(1, max(ks), 200)
     late, queue = (np.array(times) * 1e3 for times in zip(*map(branches, fine), strict=True))
     axes.plot(fine, np.maximum(late, queue), color="#9ecae1", linewidth=8, label="T(k)")
-    axes.plot(fine, late, color=GREY, linewidth=1.2, label="C + a + b/k: the last is late")
-    axes.plot(fine, queue, "--", color=GREY, linewidth=1.2, label="C/k + ka + b: all queue")
+    axes.plot(fine, late, color=GREY, linewidth=1.2, label="C + a + b/k: the last bucket is late")
+    axes.plot(fine, queue, "--", color=GREY, linewidth=1.2, label="C/k + ka + b: all buckets queue")
     axes.plot(ks, [1e3 * steps[k][0] for k in ks], "o", color=BLUE, label="simulated")
     axes.plot(best, 1e3 * steps[best][0], "o", color=RED, markersize=14, fillstyle="none")
     line_at(axes, "C: backward alone", y=backward_ms, at=0.03)

@@ -1,12 +1,13 @@
 """09  Topologies: ring, halving and doubling, trees, nodes.       75 minutes, needs: 07
 
-All ways send the same total of bytes. They differ in who sends the bytes, and in how many steps.
+All all-reduces below send the same total of bytes. They differ in which ranks send most of the
+bytes, and in the number of steps.
 
     mpirun -n 8 python tutorials/09_topologies.py     or: minidl run -n 8 tutorials/09_topologies.py
     python tutorials/09_topologies.py --sim 8         picture: out/09_topologies.png
 
 A sum of p arrays of K = 4n bytes needs p-1 additions of K bytes, and p-1 ranks need a copy of the
-sum. So every all-reduce that adds each part once sends 2 (p-1) K in total. The rest differs:
+sum. So every all-reduce that adds each part once sends 2 (p-1) K in total. Two other things differ:
 
                           sent by the busiest rank    steps in sequence           H = ceil(log2 p)
     ring                  2 (p-1)/p K                 2 (p-1)
@@ -17,13 +18,14 @@ sum. So every all-reduce that adds each part once sends 2 (p-1) K in total. The 
       inside a node       2 (g-1)/g K
       between nodes       2 (m-1)/m K/g
 
-A step costs alpha, a byte costs beta. Short messages need few steps. Long messages need few bytes
-through the busiest port. On one switch, if p is a power of two, halving and doubling beats the ring
-at every size. But it sends most of its bytes to the farthest rank. So if links between nodes are
-slower, the bytes between nodes matter most.
+A step costs alpha seconds, and a byte costs beta seconds. For short arrays the number of steps
+matters most. For long arrays the bytes through the busiest port matter most. On one switch, if p is
+a power of two, halving and doubling is faster than the ring at every size. But it sends most of its
+bytes to the farthest rank. So if links between nodes are slower, the bytes between nodes matter
+most.
 
-In a binary tree leaves send K, and inner ranks send 3 K. The double tree reduces one half of x on
-each of two trees. A rank that is inner in one tree is a leaf in the other.
+In a binary tree leaves send K bytes, and inner ranks send 3 K. The double tree reduces one half of
+x on each of two trees. A rank that is inner in one tree is a leaf in the other.
 
 Papers: Thakur et al., "Optimization of collective communication operations in MPICH", 2005; Sanders
 et al., "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
@@ -50,7 +52,7 @@ def first_tree(p):
     parents: list[int | None] = [None]
     for r in range(1, p):
         bit = r & -r  # the lowest set bit: 1 at leaves, 2 one level up, 4, ...
-        up = (r ^ bit) | (bit << 1)  # the neighbour at this distance with a larger lowest bit
+        up = (r ^ bit) | (bit << 1)  # r - bit or r + bit: the one with lowest bit 2 * bit
         parents.append(up if up < p else r ^ bit)
     return parents
 
@@ -61,10 +63,10 @@ def second_tree(p):
     # >>> exercise 09a: the second tree
     # Rename the ranks of the first tree. A renaming takes rank r to another rank, new(r). In the
     # second tree the parent of new(r) is new(parent of r), and None for the new root. Every rank
-    # may be inner (have children) in at most one tree. For odd p that is impossible: rank 0, and
-    # only rank 0, may be inner in both. Hint: the odd ranks are the leaves. For one kind of p the
-    # mirror image, new(r) = p-1-r, exchanges odd and even. For the other kind of p, find a renaming
-    # that exchanges odd and even for all ranks except one.
+    # may be inner (have children) in at most one of the two trees. For odd p that is impossible:
+    # then rank 0, and only rank 0, may be inner in both trees. Hint: the odd ranks are the leaves.
+    # For even p or for odd p, the mirror image new(r) = p-1-r exchanges odd and even ranks. For the
+    # other p, find a renaming that exchanges odd and even for all ranks except one.
     def new(r):
         return p - 1 - r if p % 2 == 0 else (r + 1) % p
 
@@ -98,7 +100,7 @@ def double_tree_all_reduce(t, x):
 
 
 def node_groups(t, g):
-    """Returns two transports: this node's ranks, and the ranks with this place in all nodes."""
+    """Returns two transports: for this node, and for the ranks with the same place in all nodes."""
     node, place = divmod(t.rank, g)
     inside = t.subgroup(range(node * g, node * g + g))
     across = t.subgroup(range(place, t.size, g))
@@ -112,8 +114,8 @@ def hierarchical_all_reduce(t, x, groups):
     # inside is the transport of this rank's node. across is the transport of the ranks with the
     # same place in their nodes. Use three calls of minidl.comm.ring: reduce_scatter(transport, x)
     # returns the chunk of x (a view) that is complete on this rank; all_reduce(transport, chunk)
-    # sums in place; all_gather(transport, x) copies the complete chunks of x to all ranks. A rank
-    # may send 2 (m-1)/m K/g bytes between nodes.
+    # sums chunk in place; all_gather(transport, x) copies the complete chunks of x to all ranks. A
+    # rank may send 2 (m-1)/m K/g bytes between nodes.
     chunk = ring.reduce_scatter(inside, x)
     ring.all_reduce(across, chunk)
     ring.all_gather(inside, x)
@@ -121,10 +123,10 @@ def hierarchical_all_reduce(t, x, groups):
 
 
 def modelled(p, all_reduce, n_bytes, alpha, beta, network=Links.uniform):
-    """Returns the seconds for n_bytes on simulated ranks with the links network(alpha, beta).
+    """Returns the seconds of an all-reduce of n_bytes on p simulated ranks.
 
-    The clock uses bytes only as bytes times beta. So a short array on slow links stands for a long
-    one."""
+    network(alpha, beta) are the links. The modelled time depends on bytes only by bytes times beta.
+    So a short array with a larger beta takes the time of a long one."""
 
     def body(t):
         all_reduce(t, np.ones(MODEL_BYTES // 4, np.float32))
@@ -134,7 +136,7 @@ def modelled(p, all_reduce, n_bytes, alpha, beta, network=Links.uniform):
 
 
 def compare(p, ways, n_bytes, alpha, beta, network):
-    """Returns {name: modelled seconds}, also for the tree and the segmented double tree."""
+    """Returns {name: modelled seconds}, also for the tree. The double tree sends in segments."""
     segments = MODEL_BYTES // 8
     if alpha:
         extra = 2 * double_tree.height_of(p) - 3
@@ -153,7 +155,7 @@ def ways_and_costs(p, g, K):
 
     K: bytes; p: ranks; g: ranks of a node."""
     power = halving_doubling.core(p)  # the largest power of two up to p
-    # ranks above the power send K to another rank, and get the sum from it: a fold
+    # fold: ranks from `power` on first send K bytes to another rank, and get the sum at the end
     fold = int(p > power)
     halving_bytes = 2 * (power - 1) * K // power + fold * K
     halving_steps = 2 * (power.bit_length() - 1 + fold)
@@ -194,19 +196,20 @@ def who_sends(t, args, table, ways, n, g):
 
         sent = ledger.matrix()  # bytes from rank i to rank j; the same on every rank
         matrices[name] = sent
-        table.row(f"{name}: bytes, all ranks", int(sent.sum()), 2 * (p - 1) * K, "exact")
-        table.row(f"{name}: bytes, busiest rank", int(sent.sum(1).max()), n_bytes, "exact")
+        table.row(f"{name}: bytes sent by all ranks", int(sent.sum()), 2 * (p - 1) * K, "exact")
+        table.row(f"{name}: bytes sent by the busiest rank", int(sent.sum(1).max()), n_bytes,
+                  "exact")
 
         found = modelled(p, all_reduce, K, 1.0, 0.0)  # a message of any size takes 1 second
         table.modelled(f"{name}: steps", found, steps, "exact")
 
-    inside = int(sent[r].reshape(m, g)[r // g].sum())  # `sent` is now the matrix of the nodes
+    inside = int(sent[r].reshape(m, g)[r // g].sum())  # the last way: nodes
     table.row(f"{name}: bytes inside a node", inside, 2 * (g - 1) * K // g, "exact")
     between = int(sent[r].sum()) - inside
     table.row(f"{name}: bytes between nodes", between, 2 * (m - 1) * K // p, "exact")
 
     both = len(set(first_tree(p)) & set(second_tree(p)) - {None})
-    table.row("double tree: ranks inner in both", both, int(p % 2 and p > 1), "exact")
+    table.row("double tree: ranks inner in both trees", both, int(p % 2 and p > 1), "exact")
     return matrices
 
 
@@ -220,16 +223,16 @@ def main(t, args):
     K = 4 * n
     ways = ways_and_costs(p, g, K)
 
-    say(t, f"1. n = {n:,} float32 on {p} ranks, {p // g} nodes of {g}: bytes from rank to rank.")
+    say(t, f"1. All-reduces of {n:,} float32 on {p} ranks, {p // g} nodes of {g}: bytes sent.")
     matrices = who_sends(t, args, table, ways, n, g)
     if t.rank > 0:
         return table
 
-    say(t, "2. Modelled time by message size: one switch, then nodes with one port each.")
+    say(t, "2. Modelled time for many sizes: on one switch, then on nodes with one port each.")
     link = args.alpha, args.beta
-    if p >= 4 and p == power and args.beta:  # other p have no such formula
+    if p >= 4 and p == power and args.beta:  # the formula is only for these p
         H = math.ceil(math.log2(p))
-        # solves 2 H (alpha + K beta) = 2 (p-1) (alpha + K/p beta) for K
+        # K from the equation 2 H (alpha + K beta) = 2 (p-1) (alpha + K/p beta)
         equal = (p - 1 - H) / (H - (p - 1) / p) * args.alpha / args.beta
         found = cost.crossover(lambda n_bytes: modelled(p, tree.all_reduce, n_bytes, *link),
                                lambda n_bytes: modelled(p, ring.all_reduce, n_bytes, *link))
@@ -247,8 +250,8 @@ def main(t, args):
 
 
 def overtaking(sizes, ratio):
-    """Returns ([sizes at which the curve crosses 1], words: where the curve is below 1)."""
-    log = np.where(np.abs(ratio - 1) < 1e-9, 0.0, np.log2(ratio))  # differences of rounding are 0
+    """Returns (sizes at which `ratio` crosses 1, words that tell at which sizes it is below 1)."""
+    log = np.where(np.abs(ratio - 1) < 1e-9, 0.0, np.log2(ratio))  # ignore rounding errors
     crossed, words = [], []
     for i in np.flatnonzero(log[:-1] * log[1:] < 0):
         ends = sorted((log[j], np.log2(sizes[j])) for j in (i, i + 1))
@@ -267,7 +270,7 @@ def in_units(n_bytes):
 
 
 def draw(plt, matrices, g, n_bytes, sizes, times, link):
-    """Above: bytes from rank to rank. Below: modelled time divided by the ring's."""
+    """Above: bytes that rank i sends to rank j. Below: modelled time divided by the ring's time."""
     p = len(next(iter(matrices.values())))
     figure = plt.figure(figsize=(14, 9.2))
     above, below = figure.subfigures(2, 1, height_ratios=(1.1, 1))
@@ -287,7 +290,7 @@ def draw(plt, matrices, g, n_bytes, sizes, times, link):
     alpha, beta = link
     rate = f"{alpha * 1e6:g} us" + (f", {1e-9 / beta:.3g} GB/s" if beta else "")
     titles = (f"One switch: {rate} between any two ranks",
-              f"Nodes of {g} share a port of {rate}; inside 10 x faster")
+              f"Nodes of {g} share a port of {rate}; links inside: 10 x faster")
     panels = below.subplots(1, 2, sharey=True)
     for axes, at_sizes, title in zip(panels, times, titles, strict=True):
         axes.axhline(1, color="black", linewidth=1.5)
@@ -296,7 +299,7 @@ def draw(plt, matrices, g, n_bytes, sizes, times, link):
         for width, name in zip((7, 5, 3, 1.2), list(at_sizes[0])[1:], strict=True):
             ratio = np.array([at[name] / at["ring"] if p > 1 else 1.0 for at in at_sizes])
             crossed, words = overtaking(sizes, ratio)
-            # if lines lie on each other, the narrow one is on top
+            # where curves are equal, the narrow line is on top
             (line,) = axes.plot(sizes, ratio, linewidth=width, label=f"{name}: {words}", zorder=3)
             axes.plot(crossed, [1] * len(crossed), "o", color=line.get_color(), zorder=4,
                       markersize=9)
@@ -314,8 +317,8 @@ def draw(plt, matrices, g, n_bytes, sizes, times, link):
 
 
 OPTIONS = {
-    "n": (9_600, "floats in the all-reduce, rounded up until all chunks are equal"),
-    "node_size": (2, "ranks of a node; its greatest common divisor with all ranks is used"),
+    "n": (9_600, "floats in the all-reduce; rounded up so that all chunks are equal"),
+    "node_size": (2, "ranks of a node; the script takes its gcd with the number of all ranks"),
 }
 
 if __name__ == "__main__":

@@ -1,24 +1,24 @@
 """10  The parameter server: updates without waiting.        60 minutes, needs: 07
 
-Asynchronous updates need no waiting, but they add delay. With more delay, the largest stable
-learning rate is smaller.
+With asynchronous updates no worker waits, but gradients are applied late. The later they are
+applied, the smaller the largest stable learning rate is.
 
     mpirun -n 4 python tutorials/10_parameter_server.py
     minidl run -n 4 tutorials/10_parameter_server.py          the same
     python tutorials/10_parameter_server.py --sim 4           picture: out/10_parameter_server.png
 
-One rank, the server, holds the parameters, K bytes. The N other ranks, the workers, pull them,
-compute a gradient, push it, and pull again. The server's link carries 2 N K bytes a step. In a ring
-of N ranks each rank sends only 2 (N-1)/N K, so the server is a bottleneck. But with a server you
-can choose the rule of waiting:
+One rank, the server, holds the parameters, K bytes. The N other ranks are the workers. A worker
+pulls the parameters, computes a gradient, pushes it, and pulls again. The server's link carries
+2 N K bytes a step. In a ring of N ranks each rank sends only 2 (N-1)/N K, so the server is a
+bottleneck. But with a server you can choose when a worker must wait:
 
-    sync          the server averages all pushes of a step: data parallelism, as slow as the slowest
+    sync          the server averages all pushes of a step; each step waits for the slowest worker
     async         the server applies each push at once
     bounded (s)   like async, but a worker more than s steps ahead of the slowest must wait
 
-With async a gradient belongs to weights that are tau updates old. With N equal workers tau = N-1:
-between my pull and my push each other worker pushes once. What does the delay cost? Take descent on
-lambda x^2/2 at rate eta:
+With async, the weights of a gradient are tau updates old when the gradient is applied. With N equal
+workers tau = N-1: between a worker's pull and its push each other worker pushes once. What does the
+delay cost? Take gradient descent on lambda x^2/2 with learning rate eta:
 
     x[k+1] = x[k] - eta lambda x[k - tau]
 
@@ -26,7 +26,7 @@ Put x[k] = z^k. At the limit of stability z = e^(i phi) lies on the unit circle:
 
     z - 1 = -eta lambda z^-tau   =>   e^(i phi/2) 2i sin(phi/2) = -eta lambda e^(-i tau phi)
 
-Both sides have the same direction for phi = pi/(2 tau + 1). Then they have the same length for
+The two sides have the same direction for phi = pi/(2 tau + 1). Then they have the same length for
 
     eta lambda = 2 sin( pi / (4 tau + 2) )              2, 1, 0.618, 0.445 for tau = 0, 1, 2, 3
 
@@ -56,22 +56,23 @@ def may_pull(clocks, worker, s):
     clocks: {worker: number of its pushes}, of all workers that have not left."""
     # >>> exercise 10a: bounded staleness
     # A worker may begin a step if it is at most s steps ahead of the slowest worker. Otherwise it
-    # must wait. The server asks again after each push, and after a worker has left.
+    # must wait. The server calls may_pull again after each push, and after a worker has left.
     return clocks[worker] - min(clocks.values()) <= s
     # <<<
 
 
 def mean_of_all(server):
-    """Updates once with the mean gradient of a step, weighted by samples, when all have pushed.
+    """When all workers have pushed, makes one update with the mean gradient, weighted by samples.
 
     server.clocks   its keys are the workers that have not left
     server.inbox    {worker: (gradient, n_samples)}: pushes that are not applied yet
     server.update   update(gradient) makes one step of the optimizer"""
     # >>> exercise 10b: the synchronous update
-    # The server calls this after each push, and after a worker has left. Do nothing if a worker
-    # that has not left has not pushed yet, or if the inbox is empty. Otherwise update once, with
-    # sum(n_samples * gradient) / sum(n_samples) over the inbox, in the order of the workers'
-    # numbers. Then empty the inbox (server.inbox.clear()). A push of a worker that left counts.
+    # The server calls this function after each push, and after a worker has left. Do nothing while
+    # the push of a worker in server.clocks is missing, or if the inbox is empty. Otherwise update
+    # once, with sum(n_samples * gradient) / sum(n_samples) over the inbox, in the order of the
+    # workers' numbers, and empty the inbox (server.inbox.clear()). If a worker pushed and then
+    # left, its push counts.
     if not server.inbox or any(worker not in server.inbox for worker in server.clocks):
         return
     pushes = [server.inbox[worker] for worker in sorted(server.inbox)]
@@ -99,16 +100,16 @@ def network():
 
 
 def sgd(lr):
-    """Returns a function for Server: it makes an SGD optimizer of given parameters."""
+    """Returns a function for Server. The function makes an SGD optimizer of given parameters."""
     return lambda parameters: optim.SGD(parameters, lr=lr)
 
 
 def train(t, args, rule, seconds=np.inf, slow=1.0, steps=np.inf):
     """Trains on the digits, for `seconds` or `steps`, whichever ends first.
 
-    Rank 0 serves, and returns the server. The other ranks are workers. A gradient takes a worker
-    one modelled second, and the last rank `slow` seconds. A worker returns (worker, start, end,
-    version of its weights, their loss) of each gradient."""
+    Rank 0 serves, and returns the server. The other ranks are workers. To compute a gradient takes
+    a worker one modelled second. It takes the last rank `slow` seconds. A worker returns a list
+    with (worker, start, end, version of the weights, loss with these weights) of each gradient."""
     model = network()
     if t.rank == 0:  # the server's weights are in CPU memory; only workers use a GPU
         server = Server(t, list(model.parameters()), 1, rule, sgd(lr=0.1))
@@ -137,7 +138,9 @@ def train(t, args, rule, seconds=np.inf, slow=1.0, steps=np.inf):
 
 
 def on_these_ranks(t, args, table):
-    """Counts the bytes of the server's link, and of a ring of the workers. Adds rows."""
+    """Counts the bytes of the server's link, and of a ring of all workers.
+
+    Adds rows to the table."""
     n_workers = t.size - 1
     K = sum(p.nbytes for p in network().parameters())
     for rule in SYNC, ASYNC:
@@ -161,10 +164,10 @@ def on_these_ranks(t, args, table):
 
 
 def descend(tau, rates, n_updates):
-    """Returns |x| at each version, (n_updates, len(rates)): descent on x^2/2 with old gradients.
+    """Returns |x| before each update, (n_updates, len(rates)), of gradient descent on x^2/2.
 
-    A gradient is tau updates old, because tau+1 equal workers take turns. Each element of x has its
-    own rate."""
+    The weights of a gradient are tau updates old, because tau+1 equal workers take turns. Each
+    element of x has its own learning rate."""
     sizes = [None] * n_updates
 
     def rank(t):
@@ -184,7 +187,7 @@ def descend(tau, rates, n_updates):
 
 
 def largest_rate(tau):
-    """Returns the largest of many rates at which |x| does not grow."""
+    """Tries 2001 learning rates. Returns the largest one at which |x| does not grow."""
     rates = np.linspace(0, 2.5, 2001)
     sizes = descend(tau, rates, n_updates=320)
     third = len(sizes) // 3
@@ -194,12 +197,14 @@ def largest_rate(tau):
 
 
 def seconds_to(most, spans):
-    """Returns when the first gradient began whose weights have a loss <= `most`. inf if none."""
+    """Returns the earliest start of a gradient that was computed with weights of a loss <= `most`.
+
+    Returns inf if there is no such gradient."""
     return min((start for _, start, _, _, loss in spans if loss <= most), default=np.inf)
 
 
 def on_a_modelled_clock(t, args, table):
-    """Simulates four workers: equal ones, then with a slow one. Returns {rule's name: spans}."""
+    """Simulates four equal workers, then four with a slow one. Returns {rule's name: spans}."""
     server, *_ = simulate(5, train, args, ASYNC, 20.0)
     after_the_first_round = server.log[4:]  # in the first round all workers start together
     stale = [met - read for _, read, met, _ in after_the_first_round]
@@ -210,29 +215,30 @@ def on_a_modelled_clock(t, args, table):
     for rule, most in progress(t, [(SYNC, 0), (bounded(2), 2), (ASYNC, np.inf)], "training"):
         server, *workers = simulate(5, train, args, rule, args.seconds, last_takes_s)
         runs[rule.name] = [span for spans in workers for span in spans]
-        table.modelled(f"{rule}, one slow: updates in {args.seconds:g} s", server.version)
-        table.row(f"{rule}, one slow: most steps ahead", max(server.leads.values()), most, "<=")
+        table.modelled(f"{rule}, one slow worker: updates in {args.seconds:g} s", server.version)
+        table.row(f"{rule}, one slow worker: most steps ahead", max(server.leads.values()), most,
+                  "<=")
 
     found = seconds_to(2.2, runs["async"])
     theory = seconds_to(2.2, runs["sync"])
-    table.modelled("one slow: s to a loss of 2.2, async (theory: sync)", found, theory, "<=")
+    table.modelled("one slow worker: s to loss 2.2, async (theory: sync)", found, theory, "<=")
     return runs
 
 
 def main(t, args):
     table = Table(t)
     if t.size > 1:
-        say(t, f"1. Rank 0 serves, {t.size - 1} train on the digits, {args.steps} steps each.")
+        say(t, f"1. Rank 0 serves, {t.size - 1} workers train, {args.steps} steps each.")
         on_these_ranks(t, args, table)
     if t.rank > 0:
         return table
 
-    say(t, "2. The largest stable learning rate of descent with delay.")
+    say(t, "2. The largest stable learning rate of gradient descent with delay tau.")
     for tau in 0, 1, 2, 3, 7:
         theory = 2 * np.sin(np.pi / (4 * tau + 2))
         table.row(f"tau = {tau}: largest eta lambda", largest_rate(tau), theory, "rel<0.02")
 
-    say(t, "3. Four simulated workers on a modelled clock. Then one of them is three times slower.")
+    say(t, "3. Four simulated workers on a modelled clock. Then one worker is three times slower.")
     runs = on_a_modelled_clock(t, args, table)
 
     one_rate = np.array([0.4])
@@ -242,7 +248,7 @@ def main(t, args):
 
 
 def draw(plt, runs, delayed, seconds):
-    """Above: when each worker computes, and from which version. Below: loss; descent with delay."""
+    """Above: when each worker computes, and with which weights. Below: loss; descent with delay."""
     figure = plt.figure(figsize=(14, 9))
     figure.suptitle("Each bar is one gradient. Its number is the version of the weights "
                     "that it was computed with.")

@@ -9,18 +9,18 @@ In data parallelism each of p ranks holds the same 16 bytes a parameter: weight 
 float16, master weight 4 and Adam's m and v 4 + 4 in float32. But a rank needs the last 12 bytes
 only of the parameters that it updates. So let each rank update its share, X/p of the X parameters:
 
-    stage   weights  gradients  master, m, v      in total        sent per rank, (p-1)/p 2X times
+    stage   weights  gradients  master, m, v      in total        sent by a rank: (p-1)/p 2X times
       0       2X        2X         12X            16X             2: an all-reduce of gradients
       1       2X        2X         12X/p          4X + 12X/p      1 + 1: reduce-scatter them, then
       2       2X        2X/p       12X/p          2X + 14X/p             all-gather the weights
       3       2X/p      2X/p       12X/p          16X/p           1 + 2: gather for forward, free,
                                                                          gather for backward
 
-An all-reduce is a reduce-scatter and an all-gather (07). Stages 1 and 2 put the update between the
-two. After the reduce-scatter a rank has the whole sum of its share. The all-gather then carries new
-weights, not gradients. In stage 3 no rank holds all weights: the ranks gather every layer before
-they use it, twice a step. In this script the parameters outside the layers (the embeddings and the
-last norm) are gathered once a step.
+An all-reduce is a reduce-scatter, then an all-gather (07). Stages 1 and 2 put the update between
+them. After the reduce-scatter a rank has the whole sum of its share. The all-gather then carries
+new weights, not gradients. In stage 3 no rank holds all weights: the ranks gather every layer
+before they use the layer, twice a step. In this script the parameters outside the layers (the
+embeddings and the last norm) are gathered once a step.
 
 If p does not divide a layer's size, the first shares have one more element. There is no padding.
 
@@ -47,11 +47,11 @@ KINDS = ("parameters", "gradients", "master weights", "optimizer")
 
 
 class Layer:
-    """tanh(x @ w). This rank keeps a share of the weight w.
+    """The layer tanh(x @ w). This rank keeps a share of the weight w.
 
-    whole   w, (n_in, n_out); None between free() and gather()
-    own     this rank's share of w's elements; rank r has bounds[r] : bounds[r+1]
-    grad    the share of the mean gradient"""
+    whole   w, (n_in, n_out); None after free(), until gather()
+    own     this rank's share of w's elements; rank r has elements bounds[r] : bounds[r+1]
+    grad    this rank's share of the mean gradient"""
 
     def __init__(self, t, w):
         self.t = t
@@ -69,10 +69,10 @@ class Layer:
         flat = np.empty_like(self.own, shape=self.bounds[-1])  # on the same device as own
         memory.note(flat, "parameters")
         # >>> exercise 11a: gather a weight
-        # `flat` must become the elements of the whole weight. This rank knows only
-        # self.share(flat). A ring all-gather, ring_blocks.all_gather(t, flat, bounds), sends each
-        # block p-1 times. So each rank sends (p-1)/p of the weight's bytes. (p broadcasts, one from
-        # each owner, bring the same elements. What do they cost?)
+        # Fill `flat` with the elements of the whole weight. This rank has only the elements of
+        # self.share(flat), in self.own. A ring all-gather, ring_blocks.all_gather(t, flat, bounds),
+        # sends each block p-1 times. So each rank sends (p-1)/p of the weight's bytes. (p
+        # broadcasts, one from each owner, bring the same elements. How many bytes do they send?)
         self.share(flat)[...] = self.own
         ring_blocks.all_gather(self.t, flat, self.bounds)
         # <<<
@@ -82,13 +82,13 @@ class Layer:
         self.whole = None
 
     def scatter(self, gradient):
-        """Keeps this rank's share of the mean gradient. Other ranks keep the other shares."""
+        """Sets grad to the mean over the ranks. gradient: this rank's gradient of the whole w."""
         flat = gradient.reshape(-1)
         self.grad = ring_blocks.reduce_scatter(self.t, flat, self.bounds) / self.t.size
 
 
 def step(layers, x, target):
-    """Runs forward and backward of the mean square error. Sets every layer's grad."""
+    """Runs forward on x, and backward of the mean square error. Sets every layer's grad."""
     # >>> exercise 11b: gather before use, free after
     # The code below is stage 2: every rank always holds all weights.
     #     inputs = []
@@ -101,7 +101,7 @@ def step(layers, x, target):
     #         layer.scatter(before.T @ g)
     #         gx = g @ layer.whole.T
     #         x = before
-    # Make it stage 3 with layer.gather() and layer.free(). Never hold two whole layers.
+    # Make this code stage 3 with layer.gather() and layer.free(). Never hold two whole layers.
     inputs = []
     for layer in layers:
         inputs.append(x)
@@ -122,11 +122,11 @@ def step(layers, x, target):
 def sharded_adam(t, w, gradient, m, v, k, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8):
     """Does step k = 1, 2, ... of Adam by ZeRO stage 1. Changes w, m and v in place.
 
-    w, gradient    (n,), on every rank: all weights, and this rank's gradient of them
-    m, v           Adam's two means, only of this rank's share: bounds[rank] : bounds[rank + 1]"""
+    w, gradient    (n,): all weights, equal on all ranks; this rank's gradient of all weights
+    m, v           Adam's two means, only for this rank's share: bounds[rank] : bounds[rank + 1]"""
     # >>> exercise 11c: a step of the sharded optimizer
-    # There are three parts. 1. Reduce-scatter the gradient. This rank gets the sum of its share
-    # over the ranks, and needs the mean. 2. Update m, v and this rank's share of w, as Adam does:
+    # There are three parts. 1. Reduce-scatter the gradient. This rank gets the sum over the ranks,
+    # for its share, and needs the mean. 2. Update m, v and this rank's share of w, as Adam does:
     #     m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
     #     w -= lr * m / (1 - beta1^k) / (sqrt(v / (1 - beta2^k)) + eps)
     # 3. All-gather w. The shares are chunks.bounds(w.size, t.size). m and v are the caller's
@@ -142,7 +142,9 @@ def sharded_adam(t, w, gradient, m, v, k, lr=1e-3, beta1=0.9, beta2=0.999, eps=1
 
 
 def sharded_optimizer(t, args, table, n):
-    """Compares three steps of exercise 11c with minidl's Adam on whole gradients. Adds rows."""
+    """Compares three steps of exercise 11c with minidl's Adam on whole gradients.
+
+    Adds rows to the table."""
     ledger = Ledger(t)
     rng = np.random.default_rng(2)
     w = put(args, rng.normal(size=n))
@@ -157,16 +159,16 @@ def sharded_optimizer(t, args, table, n):
         ledger.reset()
         sharded_adam(ledger, w, gradients[t.rank].copy(), m, v, k)
 
-    table.row("sharded Adam: weights minus minidl's", float(abs(w - whole.array).max()), 0.0,
+    table.row("sharded Adam: difference from minidl's Adam", float(abs(w - whole.array).max()), 0.0,
               "abs<1e-12")  # float64: the ring adds the ranks in another order
-    table.row("sharded Adam: bytes sent, as an all-reduce", ledger.bytes_sent,
+    table.row("sharded Adam: bytes sent (theory: an all-reduce)", ledger.bytes_sent,
               ring_blocks.bytes_sent(chunks.bounds(n, t.size), 8, t.rank, n_scatters=1,
                                      n_gathers=1), "exact")
     table.row("sharded Adam: bytes of m and v", m.nbytes + v.nbytes, 2 * 8 * own, "exact")
 
 
 def by_hand(t, args, table, width, n_layers):
-    """Compares the exercise's layers with formulas: bytes sent, most bytes of whole weights."""
+    """Compares exercises 11a and 11b with formulas: bytes sent, most bytes of whole weights."""
     ledger = Ledger(t)
     rng = np.random.default_rng(0)  # the same weights on every rank
     weights = [put(args, rng.normal(size=(width, width)) / width**0.5) for _ in range(n_layers)]
@@ -177,7 +179,7 @@ def by_hand(t, args, table, width, n_layers):
     with memory.record() as held:
         step(layers, x, target)
 
-    # each layer has one reduce-scatter and two all-gathers of (p-1)/p of its bytes
+    # each layer has one reduce-scatter and two all-gathers; each sends (p-1)/p of its bytes
     sent_by_layer = ring_blocks.bytes_sent(layers[0].bounds, 8, t.rank, n_scatters=1, n_gathers=2)
     theory = n_layers * sent_by_layer
     table.row("by hand: bytes sent by this rank", ledger.bytes_sent, theory, "exact")
@@ -189,8 +191,8 @@ def by_hand(t, args, table, width, n_layers):
 def train(t, stage, args, half):
     """Trains a GPT on the standard library's text for args.steps steps.
 
-    Returns (losses, bytes of KINDS between steps, bytes sent in the last step, the parallel model,
-    the memory ledger of the last step)."""
+    half: True for float16 with float32 masters. Returns (losses, the bytes of each of KINDS between
+    steps, bytes sent in the last step, the parallel model, the memory ledger of the last step)."""
     t = Ledger(t)
     minidl.manual_seed(0)
     module = put(args, nn.GPT(256, args.context, args.layers, 4, args.width))
@@ -222,33 +224,34 @@ def train(t, stage, args, half):
     totals = memory.totals(model.module, optimizer)
     states = [totals[kind] for kind in KINDS]
     sent = t.bytes_sent
-    model.close()  # gathers the weights of stage 3
+    model.close()  # stage 3: gathers all weights
     return losses, states, sent, model, held
 
 
 def n_whole(model):
-    """Returns X, the elements of all parameters."""
+    """Returns X, the number of elements of all parameters."""
     return sum(p.numel() for p in model.module.parameters())
 
 
 def n_own(model, stage):
-    """Returns the elements that this rank updates: X/p, rounded if p does not divide X."""
+    """Returns the number of elements that this rank updates: about X/p, or X in stage 0."""
     if stage == 0:
         return n_whole(model)
     return sum(len(shard.array) for shard in model.shards())
 
 
 def bytes_held(stage, whole, own):
-    """Returns the bytes of each of KINDS, as in the table above. whole: X; own: X/p."""
+    """Returns the bytes of each of KINDS, by the table in the head. whole: X; own: X/p."""
     weights = own if stage == 3 else whole
     gradients = own if stage >= 2 else whole
     return [2 * weights, 2 * gradients, 4 * own, 4 * own + 4 * own]
 
 
 def largest_of_stage_3(model, own):
-    """Returns the most bytes of weights in a step of stage 3.
+    """Returns the most bytes of weights that a rank holds in a step of stage 3.
 
-    They are this rank's share, the root's weights, and two gathered layers."""
+    This is the sum of its share, the root's weights (those outside the layers), and two gathered
+    layers."""
     root = sum(2 * bucket.bounds[-1] for bucket in model.root)
     layers = [2 * bucket.bounds[-1] for bucket in model.reducer.buckets
               if bucket not in model.root]
@@ -281,8 +284,8 @@ def main(t, args):
     for stage in (1, 2, 3):
         losses, *_ = train(t, stage, args, half=False)
         error = np.abs(np.subtract(losses, plain)).max()
-        # float32: three or more ranks add in another order, then Adam divides
-        table.row(f"stage {stage}: losses minus data parallel's", float(error), 0.0, "abs<1e-5")
+        # float32: the ranks add in another order, then Adam divides
+        table.row(f"stage {stage}: losses, difference from stage 0", float(error), 0.0, "abs<1e-5")
 
     share = 2 * own  # bytes, in float16
     picture(t, args, draw, t.size, measured, held, share, bound, 2 * whole)
@@ -315,8 +318,8 @@ def draw(plt, p, measured, held, share, bound, whole):
     right.step(range(len(weights)), weights, where="post", color="#2171b5", linewidth=1.4)
     start = next(i for i, (label, _) in enumerate(held.timeline) if label.endswith(".backward"))
     line_at(right, "backward", x=start, at=0, color=GREY)
-    for n_bytes, name in ((share, "the share, X/p"), (bound, "share + root + two layers"),
-                          (whole, "all weights: what stage 2 holds")):
+    for n_bytes, name in ((share, "this rank's share, X/p"), (bound, "share + root + two layers"),
+                          (whole, "all weights, as in stage 2")):
         line_at(right, name, y=n_bytes / 2**20, at=0.86)
     right.set(xlabel="events of one step (arrays made and freed)", ylabel="MiB of weights held",
               title="Stage 3: gather, use, free", ylim=(0, 1.12 * whole / 2**20),
@@ -328,7 +331,7 @@ OPTIONS = {
     "steps": (2, "training steps of each stage"),
     "layers": (6, "transformer blocks"),
     "width": (48, "width of the residual stream, a multiple of 4"),
-    "context": (32, "bytes of text that the model looks back"),
+    "context": (32, "bytes of text in a sequence"),
 }
 
 if __name__ == "__main__":

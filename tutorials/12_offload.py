@@ -1,15 +1,16 @@
 """12  Offload: the optimizer runs in host memory.   60 minutes, needs: 05, 08
 
-Of 16 bytes a parameter, 12 can stay in host (CPU) memory. A step sends 2 bytes down and 2 up.
+Training needs 16 bytes for each parameter. 12 of them can stay in host (CPU) memory. Then a step
+sends 2 bytes down to the host and 2 bytes up to the device.
 
     mpirun -n 2 python tutorials/12_offload.py        or: minidl run -n 2 tutorials/12_offload.py
     python tutorials/12_offload.py --sim 2            picture: out/12_offload.png
                                                       trace for ui.perfetto.dev: out/12_trace.json
 
 Mixed precision (tutorial 05) holds 16 bytes for each of X parameters: weight and gradient 2 + 2,
-master, m and v 4 + 4 + 4. Forward and backward need only the first four. The update needs the other
-twelve once a step, for simple arithmetic. So they can stay on the host. Each step sends these bytes
-over the link:
+master, m and v 4 + 4 + 4. Forward and backward need only the first four bytes. The update needs the
+other twelve bytes once a step, for simple arithmetic. So master, m and v can stay on the host. Each
+step sends these bytes over the link between device and host:
 
     down   gradients   2X     as backward makes them; the device can then free each gradient
     up     weights     2X     bucket by bucket, while the host updates the next bucket
@@ -17,23 +18,26 @@ over the link:
 Any other division of the 16 bytes between device and host sends more. With ZeRO on n ranks each
 rank sends 1/n of these bytes, over its own link.
 
-Take L equal buckets. Each needs b seconds of backward, d of transfer, and u of update. The link has
-latency alpha. Forward and backward together take C = F + L b. If b > d, a step takes
+Take L equal buckets. Each bucket needs b seconds of backward, d seconds to be sent one way, and u
+seconds of update. The link has latency alpha. Forward takes F seconds, so forward and backward
+together take C = F + L b. If b > d, a step takes
 
     T = C + alpha + max( u + L d ,  L u + d ,  2 d + u + alpha )
 
 The update waits for backward, and the next forward waits for the update. Meanwhile the device is
 idle. A delayed update does not wait. During step i+1 the host applies the gradients of step i, and
-the device computes with weights that are one update old. Only the weights' way up is exposed:
+the device computes with weights that are one update old. The device waits only while the weights
+are sent up:
 
     T = C + L d + alpha           if the host needs less than a step, L u < C
 
 A batch of B tokens needs 6 X B flop: 6 X B / R seconds at R flop/s. To send 4X bytes takes 4 X beta
-seconds. So the transfer can hide if B is at least 2/3 beta R tokens, for any X.
+seconds, with beta seconds a byte. So the transfer can be hidden behind the computing if B is at
+least 2/3 beta R tokens, for any X.
 
 Paper: Ren et al., "ZeRO-Offload: Democratizing Billion-Scale Model Training", 2021 (2101.06840).
 Exercise: `minidl exercise 12` writes work/12_offload.py with the marked region empty;
-`minidl check 12` grades it. The real one: minidl/parallel/zero/offload.py
+`minidl check 12` grades it. minidl's own code: minidl/parallel/zero/offload.py
 """
 
 import numpy as np
@@ -48,10 +52,11 @@ from minidl.parallel.zero.lanes import Modelled
 
 
 class HostAdam:
-    """fp16 `weights` on the device, each one a bucket. Masters, m, v and Adam are on the host.
+    """Adam on the host. fp16 `weights` are on the device; each array is a bucket.
 
-    lanes: `copy("down", ...)`, `update(...)` and `copy("up", ...)` start a job on their lane when
-    the jobs in `after` have ended, and return the job; `wait(jobs)` makes the device wait."""
+    The masters, m and v are on the host. lanes: `copy("down", ...)`, `update(...)` and
+    `copy("up", ...)` return a job at once. It runs on its lane when the jobs in `after` have ended.
+    `wait(jobs)` makes the device wait for these jobs."""
 
     def __init__(self, weights, lanes, lr=0.01):
         self.weights = weights
@@ -67,14 +72,14 @@ class HostAdam:
         self.updated = [None] * len(weights)  # the updates that the last delayed step started
 
     def ready(self, i, grad):
-        """Call it when backward has made the gradient of bucket i. Starts to send it down."""
+        """Starts to send `grad` down. Call it when backward has made the gradient of bucket i."""
         def copy():
             np.copyto(self.grads[i], grad)
 
         self.down[i] = self.lanes.copy("down", grad.nbytes, copy, label=f"{i}")
 
     def update(self, i, after):
-        """Starts Adam on bucket i: masters, and the fp16 weights to send up. Returns the job."""
+        """Starts Adam on bucket i. It writes the masters and the fp16 copy. Returns the job."""
         return self.lanes.update(self.low[i].size, lambda: self.adam(i), after, f"{i}")
 
     def send_up(self, i, after):
@@ -95,7 +100,7 @@ class HostAdam:
         self.low[i][...] = self.master[i]
 
     def step(self):
-        """Updates and sends the weights up. All gradients must be on their way down."""
+        """Updates all buckets and sends their weights up. Call it after ready() of every bucket."""
         coming = []
         for i in reversed(range(len(self.weights))):
             updated = self.update(i, [self.down[i]])
@@ -103,14 +108,15 @@ class HostAdam:
         self.lanes.wait(coming)
 
     def delayed_step(self):
-        """Like step(), but one step late. Sends up the weights of the last step's update. Starts
-        an update with this step's gradients, during the next forward and backward."""
+        """Like step(), but one step late. Sends up the weights that the last step's update made.
+        Starts an update with this step's gradients, which runs during the next step."""
         # >>> exercise 12a: the one-step delayed update
-        # For each bucket, last bucket first: if the last step started an update (self.updated[i] is
-        # its job), send its weights up, after that job. Then start the update with the gradient of
-        # self.down[i], and keep its job in self.updated[i]. The update writes self.low[i], and the
-        # copy up reads it. The device must wait for the weights, and only for them. In the first
-        # step there are no weights to send up.
+        # For each bucket i, from the last bucket to the first: if the step before started an update
+        # (self.updated[i] is its job), send the weights of bucket i up, after that job. Then start
+        # the next update, after self.down[i], the job that brings the gradient. Keep the update's
+        # job in self.updated[i]. The update writes self.low[i], and the copy up reads self.low[i].
+        # The device must wait for the copies up, and for no other job. In the first step there are
+        # no weights to send up.
         coming = []
         for i in reversed(range(len(self.weights))):
             after = [self.down[i]]
@@ -123,7 +129,9 @@ class HostAdam:
 
 
 def train(t, args, table):
-    """Trains on the digits in fp16, with ZeRO stage 2 and AdamW on the host. Adds rows."""
+    """Trains on the digits in fp16, with ZeRO stage 2 and AdamW on the host.
+
+    Adds rows to the table."""
     manual_seed(0)  # the same weights on every rank
     model = Zero2(put(args, nn.MLP(64, 96, 96, 10).half()), t)
     optimizer = Offload(optim.AdamW(model.shards(), lr=0.01))
@@ -145,12 +153,12 @@ def train(t, args, table):
     table.row("bytes on the host: 16 a parameter", optimizer.memory()["host"], 16 * own, "exact")
     table.row("bytes down a step: 2 a parameter", sent["down"] // args.steps, 2 * own, "exact")
     table.row("bytes up a step: 2 a parameter", sent["up"] // args.steps, 2 * own, "exact")
-    table.row("loss in the last step (theory: of a guess)", loss.item(), np.log(10))
+    table.row("loss in the last step (theory: loss of a guess)", loss.item(), np.log(10))
     model.close()
 
 
 def timeline(args, tokens, delayed):
-    """Runs three steps of equal layers on a modelled clock. Returns (lanes, seconds of each)."""
+    """Runs three steps of equal layers on a modelled clock. Returns (lanes, seconds by step)."""
     n = args.layer_elems
     link = args.link_us * 1e-6, 1e-9 / args.link_gb  # alpha, beta
     lanes = Modelled(link, 1e-9 * args.update_ns)
@@ -179,7 +187,7 @@ def last_step(args, tokens, delayed):
 
 
 def seconds(args, tokens):
-    """Returns {name: seconds of a step}, by the formulas above."""
+    """Returns {name: seconds of a step}, by the formulas of the head."""
     n = args.layer_elems
     L = args.layers
     d = 2e-9 * n / args.link_gb
@@ -202,15 +210,15 @@ def main(t, args):
     modelled, _ = timeline(args, even, False)
     link_s = modelled.busy("down") + modelled.busy("up")
     device_s = modelled.busy("device")
-    table.modelled(f"{even:,.0f} tokens: ms of computing (theory: of the link)",
+    table.modelled(f"{even:,.0f} tokens: computing, ms (theory: the link)",
                    1e3 * device_s, 1e3 * link_s, "rel<1e-9")
-    # 1.5 times the tokens that hide the link and the host: the formulas' conditions hold
+    # with 1.5 times the tokens that hide the link and the host, the formulas' conditions hold
     tokens = 1.5 * max(even, 1e3 * args.update_ns * args.tflops / 6)
     runs = {delayed: timeline(args, tokens, delayed) for delayed in (False, True)}
     formulas = seconds(args, tokens)
     for (name, theory), (_, times) in zip(formulas.items(), runs.values(), strict=True):
         table.modelled(f"{name}: ms of a step, {tokens:,.0f} tokens", 1e3 * times[-1],
-                       1e3 * theory, "rel<1e-9")  # sums against products
+                       1e3 * theory, "rel<1e-9")  # sums differ from products
     lanes_delayed, _ = runs[True]
     write("12_trace.json", lanes_delayed.trace)
 
@@ -221,7 +229,7 @@ def main(t, args):
 
 
 def draw(plt, args, runs, batches, sweep, even):
-    """Left: when each lane is busy, both ways. Right: time of a step / time of computing."""
+    """Left: when each lane is busy, without and with delay. Right: time of a step / computing."""
     names = {"device": "device", "down": "link, down", "host": "host: Adam", "up": "link, up"}
     colours = dict(zip(names, ("#2171b5", ORANGE, "#756bb1", GREEN), strict=True))
     figure = plt.figure(figsize=(14, 6.2))
@@ -245,7 +253,7 @@ def draw(plt, args, runs, batches, sweep, even):
     line_at(axes, "computing alone", y=1, at=0.03, color=colours["device"])
     line_at(axes, f"{even:,.0f} tokens:\ncomputing = link", x=even, at=0.75, color=GREY)
     axes.set(xscale="log", yscale="log", ylim=(0.85, None), xlabel="tokens in a batch",
-             ylabel="time of a step / of computing", title="A larger batch hides it")
+             ylabel="time of a step / of computing", title="A larger batch hides the link")
     axes.set_yticks([1, 2, 5, 10], ["1", "2", "5", "10"])
     axes.minorticks_off()
     axes.legend(loc="upper right")
@@ -259,7 +267,7 @@ OPTIONS = {
     "tflops": (100.0, "Tflop/s of the modelled device"),
     "link_gb": (16.0, "GB/s of the modelled link, each way"),
     "link_us": (10.0, "microseconds until the first byte of a copy arrives"),
-    "update_ns": (0.3, "ns in which the host updates one parameter: 30 bytes at 100 GB/s"),
+    "update_ns": (0.3, "ns that the host needs to update a parameter: 30 bytes at 100 GB/s"),
 }
 
 if __name__ == "__main__":

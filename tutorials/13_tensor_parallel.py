@@ -1,17 +1,17 @@
 """13  Tensor parallelism: every matrix divided over the ranks.    60 minutes, needs: 07, 11
 
-Split one matrix by columns, the next by rows. Then the two matrices of an MLP need only one
-all-reduce in forward and one in backward.
+Split one matrix by columns, and the next matrix by rows. Then the two matrices of an MLP need only
+one all-reduce in forward and one all-reduce in backward.
 
     mpirun -n 4 python tutorials/13_tensor_parallel.py
     python tutorials/13_tensor_parallel.py --sim 4    picture: out/13_tensor_parallel.png
 
-Here all ranks see the whole batch, and each rank holds a part of every matrix. Which part? The
-columns of Y = X A do not need each other, and neither does their tanh. A rank with some columns of
-Y needs only the same rows of B:
+Here all ranks see the whole batch, and each rank holds a part of every matrix. Which part? Each
+column of Y = tanh(X A) needs only the same column of A. In Z = Y B, a rank with some columns of Y
+needs only the same rows of B. f and g are the places where ranks exchange data:
 
-    [Y1 Y2] = tanh(X [A1 A2])        f: copies X to all ranks; backward sums the gradients of X
-    Z       = Y1 B1 + Y2 B2          g: sums the products; backward copies the gradient of Z
+    [Y1 Y2] = tanh(X [A1 A2])        f: all ranks have X; backward sums the gradients of X
+    Z       = Y1 B1 + Y2 B2          g: sums the products; in backward all ranks have Z's gradient
 
 Attention works in the same way: the heads are columns of q, k and v, and the projection after them
 is split by rows. So a transformer block has 2 all-reduces in forward and 2 in backward. With b
@@ -19,16 +19,17 @@ sequences of s tokens and width h:
 
     sent per rank, block and step = 4 ring all-reduces = 4 x 2 (t-1)/t b s h numbers
 
-Data parallelism sends 2 (t-1)/t numbers a weight, once a step, during backward. Here all ranks wait
-four times a block. So these ranks should be in one node.
+t is the number of ranks. Data parallelism sends 2 (t-1)/t numbers for each weight, once a step,
+during backward. Here all ranks wait four times in each block. So these ranks should be in one node.
 
-Sequence parallelism: an all-reduce is a reduce-scatter and an all-gather (07). Put norms and
-dropouts between the two. There a rank has only s/t of the tokens. It sends the same bytes, and
-keeps 1/t of these activations for backward. But the weights of the norms then need a sum of their
-gradients over the ranks.
+Sequence parallelism: an all-reduce is a reduce-scatter, then an all-gather (07). Put norms and
+dropouts between them. There a rank has only s/t of the tokens. It sends the same bytes, and keeps
+only 1/t of the activations of norms and dropouts for backward. But the gradients of the norms'
+weights must then be summed over the ranks.
 
-The vocabulary is divided too: its matrix is the largest, and there are b s V logits. For the loss
-of a token the ranks exchange three numbers, not V: a maximum, a sum and the target's logit.
+The vocabulary of V words is divided, too: its matrix is the largest, and there are b s V logits.
+For the loss of a token the ranks exchange three numbers, not V: a maximum, a sum and the target's
+logit.
 
 Papers: Shoeybi et al. 2019 (Megatron-LM, arXiv 1909.08053); Korthikanti et al. 2022 (2205.05198).
 Exercise: `minidl exercise 13` writes work/13_tensor_parallel.py with the marked region empty;
@@ -50,14 +51,16 @@ VOCAB, HEADS = 256, 4
 
 
 def cross_entropy(t, logits, target, first):
-    """Returns (loss of each row, gradient of their sum). Each rank has some columns of the logits.
+    """Returns (loss of each row, gradient of the losses' sum with respect to this rank's logits).
 
-    logits: (rows, V/t), this rank's columns; column 0 is word `first`. target: (rows,), below V."""
+    logits: (rows, V/t), this rank's columns. Column 0 is word `first`. target: (rows,), numbers of
+    words from 0 to V - 1."""
     # >>> exercise 13a: the loss of divided logits
     # loss = log(sum over ALL words of e^x) - x[target]. Its gradient is e^x / sum, minus 1 at the
     # target. ring.all_reduce(t, x, np.maximum) makes x the maximum over the ranks, in place.
-    # ring.all_reduce(t, x) makes it the sum. Send three numbers a row: the maximum (without it e^x
-    # overflows), the sum, and the target's logit, which only one rank has. Do not change logits.
+    # ring.all_reduce(t, x) makes x the sum over the ranks. Send three numbers a row: the maximum
+    # (without it e^x overflows), the sum, and the target's logit, which only one rank has. Do not
+    # change logits.
     rows = np.arange(len(target))
     top = ring.all_reduce(t, logits.max(axis=1), np.maximum)
     e = np.exp(logits - top[:, None])
@@ -72,14 +75,16 @@ def cross_entropy(t, logits, target, first):
 
 
 def by_hand(t, table, n_rows=12, width=8, words=50):
-    """Compares an MLP in columns and rows, and the exercise's loss, with one rank's. Adds rows."""
+    """Compares a divided MLP, and the exercise's loss, with those of one rank.
+
+    Adds rows to the table."""
     rng = np.random.default_rng(0)  # the same on all ranks
     mlp_by_hand(t, table, rng, n_rows, width)
     loss_by_hand(t, table, rng, n_rows, words)
 
 
 def mlp(x, gz, a, b):
-    """Returns z = tanh(x a) b, and the gradient of x. gz is the gradient of z."""
+    """Returns (z, gradient of x), where z = tanh(x a) b. gz is the gradient of z."""
     y = np.tanh(x @ a)
     z = y @ b
     gx = (gz @ b.T * (1 - y * y)) @ a.T
@@ -87,7 +92,9 @@ def mlp(x, gz, a, b):
 
 
 def mlp_by_hand(t, table, rng, n_rows, width):
-    """Compares an MLP with one rank's. This rank has some columns of a and the same rows of b."""
+    """Compares a divided MLP with a whole one.
+
+    A rank has some columns of a, and the rows of b with the same numbers."""
     a = rng.normal(size=(width, 4 * width))
     b = rng.normal(size=(4 * width, width))
     x, gz = rng.normal(size=(2, n_rows, width))
@@ -100,14 +107,14 @@ def mlp_by_hand(t, table, rng, n_rows, width):
 
     whole_z, whole_gx = mlp(x, gz, a, b)
     error = max(np.abs(z - whole_z).max(), np.abs(gx - whole_gx).max())
-    table.row("MLP by hand: difference from one rank's", error, 0.0, "abs<1e-12")
+    table.row("MLP by hand: difference from a whole MLP", error, 0.0, "abs<1e-12")
 
     theory = 2 * ring.bytes_sent(n_rows * width, 8, t.size, t.rank)
     table.row("MLP by hand: bytes, 2 all-reduces", ledger.bytes_sent, theory, "exact")
 
 
 def loss_by_hand(t, table, rng, n_rows, words):
-    """Compares the exercise's loss with one rank's. This rank has some columns of the logits."""
+    """Compares the exercise's loss with that of whole logits. A rank has some of their columns."""
     logits = 9 * rng.normal(size=(n_rows, words))
     target = rng.integers(0, words, n_rows)
     first, end = chunks.bounds(words, t.size)[t.rank : t.rank + 2]
@@ -123,7 +130,7 @@ def loss_by_hand(t, table, rng, n_rows, words):
 
     error = max(np.abs(loss - whole_loss).max(),
                 np.abs(gradient - whole_gradient[:, first:end]).max())
-    table.row("loss by hand: difference from one rank's", error, 0.0, "abs<1e-12")
+    table.row("loss by hand: difference from whole logits", error, 0.0, "abs<1e-12")
 
     theory = 3 * ring.bytes_sent(n_rows, 8, t.size, t.rank)
     table.row("loss by hand: bytes, 3 numbers a row", ledger.bytes_sent, theory, "exact")
@@ -162,9 +169,9 @@ def train(t, args, sequence=False):
 
 
 def weights_of(args, t, rank):
-    """Returns this rank's number of weights, by the formula.
+    """Returns the number of weights on rank `rank` of t ranks, by the formula.
 
-    A rank has its heads and columns of a block's matrices, and its words of the embedding. Each
+    A rank has some heads and columns of a block's matrices, and some words of the embedding. Each
     rank has all positions, norms and row biases."""
     h, n_layers, s = args.width, args.layers, args.context
     heads = chunks.size(HEADS, t, rank)
@@ -182,8 +189,8 @@ def weights_of(args, t, rank):
 
 def main(t, args):
     if args.width % HEADS or t.size > HEADS:
-        raise SystemExit(f"--width must be a multiple of {HEADS}, and at most {HEADS} ranks share "
-                         f"{HEADS} heads; got {args.width} and {t.size}")
+        raise SystemExit(f"wanted --width to be a multiple of {HEADS}, and at most {HEADS} ranks, "
+                         f"one for each head; got --width {args.width} and {t.size} ranks")
     table = Table(t)
     n, r = t.size, t.rank
     by_hand(t, table)
@@ -192,13 +199,13 @@ def main(t, args):
     losses, sent, weights, kept, ledger = train(t, args)
     n_rows = args.batch * args.context
     numbers = n_rows * args.width
-    say(t, f"{X:,} weights; rank 0 holds {weights:,}, 1/{X / weights:.2f} of them")
+    say(t, f"The model has {X:,} weights. Rank 0 holds {weights:,}, 1/{X / weights:.2f} of them")
     table.row("weights of this rank", weights, weights_of(args, n, r), "exact")
 
     one = ring.bytes_sent(numbers, 4, n, r)
-    # 4 a block, and one each for the embedding and the head
+    # 4 all-reduces a block, one for the embedding, one for the head
     theory = (4 * args.layers + 2) * one + vocabulary.bytes_sent(n_rows, 4, n, r)
-    table.row("bytes of a step: (4 L + 2) all-reduces, the loss", sent, theory, "exact")
+    table.row("bytes of a step: 4 L + 2 all-reduces, and the loss", sent, theory, "exact")
     if numbers % n == 0:
         blocks = ledger.count(label="all_reduce.forward").bytes_sent - one
         blocks += ledger.count(label="copy.backward").bytes_sent - one
@@ -208,14 +215,14 @@ def main(t, args):
 
     # float32: the sums have another order, then Adam divides
     error = float(np.abs(np.subtract(losses, alone)).max())
-    table.row("losses: difference from one rank's", error, 0.0, "abs<1e-4")
+    table.row("losses: difference from one rank alone", error, 0.0, "abs<1e-4")
     shares = {"one rank": kept_alone, f"{n} ranks": kept}
     if args.context % n == 0:
         losses, n_bytes = with_sequences(t, args, table, theory)
         error = float(np.abs(np.subtract(losses, alone)).max())
-        table.row("sequences: losses, difference from one rank's", error, 0.0, "abs<1e-4")
-        table.row("sequences: bytes kept for backward, at most", n_bytes, kept, "<=")
-        shares["sequences, too"] = n_bytes
+        table.row("divided sequences: losses, difference from one rank", error, 0.0, "abs<1e-4")
+        table.row("divided sequences: bytes kept (theory: if whole)", n_bytes, kept, "<=")
+        shares["divided\nsequences, too"] = n_bytes
 
     where(t, one)
     picture(t, args, draw, n, shares)
@@ -223,45 +230,47 @@ def main(t, args):
 
 
 def with_sequences(t, args, table, of_sums):
-    """Divides the sequences too. Adds rows of bytes. Returns (losses, bytes kept for backward)."""
+    """Trains with divided sequences, too.
+
+    Adds rows to the table. Returns (losses, bytes kept for backward)."""
     losses, sent, _, kept, ledger = train(t, args, sequence=True)
     summed = ledger.count(label="copy.backward").bytes_sent
     positions = ledger.count(label="scatter.backward").bytes_sent
     found = sent - summed - positions
-    table.row("sequences: bytes of the sums, as before", found, of_sums, "exact")
+    table.row("divided sequences: bytes of the sums, as before", found, of_sums, "exact")
 
     n_vectors = 6 * args.layers + 2  # vectors of norms and row biases
     theory = n_vectors * ring.bytes_sent(args.width, 4, t.size, t.rank)
-    table.row("sequences: bytes for norms and row biases", summed, theory, "exact")
+    table.row("divided sequences: bytes for norms, row biases", summed, theory, "exact")
     return losses, kept
 
 
 def where(t, n_bytes):
-    """Prints the cost of an all-reduce of tp for two orders of the ranks, with 4 ranks a node."""
+    """Prints the time of an all-reduce along tp for two orders of the axes, with 4 ranks a node."""
     links = Links.nodes(4, intra=(5e-6, 1e-11), inter=(20e-6, 1e-10))
     for order in ("tp cp ep dp pp", "dp cp ep pp tp"):
         sizes = grid.shape(16, order, tp=4, dp=4)
         cost = grid.traffic(sizes, links, {"tp": n_bytes})["tp"]
         place = "between nodes" if cost.crosses else "inside a node"
-        say(t, f"  order {order}: all-reduce of tp {place}, {1e6 * cost.time_s:,.0f} us (modelled)")
+        say(t, f"  order {order}: all-reduce of tp {place}: {1e6 * cost.time_s:,.0f} us (modelled)")
 
 
 OPTIONS = {
     "steps": (4, "training steps"),
     "layers": (4, "transformer blocks"),
     "width": (64, "width of the residual stream, a multiple of 4"),
-    "context": (64, "bytes of text that the model looks back"),
+    "context": (64, "bytes of text in a sequence"),
     "batch": (4, "sequences of a step"),
 }
 
 
 def draw(plt, n, shares):
-    """Left: the matrices of an MLP, with f and g, one colour a rank. Right: the bytes kept."""
+    """Left: the matrices of an MLP, with f and g; a colour for each rank. Right: the bytes kept."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 3.8), width_ratios=[1.9, 1])
     colours = [LINES[i % len(LINES)] for i in range(n)]
 
     def matrix(x, y, wide, high, name, cuts=None):
-        """cuts is "columns", "rows", or None: all ranks have the whole matrix."""
+        """cuts: "columns" or "rows", or None if all ranks have the whole matrix."""
         for i in range(n if cuts else 1):
             w, h = wide / n if cuts == "columns" else wide, high / n if cuts == "rows" else high
             at = x + i * w * (cuts == "columns"), y + (n - 1 - i) * h * (cuts == "rows")

@@ -1,6 +1,7 @@
 """14  Pipelines: GPipe, 1F1B, interleaved, zero bubble.    60 minutes, needs: 06, 07
 
-The bubble depends on p and m alone. 1F1B needs less memory than GPipe and has the same bubble.
+The bubble is the part of the time in which ranks are idle. It depends only on p and m. 1F1B needs
+less memory than GPipe and has the same bubble.
 
     mpirun -n 4 python tutorials/14_pipeline.py       or: minidl run -n 4 tutorials/14_pipeline.py
     python tutorials/14_pipeline.py --sim 4           picture: out/14_pipeline.png
@@ -9,8 +10,8 @@ A model that is too large for one rank is cut into p stages of consecutive layer
 stage. With one undivided batch, only one rank would work at a time. So the batch is cut into m
 micro-batches that follow each other, and their gradients are summed. F i is the forward of
 micro-batch i in a stage, and B i is its backward. In every order, a stage can begin its first F
-only after the stages before it have done theirs. After its last B, the stages before it still have
-a B to do. If F takes f seconds and B takes b seconds,
+only after all stages before it have done their first F. After the last B of a stage, each stage
+before it still has a B to do. If F takes f seconds and B takes b seconds,
 
     every rank is idle for (p-1)(f+b)      rank s waits s f before its first F, s b after its last
                                            B, and the rest in between
@@ -19,16 +20,17 @@ a B to do. If F takes f seconds and B takes b seconds,
 A rank keeps the activations of a micro-batch from its F to its B. The order changes how long this
 is. For rank 0 of p = 2 ranks:
 
-    GPipe   F0 F1 F2 F3          B0 B1 B2 B3       keeps all m micro-batches
-    1F1B    F0 F1      B0 F2 B1 F3 B2    B3        keeps p - s, because each B runs early
+    GPipe   F0 F1 F2 F3          B0 B1 B2 B3       keeps m micro-batches
+    1F1B    F0 F1      B0 F2 B1 F3 B2    B3        rank s keeps p - s, because each B runs early
 
-1F1B on rank s has three phases: p-s-1 forwards, one for each rank behind it; then one F and one B
-in turn; then the B that are left. Two other orders have a smaller bubble, at a price:
+1F1B on rank s has three phases: p-s-1 forwards, one for each rank after rank s; then one F and one
+B in turn; then the remaining B. Two other orders have a smaller bubble, but cost more:
 
-    interleaved   v stages a rank, each with 1/v of its layers. The bubble is (p-1) / (v m + p-1),
-                  and there are v times more messages
-    ZB-H1         divides the backward: B for the input, which the rank before waits for, and W for
-                  the weights. No rank waits for W, so W fills the end. Every rank keeps p
+    interleaved   Each rank has v stages, each with 1/v of its layers. The bubble is
+                  (p-1) / (v m + p-1). There are v times as many messages.
+    ZB-H1         divides the backward. B computes the gradient of the input; the rank before waits
+                  for it. W computes the gradients of the weights. No rank waits for W, so W can run
+                  in idle time at the end. Every rank keeps p micro-batches.
 
 Papers: Huang et al. 2019 (GPipe, arXiv 1811.06965); Narayanan et al. 2021 (arXiv 2104.04473); Qi et
 al. 2024 (zero bubble, arXiv 2401.10241).
@@ -62,8 +64,8 @@ def order(s, p, m):
     ("F", i) is the forward of micro-batch i, and ("B", i) is its backward."""
     # >>> exercise 14a: the order of 1F1B
     # Write the three phases of the header. First only forwards, until the first backward can come
-    # back. Then one forward and one backward in turn. Then the backwards that are left. Both kinds
-    # go from micro-batch 0 to m-1. m may be smaller than p - s - 1.
+    # back. Then one forward and one backward in turn. Then the remaining backwards. Forwards and
+    # backwards go from micro-batch 0 to m-1. m may be smaller than p - s - 1.
     ahead = min(p - s - 1, m)
     parts = [("F", i) for i in range(ahead)]
     for i in range(m - ahead):
@@ -78,9 +80,9 @@ def one_f_one_b(p, m):
 
 
 # {name: (function of p and m, k)}. In theory the bubble is (p-1) / (k m + p-1). A rank works k
-# units of time for each micro-batch and is idle for p - 1 of the same units. GPipe and 1F1B: the
-# unit is F + B. Interleaved with v = 2: F + B of one stage. ZB-H1 with F = B = W: a rank is idle
-# for (p-1)(F + B - W) = (p-1) F and works 3 F.
+# units of time for each micro-batch, and is idle for p - 1 units. GPipe and 1F1B: a unit is the
+# time of F + B. Interleaved with v = 2: a unit is F + B of one stage. ZB-H1 with F = B = W: a unit
+# is F, because a rank is idle for (p-1)(F + B - W) = (p-1) F and works 3 F for a micro-batch.
 ORDERS = {
     "GPipe": (schedule.gpipe, 1),
     "1F1B": (one_f_one_b, 1),
@@ -90,13 +92,13 @@ ORDERS = {
 
 
 def parts_of(name, p, m):
-    """Returns the order of this name: a list of Do for each of p ranks, with m micro-batches."""
+    """Returns the order `name` for m micro-batches: a list of Do for each of p ranks."""
     make, _ = ORDERS[name]
     return make(p, m)
 
 
 def model(p, args):
-    """Returns 2 p equal pairs of layers. They can be cut into one or two stages for each rank."""
+    """Returns a model of 2 p equal pairs of layers. It can be cut into p or 2 p equal stages."""
     minidl.manual_seed(0)
     pairs = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(2 * p)]
     return put(args, nn.Sequential(*pairs))
@@ -124,9 +126,9 @@ def batch(step, m, args):
 
 
 def modelled(p, m, name, args):
-    """Returns the time line of p simulated ranks: for each, a list of (part, start, end).
+    """Returns the time line of a step: for each of p simulated ranks, a list of (Do, start, end).
 
-    F, B and W of all the layers on a rank take 1 s each."""
+    F, B and W of all layers on a rank take 1 s each."""
     def rank(t):
         second = 0.5 if name.startswith("inter") else 1.0  # interleaved: two stages a rank
         parts = parts_of(name, p, m)
@@ -150,18 +152,18 @@ def most_activations(t, parts, m, args):
 def held(t, m, name, args):
     """Returns how many micro-batches this rank holds at most.
 
-    This is the most bytes of activations, divided by the bytes of one micro-batch."""
+    This is the most bytes of activations, divided by those of a step with one micro-batch."""
     of_one = most_activations(t, schedule.gpipe(t.size, 1), 1, args)
     of_all = most_activations(t, parts_of(name, t.size, m), m, args)
     return of_all / of_one
 
 
 def costs(t, args, table):
-    """Count the activations, bytes and messages of a step, and compare them with theory."""
+    """Adds rows: the activations, bytes and messages of a step, counted and in theory."""
     p, s, m = t.size, t.rank, args.m
     for name, theory in (("GPipe", m), ("1F1B", min(p - s, m))):
         n_live = held(t, m, name, args)
-        table.row(f"{name}: live micro-batches of m = {m}", n_live, theory, "exact")
+        table.row(f"{name}: micro-batches kept, of m = {m}", n_live, theory, "exact")
 
     ledger = Ledger(t)
     pipe = pipeline(ledger, args, one_f_one_b(p, m))
@@ -177,13 +179,13 @@ def costs(t, args, table):
     if s > 0:  # to the rank before: m gradients
         n_bytes += m * size
         n_messages += m
-    table.row("bytes sent: m activations, m gradients, a header", ledger.bytes_sent, n_bytes,
+    table.row("bytes sent: activations, gradients, a header", ledger.bytes_sent, n_bytes,
               "exact")
-    table.row("messages", ledger.messages_sent, n_messages, "exact")
+    table.row("messages sent", ledger.messages_sent, n_messages, "exact")
 
 
 def train(t, args, name):
-    """Train with the order `name`. Returns (losses, the weights of this rank after it)."""
+    """Trains with the order `name`. Returns (losses, the weights of this rank at the end)."""
     pipe = pipeline(t, args, parts_of(name, t.size, args.m))
     optimizer = optim.AdamW(pipe.parameters(), lr=3e-3)
     losses = []
@@ -197,9 +199,9 @@ def train(t, args, name):
 
 
 def train_alone(p, args):
-    """Train on one rank, one micro-batch after the other, with summed gradients.
+    """Trains on one rank, one micro-batch after the other, with summed gradients.
 
-    Returns (losses, all weights)."""
+    Returns (losses, all weights at the end)."""
     net = model(p, args)
     optimizer = optim.AdamW(net.parameters(), lr=3e-3)
     losses = []
@@ -218,7 +220,7 @@ def train_alone(p, args):
 
 
 def bubbles(p, args, table):
-    """Compare the idle part of the time in every order with theory, on a modelled clock."""
+    """Adds rows: the bubble of each pipeline order on a modelled clock, and by the formula."""
     for m in (p, 2 * p, 4 * p):
         for name, (_, k) in ORDERS.items():
             found = schedule.bubble(modelled(p, m, name, args))
@@ -232,8 +234,8 @@ def main(t, args):
     if args.m == 0:
         args.m = 2 * p
     if args.m % p:
-        raise WrongOption(f"wanted --m to be a multiple of the {p} ranks, for the interleaved "
-                          f"order; got {args.m}")
+        raise WrongOption(f"wanted --m to be a multiple of {p}, the number of ranks; got {args.m}. "
+                          "The interleaved order needs this")
 
     if t.rank == 0:
         bubbles(p, args, table)
@@ -244,8 +246,8 @@ def main(t, args):
         losses_here, weights_here = train(t, args, name)
         same_weights = all((x == weights[key]).all() for key, x in weights_here.items())
         same = losses_here == losses and same_weights
-        table.row(f"{name}: losses and weights equal one rank's, bit for bit", same, True, "exact")
-    say(t, f"  loss {losses[0]:.3f}, after {args.steps} steps {losses[-1]:.3f}")
+        table.row(f"{name}: losses and weights equal those of one rank", same, True, "exact")
+    say(t, f"  The loss is {losses[0]:.3f} in step 1, and {losses[-1]:.3f} in step {args.steps}")
 
     charts = {}
     if t.rank == 0:
@@ -256,13 +258,13 @@ def main(t, args):
 
 
 OPTIONS = {
-    "m": (0, "micro-batches of a step, a multiple of the ranks; 0: two for each rank"),
+    "m": (0, "micro-batches of a step, a multiple of the number of ranks; 0: two for each rank"),
     "steps": (20, "training steps of each order"),
 }
 
 
 def draw(plt, charts):
-    """Draw a Gantt chart for each order: forward and backward in colour, idle time hatched."""
+    """Draws when each rank works, for each order. Idle time is hatched."""
     colours = {"F": "#6baed6", "B": ORANGE, "W": GREEN}
     figure, rows = plt.subplots(len(charts), 1, figsize=(13, 9.2), sharex=True)
     longest = max(schedule.makespan(chart) for chart in charts.values())
@@ -280,9 +282,10 @@ def draw(plt, charts):
                               fontsize=7, color="white")
         most = schedule.live([[at.do for at in lane] for lane in chart])
         of = " (each of half the layers)" if "v = 2" in name else ""
-        axes.set_title(f"{name}: {100 * schedule.bubble(chart):.1f} % idle, live micro-batches"
-                       f"{of}: {', '.join(map(str, most))}", loc="left", color=BLUE)
-    rows[-1].set(xlabel="time (F = B = W = 1 on a rank; in an order without W, B takes 2)",
+        axes.set_title(f"{name}: {100 * schedule.bubble(chart):.1f} % idle; micro-batches "
+                       f"kept on ranks 0, 1, ...{of}: {', '.join(map(str, most))}",
+                       loc="left", color=BLUE)
+    rows[-1].set(xlabel="time (F, B and W take 1 each; in an order without W, B takes 2)",
                  xlim=(0, longest))
     bars = [plt.Rectangle((0, 0), 1, 1, color=c) for c in colours.values()]
     bars.append(plt.Rectangle((0, 0), 1, 1, facecolor=PALE_BLUE, hatch="////", edgecolor=GREY))

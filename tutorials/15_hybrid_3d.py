@@ -1,29 +1,31 @@
 """15  Data, tensor and pipeline parallelism at once.    60 minutes, needs: 11, 13, 14
 
-Three kinds of process groups send three kinds of traffic. The layout decides which kind crosses
-nodes.
+The ranks are in three kinds of process groups. Each kind sends other data. The layout of the ranks
+decides which data is sent between nodes.
 
     mpirun -n 8 python tutorials/15_hybrid_3d.py      or: minidl run -n 8 tutorials/15_hybrid_3d.py
     python tutorials/15_hybrid_3d.py --sim 8          picture: out/15_hybrid_3d.png
 
-n = t pp d ranks train a model of X weights. t ranks divide every matrix (tutorial 13). pp of these
-groups are a pipeline (14). d pipelines each take a part of the batch (07). Every rank has three
-coordinates, its numbers along tp, pp and dp (comm/grid.py). The ranks of a group differ in one of
-them. With L layers of width h, m micro-batches and b s tokens in each, a rank sends in a step
+n = t pp d ranks train a model of X weights. t ranks divide every matrix (tutorial 13). pp such
+groups of t ranks are a pipeline (14). Each of d pipelines takes a part of the batch (07). Every
+rank has three coordinates, its numbers along tp, pp and dp (comm/grid.py). The ranks of a group
+differ in one coordinate. Let the model have L layers of width h. Let a pipeline have m
+micro-batches, each of b s tokens. Then a rank sends in a step
 
     along   what                                              numbers
     tp      4 all-reduces of activations a layer              4 L/pp m 2 (t-1)/t b s h
     pp      activations to the next stage, gradients back     2 m b s h
     dp      the mean of the gradients, once                   2 (d-1)/d X/(t pp)
 
-Every rank waits for tp at each layer, so a tp group should be inside one node. pp sends least. dp
-can send during backward. With Adam in mixed precision and ZeRO 1 over dp (11), a rank holds
+Every rank waits for its tp group at each layer, so a tp group should be inside one node. pp sends
+least. dp can send during backward. With Adam in mixed precision and ZeRO 1 over dp (11), a rank
+holds
 
     4 X/(t pp) + 12 X/(t pp d) bytes:    fp16 weights and gradients; fp32 weights, m and v
 
-t and pp divide all of these bytes. But a larger t means more waiting, and a larger pp means a
-longer bubble, (pp-1)/m of the work. For n = 8 there are 10 factorisations in 6 orders. The exercise
-looks for the fastest.
+All these bytes are divided by t and by pp. But a larger t means more waiting, and a larger pp means
+a longer bubble, (pp-1)/m of the work. For n = 8 there are 10 ways to choose (t, pp, d), each in 6
+orders of the axes. The exercise looks for the fastest.
 
 Papers: Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020 (arXiv 1910.02054).
 Exercise: `minidl exercise 15` writes work/15_hybrid_3d.py with the marked region empty;
@@ -53,26 +55,28 @@ from minidl.precision import amp
 VOCAB, HEADS, CONTEXT, BATCH, MICRO = 256, 4, 32, 16, 4
 AXES = "tp", "pp", "dp"
 LAYOUTS = {1: (1, 1, 1), 2: (2, 1, 1), 3: (3, 1, 1), 4: (2, 2, 1), 6: (3, 2, 1), 8: (2, 2, 2)}
-# tokens: of one step, on all ranks. m: micro-batches of a pipeline. seconds: the time of one step's
-# arithmetic on one rank.
+# tokens: the tokens of one step, on all ranks together. m: micro-batches of a pipeline. seconds:
+# the time that one rank alone would need for the arithmetic of one step.
 Net = namedtuple("Net", "weights layers width tokens m seconds")
 
 
 def choose(n, limit, net, links):
     """Returns the fastest layout of n ranks that holds at most `limit` bytes a rank.
 
-    It is {axis: ranks along it}, the fastest-varying axis first. links: the network."""
+    A layout is {axis: number of ranks along it}, with the axis that varies fastest first. links:
+    the network. Returns None if no layout fits."""
     # >>> exercise 15a: which layout
-    # Try every (tp, pp, dp) with the product n, in every order of the three. Every tp and pp up to
-    # n is allowed. grid.shape(n, "dp pp tp cp ep", tp=2, pp=2, dp=2) returns a layout; dp varies
-    # fastest in it. The header has the formula for the bytes of a rank. A step takes
+    # Try every (tp, pp, dp) with the product n, in every order of these three axes. Every tp and pp
+    # up to n is allowed. grid.shape(n, "dp pp tp cp ep", tp=2, pp=2, dp=2) returns a layout in
+    # which dp varies fastest. The header has the formula for the bytes of a rank. A step takes the
+    # sum of
     #     seconds/n (1 + (pp-1)/m)    the work and the bubble
-    #     4 layers/pp m               all-reduces in tp of the activations of a micro-batch, which
-    #                                 has tokens/(d m) tokens; 2 bytes a number
-    #     2 m                         sends in pp, each with the bytes of the same activations
-    #     1                           all-reduce in dp of X/(t pp) numbers of 2 bytes
+    #     4 layers/pp m               all-reduces along tp of the activations of a micro-batch. They
+    #                                 are tokens/(d m) width numbers of 2 bytes
+    #     2 m                         sends along pp, each of the same number of bytes
+    #     1                           all-reduce along dp of X/(t pp) numbers of 2 bytes
     # grid.traffic(layout, links, {"tp": bytes, "pp": bytes, "dp": bytes})["tp"].time_s is the
-    # seconds of one all-reduce (or send) of an array of this size along tp.
+    # seconds of one all-reduce of an array of this size along tp. ["pp"] is for one send along pp.
     best, least = None, np.inf
     for tp, pp in ((a, b) for a in range(1, n + 1) for b in range(1, n + 1) if n % (a * b) == 0):
         dp, own = n // (tp * pp), net.weights / (tp * pp)
@@ -94,7 +98,7 @@ def choose(n, limit, net, links):
 def pipeline(axes, args, zero, level):
     """Returns this rank's part of the GPT, a Pipeline.
 
-    level: of mixed precision. "O0" computes in float64 here."""
+    level: the level of mixed precision (tutorial 05). "O0" computes in float64 here."""
     minidl.manual_seed(0)  # the same whole model on all ranks
     gpt = put(args, nn.GPT(VOCAB, CONTEXT, args.layers, HEADS, args.width, tied=False))
     if level == "O0":
@@ -113,10 +117,10 @@ def pipeline(axes, args, zero, level):
 
 
 def train(axes, args, zero=0, level="O0"):
-    """Train. Returns (losses, whole gradients of the last step, bytes held, own parameters).
+    """Trains a GPT. Returns (losses, gradients of the last step, bytes held, its parameters).
 
-    The gradients are {name: array}, empty with ZeRO. The ledger axes.t counts only the bytes of
-    the last step."""
+    The gradients are {name: whole array}, or {} with ZeRO. The ledger axes.t counts only the bytes
+    of the last step."""
     pipe = pipeline(axes, args, zero, level)
     optimizer = optim.AdamW(pipe.shards() if zero else pipe.parameters(), lr=1e-3)
     if level == "O2":
@@ -137,7 +141,7 @@ def train(axes, args, zero=0, level="O0"):
         optimizer.step()
         if zero:
             pipe.gather()
-        ledger.off()  # the mean loss below is no part of the step
+        ledger.off()  # do not count the mean of the loss
         loss = np.array([pipe.everywhere(loss)])
         losses.append(average.mean(axes.dp, loss)[0])
 
@@ -154,15 +158,15 @@ def train(axes, args, zero=0, level="O0"):
 def bytes_of(axes, args, parameters, item=8):
     """Returns {axis: bytes that this rank sends along it in a step}.
 
-    Exact: the formulas of the header, the embedding and the output layer, and message headers.
-    item: bytes of one number."""
+    The bytes are exact: the header's formulas, and also the embedding, the output layer and the
+    headers of messages. item: bytes of one number."""
     tp, pp, dp = axes.tp, axes.pp, axes.dp
     first, last = pp.rank == 0, pp.rank == pp.size - 1
     rows = BATCH // dp.size // MICRO * CONTEXT
     n_blocks = split_by_cost([1] * args.layers, pp.size)[pp.rank]
 
     # one more all-reduce for the embedding, and one for the output layer. The last stage also
-    # sends for the loss
+    # sends numbers for the loss
     n_sums = 4 * n_blocks + first + last
     of_tp = n_sums * ring.bytes_sent(rows * args.width, item, tp.size, tp.rank)
     if last:
@@ -174,7 +178,8 @@ def bytes_of(axes, args, parameters, item=8):
         of_pp += HEADER_BYTES
 
     # ZeRO 1: a reduce-scatter of the gradients and an all-gather of the weights. The weights that
-    # tp divides are in one buffer, the others in a second one. A header lists the gradients.
+    # tp divides are in one buffer, and the other weights in a second buffer. A header lists the
+    # gradients.
     of_dp = header.bytes_sent(len(parameters), dp.size, dp.rank)
     for n in counts(parameters):
         of_dp += ring_blocks.bytes_sent(chunks.bounds(n, dp.size), item, dp.rank)
@@ -182,7 +187,7 @@ def bytes_of(axes, args, parameters, item=8):
 
 
 def counts(parameters):
-    """Returns (weights that tp divides, weights that every rank of tp has)."""
+    """Returns (number of weights that tp divides, number of those that all ranks of tp have)."""
     divided = sum(p.numel() for p in parameters if p.part is not None)
     repeated = sum(p.numel() for p in parameters if p.part is None)
     return divided, repeated
@@ -191,7 +196,7 @@ def counts(parameters):
 def main(t, args):
     if t.size not in LAYOUTS or args.layers < 2:
         raise WrongOption(f"wanted {', '.join(map(str, LAYOUTS))} ranks and --layers of 2 or more; "
-                          f"got {t.size} ranks and {args.layers} layers")
+                          f"got {t.size} ranks and --layers {args.layers}")
     table = Table(t)
     tp, pp, dp = LAYOUTS[t.size]
     axes = Grid(Ledger(t), tp=tp, pp=pp, dp=dp)
@@ -200,11 +205,11 @@ def main(t, args):
     losses, wanted, *_ = train(alone, args)
     _, found, _, parameters = train(axes, args)
     errors = [abs(g - wanted[name]).max() / abs(wanted[name]).max() for name, g in found.items()]
-    table.row("gradients: difference from one rank's", float(max(errors)), 0.0, "abs<1e-9")
+    table.row("gradients: difference from one rank alone", float(max(errors)), 0.0, "abs<1e-9")
 
     losses_zero, *_ = train(axes, args, zero=1)
     error = np.abs(np.subtract(losses_zero, losses)).max()
-    table.row("losses: difference from one rank's", float(error), 0.0, "abs<1e-9")
+    table.row("losses with ZeRO 1: difference from one rank alone", float(error), 0.0, "abs<1e-9")
 
     theory = bytes_of(axes, args, parameters)
     matrices = {}
@@ -213,16 +218,16 @@ def main(t, args):
         n_bytes = axes.t.count(group=ranks).bytes_sent
         table.row(f"bytes sent along {axis}", n_bytes, theory[axis], "exact")
         matrices[axis] = axes.t.matrix(group=ranks)
-    table.row("bytes sent, all", axes.t.bytes_sent, sum(theory.values()), "exact")
+    table.row("bytes sent along all axes", axes.t.bytes_sent, sum(theory.values()), "exact")
 
     divided, repeated = counts(parameters)
     own = divided + repeated
-    say(t, f"{axes} holds {own:,} weights. {repeated:,} of them (norms, row biases, positions) "
-           "are the same on all ranks of its tp group")
+    say(t, f"{axes} holds {own:,} weights. All ranks of its tp group have {repeated:,} of these "
+           "(norms, row biases, positions)")
     share = sum(chunks.size(n, axes.dp.size, axes.dp.rank) for n in (divided, repeated))
     for zero, n_bytes in ((0, 16 * own), (1, 4 * own + 12 * share)):
         _, _, held, _ = train(axes, args, zero, "O2")
-        table.row(f"bytes held in O2, ZeRO {zero}", held, n_bytes, "exact")
+        table.row(f"bytes held with O2 and ZeRO {zero}", held, n_bytes, "exact")
 
     if t.rank == 0:
         say_layouts(t)
@@ -231,13 +236,13 @@ def main(t, args):
 
 
 def say_layouts(t):
-    """Print the layout that choose() returns for a large network, with less and less memory."""
+    """Prints the layouts that choose() returns for a large network and four limits of memory."""
     net = Net(1e9, layers=24, width=2048, tokens=1 << 16, m=8, seconds=20.0)
     links = Links.nodes(4, intra=(5e-6, 1e-11), inter=(20e-6, 1e-10))
     for gigabytes in (16, 4, 3, 2):
         layout = choose(8, gigabytes * 1e9, net, links) or {}
         names = ", ".join(f"{axis} {n}" for axis, n in layout.items() if n > 1)
-        say(t, f"  1e9 weights, 2 nodes of 4 ranks, {gigabytes} GB a rank: {names}")
+        say(t, f"  best layout for 1e9 weights, 2 nodes of 4 ranks, {gigabytes} GB a rank: {names}")
 
 
 OPTIONS = {"steps": (3, "training steps"), "layers": (4, "transformer blocks"),
@@ -245,9 +250,9 @@ OPTIONS = {"steps": (3, "training steps"), "layers": (4, "transformer blocks"),
 
 
 def draw(plt, sizes, matrices):
-    """Draw the ranks and the bytes that they send.
+    """Left: the ranks at their coordinates, with a line for each pair of ranks that sends.
 
-    Left: the ranks at their coordinates, with a line for each pair that sends. Right: the bytes."""
+    Right: the bytes that each rank sends to each other rank."""
     colours = {"tp": LINES[0], "pp": GREEN, "dp": ORANGE}
     figure, (left, right) = plt.subplots(1, 2, figsize=(14, 6.2), width_ratios=[1.15, 1])
     n, most = len(matrices["tp"]), max(m.max() for m in matrices.values())

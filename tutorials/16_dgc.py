@@ -1,32 +1,36 @@
 """16  Fewer bytes: deep gradient compression, low rank, low precision.    60 minutes, needs: 07
 
-Send a thousandth of the gradient now and keep the rest for later. Nothing is lost.
+Send a thousandth of the gradient's elements now, and keep the other elements for later steps.
+Nothing is lost.
 
     mpirun -n 4 python tutorials/16_dgc.py            or: minidl run -n 4 tutorials/16_dgc.py
     python tutorials/16_dgc.py --sim 4                picture: out/16_dgc.png
 
 Of L elements, top-k sends the k = rho L elements of largest magnitude, as pairs (index, value). On
-a slow network this saves time. But top-k alone does not train: small elements never arrive. Four
-ideas solve this:
+a slow network this saves time. But with top-k alone training fails: small elements are never sent.
+Four ideas solve this:
 
     error feedback          add the elements that were not sent           v = v + g
                             to the next gradient
-    momentum correction     momentum before the choice, not after it      u = m u + g;  v = v + u
-    factor masking          clear the elements that were sent             u = v = 0 there
-    warm-up                 the sparsity rises: 75, 93.75, 98.4375, 99.6, 99.9 %
+    momentum correction     apply momentum before the top-k choice        u = m u + g;  v = v + u
+    factor masking          clear the elements that were sent             u = v = 0 at these
+    warm-up                 send more at first: the part that is not sent is 75 % of the elements,
+                            then 93.75, 98.4375, 99.6, 99.9 %
 
-Nothing is lost, exactly: arrived + waiting on all ranks = accumulated on all ranks.
+Exactly: arrived + waiting = accumulated. Arrived is the sum of all that was sent. Waiting is the
+sum of v over the ranks. Accumulated is the sum of all u so far, over the ranks.
 
-How many bytes does it save? Every rank needs every rank's pairs, and each pair has 8 bytes:
+How many bytes does top-k save? Every rank needs every rank's pairs, and each pair has 8 bytes:
 
     dense ring     2 (p-1)/p 4L        sparse     (p-1) 8k        gain  L / (p k) = 1 / (p rho)
 
 With rho = 0.001 the gain is 125 on 8 ranks, not 1,000. On 1,000 ranks there is no gain.
 
-Two other methods send less, with the same error feedback. One rounds: to int8, or to one bit. The
-other sends thin matrices. For an n x m matrix A = gradient + residual, the ranks sum P = A Q with r
-columns, make the columns of P orthonormal, and sum A'P. These are r (n + m) numbers on any number
-of ranks. Both sums are all-reduces, because A Q and A'P are linear in A.
+Two other methods send less, with the same error feedback. One method rounds each number to int8, or
+to one bit. The other method, PowerSGD, sends thin matrices. For an n x m matrix A = gradient +
+residual, the ranks sum P = A Q with r columns, make the columns of P orthonormal, and sum A'P
+(A' is A transposed). These are r (n + m) numbers on any number of ranks. The two sums are
+all-reduces, because A Q and A'P are linear in A.
 
 Papers: Lin et al. 2018 (arXiv 1712.01887); Vogels et al. 2019 (PowerSGD, arXiv 1905.13727).
 Exercises: `minidl exercise 16` writes work/16_dgc.py with the marked regions empty;
@@ -46,14 +50,14 @@ from minidl.parallel import DGC, Compressed, DataParallel, ErrorFeedback, PowerS
 
 
 def select(u, v, g, k, m):
-    """One rank's step of deep gradient compression. Returns (indices, values) of k elements.
+    """Does one rank's step of deep gradient compression. Returns (indices, values) of k elements.
 
     u: velocities. v: the sum that waits to be sent. Both are 1-d and change in place.
     g: this step's gradient. k: elements to send. m: momentum."""
     # >>> exercise 16a: momentum correction and factor masking
     # First u = m u + g, then v = v + u, both in place. Choose the k elements of v with the largest
     # magnitude (np.argpartition finds them without sorting). Return their indices, and the values
-    # of v there. Then set v and u to 0 there: these elements have been sent.
+    # of v at these indices. Set v and u to 0 at these indices: the elements have been sent.
     u *= m
     u += g
     v += u
@@ -66,10 +70,10 @@ def select(u, v, g, k, m):
 
 
 def low_rank(t, g, residual, q):
-    """One rank's step of PowerSGD. Returns (the ranks' sum, approximated by r columns; the next q).
+    """Does one rank's step of PowerSGD. Returns (the sum over the ranks, the next q).
 
-    g: (n, m), this rank's gradient. residual: (n, m), changed in place. q: (m, r), equal on all
-    ranks."""
+    The sum, (n, m), is approximated by r columns. g: (n, m), this rank's gradient. residual:
+    (n, m), changed in place. q: (m, r), equal on all ranks."""
     # >>> exercise 16b: a gradient as two thin matrices
     # This rank wants to send A = g + residual. Make q's columns orthonormal (np.linalg.qr). Sum
     # P = A q over the ranks, and make P's columns orthonormal. Then sum A'P over the ranks: this
@@ -87,16 +91,16 @@ def low_rank(t, g, residual, q):
 
 
 def by_hand(t, args, table):
-    """Check the exercises' functions: nothing is lost, and the bytes are the formulas'."""
+    """Checks the exercises' functions: nothing is lost, and they send the bytes of the formulas."""
     rng = np.random.default_rng([7, t.rank])
     top_k_by_hand(t, args, table, rng)
     rank_2_by_hand(t, table, rng)
 
 
 def top_k_by_hand(t, args, table, rng):
-    """Check for top-k that arrived + waiting = accumulated.
+    """Checks for top-k that arrived + waiting = accumulated.
 
-    The gradients are whole numbers and the momentum is 0.5, so that no sum rounds."""
+    The gradients are integers and the momentum is 0.5, so that no sum is rounded."""
     n, p = args.n, t.size
     k = max(1, round(n * args.rho))
     ledger = Ledger(t)
@@ -120,7 +124,7 @@ def top_k_by_hand(t, args, table, rng):
 
 
 def rank_2_by_hand(t, table, rng):
-    """Check for PowerSGD that sent + the residuals = the sum of all gradients."""
+    """Checks for PowerSGD that sent + residuals of all ranks = the sum of all gradients."""
     n, m, r = 30, 20, 2
     ledger = Ledger(t)
     sent = np.zeros((n, m))
@@ -164,11 +168,11 @@ def methods(args):
 
 
 def train(t, args, name):
-    """Train on handwritten digits with the method `name`.
+    """Trains on handwritten digits with the method `name`.
 
     Returns (losses, sent, counted, formula). losses: on the whole training set, every 10 steps.
-    sent: the bytes that this rank had sent by then. counted and formula: the bytes of all steps but
-    the first, by the ledger and by the formula."""
+    sent: for each loss, the bytes that this rank had sent before. counted and formula: the bytes of
+    all steps except the first, by the ledger and by the formula."""
     method, momentum = methods(args)[name]
     images, labels = datasets.digits()[0][:]
     t = Ledger(t)
@@ -214,33 +218,33 @@ def main(t, args):
     for name in progress(t, list(methods(args)), "methods"):
         losses, sent, counted, formula = train(t, args, name)
         curves[name] = losses, sent
-        table.row(f"{name}: bytes of the training", counted, formula, "exact")
+        table.row(f"{name}: bytes sent, without the first step", counted, formula, "exact")
     losses, sent = curves["dense"]
     dense = losses[-1]
     dense_bytes = max(1, sent[-1])
-    # A model that guesses has the loss log 10. The bound is 2 % of the fall from there: the losses
-    # are almost 0, so a share of them would be too strict.
+    # A model that guesses has the loss log 10. The bound is the dense loss + 2 % of the fall from
+    # log 10 to it. The losses are almost 0, so 2 % of the loss itself would be too strict.
     bound = dense + 0.02 * (np.log(10) - dense)
     for name, (losses, sent) in curves.items():
         fewer = dense_bytes / max(1, sent[-1])
         say(t, f"  {name:24} loss {losses[-1]:.4f}   {fewer:8.1f} times fewer bytes")
         if name in ("DGC", "int8", "PowerSGD, rank 2") and args.steps >= 300 and t.size > 1:
-            table.row(f"{name}: loss, at most dense + 2 % of its fall", losses[-1], bound, "<=")
+            table.row(f"{name}: loss (theory: dense + 2 % of its fall)", losses[-1], bound, "<=")
     picture(t, args, draw, curves, t.size, args)
     return table
 
 
 OPTIONS = {
     "n": (40_000, "elements of the vector that the exercise's function compresses"),
-    "rho": (0.001, "the share of these elements that a step sends"),
-    "keep": (0.02, "the share that training sends after its warm-up; its matrices are small"),
+    "rho": (0.001, "the part of these elements that a step sends"),
+    "keep": (0.02, "the part that training sends after its warm-up; its matrices are small"),
     "steps": (300, "training steps of each method"),
     "lr": (0.15, "learning rate"),
 }
 
 
 def draw(plt, curves, p, args):
-    """Left: loss against bytes. Right: bytes against the number of ranks."""
+    """Left: the loss over the bytes sent. Right: the bytes sent over the number of ranks."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5.2), width_ratios=[1.35, 1])
     green, purple = "#31a354", "#756bb1"
     styles = {"dense": (BLUE, "-"), "top-k, the rest lost": (GREY, "--"),

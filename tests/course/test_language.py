@@ -123,7 +123,7 @@ def test_a_message_or_a_comment_without_chinese_is_listed(monkeypatch):
 @pytest.mark.parametrize("name", ["", "en", "en_US.UTF-8"])
 def test_english_stays_as_it_is(name, monkeypatch):
     monkeypatch.setenv("MINIDL_LANG", name)
-    assert tr("what came from the left") == "what came from the left"
+    assert tr("number received from the left") == "number received from the left"
     assert translated("07", "head", "x") == "x"
 
 
