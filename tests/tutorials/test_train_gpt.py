@@ -159,7 +159,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(options, train, tmp_path, monkeyp
     ({"amp": "O4"}, "want --zero 0 to 3 and --amp O0 to O3"),
     ({"batch": 3}, "--batch 3 must be divisible by 2 replicas"),
     ({"pp": 2, "micro": 3}, "--batch 4 must be divisible by 1 replicas x 3 micro-batches"),
-    ({"vocabulary": 255}, "want --vocabulary 256 or more.* got 255"),
+    ({"vocabulary": 255}, "want --vocabulary >= 256.* got --vocabulary 255"),
     ({"text": "no such package"}, "--text the name of a folder; got .*no such package"),
     ({"micro": 2}, "--micro 2 needs --pp or --tp"),
     ({"dp": 1}, "--dp 1 --pp 1 --tp 1 want 1 x 1 x 1 ranks, there are 2"),
