@@ -160,7 +160,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(options, train, tmp_path, monkeyp
     ({"batch": 3}, "--batch 3 must be divisible by 2 replicas"),
     ({"pp": 2, "micro": 3}, "--batch 4 must be divisible by 1 replicas x 3 micro-batches"),
     ({"vocabulary": 255}, "want --vocabulary >= 256.* got --vocabulary 255"),
-    ({"text": "no such package"}, "--text the name of a folder; got .*no such package"),
+    ({"text": "no such package"}, "--text with the name of a folder.* got .*no such package"),
     ({"micro": 2}, "--micro 2 needs --pp or --tp"),
     ({"dp": 1}, "--dp 1 --pp 1 --tp 1 want 1 x 1 x 1 ranks, there are 2"),
     ({"tp": 3}, "--dp 0 --pp 1 --tp 3 want"), ({"pp": 2, "layers": 1}, "want --pp and"),
