@@ -71,7 +71,7 @@ def save(disk, name, data):
 class Toy:
     """A training run without a framework: momentum SGD with noise and a loss scale.
 
-    The samples are shuffled anew in each epoch."""
+    The order of the samples is different in each epoch."""
 
     def __init__(self):
         self.w = np.ones(4)
