@@ -3,21 +3,25 @@
     mpirun -n 4 python tutorials/17_local_sgd.py      (or: minidl run -n 4 ...)
     python tutorials/17_local_sgd.py --sim 4          picture: out/17_local_sgd.png
 
-Data parallelism averages p gradients at each step: a rank sends 2(p-1)/p K bytes for K bytes of
-gradients. In local SGD each rank takes H steps alone. Then the ranks average their weights. So one
-all-reduce of the same size is enough for H steps. With H = 1 and plain SGD the result is the same:
-the mean of the ranks' steps is the step of the mean gradient. With H > 1 each rank trains on its
-own samples, and the replicas become different. Their distance, the root mean square of
-|w_k - mean|, grows for H steps and then falls to 0.
+In data parallelism, p ranks average their gradients at each step. If the gradients have K bytes, a
+rank sends 2(p-1)/p K bytes. In local SGD each rank takes H steps alone. Then the ranks average
+their weights. So one all-reduce of the same size is enough for H steps. With H = 1 and plain SGD
+the result is that of data parallelism: the mean of the ranks' steps is the step of the mean
+gradient. With H > 1 each rank trains on its own samples, and the ranks' weights become different.
+Let w_k be the weights of rank k. The distance of the ranks, the root mean square of |w_k - mean|,
+grows for H steps. The average makes it 0 again.
 
-    post-local    data parallelism for t0 steps, while gradients change fast, then rounds of H
-                  steps. Rounds = t0 + (T - t0)/H, each of 2(p-1)/p K bytes      (exercise 17a)
-    adaptive      H falls with the loss, because late in training noise hurts more. There are two
-                  forms: H = ceil(H0 sqrt(r)) in the paper, ceil(sqrt(H0 r)) in PaddlePaddle's
-                  optimizer, with r = lr0 loss / (lr loss0). This script prints both and trains
-                  with the first
-    DiLoCo        takes the mean movement of a round, w - mean of w_k, as a gradient. An outer SGD
-                  with Nesterov's momentum makes a step with it (exercise 17b). H may be hundreds
+    post-local    data parallelism for t0 steps, while gradients change fast. The other steps, T in
+                  all, are in rounds of H steps. So a rank sends 2(p-1)/p K bytes t0 + (T - t0)/H
+                  times (exercise 17a)
+    adaptive      H falls with the loss, because late in training noise hurts more. With the
+                  learning rate lr and r = lr0 loss / (lr loss0), the paper has
+                  H = ceil(H0 sqrt(r)) and PaddlePaddle's optimizer ceil(sqrt(H0 r)). H0, lr0 and
+                  loss0 are from the first round. This script prints both and trains with the
+                  paper's
+    DiLoCo        the weights move by w - mean of w_k in a round that starts at w. DiLoCo takes this
+                  as a gradient: an outer SGD with Nesterov's momentum makes a step with it
+                  (exercise 17b). H may be hundreds
 
 Papers: Stich 2019 (arXiv 1805.09767); Lin et al. 2020 (1808.07217), post-local; Wang & Joshi 2019
 (1810.08313), adaptive; Douillard et al. 2023 (2311.08105), DiLoCo.
@@ -42,10 +46,11 @@ from minidl.parallel.data.local_sgd import h0_inside, h0_outside
 
 
 def plan(rates, period):
-    """Returns for each step what the ranks average after it: "gradients", "weights" or None.
+    """Returns a list with an entry for each step: what the ranks average in or after this step.
 
+    An entry is "gradients", "weights", or None if they average nothing.
     rates     the learning rate of each step; it may rise at first (warm-up)
-    period    H"""
+    period    H, the number of steps in a round"""
     # >>> exercise 17a: post-local SGD
     # Until the rate falls for the first time, the ranks average gradients at each step. The first
     # step whose rate is lower than the rate of the step before it begins the first round of
@@ -65,9 +70,9 @@ def outer_step(w, replicas, v, lr, momentum):
     replicas  the weights of each rank now, a list of arrays
     v         the outer momentum; zeros at first"""
     # >>> exercise 17b: DiLoCo's outer step
-    # The pseudo-gradient d is the mean over ranks of w minus the rank's weights. Then make a step
-    # of SGD with Nesterov's momentum, as in PyTorch: first v = momentum v + d, then
-    # w = w - lr (d + momentum v) with the new v.
+    # For each rank, subtract the rank's weights from w. The mean of these differences over the
+    # ranks is d, the pseudo-gradient. Then make a step of SGD with Nesterov's momentum, as in
+    # PyTorch: first v = momentum v + d, then w = w - lr (d + momentum v) with the new v.
     d = np.mean([w - w_k for w_k in replicas], axis=0)
     v = momentum * v + d
     return w - lr * (d + momentum * v), v
@@ -80,7 +85,7 @@ def network():
 
 
 def batches(t, data, n_steps, size, seed=0):
-    """Yields n_steps batches of this rank, (images, labels). Each rank draws other samples."""
+    """Yields n_steps batches (images, labels) for this rank. Each rank draws different samples."""
     images, labels = data
     draw = np.random.default_rng([seed, t.rank])
     for _ in range(n_steps):
@@ -89,10 +94,11 @@ def batches(t, data, n_steps, size, seed=0):
 
 
 def train(t, data, args, wrap, rates=None, look=None):
-    """Train a model that `wrap` wraps. Returns (wrapper, losses, sent, seen).
+    """Trains a model in wrap(model, t, optimizer). Returns (wrapped model, losses, sent, seen).
 
-    Each has an entry for each step: the mean loss over ranks, all bytes sent so far, and
-    look(wrapper) (no entries without `look`). rates: the learning rate of each step."""
+    losses, sent and seen have an entry for each step: the mean loss of the ranks, the bytes that
+    this rank has sent so far, and the result of look(wrapped model). Without `look`, seen is empty.
+    rates: the learning rate of each step; if None, 0.2 in every step."""
     ledger = Ledger(t)
     model = put(args, network())
     optimizer = optim.SGD(model.parameters(), lr=0.2)
@@ -110,7 +116,7 @@ def train(t, data, args, wrap, rates=None, look=None):
         optimizer.step()
         optimizer.zero_grad()
         if isinstance(wrapped, LocalSGD):
-            wrapped.step(loss.item())  # its period may follow the loss
+            wrapped.step(loss.item())  # the number of steps in a round may depend on the loss
         elif isinstance(wrapped, DiLoCo):
             wrapped.step()
 
@@ -143,9 +149,9 @@ def bounded(H, most):
 
 
 def in_rounds(t, data, args, table):
-    """Compare rounds of 1 and of H steps with data parallelism.
+    """Compares local SGD with rounds of 1 step, and of H steps, with data parallelism.
 
-    Returns {name: (losses, bytes sent)}."""
+    Adds the comparisons to the table. Returns {name: (losses, bytes sent)}."""
     H = args.period
     start = args.steps // 4
     runs = {}
@@ -164,7 +170,8 @@ def in_rounds(t, data, args, table):
     for who, n_rounds in (("17a", n_planned), ("LocalSGD", local.rounds.n_rounds)):
         table.row(f"{who}: rounds, t0 + (T - t0)/H", n_rounds, start + long_rounds, "exact")
 
-    K = local.bytes_sent()  # 2(p-1)/p K of the header; also exact if p does not divide the weights
+    # 2(p-1)/p K; also exact if the number of weights is not divisible by p
+    K = local.bytes_sent()
     table.row("bytes of the rounds of H steps", sent[-1] - sent[start - 1], K * long_rounds,
               "exact")
     n_params = len(list(network().parameters()))
@@ -174,7 +181,9 @@ def in_rounds(t, data, args, table):
 
 
 def divergence(t, data, args, table):
-    """Returns the distance of the replicas after each step, and checks that it grows and falls."""
+    """Returns the distance of the replicas after each step.
+
+    Checks that it grows within a round, and that it is 0 after an average."""
     H = args.period
     _, _, _, saw = train(t, data, args, local_sgd(period=H), look=LocalSGD.divergence)
     table.row("divergence after an average", max(saw[H - 1::H]), 0, "abs<1e-5")
@@ -185,7 +194,7 @@ def divergence(t, data, args, table):
 
 
 def adaptive_period(t, data, args, table):
-    """Train with a period that follows the loss. Returns (losses, bytes sent)."""
+    """Trains with an H that falls with the loss. Returns (losses, bytes sent)."""
     adaptive, losses, sent, _ = train(t, data, args, local_sgd(period=16, rule=h0_outside))
     ends = np.cumsum([16, *adaptive.rounds.periods][:-1]) - 1
     wanted = [bounded(h0_outside(16, 0.2, losses[15], 0.2, losses[end]), 16) for end in ends]
@@ -197,15 +206,15 @@ def adaptive_period(t, data, args, table):
 
 
 def outer_optimizer(t, data, args, table, period):
-    """Train with DiLoCo and compare its weights with those that outer_step() gives.
+    """Trains with DiLoCo. Compares the final weights with those of a training with outer_step().
 
-    Returns (losses, bytes sent)."""
+    Returns (losses, bytes sent) of DiLoCo."""
     diloco, losses, sent, _ = train(t, data, args, partial(DiLoCo, period=period))
     theory = diloco.bytes_sent(args.steps // period)
     table.row("DiLoCo's bytes", sent[-1], theory, "exact")
     mine = by_hand(t, data, args, period)
     apart = float(abs(mine - vector(diloco.module)).max())
-    # float32, and over many steps the sums have another order
+    # both trainings are in float32, and they add numbers in a different order
     table.row("17b: weights, difference from DiLoCo's", apart, 0, "abs<1e-4")
     return losses, sent
 
@@ -236,9 +245,9 @@ def main(t, args):
 
 
 def by_hand(t, data, args, period):
-    """Train with outer_step(), the exercise's DiLoCo. Returns the weights as a vector.
+    """Trains with outer_step(), the exercise's DiLoCo. Returns the weights as a vector.
 
-    Every rank gathers all replicas, because outer_step() takes all of them."""
+    Every rank gathers the weights of all ranks, because outer_step() needs all of them."""
     model = network()
     optimizer = optim.SGD(model.parameters(), lr=0.2)
     w = vector(model)
@@ -250,7 +259,7 @@ def by_hand(t, data, args, period):
         if step % period == 0:
             every = np.zeros((t.size, len(w)), w.dtype)
             every[t.rank] = vector(model)
-            ring.all_reduce(t, every)  # a gather, as the other rows are zeros on this rank
+            ring.all_reduce(t, every)  # gathers the rows: each row is zeros on all ranks but one
             w, v = outer_step(w, list(every), v, lr=0.7, momentum=0.9)
             ends = np.cumsum([p.numel() for p in model.parameters()])
             for p, part in zip(model.parameters(), np.split(w, ends[:-1]), strict=True):
@@ -259,28 +268,29 @@ def by_hand(t, data, args, period):
 
 
 def draw(plt, runs, saw, H):
-    """Draw the divergence over steps, the loss over steps, and the loss over bytes."""
+    """Draws three plots: the divergence over steps, the loss over steps, the loss over bytes."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(17, 5))
     left.plot(np.arange(1, len(saw) + 1), saw, color=BLUE)
     for end in range(H, len(saw) + 1, H):
         left.axvline(end, color=GREY, linewidth=0.5)
     left.set(xlabel="step", ylabel="root mean square of $|w_k - \\bar w|$",
-             title=f"Replicas differ more for H = {H} steps, then meet")
+             title=f"Distance of the replicas, averaged every {H} steps")
     for (name, (losses, sent)), colour in zip(runs.items(), (GREY, BLUE, GREEN, ORANGE)):
         smooth = np.convolve(losses, np.ones(H) / H, "valid")
         middle.semilogy(np.arange(H, len(losses) + 1), smooth, color=colour, label=name)
         right.loglog(np.maximum(sent[H - 1:], 1e3) / np.float64(1e6), smooth, color=colour,
                      label=name)
     middle.set(xlabel="step", ylabel="loss", title="Per step, the loss falls about equally fast")
-    right.set(xlabel="MB sent by a rank", ylabel="loss", title="Per byte, it falls faster")
+    right.set(xlabel="MB sent by a rank", ylabel="loss",
+              title="Per byte, local SGD falls faster")
     middle.legend()
     return figure
 
 
 OPTIONS = {
-    "steps": (128, "steps of each rank; a multiple of 8 periods"),
-    "batch": (16, "samples of a step on each rank"),
-    "period": (8, "H, the steps of a round"),
+    "steps": (128, "number of steps of each rank; a multiple of 8 periods"),
+    "batch": (16, "number of samples in a step on each rank"),
+    "period": (8, "H, the number of steps in a round"),
 }
 
 if __name__ == "__main__":

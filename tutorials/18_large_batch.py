@@ -3,22 +3,27 @@
     mpirun -n 4 python tutorials/18_large_batch.py      (or: minidl run -n 4 ...)
     python tutorials/18_large_batch.py --sim 4          picture: out/18_large_batch.png
 
-1. A small batch has noisy statistics. On p ranks, batch norm normalises with the b samples of one
-rank, not with all p b. If a channel has variance sigma^2, its mean is off by sigma/sqrt(b). In
-synchronised batch norm the ranks exchange (mean, M2 = sum (x - mean)^2, n) and merge them (Chan's
-formula, exercise 18a). For each layer a rank sends (p-1)(2C+1) numbers forward, in an all-gather,
-and a ring all-reduce of 2C numbers backward.
+1. A small batch has noisy statistics. There are p ranks, and each has b samples. Batch norm on a
+rank normalises with the b samples of this rank, not with all p b. If a channel has variance
+sigma^2, the mean of b samples is off by about sigma/sqrt(b). In synchronised batch norm the ranks
+exchange three statistics: the mean, M2 = sum (x - mean)^2, and the number n of samples. They merge
+these by Chan's formula (exercise 18a). A layer has C channels. For each layer a rank sends
+(p-1)(2C+1) numbers in forward, by an all-gather. In backward there is a ring all-reduce of 2C
+numbers.
 
-2. A gradient of b samples is the true gradient G plus noise: E |g_b|^2 = |G|^2 + tr(Sigma)/b. Data
-parallelism has gradients of two batch sizes, b on each rank and p b in all. So there are two
-equations for two unknowns. B_noise = tr(Sigma)/|G|^2 tells up to which size a larger batch helps.
-At the best rate, a step along g_B lowers the loss by this share of a step along G:
+2. g_b, the gradient of b samples, is the true gradient G plus noise. If Sigma is the covariance of
+the gradient of one sample, E |g_b|^2 = |G|^2 + tr(Sigma)/b. Data parallelism has gradients of two
+batch sizes: b on each rank, and p b over all ranks. So there are two equations for the two unknowns
+|G|^2 and tr(Sigma). B_noise = tr(Sigma)/|G|^2 tells up to which size a larger batch helps. At the
+best rate, a step along g_B, for a batch of B samples, lowers the loss less than a step along G. The
+ratio is 1 / (1 + B_noise/B). So a training needs
 
-    1 / (1 + B_noise/B)   =>   steps(B) = S_min (1 + B_crit/B)
+    steps(B) = S_min (1 + B_crit/B)        S_min: the steps with a very large batch
 
-3. With k times the batch, the rate grows too: by k at first (scaled_rate, warmed_up). The first
-layer that diverges has the largest |gradient| / |weights|. In LARS and LAMB (exercise 18b) the step
-of a layer is a share of the layer's own length: |step| = lr * trust * |w|.
+3. If the batch is k times as large, the learning rate may be up to k times as large (scaled_rate,
+warmed_up). The first layer that diverges has the largest |gradient| / |weights|. In LARS and LAMB
+(exercise 18b) the length of a layer's step is a fixed share of the length of its weights:
+|step| = lr * trust * |w|.
 
 Papers: Goyal et al. 2017 (arXiv 1706.02677); You et al. 2017 and 2019 (1708.03888, 1904.00962);
 McCandlish et al. 2018 (1812.06162); Chan, Golub and LeVeque 1983.
@@ -41,15 +46,17 @@ from minidl.parallel.data import sync_batchnorm
 
 
 def merge(means, m2s, counts):
-    """Returns (mean, M2) of all samples, (C,) each, from the statistics of p shares.
+    """Returns (mean, M2) of all samples from the statistics of p shares. mean and M2 are (C,).
 
-    means, m2s   (p, C) float32: for share k and each channel, the mean and sum (x - mean)^2
-    counts       (p,) the samples of each share. If it is 0, the share's mean and M2 are 0"""
+    means, m2s   (p, C) float32: for each share and each channel, the mean and sum (x - mean)^2
+    counts       (p,) the number of samples in each share. If it is 0, the share's mean and M2 are 0
+    """
     # >>> exercise 18a: merge the statistics of shares
-    # mean = sum n_k mean_k / n. A sample's distance to the new mean is its distance to the mean of
-    # its share, plus the distance from there to the new mean. So
+    # Share k has n_k samples, and n = sum n_k. mean = sum n_k mean_k / n. A sample's difference
+    # from `mean` is its difference from mean_k, plus mean_k - mean. So
     # M2 = sum (M2_k + n_k (mean_k - mean)^2).
-    # Values may be large and their spread small, so do not subtract squares of means.
+    # Values may be large and their variance small, so do not compute a variance as the mean of the
+    # squares minus the square of the mean.
     n = np.asarray(counts, np.float64)[:, None]
     mean = (n * means).sum(axis=0) / n.sum()
     return mean, (m2s + n * (means - mean) ** 2).sum(axis=0)
@@ -59,9 +66,9 @@ def merge(means, m2s, counts):
 def lamb(w, g, m, v, t, lr, b1, b2, eps, decay):
     """Returns (w, m, v) after step t = 1, 2, ... of LAMB, as new arrays. w: one layer's weights."""
     # >>> exercise 18b: LAMB
-    # m = b1 m + (1 - b1) g and v = b2 v + (1 - b2) g^2, as in Adam. Return these.
+    # As in Adam, the new m is b1 m + (1 - b1) g, and the new v is b2 v + (1 - b2) g^2.
     # m^ = m / (1 - b1^t), v^ = v / (1 - b2^t), and r = m^ / (sqrt(v^) + eps) + decay w.
-    # The new w is w - lr (|w| / |r|) r. If |w| or |r| is 0, it is w - lr r.
+    # The new w is w - lr (|w| / |r|) r. If |w| or |r| is 0, the new w is w - lr r.
     m = b1 * m + (1 - b1) * g
     v = b2 * v + (1 - b2) * g * g
     r = m / (1 - b1**t) / (np.sqrt(v / (1 - b2**t)) + eps) + decay * w
@@ -72,7 +79,7 @@ def lamb(w, g, m, v, t, lr, b1, b2, eps, decay):
 
 
 def run_norm(args, norm, x, gradient):
-    """Returns (output, gradient of x) of a layer of batch norm."""
+    """Returns (output, gradient of x) of a batch-norm layer. gradient: the output's gradient."""
     x = put(args, minidl.tensor(x)).requires_grad_()
     y = put(args, norm)(x)
     y.backward(put(args, minidl.tensor(gradient)))
@@ -80,9 +87,10 @@ def run_norm(args, norm, x, gradient):
 
 
 def norms(t, table, args):
-    """Compare SyncBatchNorm with batch norm on the whole batch, and count its bytes.
+    """Compares SyncBatchNorm with batch norm on the whole batch, and counts the bytes it sends.
 
-    Returns (means of one rank's samples, means of all ranks' samples) of 4,000 batches."""
+    Then draws 4,000 batches of one channel. Returns two arrays (4000,): for each batch the mean of
+    one rank's samples, and the mean of all ranks' samples."""
     C, b = 8, args.batch
     draw = np.random.default_rng(0)
     x = draw.normal(5, 3, (t.size * b, C)).astype(np.float32)
@@ -92,7 +100,7 @@ def norms(t, table, args):
     synchronised = run_norm(args, nn.SyncBatchNorm(C, t=ledger), x[mine], gradient[mine])
     whole = run_norm(args, nn.BatchNorm1d(C), x, gradient)
     for name, got, wanted in zip(("output", "gradient"), synchronised, whole, strict=True):
-        apart = float(abs(got - wanted[mine]).max())  # the float32 sums have another order
+        apart = float(abs(got - wanted[mine]).max())  # float32 sums in a different order
         table.row(f"SyncBN's {name}: difference from batch norm of p b", apart, 0, "abs<1e-5")
 
     theory = sync_batchnorm.bytes_sent(C, 4, t.size, t.rank)
@@ -118,13 +126,11 @@ def norms(t, table, args):
 
 
 def noise_scale(x, y):
-    """Returns tr(Sigma) / |G|^2 over all samples, for weights of 0.
-
-    With weights of 0 every class has probability 0.1."""
-    p = np.full((len(y), 10), 0.1)
+    """Returns tr(Sigma) / |G|^2, computed from the gradients of all samples, for weights of 0."""
+    p = np.full((len(y), 10), 0.1)  # with weights of 0 each of the 10 classes has probability 0.1
     p[np.arange(len(y)), y] -= 1  # the gradient of sample i is the outer product of p[i] and x[i]
     g2 = ((p.T @ x / len(x)) ** 2).sum()  # |G|^2
-    each = (p**2).sum(1) * (x**2).sum(1)  # |g_i|^2, the product of two squared lengths
+    each = (p**2).sum(1) * (x**2).sum(1)  # |g_i|^2 = |p[i]|^2 |x[i]|^2
     return (each.mean() - g2) / g2
 
 
@@ -145,9 +151,10 @@ def measured_noise_scale(t, x, y, args):
 
 
 def steps_to(x, y, batch, target, most=1500):
-    """Returns the fewest steps of SGD from weights of 0 to a mean loss of `target`.
+    """Returns how many steps SGD needs from weights of 0 to a mean loss of `target`.
 
-    It tries seven rates. Returns `most` if none reaches the target."""
+    Tries seven learning rates and returns the smallest number of steps. Returns `most` if no rate
+    reaches the target in fewer steps."""
     for rate in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4):
         draw = np.random.default_rng(batch)
         w = minidl.zeros(10, 64, requires_grad=True)
@@ -169,7 +176,7 @@ OPTIMIZERS = {
 
 
 def layer_rates(table, x, y):
-    """Returns {optimizer: |step| / |w| of each layer}, for the first step."""
+    """Returns {optimizer: [|step| / |w| of each layer]} for the first step of training."""
     shares = {}
     for name, make in OPTIMIZERS.items():
         minidl.manual_seed(1)
@@ -184,13 +191,13 @@ def layer_rates(table, x, y):
             quantity = f"{name}: |step| / |w| of layer {i}"
             if name == "SGD":
                 table.row(quantity, share)
-            else:  # both have lr * trust = 0.01
+            else:  # LARS and LAMB have lr * trust = 0.01
                 table.row(quantity, share, 0.01, "rel<1e-4")
     return shares
 
 
 def lamb_by_hand(table):
-    """Compare five steps of lamb(), exercise 18b, with optim.LAMB."""
+    """Compares five steps of lamb(), exercise 18b, with five steps of optim.LAMB."""
     draw = np.random.default_rng(3)
     m = v = 0.0
     w = draw.normal(size=(5, 4))
@@ -205,7 +212,9 @@ def lamb_by_hand(table):
 
 
 def steps_of_all(t, x, y, batches, loss):
-    """Returns the steps to this loss for each batch size. Each rank trains with some sizes."""
+    """Returns an array: for each batch size, the number of steps until the loss is `loss`.
+
+    The ranks share the work: each rank trains with some of the batch sizes."""
     steps = np.zeros(len(batches), int)
     for i, batch in enumerate(progress(t, batches, "training")):
         if i % t.size == t.rank:
@@ -226,7 +235,7 @@ def main(t, args):
         table.row("noise scale from b and p b, samples", found, noise, "rel<0.15")
     batches = 2 ** np.arange(2, 10)
     steps = steps_of_all(t, x, y, batches, args.loss)
-    # fits steps = product / B + smallest, by least squares of the relative errors
+    # fits steps = product / B + smallest, so that the sum of the squared relative errors is least
     product, smallest = np.polyfit(1 / batches, steps, 1, w=1 / steps)
     critical = product / smallest
     for i in (0, -1):
@@ -245,7 +254,8 @@ def main(t, args):
 
 
 def draw(plt, batches, steps, smallest, critical, noise, means, shares):
-    """Draw the steps for each batch size, the means of batch norm, and |step| / |w| of layers."""
+    """Draws three plots: the steps for each batch size, the means that batch norm subtracts, and
+    |step| / |w| of each layer."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(17, 5))
     left.loglog(batches, steps, "o", color=BLUE, label="trained")
     fine = np.geomspace(batches[0], batches[-1], 100)
@@ -266,14 +276,14 @@ def draw(plt, batches, steps, smallest, critical, noise, means, shares):
     highest = max(map(max, shares.values()))
     right.set(xticks=np.arange(len(values)) + width, ylabel="|step| / |w|", ylim=(0, 1.2 * highest),
               xticklabels=[f"layer {k + 1}" for k in range(len(values))],
-              title="Step of each layer, as a share of its length")
+              title="Length of each layer's step / length of its weights")
     right.legend(loc="upper left", ncols=3)
     return figure
 
 
 OPTIONS = {
-    "batch": (16, "samples of a rank"),
-    "draws": (60, "batches over which the noise scale is averaged"),
+    "batch": (16, "number of samples of a rank"),
+    "draws": (60, "number of batches over which the noise scale is averaged"),
     "loss": (0.3, "training stops at this loss"),
 }
 

@@ -6,24 +6,29 @@ This training computes the right numbers, but it has three faults. A trace shows
     python tutorials/19_profile.py --sim 2        picture: out/19_profile.png
                           trace for ui.perfetto.dev: out/19_trace.json, page: out/19_profile.html
 
-**Rows.** Every moment of a step counts once, in the innermost span around it: input, forward,
-backward, optimizer or collective. A moment in no span is Python. So the rows add up to the step.
+**Rows.** A span is a part of a step with a begin and an end: input, forward, backward, optimizer or
+collective. Spans may be inside others. Every moment of a step counts once, for the innermost span
+around it. A moment outside of all spans counts as Python. So the rows add up to the step.
 
 **Waiting.** In a collective the ranks wait until the last rank has entered. Then the bytes move. To
 measure the wait and the transfer apart, the ranks' clocks must agree. Rank 0 sends a message to
-each rank and gets this rank's time back. If the message left at a and the answer came at b, rank 0
-takes (a + b) / 2 as its own time for the answer. The error is at most (b - a) / 2. Doing this
-before and after the run gives an offset and a drift.
+each rank, and the rank answers with the time on its clock. Rank 0 sent the message at a and has the
+answer at b. It takes (a + b) / 2 as its own time for the answer. The error is at most (b - a) / 2.
+This is done before and after the run. So rank 0 knows how far each clock is off (the offset), and
+how fast this changes (the drift).
 
-**Roofline.** A product (m, k) @ (k, n) is 2 m n k operations. Its backward has two products of this
-size. An operator needs at least max(operations / peak, bytes / bandwidth) seconds. `minidl doctor
---peaks` measures the peak and the bandwidth.
+**Roofline.** A product (m, k) @ (k, n) needs 2 m n k operations. Its backward has two products of
+this size. An operator needs at least max(operations / peak, bytes / bandwidth) seconds. `minidl
+doctor --peaks` measures the peak, in operations a second, and the bandwidth, in bytes a second.
 
 **Amdahl.** If a part takes the share f of a step, removing it shortens the step to 1 - f at best.
 
-The faults: "synchronisation": in the loop the ranks exchange a number that is not needed there.
-"loader": the batches are not of texts of equal length, so one rank pads and computes more than the
-other, which waits. "float64": one constant in double precision makes everything after it double.
+The faults:
+
+    "synchronisation"   in the loop the ranks exchange a number that is not needed there
+    "loader"            in a step one rank has long texts and the other rank has short texts. So one
+                        rank computes more, and the other rank waits
+    "float64"           one constant is float64, so all later results are float64, too
 
 Papers: Amdahl 1967; Williams, Waterman & Patterson 2009 (roofline); Cristian 1989 (clocks).
 Exercise: `minidl exercise 19` writes work/19_profile.py with the marked region empty;
@@ -52,16 +57,20 @@ VOCAB, WIDTH, LAYERS = 256, 64, 3
 def find_faults(ranks):
     """Returns the set of those FAULTS that a trace shows.
 
-    ranks[r][i] is step i of rank r, a list of spans. A span is
-    {"kind": "forward", "backward", "collective", ..., "name": "linear", "s": its seconds,
-     "bytes": moved by it; in a collective, sent by this rank, "dtype": "float32" or None}"""
+    ranks[r][i] is step i of rank r, a list of spans. A span is a dict with these keys:
+    "kind"    "forward", "backward", "collective" or another part of a step
+    "name"    the operator or the collective, for example "linear"
+    "s"       the seconds that it took
+    "bytes"   the bytes that it moved; for a collective, the bytes that this rank sent
+    "dtype"   for example "float32"; None if it is not known"""
     # >>> exercise 19a: three faults in a trace
-    # "synchronisation": count the collectives that send from 1 to 64 bytes. On average over all
-    # ranks and steps there is more than one a step. "loader": in a step the ranks' forward
-    # operators move different numbers of bytes. Divide the largest by the smallest; the mean of
-    # this ratio over the steps is above 1.25. "float64": over 5 % of the seconds of all forward and
-    # backward operators are on float64. Seconds alone show no fault: a rank can be slow for many
-    # reasons.
+    # "synchronisation": count the collectives that send from 1 to 64 bytes. This fault is there if
+    # the average over all ranks and steps is more than one in a step.
+    # "loader": add up the bytes of the forward spans of each rank in a step. Divide the largest sum
+    # by the smallest. This fault is there if the mean of this ratio over the steps is above 1.25.
+    # "float64": this fault is there if spans with the dtype float64 take over 5 % of the seconds of
+    # all forward and backward spans.
+    # Do not look for a fault in the seconds of a rank: a rank can be slow for many reasons.
     found, steps = set(), list(zip(*ranks))  # steps[i][r]
     every = [span for rank in ranks for step in rank for span in step]
     small = sum(s["kind"] == "collective" and 1 <= s["bytes"] <= 64 for s in every)
@@ -80,7 +89,9 @@ def find_faults(ranks):
 
 
 def texts(length=96, n=512):
-    """Returns n pieces of the standard library, of different lengths, as arrays of bytes."""
+    """Returns a list of n pieces of Python's standard library, as arrays of bytes.
+
+    Their lengths are from 9 to `length` bytes."""
     data = text.stdlib_corpus(1 << 18)
     rng = np.random.default_rng(0)
     lengths = rng.integers(8, length, n)
@@ -89,9 +100,10 @@ def texts(length=96, n=512):
 
 
 def batches(t, n_steps, n_rows, bucketed):
-    """Yields this rank's batches (ids, next ids), each (rows, longest length) padded with zeros.
+    """Yields n_steps batches of this rank: (ids, next ids). Both arrays are (n_rows, L).
 
-    bucketed: the texts of one step, on all ranks, have about equal lengths."""
+    L is the length of the longest text of the batch, and shorter texts are padded with zeros.
+    bucketed: if True, the texts of a step have about equal lengths on all ranks."""
     lines = texts()
     rng = np.random.default_rng(1)
     n = n_rows * t.size
@@ -99,7 +111,7 @@ def batches(t, n_steps, n_rows, bucketed):
         lines = sorted(lines, key=len)
         starts = rng.integers(0, len(lines) - n, n_steps)
         chosen = [np.arange(at, at + n)[t.rank::t.size] for at in starts]
-    else:  # the ranks have the long texts in turn
+    else:  # ranks with an even number have short texts, the other ranks long texts; then they swap
         order = np.argsort([len(line) for line in lines])
         halves = order[:len(order) // 2], order[len(order) // 2:]
         chosen = [rng.choice(halves[(t.rank + i) % 2], n_rows) for i in range(n_steps)]
@@ -111,7 +123,7 @@ def batches(t, n_steps, n_rows, bucketed):
 
 
 def average(t, weights):
-    """Replace every weight's gradient by its mean over the ranks."""
+    """Replaces the gradient of every weight by its mean over the ranks."""
     flat = np.concatenate([w.grad.array.reshape(-1) for w in weights])
     ring.all_reduce(t, flat)
     at = 0
@@ -121,7 +133,7 @@ def average(t, weights):
 
 
 def train(t, args, faults):
-    """Train. Returns (profile, mean seconds of a step, tokens of each step)."""
+    """Trains with these faults. Returns (profile, mean seconds of a step, tokens of each step)."""
     minidl.manual_seed(0)
     token = put(args, nn.Embedding(VOCAB, WIDTH))
     layers = put(args, nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))))
@@ -139,7 +151,7 @@ def train(t, args, faults):
             for layer in layers:
                 w, b = layer.weight.to(h.dtype), layer.bias.to(h.dtype)
                 h = F.gelu(F.linear(h, w, b))
-                if "synchronisation" in faults:  # is it still finite?
+                if "synchronisation" in faults:  # on how many ranks is every number of h finite?
                     ring.all_reduce(t, np.array([np.isfinite(host(h)).all()], np.float32))
             logits = F.linear(h, head.weight.to(h.dtype), head.bias.to(h.dtype))
             y = put(args, minidl.Tensor(y.ravel()))
@@ -154,7 +166,7 @@ def train(t, args, faults):
 
 
 def for_the_exercise(p):
-    """Returns a profile's steps in the form that find_faults() takes."""
+    """Returns the steps of a profile as the argument `ranks` of find_faults()."""
     ranks = []
     for record in p.ranks:
         steps = [(begin, end, []) for begin, end in summary.bounds(record)]
@@ -173,13 +185,16 @@ def for_the_exercise(p):
 
 
 def one_plan(t, args, table, name, faults):
-    """Train with these faults, and add the rows. Returns (profile, seconds of a step)."""
+    """Trains with these faults, and adds rows to the table.
+
+    name: the first word of these rows. Returns (profile, seconds of a step)."""
     p, stopwatch, tokens = train(t, args, faults)
     found = None
     if t.rank == 0:
         found = find_faults(for_the_exercise(p))
     found = objects.broadcast(t, found)
-    visible = faults if t.size > 1 else faults & {"float64"}  # two need a second rank
+    # "synchronisation" and "loader" can be seen with two ranks or more
+    visible = faults if t.size > 1 else faults & {"float64"}
     table.row(f"{name}: faults found", " ".join(sorted(found)), " ".join(sorted(visible)),
               "exact")
 
@@ -191,7 +206,8 @@ def one_plan(t, args, table, name, faults):
     for kind, op, _, _, _, detail in p.record.lanes["main"]:
         if kind in ("forward", "backward"):
             work += flops.operations(op, kind, detail)
-    a_token = 2 * (LAYERS * WIDTH * WIDTH + WIDTH * VOCAB)  # of a forward; backward has twice that
+    # operations for one token in forward; backward has twice as many
+    a_token = 2 * (LAYERS * WIDTH * WIDTH + WIDTH * VOCAB)
     theory = 3 * sum(tokens) * a_token
     table.row(f"{name}: operations of the products", work, theory, "exact")
     return p, stopwatch
@@ -219,12 +235,12 @@ def main(t, args):
 
 
 def draw(plt, ranks, figures):
-    """Draw the ranks' last steps and the roofline."""
+    """Draws the last steps of each rank, and the roofline."""
     return pictures.draw(plt, ranks, figures)
 
 
 OPTIONS = {"steps": (12, "training steps; the first is not measured"),
-           "rows": (24, "texts of a rank in a step")}
+           "rows": (24, "number of texts of a rank in a step")}
 
 
 if __name__ == "__main__":

@@ -1,28 +1,31 @@
 """20  Inference: fold, quantise, reuse.      60 minutes, needs: 02, 05
 
-A trained model does the same operations for every input. So minidl can record them once, rewrite
-the list, and replay it.
+A trained model does the same operations for every input. So minidl can record these operations once
+as a list of lines, rewrite the list, and run it for every input.
 
     python tutorials/20_inference.py         one process; picture: out/20_inference.png
 
 **Fold.** Batch norm in eval mode is y = a z + c with fixed a = gamma / sqrt(var + eps) and
-c = beta - a mean. After a product z = W x + b, both together are one product with W' = a W and
-b' = a b + c. The activation is applied before the product's result is written. So a layer of three
-operations becomes one launch.
+c = beta - a mean. If z is a product W x + b, then y is a product, too: y = W' x + b', with W' = a W
+and b' = a b + c. And the activation is applied to the result of the product before the result is
+written to memory. So product, batch norm and activation become one launch.
 
-**Reuse.** A value needs its bytes from the line that makes it to the last line that reads it. Two
-values that are never alive together may share bytes. Every plan needs at least the bytes of the
-values that are alive together at one line. To find the smallest plan is NP-hard, but greedy rules
-usually reach this bound.
+**Reuse.** A value is alive from the line that makes it to the last line that reads it. During this
+time it needs its bytes. Two values that are never alive at the same line may use the same bytes of
+the arena, the memory for all values. A plan gives each value its place there. At each line, add up
+the bytes of the values that are alive. No plan can be smaller than the largest of these sums. To
+find the smallest plan is NP-hard, but greedy rules usually reach this bound.
 
-**Quantise.** Rounding to multiples of a step s makes an error that is spread evenly over -s/2 ..
-s/2. Its root mean square is s / sqrt(12). The step is the largest |number| divided by 127. With one
-scale for a whole matrix, the largest number of all rows sets the step. A scale for each row (output
-channel) costs 4 bytes a row. It multiplies after the sum over k, so the sum stays exact in int32.
+**Quantise.** A weight w is stored as a whole number q from -127 to 127, with w = about q s. The
+errors of rounding to multiples of s are spread evenly from -s/2 to s/2, and their root mean square
+is s / sqrt(12). The scale s is the largest |w| divided by 127. With one scale for a whole matrix,
+the largest weight of all rows sets s. A scale for each row, an output channel, costs 4 bytes a row.
+In a product, the whole numbers are first summed exactly in int32. Then the sum is multiplied by the
+scale.
 
-**Batch.** A server gets requests one by one. A batch of requests reads the weights only once.
-Little's law: if lambda requests arrive in a second and each stays W seconds, L = lambda W requests
-are in the server.
+**Batch.** A server gets requests one by one. If it runs several requests as a batch, it reads the
+weights only once for all of these. Little's law: if lambda requests arrive in a second and each
+stays W seconds, L = lambda W requests are in the server on average.
 
 Papers: Jacob et al. 2018 (arXiv 1712.05877); Pisarchyk & Lee 2020 (arXiv 2001.03288); Little 1961.
 Exercises: `minidl exercise 20` writes work/20_inference.py with the marked regions empty;
@@ -47,10 +50,12 @@ from minidl.plain.memory_plan import bound
 def per_channel(w):
     """Quantises w, (n, k) float32. Returns (whole numbers (n, k) int8, scales (n,) float32).
 
-    The whole numbers go from -127 to 127. w is about number * scale of its row."""
+    The whole numbers are from -127 to 127. A weight is about its whole number times the scale of
+    its row."""
     # >>> exercise 20a: a scale for each output channel
-    # Row i of w becomes round(w[i] / scale[i]), ties to even (np.rint). Its scale is the largest
-    # |w[i]| divided by 127, in float32. A row of zeros has scale 0. Do not divide by it.
+    # scale[i] is the largest |number| of w[i] divided by 127, in float32. Row i of the result is
+    # w[i] / scale[i], rounded by np.rint. If a row has only zeros, its scale is 0: do not divide by
+    # it. The result's row is then zeros.
     scale = np.abs(w).max(axis=1) / np.float32(127)
     q = np.rint(w / np.where(scale > 0, scale, 1)[:, None])
     return np.clip(q, -127, 127).astype(np.int8), scale
@@ -58,17 +63,19 @@ def per_channel(w):
 
 
 def best_fit(lifetimes):
-    """Returns the offset of each value in the arena, a list.
+    """Returns a list: for each value, its offset in the arena in bytes.
 
-    lifetimes[i]: (bytes, line that makes the value, last line that reads it). The value is alive at
-    both lines."""
+    lifetimes[i]: (bytes of value i, line that makes it, last line that reads it). The value is
+    alive from the first of these lines to the last, with both included."""
     offsets = [0] * len(lifetimes)
     # >>> exercise 20b: a planner by best fit
-    # Place the largest value first. If two have equal bytes, the earlier in the list comes first. A
-    # value that is placed already is in the way if both are alive at some line. There are gaps
+    # Place the values one by one, those with the most bytes first. Of values with equal bytes, the
+    # one that is earlier in the list comes first. For a new value, look at the values that have a
+    # place and are alive at some line together with it: these are in its way. There may be gaps
     # between the values in the way, and below the lowest of them. Place the new value at the start
-    # of the smallest gap that holds it. If two gaps are equal, take the lower. If no gap holds it,
-    # place it at the highest end of the values in the way.
+    # of the smallest gap that holds it. If two gaps are equally large, take the lower one. If no
+    # gap holds it, place it at the highest end of the values in the way. If no value is in the way,
+    # its offset is 0.
     placed = []
     for i in sorted(range(len(lifetimes)), key=lambda i: -lifetimes[i][0]):
         size, first, last = lifetimes[i]
@@ -98,7 +105,7 @@ def train(t, model, images, labels, n_epochs):
 
 
 def lifetimes(graph):
-    """Returns [(bytes, line that makes it, last line that reads it)] of each value of a graph."""
+    """Returns, for each value of a graph, (bytes, line that makes it, last line that reads it)."""
     last = {v: len(graph.nodes) for v in graph.outputs}
     for i, node in enumerate(graph.nodes):
         for v in node.values:
@@ -116,7 +123,9 @@ def seconds(run):
 
 
 def fold(t, model, x, table):
-    """Show the model as it is traced and after all passes: its lines, launches, time and error."""
+    """Shows the lines, launches and time of the model, as traced and after all passes.
+
+    Compares the results of the model after the passes with those before."""
     graph = infer.trace(model, x)
     say(t, f"The model as {len(graph.nodes)} lines:", graph)
     n_before = len(infer.compile(graph).launches)
@@ -125,8 +134,8 @@ def fold(t, model, x, table):
     want = graph.run(x)
     say(t, f"after the passes {infer.optimise(graph)}:", graph)
     plan = infer.compile(graph)
-    # 2 convolutions, the first with its pooling, and 2 products. 2 launches move the channels to
-    # the last dimension and back
+    # 4 launches: 2 convolutions, the first one together with its pooling, and 2 products. 2 more
+    # launches move the channels to the last dimension and back
     table.row("launches after", len(plan.launches), 4 + 2, "exact")
     error = np.abs(plan(x).array - want).max() / np.abs(want).max()
     table.row("folded and fused: largest error", float(error), 1e-5, "<=")
@@ -140,11 +149,12 @@ def reuse(model, x, table):
     spans = lifetimes(infer.trace(model, x))
     offsets = best_fit(spans)
 
-    convolution_1 = 3 * 32 * 64  # with its norm and its ReLU: 32 channels of 8 x 8
+    # elements of the values, for one image
+    convolution_1 = 3 * 32 * 64  # convolution, norm and ReLU; each has 32 channels of 8 x 8
     pooled = 32 * 16
-    convolution_2 = 3 * 64 * 16  # 64 channels of 4 x 4
-    layers = 1024 + 2 * 128 + 10  # the flat values, a layer and its ReLU, the scores
-    elements = convolution_1 + pooled + convolution_2 + layers  # of one image
+    convolution_2 = 3 * 64 * 16  # convolution, norm and ReLU; each has 64 channels of 4 x 4
+    layers = 1024 + 2 * 128 + 10  # the flattened channels; a linear layer and its ReLU; the scores
+    elements = convolution_1 + pooled + convolution_2 + layers
     n_bytes = sum(n for n, _, _ in spans)
     table.row("bytes of all values", n_bytes, 4 * len(x) * elements, "exact")
 
@@ -155,15 +165,16 @@ def reuse(model, x, table):
 
 
 def right(run, images, labels):
-    """Returns the share of images whose digit the model finds."""
+    """Returns the share of the images that the model classifies correctly. run: the model."""
     return float((run(minidl.tensor(images)).array.argmax(1) == labels).mean())
 
 
 def quantise(model, known, images, labels, table):
-    """Compare one scale for a matrix with one for each row.
+    """Compares two ways to quantise a matrix: one scale for all rows, and one scale for each row.
 
-    Returns the errors of both, in units of the row's own scale."""
-    # rows of different magnitude, as after folding batch norm
+    Returns two arrays: the errors of the weights in each way, divided by the scale of the row.
+    known: images for the calibration of the activations. images, labels: for the accuracy."""
+    # the rows get different magnitudes, as if batch norm had been folded into them
     w = model[8].weight.array * np.geomspace(0.02, 1, 128, dtype=np.float32)[:, None]
     q, scale = per_channel(w)
     n_bytes = q.nbytes + scale.nbytes
@@ -187,9 +198,10 @@ def quantise(model, known, images, labels, table):
 
 
 def batch(images, table):
-    """Simulate a server that batches requests, with measured times of plans and a modelled clock.
+    """Simulates a server that batches requests. The times of a batch are measured before.
 
-    Returns (request rates, {largest batch: mean latencies}, highest rate of batches of one).
+    Returns (request rates, {largest batch: [mean latency at each rate]}, the highest rate that the
+    server can do one by one). Rates are in requests a second, latencies in seconds.
     minidl.infer.Batcher is a real server."""
     model = nn.MLP(64, 1024, 1024, 10).eval()  # 4 MB of weights
     costs = {}
@@ -199,7 +211,7 @@ def batch(images, table):
         costs[n] = seconds(partial(infer.compile(graph), images[:n]))
 
     def cost(n):
-        """Returns the seconds of the smallest plan that takes n images."""
+        """Returns the seconds of the smallest measured batch that has room for n images."""
         return costs[min(size for size in costs if size >= n)]
 
     rates = np.geomspace(0.03, 4, 14) / costs[1]
@@ -240,13 +252,14 @@ def main(t, args):
 
 
 def draw(plt, spans, offsets, errors, loads):
-    """Draw, from left: values in the arena, quantisation errors, latency over request rate."""
+    """Draws three plots: values in the arena, quantisation errors, latency over request rate."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(16, 5.2))
     for k, ((n, first, last), at) in enumerate(zip(spans, offsets, strict=True)):
         left.bar(first, n / 1e3, last - first + 1, at / 1e3, align="edge", edgecolor="white",
                  color=(BLUE, ORANGE, GREEN, GREY)[k % 4])
     line_at(left, "bound", y=bound(dict(enumerate(spans))) / 1e3)
-    left.set(title="Lines and bytes of each value", xlabel="line", ylabel="kB of the arena")
+    left.set(title="Place of each value, from its first to its last line", xlabel="line",
+             ylabel="kB of the arena")
 
     bins = np.linspace(-4, 4, 161)
     for e, name, colour in zip(errors, ("one scale for the matrix", "one for each row"),
@@ -268,7 +281,7 @@ def draw(plt, spans, offsets, errors, loads):
     return figure
 
 
-OPTIONS = {"epochs": (4, "epochs of training on the digits")}
+OPTIONS = {"epochs": (4, "number of epochs of training on the digits")}
 
 if __name__ == "__main__":
     launch(main, OPTIONS)

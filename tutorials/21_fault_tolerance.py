@@ -12,15 +12,16 @@ to the same bits if two things hold. The state has all that the next step depend
 optimizer, random generators, position in the data, loss scale (exercise 21b). And the snapshot is
 complete, even if a fault comes while it is written (exercise 21a).
 
-How often should a run save? Take a snapshot every T seconds that costs delta seconds, and a fault
-every M seconds on average:
+How often should a run save? A run takes a snapshot every T seconds. A snapshot costs delta seconds.
+There is a fault every M seconds on average, and a fault loses T/2 seconds of work on average:
 
-    lost share of the time  =  delta / T  (saving)  +  T / 2M  (a fault loses T/2, on average)
-    lowest at  T = sqrt(2 delta M)          Young 1974; Daly 2006 adds the next terms
+    share of the time that is lost  =  delta / T  +  T / (2 M)
+    it is lowest at  T = sqrt(2 delta M)          Young 1974; Daly 2006 adds the next terms
 
-If the times between faults are exponential, it is exactly 1 - T / (M (e^((T+delta)/M) - 1)). With a
-quarter of delta, half as much time is lost. So elastic.run only copies the state in memory, and
-writes it to the disk during the next steps (CheckFreq).
+If the times between faults are exponential, the share is exactly
+1 - T / (M (e^((T+delta)/M) - 1)). If delta is a quarter, half as much time is lost. So elastic.run
+stops the training only to copy the state in memory. It writes the copy to the disk during the next
+steps (CheckFreq).
 
 Papers: Young 1974; Daly 2006; Pillai et al. 2014 (crashes); Mohan et al. 2021 (CheckFreq).
 Exercises: `minidl exercise 21` writes work/21_fault_tolerance.py with the marked regions empty;
@@ -45,16 +46,20 @@ from minidl.data import DataLoader, DistributedSampler, Passes, datasets
 from minidl.nn import functional as F
 from minidl.parallel import Zero1
 
-BATCH = 12  # samples of a step on each rank
+BATCH = 12  # number of samples in a step on each rank
 FOLDER = "out/20_runs"
 
 
 def save(disk, name, data):
-    """Put `data` into the file `name`. After a failure at any moment it has the old or new data."""
+    """Puts `data` into the file `name`.
+
+    If the power fails at any moment, the file has all of its old data or all of the new data."""
     # >>> exercise 21a: an atomic snapshot
-    # Use disk.write(name, data), .fsync(name), .rename(old, new), .sync_folder(), .remove(name). A
-    # failure may come in the middle of each. When save returns, the new data must be safe: its
-    # bytes (by fsync) and its name (by sync_folder). Only rename is done in one step.
+    # Use disk.write(name, data), disk.fsync(name), disk.rename(old, new), disk.sync_folder() and
+    # disk.remove(name). The power may fail in the middle of each call. Only rename is atomic: the
+    # file has the old name or the new name, and nothing between. When save returns, the disk must
+    # have the new data and the new name: fsync(name) makes sure of a file's data, and sync_folder()
+    # of the names.
     temporary = name + ".tmp"
     disk.write(temporary, data)
     disk.fsync(temporary)
@@ -64,17 +69,20 @@ def save(disk, name, data):
 
 
 class Toy:
-    """A run without a framework: noisy momentum SGD with a loss scale, over shuffled samples."""
+    """A training run without a framework: momentum SGD with noise and a loss scale.
+
+    The order of the samples is different in each epoch."""
 
     def __init__(self):
         self.w = np.ones(4)
         self.v = np.zeros(4)
         self.gradient = np.zeros(4)
-        self.random = minidl.Generator(7)  # its state: get_state(), three integers
-        self.epoch = self.position = self.n_steps = 0  # position: samples of the epoch used
+        self.random = minidl.Generator(7)  # get_state() returns its state, three integers
+        self.epoch = self.position = self.n_steps = 0  # position: how many of the epoch's samples
+        # have been used
         self.scale = 1024.0
         self.good_steps = 0
-        self.data = np.random.default_rng(0).normal(size=(10, 4))  # equal in every Toy()
+        self.data = np.random.default_rng(0).normal(size=(10, 4))  # the same in every Toy()
 
     def step(self):
         if self.position == len(self.data):
@@ -103,11 +111,14 @@ class Toy:
 
 
 def state_of(run):
-    """Returns {attribute: value}: all that a new Toy needs to continue to the same bits."""
+    """Returns {name of an attribute: its value}, all that a new Toy needs to continue `run`.
+
+    The new Toy must get the same bits as `run` in all later steps."""
     # >>> exercise 21b: all that the next step depends on
-    # Look at Toy.step: which attributes does it read before it writes them? Leave out attributes
-    # that are equal in every new Toy(), and attributes that step computes again. The run continues
-    # while the state is written, so copy the arrays. For run.random keep run.random.get_state().
+    # Which attributes does the method Toy.step read before it sets them? These belong to the state.
+    # Leave out attributes that are the same in every new Toy(). Also leave out attributes that
+    # Toy.step always sets before it reads them. The run continues while the state is written, so
+    # copy the arrays. For run.random store run.random.get_state().
     return {"w": run.w.copy(), "v": run.v.copy(), "random": run.random.get_state(),
             "epoch": run.epoch, "position": run.position, "n_steps": run.n_steps,
             "scale": run.scale, "good_steps": run.good_steps}
@@ -115,7 +126,10 @@ def state_of(run):
 
 
 def by_hand(table):
-    """Check both exercises: a failure in each call of a save, and a Toy that dies in each step."""
+    """Checks the two exercises.
+
+    21a: the power fails in each disk call of save(). 21b: a Toy stops after each step, and a new
+    Toy continues from its state."""
     old, new = b"old" * 5, b"new!" * 5
     n_calls, found = power_failures(save, old, new)
     n_lost = sum(data not in (old, new) for data in found)
@@ -127,7 +141,7 @@ def by_hand(table):
         whole.step()
         dying.step()
         state = state_of(dying)
-        dying = Toy()  # it dies after each step, and a new one continues
+        dying = Toy()  # the old Toy is gone; this new one continues from `state`
         dying.random.set_state(state.pop("random"))
         vars(dying).update(state)
     n_unlike = int((dying.w != whole.w).sum())
@@ -136,9 +150,9 @@ def by_hand(table):
 
 
 def train(t, args, folder, fault=None):
-    """Train with elastic.run. Returns the weights after args.steps.
+    """Trains with elastic.run. Returns the weights after args.steps steps, as a vector.
 
-    fault: the number of a step in which the run dies."""
+    fault: the number of the step in which the run is killed; None: in no step."""
     digits, _ = datasets.digits()
 
     def state(t):
@@ -153,7 +167,7 @@ def train(t, args, folder, fault=None):
 
     def step(t, number, model, optimizer, batches):
         if number == fault and (t.simulated or not args.kill):
-            raise PowerFailure  # on all ranks, because mpirun does not restart a single rank
+            raise PowerFailure  # on all ranks: mpirun cannot restart one rank alone
         if number == fault and t.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         x, y = next(batches)
@@ -170,9 +184,9 @@ def train(t, args, folder, fault=None):
 
 
 def killed(t, args, table):
-    """Compare a run that dies with one that does not.
+    """Compares the weights of a run that is killed and restarted with those of a run without fault.
 
-    Returns (step of the fault, step from which the run continues)."""
+    Returns (step of the fault, step of the snapshot from which the run continues)."""
     fault = args.kill or args.steps - args.every // 2
     whole, broken = FOLDER + "/whole", FOLDER + "/killed"
     if os.environ.get("MINIDL_ATTEMPT", "1") == "1":  # minidl run counts the attempts
@@ -190,15 +204,17 @@ def killed(t, args, table):
     weights = train(t, args, whole)
     again = train(t, args, broken)
     table.row("different weights after the restart", int((again != weights).sum()), 0, "exact")
-    # up to two periods, because a snapshot is written during the steps after it
+    # up to 2 * args.every steps, because a snapshot is written to the disk during the steps after
+    # it: at the fault the newest one may not be complete
     table.row("steps done again, at most", fault - saved, 2 * args.every, "<=")
     return fault, saved
 
 
 def lost(interval, delta, mtbf, n_faults=20_000):
-    """Returns the share of the time that a simulated machine loses.
+    """Returns the share of the time that a simulated run loses.
 
-    Between two faults it keeps only whole intervals with their snapshots. The rest is lost."""
+    interval, delta, mtbf: T, delta and M, in seconds. Between two faults only the intervals with a
+    complete snapshot count. The rest of the time is lost."""
     gaps = np.random.default_rng(0).exponential(mtbf, n_faults)
     n_kept = (gaps // (interval + delta)).sum()
     return 1 - interval * n_kept / gaps.sum()
@@ -223,10 +239,10 @@ def main(t, args):
 
 
 OPTIONS = {
-    "steps": (24, "training steps"),
-    "every": (6, "steps between snapshots"),
+    "steps": (24, "number of training steps"),
+    "every": (6, "number of steps from one snapshot to the next"),
     "delta": (5.0, "seconds that a snapshot costs"),
-    "mtbf": (1000.0, "mean seconds between faults"),
+    "mtbf": (1000.0, "mean time between faults, in seconds"),
     "kill": (0, "kill rank 1 in this step of the first attempt (with minidl run --restarts)"),
 }
 
@@ -236,14 +252,17 @@ def exact(interval, delta, mtbf):
 
 
 def draw(plt, sweep, measured, delta, mtbf, steps):
-    """Draw the run with its fault (left) and the lost time over the interval (right)."""
+    """Draws the run with its fault (left), and the lost time over the interval (right).
+
+    steps: (step of the fault, step of the snapshot, last step)."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4.4))
     fault, begins, end = steps
     left.plot([0, fault], [0, fault], color=LINES[0], label="until the fault")
     left.plot([fault, fault], [fault, begins], color=GREY, linestyle=":",
               label="back to a snapshot")
     left.plot([fault, fault + end - begins], [begins, end], color=LINES[1], label="after restart")
-    left.set(xlabel="steps of work", ylabel="step of the run", title="A fault and the restart")
+    left.set(xlabel="steps computed, with those done twice", ylabel="step of the run",
+             title="A fault and the restart")
     left.legend()
     curve = np.geomspace(sweep[0], sweep[-1], 100)
     right.plot(curve, [100 * exact(T, delta, mtbf) for T in curve], color=GREY, label="exact")

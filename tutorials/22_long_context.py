@@ -5,24 +5,26 @@ A text too long for one rank is divided over n ranks. Two methods compute attent
     mpirun -n 4 python tutorials/22_long_context.py   (or: minidl run -n 4 ...)
     python tutorials/22_long_context.py --sim 4       picture: out/22_long_context.png
 
-**Ring attention.** Each rank has s/n of the tokens. The blocks of K and V go around the ring. For
-each block a rank computes two results for its own queries, o and lse = log(sum of e^score), and
-merges them with the results so far:
+**Ring attention.** The text has s tokens, and each rank has s/n of these. The blocks of K and V go
+around the ring. For each block a rank computes two results for its own queries: o, the output, and
+lse = log(sum of e^score). Then it merges (o1, lse1), the results so far, with (o2, lse2), those of
+the block:
 
     L = log(e^lse1 + e^lse2)          o = e^(lse1 - L) o1 + e^(lse2 - L) o2
 
-The next block arrives during this computation. With g key heads of width e, a block of K has
-c = s/n g e elements. A rank sends 2 c (n-1) elements forward. In backward it sends K and V again,
-and the gradients of K and V.
+L is the new lse. The next block arrives during this computation. With g key heads of width e, a
+block of K has c = (s/n) g e elements. A rank sends 2 c (n-1) elements in forward. In backward it
+sends K and V again, and also the gradients of K and V.
 
-**Balance.** In causal attention with the pieces in order, rank r sees r+1 of the n blocks, and all
-ranks wait for the last. In zigzag order rank r has the chunks r and 2n-1-r of 2n. Then every rank
-has the same number of pairs of a query and a key: s (s+1) / 2n.
+**Balance.** In causal attention a query sees only earlier keys. If the pieces of the text are in
+order, rank r = 0, 1, ... computes with r+1 of the n blocks, and all ranks wait for the last rank.
+In zigzag order the text has 2n chunks, and rank r has the chunks r and 2n-1-r. Then every rank has
+the same number of pairs of a query and a key: s (s+1) / 2n.
 
-**Ulysses.** An all-to-all exchanges s/n tokens of all h heads for all tokens of h/n heads. Then
-each rank computes usual attention, and a second all-to-all goes back. A rank sends
-(2h + 2g) e s/n (n-1)/n elements. So ring / Ulysses = n g / (h + g). It is n/2 if h = g, and n/9 if
-8 query heads share a key head.
+**Ulysses.** Before the exchange a rank has s/n tokens of all h heads. After an all-to-all it has
+all s tokens of h/n heads. Then it computes the usual attention, and a second all-to-all brings the
+results back. A rank sends (2h + 2g) e (s/n) (n-1)/n elements. So the ring sends n g / (h + g) times
+as many. This is n/2 if h = g, and n/9 if 8 query heads share a key head.
 
 Papers: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889); Jacobs et al. 2023 (arXiv 2309.14509).
 Exercises: `minidl exercise 22` writes work/22_long_context.py with the marked regions empty;
@@ -44,15 +46,18 @@ from minidl.tensor import Tensor
 
 
 def block(q, k, v, at_q, at_k):
-    """Returns (o, lse) of attention to one block of keys.
+    """Returns (o, lse) of attention to one block of keys. o is (h, L, e), lse (h, L).
 
-    q (h, L, e), k and v (h, S, e), o (h, L, e), lse (h, L). at_q, at_k: the positions in the text
-    of the L queries and the S keys. A query sees keys up to its own position."""
+    q           (h, L, e): h heads, L queries of width e
+    k, v        (h, S, e): S keys and values
+    at_q, at_k  the positions in the text of the L queries and the S keys. A query sees the keys up
+                to its own position"""
     # >>> exercise 22a: one block, by places in the text
     # Scores are q k^T / sqrt(e), or -inf if the key comes later in the text than the query. o is
-    # softmax(scores) times v. lse is the log of the sum of e^score. Scores of 1000 must not
-    # overflow: subtract each row's maximum before you exponentiate, and add it to the log.
-    # If a query sees no key of this block, its o is 0 and its lse is -inf, without a warning.
+    # softmax(scores) times v. lse is the log of the sum of e^score over the keys. Scores of 1000
+    # must not overflow: subtract each row's largest score before np.exp, and add it to the log.
+    # If a query sees no key of this block, its o is 0 and its lse is -inf. There must be no warning
+    # of NumPy.
     s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
     s = np.where(at_q[:, None] >= at_k, s, -np.inf)
     top = s.max(axis=-1, keepdims=True)
@@ -66,10 +71,13 @@ def block(q, k, v, at_q, at_k):
 
 
 def merge(o1, lse1, o2, lse2):
-    """Merges two partial results of the same queries. Returns (o, lse), new arrays."""
+    """Merges two results for the same queries, from different keys.
+
+    Returns (o, lse) for all keys of the two results, as new arrays."""
     # >>> exercise 22b: two partial results as one
-    # o is (h, L, e) and may be float16. lse is (h, L), float32 or float64. Add in the dtype of lse.
-    # lse may be 1000, or -inf if a part saw no key. If neither part saw a key, o is 0 and lse -inf.
+    # o1 and o2 are (h, L, e) and may be float16. lse1 and lse2 are (h, L), float32 or float64. Add
+    # in the dtype of lse. An lse may be 1000. It is -inf if the query saw no key. If a query saw no
+    # key in the two results, its new o is 0 and its new lse is -inf.
     both = np.logaddexp(lse1, lse2)
     safe = np.where(both == -np.inf, 0, both)
     w1, w2 = (np.exp(lse - safe)[..., None] for lse in (lse1, lse2))
@@ -78,9 +86,12 @@ def merge(o1, lse1, o2, lse2):
 
 
 def ring_attention(t, q, k, v, order, pair_s):
-    """Returns (o, number of pairs) of this rank. The next k and v arrive during the computation.
+    """Returns (o, n_pairs) of this rank. The next k and v arrive during the computation.
 
-    q, k, v: (heads, tokens, width). pair_s: modelled seconds of one pair."""
+    q, k, v  (heads, tokens, width), those of this rank's tokens
+    order    "contiguous" or "zigzag"
+    pair_s   the seconds that the modelled clock takes for one pair of a query and a key
+    n_pairs  how many such pairs this rank has computed"""
     n, m = t.size, q.shape[1]
     places = [context.positions(n * m, n, i, order) for i in range(n)]
     o = np.zeros(q.shape)
@@ -89,7 +100,7 @@ def ring_attention(t, q, k, v, order, pair_s):
 
     def visit(owner, kv):
         nonlocal n_pairs
-        part = context.seen(t.rank, owner, n * m, n, True, order)  # (rows that see keys, the keys)
+        part = context.seen(t.rank, owner, n * m, n, True, order)  # (queries that see keys, keys)
         if part is None:  # no query sees a key
             return
         rows, keys, _ = part
@@ -108,14 +119,14 @@ def ring_attention(t, q, k, v, order, pair_s):
 
 
 def by_hand(t, args, table):
-    """Compare the exercises' functions on the ring with one rank that has the whole text.
+    """Compares the exercises' functions on the ring with one rank that has the whole text.
 
-    Returns {order: pairs of each rank}."""
+    Returns {order: an array with the number of pairs that each rank computes}."""
     n, m, heads, width = t.size, args.tokens, 2, 8
     s = n * m
     q, k, v = np.random.default_rng(0).normal(size=(3, heads, s, width)) * 2  # equal on all ranks
     whole, _ = block(q, k, v, np.arange(s), np.arange(s))
-    n_bytes = 2 * heads * m * width * 8  # of a block
+    n_bytes = 2 * heads * m * width * 8  # bytes of a block of k and v
     pairs_theory = {
         "zigzag": s * (s + 1) // 2 // n,
         "contiguous": m * (m + 1) // 2 + t.rank * m * m,
@@ -139,7 +150,7 @@ def by_hand(t, args, table):
         pairs[order] = ring.all_reduce(t, of_ranks)
         say(t, f"  {order:10} pairs of each rank: {' '.join(map(str, pairs[order]))}")
 
-    if t.simulated:  # in zigzag order a step takes the time of its pairs or of the next message
+    if t.simulated:  # a step takes as long as its pairs or as the next message: the longer of these
         message_s = args.alpha + args.beta * n_bytes
         *steps, last = [args.pair_s * n_pairs for n_pairs in context.pairs(s, n, t.rank)]
         theory = sum(max(step, message_s) for step in steps) + last
@@ -148,7 +159,9 @@ def by_hand(t, args, table):
 
 
 def in_half(table):
-    """Merge float16 blocks in float32 and in float16, and show the error against float64."""
+    """Merges float16 blocks in float32 and in float16. Adds the errors to the table.
+
+    An error is the largest difference from the result in float64."""
     q, k, v = np.random.default_rng(1).normal(size=(3, 1, 256, 16))
     at = np.arange(256)
     exact, _ = block(q, k, v, at, at)
@@ -164,13 +177,13 @@ def in_half(table):
 
         error = float(np.abs(o - exact).max())
         rule = "info" if bound is None else "<="
-        # the o of a block is off by half a unit in the last place, 2^-10 for numbers above 2. A
-        # weighted mean of blocks has the same bound
+        # rounding the o of a block to float16 makes an error of up to 2^-10 for numbers from 2 to
+        # 4. o is a weighted mean of blocks, so its error is not larger
         table.row(f"64 float16 blocks merged in {np.dtype(dtype)}: error", error, bound, rule)
 
 
 def methods(t, args, table):
-    """Compare the bytes of both methods, forward and backward, with the formulas."""
+    """Compares the bytes that ring attention and Ulysses send with the formulas."""
     n, m, width = t.size, args.tokens, 8
 
     def ones(heads):
@@ -196,7 +209,9 @@ def methods(t, args, table):
 
 
 def train(t, args, table):
-    """Compare a GPT whose texts are divided over the ranks with the same GPT on one rank."""
+    """Trains a GPT whose texts are divided over the ranks, and the same GPT on one rank.
+
+    Compares their losses, and the bytes of the first one with the formula."""
     n_layers = 2
     length = args.tokens * t.size
     alone, _ = losses_of(t, args, "one rank", n_layers, length)
@@ -212,9 +227,9 @@ def train(t, args, table):
 
 
 def losses_of(t, args, name, n_layers, length):
-    """Train a GPT on "one rank" or on a "ring".
+    """Trains a GPT. name: "one rank", or "ring" for all ranks.
 
-    Returns (this rank's part of each step's loss, bytes sent)."""
+    Returns (a list with this rank's part of the loss of each step, bytes sent)."""
     on_ring = name == "ring"
     minidl.manual_seed(0)
     model = put(args, nn.GPT(256, length, n_layers, 4, 32))
@@ -237,7 +252,9 @@ def losses_of(t, args, name, n_layers, length):
         loss = mean * x.shape[1] / length  # this rank's part of the mean over all tokens
         if on_ring:
             (loss * t.size).backward()
-            average_gradients(t, model.parameters())  # the mean of n times the parts is their sum
+            # each rank's loss was multiplied by n, so the mean over the ranks is the sum of the
+            # gradients of all parts
+            average_gradients(t, model.parameters())
         else:
             loss.backward()
         for p in model.parameters():
@@ -257,14 +274,15 @@ def main(t, args):
 
 
 OPTIONS = {
-    "tokens": (16, "tokens of a rank, an even number"),
-    "steps": (6, "training steps"),
-    "pair_s": (1e-7, "modelled seconds for a pair of a query and a key"),
+    "tokens": (16, "number of tokens of a rank, an even number"),
+    "steps": (6, "number of training steps"),
+    "pair_s": (1e-7, "seconds for a pair of a query and a key, on the modelled clock"),
 }
 
 
 def draw(plt, n, pairs):
-    """Draw the step that computes each pair, for both orders, and the bytes over the ranks."""
+    """Draws three plots: for each of the two orders, the step in which each pair is computed; and
+    the bytes of the ring / the bytes of Ulysses, over the number of ranks."""
     figure, axes = plt.subplots(1, 3, figsize=(15, 5), width_ratios=[1, 1, 1.05])
     shades = plt.get_cmap("viridis")
     for axis, order in zip(axes, ("contiguous", "zigzag"), strict=False):

@@ -6,22 +6,25 @@ each token.
     mpirun -n 4 python tutorials/23_experts.py        or: minidl run -n 4 tutorials/23_experts.py
     python tutorials/23_experts.py --sim 4            picture: out/23_experts.png
 
-The router is a linear layer, p = softmax(W x). The k experts with the largest p are chosen, and
-y = sum of p_e expert_e(x) over these. Each of n ranks has E/n experts. The tokens' rows go to the
-experts in an all-to-all of unequal blocks (dispatch). Their results come back in another (combine).
-A step has both, forward and backward: four all-to-alls. If a rank has T tokens of width h, it
-sends on average k T h (n-1)/n elements in each.
+The router is a linear layer, p = softmax(W x), with a probability p_e for each expert e. The k
+experts with the largest p_e are chosen, and y = sum of p_e expert_e(x) over these k experts. Each
+of n ranks has E/n experts. The tokens' rows go to the experts in an all-to-all with blocks of
+different sizes (dispatch). A second all-to-all brings the results back (combine). Forward has these
+two all-to-alls, and backward has two more. If a rank has T tokens of width h, and they spread
+evenly, the rank sends k T h (n-1)/n elements in each of the four.
 
-**Capacity.** An expert takes at most ceil(f T k / E) rows, where T are the tokens of all ranks.
-First choices come before second choices. Among equal choices the order is by rank, then by token.
-A row above the limit is dropped: its y is 0, and the token only has its residual path.
+**Capacity.** An expert takes at most ceil(f T k / E) rows. Here T is the number of tokens of all
+ranks, and f is the capacity factor, for example 1.25. First choices are taken before second
+choices. Among the first choices (or the second) the order is by rank, then by token. A row above
+the limit is dropped: its y is 0, and the token keeps only its residual.
 
 **Balance.** If the router prefers one expert, that expert trains more, and the router prefers it
 even more. There are two remedies:
 - A second loss, E sum f_e P_e. f_e is the share of all ranks' tokens that chose e, and P_e is the
   mean of p_e. The loss is 1 if all experts are used equally, and E if one expert gets all tokens.
-- A bias on p, used only to choose. After each step it grows by a small constant for experts with
-  less than their share, and falls for the others. It adds no second gradient.
+- A bias for each expert. It is added to p_e only for the choice. After each step it grows by a
+  small constant for the experts with less than an equal share of the tokens, and falls for the
+  others. Unlike the second loss, it does not change the gradients.
 
 Papers: Fedus et al. 2021 (arXiv 2101.03961); Lepikhin et al. 2020 (GShard, arXiv 2006.16668); Wang
 et al. 2024 (arXiv 2408.15664).
@@ -47,14 +50,16 @@ from minidl.tensor import Tensor
 
 
 def places(t, choice, n_experts):
-    """Returns each token's place in the queue of its expert, from 0, over all ranks.
+    """Returns an array (T,): for each token of this rank, its place in the queue of its expert.
 
-    choice: (T,), the expert of each token of this rank. T may differ between ranks and may be 0."""
+    Places count from 0. A queue has the tokens of all ranks. choice: (T,), the expert of each token
+    of this rank. T may differ between ranks and may be 0."""
     # >>> exercise 23a: each token's place in the queue
-    # The queue of an expert has the tokens that chose it, in the order of ranks, then of tokens.
-    # np.bincount(choice, minlength=E) returns how many tokens of this rank chose each expert. What
-    # does a rank need to know about the other ranks? ring.all_reduce(t, x) sums an array over the
-    # ranks, in place. E numbers for each rank are enough.
+    # The queue of an expert has the tokens that chose this expert: first the tokens of rank 0, then
+    # the tokens of rank 1, and so on. The tokens of a rank are in their order in `choice`.
+    # np.bincount(choice, minlength=E) returns how many tokens of this rank chose each of E experts.
+    # What does a rank need to know about the other ranks? ring.all_reduce(t, x) sums an array over
+    # the ranks, in place. E numbers for each rank are enough.
     counts = np.zeros((t.size, n_experts), np.int64)
     counts[t.rank] = np.bincount(choice, minlength=n_experts)
     ring.all_reduce(t, counts)
@@ -68,16 +73,18 @@ def places(t, choice, n_experts):
 
 
 def through_experts(t, x, choice, gate, kept, expert, n_experts):
-    """Returns y, (T, h): gate times the chosen expert's result for kept tokens, 0 for the others.
+    """Returns y, (T, h). For a kept token it is gate times the result of the chosen expert, else 0.
 
-    x (T, h), choice (T,), gate (T,), kept (T,) of bool. Call expert(e, rows) only on the rank that
-    has expert e. Rank r has experts r E/n to (r+1) E/n - 1. n divides E."""
+    x (T, h): this rank's tokens. choice (T,): the expert of each token. gate (T,): a factor for
+    each token. kept (T,): True or False for each token. Call expert(e, rows) only on the rank that
+    has expert e. There are E experts and n ranks. Rank r has the experts r E/n to (r+1) E/n - 1. E
+    is divisible by n."""
     # >>> exercise 23b: dispatch and combine
     # all_to_all.all_to_all_v(t, rows, counts) sends the first counts[0] rows to rank 0, the next
-    # counts[1] to rank 1, and so on. It returns (rows that came, how many from each rank). So sort
-    # the kept tokens by their expert (np.argsort, kind="stable"). Send their rows, and the numbers
-    # of their experts. Call each expert of this rank once, with all its rows. Send the results back
-    # to the ranks that sent the rows.
+    # counts[1] rows to rank 1, and so on. It returns (the rows that came, how many came from each
+    # rank). So sort the kept tokens by their expert (np.argsort, kind="stable"). Send their rows,
+    # and the numbers of their experts. Call each expert of this rank once, with all rows that came
+    # for it. Send the results back to the ranks that sent the rows.
     order = np.flatnonzero(kept)
     order = order[np.argsort(choice[order], kind="stable")]
     to = choice[order] // (n_experts // t.size)
@@ -95,11 +102,11 @@ def through_experts(t, x, choice, gate, kept, expert, n_experts):
 
 
 def by_hand(t, args, table):
-    """Compare the exercises' functions with one rank that has all tokens and all experts."""
+    """Compares the exercises' functions with one rank that has all tokens and all experts."""
     n, h = t.size, 6
     n_experts = 2 * n
     rng = np.random.default_rng(0)
-    bounds = np.cumsum([0, *(args.tokens + r for r in range(n))])  # unequal parts
+    bounds = np.cumsum([0, *(args.tokens + r for r in range(n))])  # ranks with unequal parts
     mine = slice(bounds[t.rank], bounds[t.rank + 1])
     x = rng.normal(size=(bounds[-1], h))
     weights = rng.normal(size=(n_experts, h, h))
@@ -130,12 +137,12 @@ def by_hand(t, args, table):
 
 
 def layer_costs(t, args, table):
-    """Compare the bytes of the framework's layer with the formula."""
+    """Compares the bytes that nn.MoE sends, and the choices that it drops, with the formulas."""
     n, n_experts, h, k = t.size, 2 * t.size, 8, 2
     minidl.manual_seed(0)
     layer = put(args, nn.MoE(h, n_experts=n_experts, top_k=k))
 
-    # the choices of each rank's tokens, and the plan: which of them are within the capacity
+    # the choices of each rank's tokens, and the plan: which choices are within the capacity
     x = np.random.default_rng(1).normal(size=(n * args.tokens, h)).astype("f4")
     with minidl.no_grad():
         p = host(F.softmax(F.linear(put(args, Tensor(x)), layer.router.weight), -1))
@@ -158,9 +165,10 @@ def layer_costs(t, args, table):
 
 
 def balance_loss(table):
-    """Check the smallest and the largest balance loss.
+    """Checks the smallest and the largest balance loss.
 
-    It is smallest if each token chooses another expert, and largest if all choose the same."""
+    It is smallest if all tokens choose different experts. It is largest if all tokens choose the
+    same expert."""
     layer = nn.MoE(4, n_experts=4)
     layer.router.weight.array[...] = 40 * np.eye(4)
     for name, likes, theory in (("balanced", [0, 1, 2, 3], 1.0), ("collapsed", [0] * 4, 4.0)):
@@ -169,10 +177,13 @@ def balance_loss(table):
 
 
 def train(t, args, table, name):
-    """Train a GPT with 2 n experts a layer. Returns (losses, loads).
+    """Trains a GPT whose layers have two experts for each rank. Returns (losses, loads).
 
-    loads: (steps, experts), each expert's share of the first layer's tokens. name: "nothing" (no
-    balancing) and "bias" train on all ranks, "one rank" trains with the bias on one."""
+    losses  the loss of each step
+    loads   (steps, experts): for each step, which share of the tokens chose each expert of the
+            first layer
+    name    "nothing": without balancing, on all ranks. "bias": with the bias, on all ranks. "one
+            rank": with the bias, on one rank"""
     minidl.manual_seed(0)
     mixture = partial(nn.MoE, n_experts=2 * t.size, bias_rate=args.rate, capacity_factor=1.25)
     model = put(args, nn.GPT(256, 32, 2, 4, 32, feed_forward=mixture).double())
@@ -208,7 +219,7 @@ def train(t, args, table, name):
         if name == "nothing":
             for layer in layers:
                 layer.load = 0
-        moe.move_bias(model, all_sum)  # without a load it does not move
+        moe.move_bias(model, all_sum)  # a load of 0 leaves the bias as it is
 
     if all_sum:
         run.close()
@@ -224,7 +235,8 @@ def train(t, args, table, name):
 
 
 def busiest(loads):
-    """Returns the busiest expert's share of the tokens, in the mean of the last 5 steps."""
+    """Returns the largest share of the tokens that an expert has, in the mean of the last 5 steps.
+    """
     return loads[-5:].mean(axis=0).max()
 
 
@@ -238,7 +250,7 @@ def main(t, args):
     losses, loads = ways["bias"]
     alone, _ = ways["one rank"]
     error = np.abs(np.array(losses) / alone - 1).max()
-    # in float64, because in float32 rounding soon changes a choice, and then the loss
+    # The model is in float64. In float32 a rounding soon changes a choice, and so the loss
     table.row("bias: losses, difference from one rank's", float(error), 0.0, "abs<1e-9")
     if args.steps >= 40 and t.size == 4:
         _, loads_before = ways["nothing"]
@@ -249,14 +261,15 @@ def main(t, args):
 
 
 OPTIONS = {
-    "tokens": (24, "tokens of a rank in the parts by hand"),
-    "steps": (40, "training steps"),
-    "rate": (0.01, "the change of a bias after a step"),
+    "tokens": (24, "number of tokens of a rank, before the training"),
+    "steps": (40, "number of training steps"),
+    "rate": (0.01, "by how much a bias changes after a step"),
 }
 
 
 def draw(plt, ways, n_experts):
-    """Draw tokens and their experts, without and with balancing, and the loads over the steps."""
+    """Draws three plots: tokens on their way to experts, without and with balancing; and for each
+    of these two ways, the shares of the experts over the steps."""
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.8), width_ratios=[1, 1, 1])
     n_tokens, colours = 6 * n_experts, plt.get_cmap("tab10")
     limit = int(np.ceil(1.25 * n_tokens / n_experts))

@@ -3,28 +3,31 @@
     mpirun -n 2 python tutorials/24_stream.py
     python tutorials/24_stream.py --sim 2    picture: out/24_stream.png
 
-The offset belongs in the snapshot. A log has partitions, and a record has an offset in its
-partition. A run reads the log without an end. If it is killed, it continues from the last offset
-that it saved. Weights and offset are two writes, and the run may die between them. If a step has m
-records and the run is killed k times:
+The offset belongs in the snapshot. A log has partitions, and a record has an offset, its number in
+its partition. The log never ends: new records are added all the time. If a run is killed, it
+continues from the last offset that it saved. If weights and offset are saved by two writes, the run
+may be killed between these. A step has m records, and the run is killed k times:
 
-    the offset first      the records of this step are never seen     k m records lost
-    the weights first     they are seen again                         k m records repeated
-    both in one snapshot  no write is between                         none lost, none repeated
+    saved first            what happens to the records of the step    in all
+    the offset             the model never sees them                  k m records lost
+    the weights            the model sees them again                  k m records repeated
+    both in one snapshot   there is no time between two writes        none lost, none repeated
 
-Labels come late. A shown item is a positive if it is clicked, after a delay d. A model that waits
-for a window w and then counts the rest as negatives is wrong for some positives. If d is
-exponential with mean T and late labels are dropped, the model predicts p (1 - exp(-w / T)) instead
-of p. There is another way: each record counts as a negative at once, and again as a positive when
-its label comes. Every positive has been a negative before, and weights in the loss correct this
-(nn/delayed.py). Then the model predicts p.
+Labels come late. An item is shown to a user. It is a positive if the user clicks it, after a delay
+d. Let p be the probability of a click. A model may wait for a window w after the item was shown. An
+item without a click in the window counts as a negative, and later clicks are dropped. Then some
+positives count as negatives. If d is exponential with mean T, the model learns to predict
+p (1 - exp(-w / T)) instead of p. There is another way: each item counts as a negative at once, and
+again as a positive when its click comes. So every positive has been a negative before. Weights in
+the loss correct this (nn/delayed.py), and the model predicts p.
 
-When is a window over? A clock cannot tell: if yesterday's log is read in a minute, it must give the
-same labels. So each record has the time at which it happened, its event time. The watermark is the
-time that all inputs have reached, minus the slack by which records may be out of order. A window is
-over when the watermark is past its end. An input without new records must not stop the others for
-ever. It is idle, and the watermark leaves it out. data.stream.Join does this on logs, over many
-ranks. train_clicks.py trains in this way on real flights.
+When is a window over? The computer's clock cannot tell: if yesterday's log is read in a minute, the
+labels must be the same. So each record has an event time, the time at which it happened. Records
+may be out of order by some time, the slack. The watermark is the time that all partitions have
+reached, minus the slack. A window is over when the watermark is past its end. A partition without
+new records must not stop the watermark for ever. Such a partition is idle, and the watermark does
+not count it. data.stream.Join does this on logs, over many ranks. train_clicks.py trains in this
+way on real flights.
 
 Papers: Kreps et al. 2011 (Kafka); Akidau et al. 2015 (watermarks); Ktena et al. 2019 (late labels).
 Exercise: `minidl exercise 24` writes work/24_stream.py with the marked region empty;
@@ -48,10 +51,10 @@ from minidl.data.stream.prequential import Prequential
 from minidl.nn import delayed
 from minidl.nn import functional as F
 
-P = 2  # partitions
-M = 8  # records of a partition in a step
-DELAY, WINDOW = 60, 30  # minutes
-ORDERS = {  # name: (the writes after a step, in order; (records lost, repeated) by a kill)
+P = 2  # number of partitions
+M = 8  # number of records that a step reads from a partition
+DELAY, WINDOW = 60, 30  # the mean delay T of a click, and the window w, in minutes
+ORDERS = {  # name: (the writes after a step, in order; records (lost, repeated) by one kill)
     "the offset first": (("offset", "weights"), (P * M, 0)),
     "the weights first": (("weights", "offset"), (0, P * M)),
     "both in one snapshot": (("snapshot",), (0, 0)),
@@ -59,19 +62,23 @@ ORDERS = {  # name: (the writes after a step, in order; (records lost, repeated)
 
 
 def joined(arrivals, partitions, window, slack):
-    """Returns [(n, key, label)]: after n arrivals the label of this key is known, 0 or 1.
+    """Returns [(n, key, label)]: after n arrivals it is known that this key's label is 0 or 1.
 
-    arrivals: (partition, kind, key, time) in the order in which they are read. time: the event
-    time. kind: "click", "label" or "idle". "idle" means that this partition has nothing new, until
-    its next record is read. Its key and time are None."""
+    arrivals  a list of (partition, kind, key, time), in the order in which they are read. time is
+              the event time. kind is "click", "label" or "idle". "idle": from here to its next
+              record the partition is idle; key and time are None
+    window    a label counts if its time is at most `window` after the time of its click
+    slack     by how much the times of records may be out of order"""
     # >>> exercise 24a: join records and labels by event time
-    # A click gets 1 if its label happened at most `window` after it, as soon as both have been
-    # read. The label may be read first. It gets 0 as soon as the watermark is greater than its time
-    # + window. The watermark is the smallest of the partitions' latest times, minus `slack`,
-    # without the idle partitions. While nothing was read from a partition that is not idle, the
-    # watermark is -math.inf. While all are idle, it stays. It never goes back. If a key has several
-    # clicks or labels, the first one read counts. Give each key once. Give no click that still
-    # waits at the end.
+    # A click and a label belong together if they have the same key. A click gets 1 as soon as the
+    # click and a label in its window have been read. The label may be read first. A click gets 0 as
+    # soon as the watermark is greater than the click's time + window.
+    # The watermark: take the latest time of each partition that is not idle, and of these times the
+    # smallest. Subtract `slack`. While a partition is not idle and nothing has been read from it,
+    # the watermark is -math.inf. While all partitions are idle, the watermark stays. It never goes
+    # back.
+    # If a key has several clicks or labels, the first one that is read counts. Return each key
+    # once. Do not return clicks that still wait at the end.
     seen, idle, done = dict.fromkeys(range(partitions), -math.inf), set(), set()
     clicks, labels, found, watermark = {}, {}, [], -math.inf
     for n, (partition, kind, key, time) in enumerate(arrivals, 1):
@@ -96,10 +103,11 @@ def joined(arrivals, partitions, window, slack):
 
 
 def life(t, folder, writes, log, ends, dies):
-    """Run from the saved state to the end of the log, or until it dies.
+    """Runs from the saved state to the end of the log. Returns the weights.
 
-    Returns the weights, which count how often each record was trained on. With `dies` it dies in
-    the second step, before the last of its writes, and returns None."""
+    Weight i counts how often record i was trained on. If `dies` is True, the run stops in its
+    second step before the last of its writes, and None is returned. ends: the number of records of
+    each partition."""
     model = nn.Linear(1, sum(ends), bias=False)
     model.weight.array[...] = 0
     source = Source(log, t, per_partition=M, block=4 * M, until=ends)
@@ -138,7 +146,9 @@ def life(t, folder, writes, log, ends, dies):
 
 
 def exactly_once(t, args, table, folder):
-    """Run each order of writes, with kills. Returns {order: (records lost, records repeated)}."""
+    """Runs with each order of writes, and is killed args.kills times in each.
+
+    Returns {order: (number of records lost, number of records repeated)}."""
     log = FolderLog(folder / "log", P)
     n = args.records // P
     if t.rank == 0:
@@ -166,10 +176,10 @@ def sigmoid(scores):
 
 
 def shown_and_clicked(n):
-    """Returns (x, clicked, delays of the clicks, arrivals) of n items, one shown each minute.
+    """Returns (x, clicked, delays of the clicks, arrivals) for n items. One is shown each minute.
 
-    x: (n, 5) features. clicked: (n,) bool. arrivals: the same in the form that joined() takes, in
-    order of time."""
+    x: (n, 5) features. clicked: (n,) bool. delays: minutes, for the items that were clicked.
+    arrivals: the items and clicks in order of time, as an argument for joined()."""
     rng = np.random.default_rng(24)
     x = np.c_[np.ones(n), rng.standard_normal((n, 4))].astype(np.float32)
     w = np.array([-0.5, 1.0, -0.7, 0.4, 0.0])
@@ -183,10 +193,11 @@ def shown_and_clicked(n):
 
 
 def train(x, truth, labels, loss_of, rate=0.3):
-    """Predict and train by event time. Returns [(records shown, report on the last 600)].
+    """Predicts and trains in the order of event time.
 
-    labels: (minute at which it is known, key, label). Every half hour it predicts the new records,
-    then trains on the records whose labels have come."""
+    Returns [(number of items shown so far, report on the predictions for the last 600 items)].
+    labels: a list of (minute at which the label is known, key, label). Every 30 minutes the model
+    predicts the items of these minutes. Then it trains on the items whose labels have come."""
     w = minidl.zeros(5, requires_grad=True)
     test = Prequential()
     curve = []
@@ -206,9 +217,9 @@ def train(x, truth, labels, loss_of, rate=0.3):
 
 
 def late_labels(args, table):
-    """Train with both ways to treat late labels. Returns {way: reports over time}.
+    """Trains in each of the two ways to treat late labels.
 
-    All ranks do the same."""
+    Returns {way: the list that train() returns}. All ranks do the same."""
     x, truth, delays, arrivals = shown_and_clicked(args.shown)
     times = [time for _, _, _, time in arrivals]
     once = [(times[n - 1], key, label) for n, key, label in joined(arrivals, 2, WINDOW, 0)]
@@ -217,8 +228,8 @@ def late_labels(args, table):
     n_in_window = int((delays <= WINDOW).sum())
     table.row("positives of the join: clicked within the window", n_positives, n_in_window, "exact")
 
-    in_window = 1 - math.exp(-WINDOW / DELAY)  # the share of the clicks
-    ways = {  # name: (labels, loss, the predicted share of the clicks)
+    in_window = 1 - math.exp(-WINDOW / DELAY)  # the share of the clicks that come in the window
+    ways = {  # name: (labels, loss, the share of the clicks that the model predicts)
         "window, late ones dropped": (once, F.binary_cross_entropy_with_logits, in_window),
         "at once and again, weighted": (twice, delayed.fake_negative_weighted, 1.0),
     }
@@ -245,9 +256,9 @@ def main(t, args):
 
 
 OPTIONS = {
-    "records": (800, "records of the first part"),
+    "records": (800, "number of records in the log of the first part"),
     "kills": (12, "how often the run is killed"),
-    "shown": (6000, "records of the second part"),
+    "shown": (6000, "number of items shown in the second part"),
 }
 
 
@@ -266,8 +277,9 @@ def draw(plt, kills, curves):
         auc.plot(n, [now["auc"] for now in good], color=color)
     right.axhline(1, color="k", linewidth=0.5)
     right.axhline(1 - math.exp(-WINDOW / DELAY), color=ORANGE, linewidth=0.8, linestyle=":")
-    right.set(xlabel="records shown", title="Sum of predictions / clicks", ylim=(0, 1.5))
-    auc.set(xlabel="records shown", title="AUC: both order records equally well", ylim=(0.5, 0.9))
+    right.set(xlabel="items shown", title="Sum of predictions / number of clicks", ylim=(0, 1.5))
+    auc.set(xlabel="items shown", title="AUC: the two ways order items equally well",
+            ylim=(0.5, 0.9))
     figure.legend(*right.get_legend_handles_labels(), loc="outside lower right", ncols=2)
     return figure
 

@@ -1,20 +1,24 @@
 """25  Compiler: a network is a program.     60 minutes, needs: 02, 20
 
-If the whole network is a list of lines, a compiler can rewrite it before it runs.
+If the whole network is a list of lines, a compiler can rewrite the list before the network runs.
 
     python tutorials/25_compiler.py           one process; picture: out/25_compiler.png
 
-    %0 = linear(x, w, b)                one line makes each value, and no line changes it (SSA). So
-    %1 = relu(%0)                       the readers of %0 are the lines that contain %0
-    %2 = add(%1, x)                     -> %2 = linear(x, w, b) then relu(.) then add(., x)
+    %0 = linear(x, w, b)            Each value (%0, %1, %2) is made by one line, and no other line
+    %1 = relu(%0)                   changes it. This is called SSA. So the readers of %0 are the
+    %2 = add(%1, x)                 lines that have %0 as an input.
 
-A **pass** is a function of the graph. It looks for a pattern, rewrites it, and returns how often.
-Afterwards the graph must compute the same. A product may take over the activation after it only if
-this activation is its only reader. Another reader would read a value that no line makes any more.
+    %2 = linear(x, w, b) then relu(.) then add(., x)        the same as one line
 
-**Bytes.** Each line reads its inputs and writes its result. For n numbers, relu alone moves 8 n
-bytes. It moves none if it is done before the product's result is written. A launch costs about as
-much as some thousand multiplications. Each pass saves bytes and launches. The arithmetic stays.
+A **pass** is a function that rewrites the graph, the list of lines. It looks for a pattern,
+replaces it wherever it finds it, and returns how often. Afterwards the graph must compute the same.
+A product, a linear or a matmul, may do the activation after it only if this activation is the only
+reader of the product's result. Another reader would read a value that no line makes any more.
+
+**Bytes.** Each line reads its inputs and writes its result. For n float32 numbers, a line with relu
+moves 8 n bytes. If relu is done before the product's result is written, it moves none. A launch
+costs about as much as some thousand multiplications. A pass saves bytes and launches, but the
+multiplications and additions stay.
 
 Sources: Cytron et al. 1991 (SSA); Chen et al. 2018 (TVM, arXiv 1802.04799), the fusion of injective
 operations into products. Exercise: `minidl exercise 25` writes work/25_compiler.py with the marked
@@ -36,15 +40,19 @@ ACTIVATIONS = "relu", "sigmoid", "tanh", "gelu", "silu"
 
 
 def fuse_activations(graph):
-    """Let products do the activation after them, in place. Returns how many took one over."""
+    """Moves activations into the products before them. Changes `graph`.
+
+    Returns the number of activations that were moved."""
     n = 0
     # >>> exercise 25a: the activation after a product
-    # Look at each node of graph.nodes whose op is in PRODUCTS and which has no steps yet. Its
-    # readers are graph.users().get(node.output, []), a list with a node for each input that reads
-    # it. The product takes the reader over if there is only one, its op is in ACTIVATIONS, and
-    # node.output is not among graph.outputs. Then append Step(op, kind, (("v", -1),), attributes)
-    # to the tuple node.steps, with the reader's op, kind and attributes; ("v", -1) is the product's
-    # own result. Set node.outputs to the reader's, remove the reader from graph.nodes, and count.
+    # A node of graph.nodes is a line. Look at each node whose op is in PRODUCTS and which has no
+    # steps yet. Its readers are graph.users().get(node.output, []): a list of nodes. A node that
+    # reads the value twice is in the list twice. The product takes over the reader if three things
+    # hold: there is only one reader, the reader's op is in ACTIVATIONS, and node.output is not
+    # among graph.outputs.
+    # Then append Step(op, kind, (("v", -1),), attributes) to the tuple node.steps, with the
+    # reader's op, kind and attributes. ("v", -1) stands for the product's own result. Set
+    # node.outputs to the reader's outputs, remove the reader from graph.nodes, and add 1 to n.
     for node in list(graph.nodes):
         if node.op not in PRODUCTS or node.steps:
             continue
@@ -62,10 +70,10 @@ def fuse_activations(graph):
 
 
 class Net(nn.Module):
-    """A network with a pattern for each pass.
+    """A network in which each pass finds its pattern.
 
-    It has a product with its activation, a product whose result two lines read, a residual, a
-    multiplication by 1, the same line twice, and a line that no other line reads."""
+    It has a product with an activation, a product whose result is read by two lines, a residual, a
+    multiplication by 1, two equal lines, and a line whose result no other line reads."""
 
     def __init__(self, width, generator):
         super().__init__()
@@ -80,7 +88,9 @@ class Net(nn.Module):
 
 
 def n_bytes(graph):
-    """Returns the bytes that all lines read and write, with parameters. Caches are ignored."""
+    """Returns the bytes that all lines read and write, with the parameters.
+
+    Each line counts as if it read from memory: caches are ignored."""
     total = 0
     for node in graph.nodes:
         read = {x for x in node.inputs if isinstance(x, Value)}  # each value counts once
@@ -102,8 +112,8 @@ def main(t, args):
     plain = infer.compile(graph)
     numbers = 4 * n * args.width  # bytes of one value
     weights = 4 * args.width * (args.width + 1)
-    # 5 products; 5 activations that read one value and write one; 4 lines that read two values, but
-    # one of these is a number in one line
+    # 5 products; 5 activations, and each reads one value and writes one; 4 lines of arithmetic.
+    # Three of these read two values and write one. The multiplication by 1.0 reads only one value
     table.row("lines as traced", graph.count(), 5 + 5 + 4, "exact")
     products = 5 * (2 * numbers + weights)
     activations = 5 * 2 * numbers
@@ -132,14 +142,14 @@ def main(t, args):
             history.append((name, graph.count(), n_bytes(graph), str(graph)))
     say(t, f"After the library's passes {counts}:", graph)
     plan = infer.compile(graph)
-    # the second of two equal products, and its tanh
+    # the second of the two equal products, and the tanh of it
     table.row("lines that repeat an earlier line", counts["common"], 2, "exact")
-    # less: the multiplication by 1, the unread product, 2 repeated lines, 2 activations in
-    # products, and 3 lines by a chain of four
+    # these lines are gone: 1 multiplication by 1, 1 product that no line reads, 2 repeated lines,
+    # 2 activations that are now in products, and 3 lines because a chain of four became one line
     table.row("lines at the end", graph.count(), 14 - 1 - 1 - 2 - 2 - 3, "exact")
     table.row("launches at the end", len(plan.launches), graph.count(), "exact")
     table.row("bytes at the end / as traced", history[-1][2] / history[0][2], 0.6, "<=")
-    # the float32 sums of `width` products have another order
+    # the sums are in float32, and the plan adds in a different order
     table.row("the plan: largest difference", float(np.abs(plan(x).array - want).max()), 1e-5, "<=")
     table.row("arena / bound", plan.memory.arena / plan.memory.bound, 1.1, "<=")
     say(t, "", plan)
@@ -148,7 +158,7 @@ def main(t, args):
 
 
 def draw(plt, history):
-    """Draw the first and the last program (left), and lines and bytes after each pass (right)."""
+    """Draws the first and the last program (left), and lines and bytes after each pass (right)."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(15, 6), width_ratios=(2, 1))
     for column, (name, _, _, text) in enumerate((history[0], history[-1])):
         lines = [line.split(" = ")[1].split("(")[0] + "".join(

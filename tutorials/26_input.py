@@ -3,27 +3,30 @@
     mpirun -n 2 python tutorials/26_input.py
     python tutorials/26_input.py --sim 2    picture: out/26_input.png
 
-A step can hide loading behind computing. Loading a batch takes L seconds, and a step of training
-takes S. One after the other they take L + S. With k workers that load ahead they take
-max(L / k, S). By Little's law k = ceil(L / S) workers hide the loading.
+Batches can be loaded while the model computes. Loading a batch takes L seconds, and a step of
+training takes S seconds. One after the other this is L + S for a step. If k workers load batches
+ahead, a step takes max(L / k, S). By Little's law, k = ceil(L / S) workers are enough to hide the
+loading.
 
-Texts have different lengths, and a batch is as long as its longest text. The rest is padding, which
-costs as much as text. If a batch has B random texts of length l, the share of padding is
+Texts have different lengths, and a batch is as long as its longest text. Shorter texts are padded,
+and padding costs as much as text. If a batch has B random texts of lengths l, the share of padding
+is
 
-    waste = 1 - E[l] / E[max of B]
+    waste = 1 - (mean of l) / (mean of the longest of B lengths)
 
-Sorting avoids this: sort the texts within pools of 50 batches, and the texts of a batch have about
-equal lengths. Packing avoids it too: put several texts into one row. The longest text comes first,
-and each goes into the first row that has room. Positions restart with every text, and a
-block-diagonal mask keeps the texts apart. Both must give the same loss as single texts: a mean over
-the real tokens of all ranks.
+Sorting avoids most padding: sort the texts within pools of 50 batches. Then the texts of a batch
+have about equal lengths. Packing avoids it, too: put several texts into one row. Begin with the
+longest text. Put each text into the first row that has room. Positions restart at every text, and a
+block-diagonal mask keeps the texts of a row apart. With sorting and with packing the loss must be
+the same as with single texts: the mean over the real tokens of all ranks.
 
-Ranks step together, so all wait for the rank with the longest batch. Sort the batches, and deal
-neighbours to the ranks of one step. Then the ranks hardly wait. All ranks need the same number of
-batches, or the last step hangs.
+In each step all ranks wait for the rank with the longest batch. So sort the batches, and give
+batches of about equal length to the ranks of one step. Then the ranks hardly wait. All ranks need
+the same number of batches, or the last step hangs.
 
-A rank may also read its data from the output of a program. Then its length is not known before the
-end, and a program that fails looks like one that has ended. The ranks must agree on both.
+A rank may also read its data from a program's output, a pipe. Then a rank does not know how many
+records will come, and a program that fails looks like a program that has ended. So the ranks must
+agree when the data ends, and that no program has failed.
 
 Papers: Little 1961; Khomenko et al. 2016 (sorted pools); Krell et al. 2021 (arXiv 2107.02027).
 Exercise: `minidl exercise 26` writes work/26_input.py to fill in, `minidl check 26` grades it.
@@ -48,15 +51,16 @@ VOCAB, LONGEST = 256, 256
 
 
 def deal(batches, size, rng):
-    """Deals batches to `size` ranks. Returns a list for each rank, with its batch of step k at k.
+    """Deals batches to `size` ranks. Returns a list for each rank: entry k is its batch of step k.
 
-    batches: lists of samples, sorted by length, so that neighbours have about equal lengths.
-    rng: a NumPy generator."""
+    batches: lists of samples, sorted by length. So batches that are next to each other in the list
+    have about equal lengths. rng: a NumPy generator."""
     # >>> exercise 26a: deal sorted batches to the ranks
-    # Neighbours belong to the same step: batches 0 to size - 1 are a group, one for each rank, and
-    # so on. Draw a random order of the groups with rng, the same for all ranks. If `size` does not
-    # divide the number of batches, cut the batch with the most samples in halves, in its place, and
-    # repeat until it does. So every sample comes once, and all ranks have the same number of
+    # Batches 0 to size - 1 are a group, the next `size` batches are the next group, and so on. The
+    # ranks take the batches of a group in the same step, one batch each. Draw a random order of the
+    # groups with rng, the same for all ranks. If the number of batches is not divisible by `size`,
+    # cut the batch with the most samples in two halves, at its place in the list. Repeat this until
+    # the number is divisible. So every sample comes once, and all ranks have the same number of
     # batches.
     batches = [list(batch) for batch in batches]
     while len(batches) % size:
@@ -72,14 +76,16 @@ def deal(batches, size, rng):
 def modelled(load, step, workers, n):
     """Returns ([(begin, end, worker)] of n loads, [(begin, end)] of n steps of training).
 
-    The clock is modelled. load, step: the time of one."""
+    The times are computed, not measured. load, step: the time of one load, and of one step."""
     free = [0.0] * workers  # the time at which each worker is free
     loads = []
-    steps = [(0.0, 0.0)] * (workers + 1)  # at first there is room for workers + 1 loaded items
+    steps = [(0.0, 0.0)] * (workers + 1)  # at first there are workers + 1 free places for items
     for i in range(n):
         who = int(np.argmin(free))
+        # Item i needs a free place. The first workers + 1 items have one at once. Later items wait
+        # until the step with the number i - (workers + 1) has taken its item
         took, _ = steps[i]
-        begin = max(free[who], took)  # step i - workers - 1 took an item, which makes room for one
+        begin = max(free[who], took)
         loaded = begin + load
         loads.append((begin, loaded, who))
         free[who] = loaded
@@ -91,11 +97,11 @@ def modelled(load, step, workers, n):
 
 
 def prefetching(args, table):
-    """Compare a step on a modelled clock with max(L / k, S). Then measure a real step."""
+    """Compares the computed time of a step with max(L / k, S). Then measures real steps."""
     load, step = args.load, args.step
     k = workers_for(load, 0.0, step)
     for workers in range(1, k + 1):
-        late = 20 * workers  # whole rounds, because all workers of a round may end together
+        late = 20 * workers  # a multiple of `workers`, because all workers may end at one time
         _, steps = modelled(load, step, workers, 3 * late)
         ends = [end for _, end in steps]
         found = (ends[-1] - ends[-1 - late]) / late
@@ -116,9 +122,9 @@ def prefetching(args, table):
 
 
 def padding(t, table, sizes, batch):
-    """Compare the padding with its formula, and show how long ranks wait.
+    """Compares the padding with its formula. Adds to the table how long ranks wait.
 
-    Returns the batches of the three ways, for the picture."""
+    Returns {"random", "sorted pools", "packed": the batches}, for the picture."""
     ways = {}
     for name, pool in (("random", 1), ("sorted pools", 50)):
         ways[name] = lengths.pools(sizes, batch, pool=pool)(0)
@@ -132,7 +138,7 @@ def padding(t, table, sizes, batch):
     rng = np.random.default_rng(0)
     batches = lengths.pools(sizes, batch, pool=50 * t.size)(0)
     shares = deal(batches, t.size, rng)
-    costs = []  # for each step and rank: the tokens of the batch, with padding
+    costs = []  # for each step and rank: the number of tokens of the batch, with padding
     for step in zip(*shares, strict=True):
         costs.append([len(samples) * sizes[samples].max() for samples in step])
     in_random_order = rng.permutation(np.ravel(costs)).reshape(-1, t.size)
@@ -145,14 +151,17 @@ def padding(t, table, sizes, batch):
 
 
 def loss_of(model, args, batch, **n_samples):
-    """Returns the mean loss over real tokens. Padding has a target that cross entropy ignores."""
+    """Returns the mean loss over real tokens.
+
+    batch: (ids, targets), and for packed rows also the positions of the tokens in their texts.
+    Padding has a target that cross entropy ignores."""
     ids, target, *positions = (put(args, x) for x in batch)
     scores = model(ids, *positions, **n_samples)
     return F.cross_entropy(scores.reshape(-1, VOCAB), target.reshape(-1))
 
 
 def training(t, args, table, samples, sizes):
-    """Train a GPT on packed rows. First check that packed and padded texts have the same loss."""
+    """Trains a GPT on packed rows. First checks that packed and padded texts have the same loss."""
     minidl.manual_seed(0)
     gpt = put(args, nn.GPT(VOCAB, LONGEST, 2, 4, args.width))
 
@@ -169,7 +178,7 @@ def training(t, args, table, samples, sizes):
               rows[0].numel(), padded[0].numel(), "<=")
     found = loss_of(gpt, args, rows).item()
     alone = loss_of(gpt, args, padded).item()
-    # the float32 sums have another order
+    # the sums are in float32, in a different order
     table.row("loss when packed; theory: when padded", found, alone, "rel<1e-6")
 
     batches = packed(len(samples)).shard(t.rank, t.size).batch(args.rows).prefetch(2)
@@ -180,7 +189,8 @@ def training(t, args, table, samples, sizes):
         _, target, *_ = batch
         n_real = int((target >= 0).sum())
         optimizer.zero_grad()
-        loss = loss_of(model, args, batch, n_samples=n_real)  # gradients weighted by real tokens
+        # n_samples: each rank's gradient gets a weight, its number of real tokens
+        loss = loss_of(model, args, batch, n_samples=n_real)
         loss.backward()
         optimizer.step()
         here = np.array([n_real * loss.item(), n_real])
@@ -194,9 +204,9 @@ def training(t, args, table, samples, sizes):
 
 
 def piping(t, table):
-    """Check that pipes of different lengths give every record once.
+    """Checks that pipes of different lengths give every record once.
 
-    Then check that a program that fails is an error on every rank."""
+    Then checks that every rank raises an error if the program of one rank fails."""
     pipe = Pipe("seq $((1000 * RANK + 1)) $((1100 * RANK + 50))", t, batch=64,
                 parse=lambda lines: [int(line) for line in lines])
     steps = [records for records, _ in pipe]  # the last steps of rank 0 have no records
@@ -224,7 +234,7 @@ def main(t, args):
     table = Table(t)
     prefetching(args, table)
 
-    # the pieces between empty lines of the standard library, with real lengths
+    # the texts: pieces of the standard library, cut at empty lines
     pieces = bytes(text.stdlib_corpus(1 << 20)).split(b"\n\n")
     ids = [np.frombuffer(piece[: LONGEST + 1], np.uint8).astype(np.int64)
            for piece in pieces if len(piece) > 1]
@@ -239,16 +249,16 @@ def main(t, args):
 
 OPTIONS = {
     "load": (30.0, "ms that loading a batch takes"),
-    "step": (10.0, "ms of a training step"),
-    "batch": (32, "texts of a batch"),
-    "rows": (4, "packed rows of a rank's batch"),
-    "steps": (12, "training steps"),
+    "step": (10.0, "ms that a training step takes"),
+    "batch": (32, "number of texts in a batch"),
+    "rows": (4, "number of packed rows in a rank's batch"),
+    "steps": (12, "number of training steps"),
     "width": (32, "width of the GPT, a multiple of 4"),
 }
 
 
 def draw(plt, load_ms, step_ms, sizes, ways, batch):
-    """Draw loading and training with one worker and with enough workers, and the padding (grey)."""
+    """Draws loading and training with one worker and with enough workers. Right: the padding."""
     figure, (left, *right) = plt.subplots(1, 4, figsize=(14, 4), width_ratios=[2.4, 1, 1, 1])
     k, y = workers_for(load_ms, 0.0, step_ms), 0
     for workers in (1, k):

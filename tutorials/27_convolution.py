@@ -3,33 +3,38 @@
     mpirun -n 4 python tutorials/27_convolution.py      (or: minidl run -n 4 ...)
     python tutorials/27_convolution.py --sim 4          picture: out/27_convolution.png
 
-A window of weights slides over an image. At each position it gives a sum of products:
+A window of weights slides over an image. At each position the result is a sum of products. x are N
+images with C channels, y the results with O channels. A window has kh rows and kw columns:
 
     y[n, o, r, s] = sum over c, i, j of  w[o, c, i, j] * x[n, c, r + i, s + j]
 
-1. Seven loops are slow. Let (c, i, j) be row k of a matrix and (n, r, s) its column p. Then the sum
-is a product of matrices, which processors compute fastest:
+1. Seven loops are slow. Processors are fastest at products of matrices, and the sum is such a
+product. Take a matrix, `columns`. Each (c, i, j) is a row k of it, each (n, r, s) a column p, and
+the number there is x[n, c, r + i, s + j]:
 
     y (O, P) = w (O, K) @ columns (K, P)      K = C kh kw rows,  P = N oh ow pixels of the result
 
-The columns (im2col) hold each pixel of x up to kh kw times. But every number in them is a pixel of
-x. So the product can read it from x, if it knows the position. Exercise 27a computes the position
-from k and p. Then no columns are stored. This is the implicit product.
+The matrix (im2col) has each pixel of x up to kh kw times. But every number in it is a pixel of x.
+So the product can read this pixel from x without the matrix, if it knows the position. This is the
+implicit product. Exercise 27a computes the position.
 
-2. The gradient by weight is a product, too. Its sum goes over the pixels:
+2. The gradient of the loss with respect to w is a product, too. Its sum goes over the pixels:
 
     gw (O, K) = gy (O, P) @ columns^T (P, K)
 
-P is large and K is small. So take some pixels at a time, and add their products (exercise 27b).
+P is large and K is small. So take the columns of some pixels at a time, and add up the products
+(exercise 27b).
 
-3. On a GPU a block of 8 x 8 threads computes 8 x 8 numbers of y. It goes through K in steps of 8.
-In each step the threads fetch 8 x 8 weights and 8 x 8 pixels into shared memory, and each thread
-reads 8 of both. So each number that comes from memory is used 8 times. Two barriers in each step
-keep the order (exercise 27c). The picture shows which pixels of x a block reads.
+3. On a GPU a block of 8 x 8 threads computes 8 x 8 numbers of y. It goes through the K rows in
+steps of 8. In each step the threads fetch 8 x 8 weights and 8 x 8 pixels into shared memory, and
+each thread reads 8 of these weights and 8 of these pixels. So each number that comes from memory is
+used 8 times. Two barriers in each step keep the threads from reading too early and from overwriting
+too early (exercise 27c). The picture shows which pixels of x a block reads.
 
 4. A network has few weights in its convolutions, and uses each weight for every pixel. So ranks
-that share a batch compute much and send little. Batch norm also needs the other ranks: its mean is
-over the batch of all ranks. With SyncBatchNorm (tutorial 18) the losses are equal to one rank's.
+that share a batch compute much and send little. Batch norm must exchange numbers, too: its mean is
+over the samples of all ranks. With SyncBatchNorm (tutorial 18) the losses are equal to the losses
+on one rank.
 
 The plain page: minidl/plain/convolution.py. Papers: LeCun et al. 1998; Chellapilla et al. 2006
 (columns); Chetlur et al. 2014, cuDNN (arXiv 1410.0759; the implicit product).
@@ -61,23 +66,25 @@ FASHION = Path("/usr/share/datasets/fashion-mnist")
 def indices(k, p, kh, kw, oh, ow):
     """Returns ((c, i, j) of row k of the columns, (n, r, s) of column p)."""
     # >>> exercise 27a: where a number of the columns comes from
-    # Row k stands for a channel c and a position (i, j) in the window. k counts the elements of
-    # w[o], of shape (C, kh, kw): first along a row of the window, then to the next row, then to the
-    # next channel. Column p stands for an image n and a position (r, s) in the result. p counts in
-    # the same way over (N, oh, ow). Use // and %, because k and p may be arrays.
+    # Row k stands for a channel c and a position (i, j) in the window. w[o] has the shape
+    # (C, kh, kw), and k is the index of an element in w[o].ravel(). Column p stands for an image n
+    # and a position (r, s) in the result. p is an index in the same way, for an array of the shape
+    # (N, oh, ow). Compute with // and %, because k and p may be arrays.
     return (k // (kh * kw), k // kw % kh, k % kw), (p // (oh * ow), p // ow % oh, p % ow)
     # <<<
 
 
 def offsets(x_shape, kh, kw):
-    """Returns (of_tap, of_pixel), two arrays of offsets into x.ravel().
+    """Returns (of_tap, of_pixel), two arrays. Their sums are indices of x.ravel().
 
-    x.ravel()[of_tap[k] + of_pixel[p]] is the number in row k, column p."""
+    x.ravel()[of_tap[k] + of_pixel[p]] is the number in row k, column p of the columns. A tap is a
+    weight of the window, in one channel."""
     n, c, h, width = x_shape
     oh, ow = h - kh + 1, width - kw + 1
     of_tap, of_pixel = np.arange(c * kh * kw), np.arange(n * oh * ow)
     (channel, i, j), (image, r, s) = indices(of_tap, of_pixel, kh, kw, oh, ow)
-    # the offset of x[image, channel, r + i, s + j] is the sum of a part by k and a part by p
+    # the index of x[image, channel, r + i, s + j] is a number that depends on k, plus a number that
+    # depends on p
     return (channel * h + i) * width + j, (image * c * h + r) * width + s
 
 
@@ -86,10 +93,11 @@ def weight_gradient(x, gy, kh, kw, step=64):
 
     It holds the columns of at most `step` pixels at a time."""
     # >>> exercise 27b: the gradient by weight, a product over pixels
-    # gw[o, k] = sum over p of gy[o, p] * x.ravel()[of_tap[k] + of_pixel[p]]. In gy the image comes
-    # first: move the channel to the front, then reshape to (O, P). Take `step` pixels at a time (P
-    # may be no multiple of it). Read their columns from x, (K, step), with one index array. Add the
-    # product with their part of gy to gw.
+    # gw[o, k] = sum over p of gy[o, p] * x.ravel()[of_tap[k] + of_pixel[p]]. The first axis of gy
+    # is the image: move the axis of channels to the front, then reshape gy to (O, P). Take `step`
+    # pixels p at a time. The last time there may be fewer. Read the columns of these pixels,
+    # (K, step), from x.ravel() with one array of indices. Multiply gy at these pixels by the
+    # transposed columns, and add the product to gw.
     n_out = gy.shape[1]
     of_tap, of_pixel = offsets(x.shape, kh, kw)
     gy = gy.transpose(1, 0, 2, 3).reshape(n_out, -1)
@@ -115,11 +123,11 @@ extern "C" __global__ void convolve(float* y, const float* x, const float* w, co
   float sum = 0;
   for (int k0 = 0; k0 < n_taps; k0 += TILE) {
     // >>> exercise 27c: a step of the tiled product
-    // Thread (u, v) fetches one number of each tile: ws[v][u] is the weight of output channel o and
-    // row k0 + u; xs[v][u] is row k0 + v of pixel p. If o, p or the row is too large, the number is
-    // 0. Then each thread adds 8 products to its sum: row v of ws times column u of xs. Other
-    // threads have fetched them. So call __syncthreads() before you read them, and again before the
-    // next step overwrites them.
+    // Thread (u, v) fetches one number of each tile. ws[v][u] is the weight of output channel o and
+    // row k0 + u. xs[v][u] is the number in row k0 + v, column p. If o, p or the row is too large,
+    // store 0. Then each thread adds 8 products to its sum: row v of ws times column u of xs. Other
+    // threads have fetched most of these numbers. So call __syncthreads() before the threads read
+    // the tiles, and again after that, before the next step overwrites the tiles.
     ws[v][u] = o < n_out && k0 + u < n_taps ? w[o * n_taps + k0 + u] : 0;
     xs[v][u] = k0 + v < n_taps && p < n_pixels ? x[of_tap[k0 + v] + of_pixel[p]] : 0;
     __syncthreads();
@@ -134,9 +142,10 @@ extern "C" __global__ void convolve(float* y, const float* x, const float* w, co
 
 
 def source(folder, text=KERNEL):
-    """Writes the kernel into a file of `folder`. Returns its path.
+    """Writes the kernel into a file in `folder`. Returns the path of the file.
 
-    Empty lines come before the kernel, so that messages have the line numbers of this script."""
+    The file begins with empty lines, so that the line numbers in messages are those of this script.
+    """
     script = Path(__file__)
     before, _, _ = script.read_text(encoding="utf-8").partition(KERNEL)
     path = Path(folder, script.name)
@@ -156,14 +165,16 @@ def launch_of(x, w):
 
 
 def problem(args, n, side):
-    """Returns x, n square images, and w, windows of 3 x 3, in float32, with --channels channels."""
+    """Returns (x, w), float32. x: n images of side x side pixels. w: windows of 3 x 3.
+
+    The images and the results have --channels channels."""
     draw = minidl.Generator(27)
     c = args.channels
     return draw.normal(n, c, side, side), draw.normal(c, c, 3, 3)
 
 
 def held(form, x, w):
-    """Returns (y, the most bytes that form(x, w) held without y)."""
+    """Returns (y, the largest number of bytes that form(x, w) held at one time, without y)."""
     tracemalloc.start()
     y = form(x, w)
     _, most = tracemalloc.get_traced_memory()
@@ -172,21 +183,24 @@ def held(form, x, w):
 
 
 def forms(t, table, x, w):
-    """Part 1: compare the results of three forms, and the bytes held. Returns {form: bytes}."""
+    """Part 1: compares the results of three forms of the convolution, and the bytes that they hold.
+
+    Returns {form: bytes}."""
     found = {}
     small = x[:1, :2], w[:2, :2]
     wanted = plain.by_loops(*small)
     ours = plain.implicit(*small)
     table.row("implicit: difference from loops", np.abs(ours - wanted).max(), 0.0, "abs<1e-12")
 
-    # float64, as in the plain page; Python's own objects add some kB
+    # the arrays are float64, as in the plain page; Python's own objects add some kB
     y, found["columns"] = held(plain.by_columns, x, w)
     n_pixels = y[:, 0].size
     n_taps = w[0].size
     table.row("bytes held by columns: kh kw times the input", found["columns"],
               8 * n_taps * n_pixels, "rel<0.02")
     same, found["implicit, NumPy"] = held(plain.implicit, x, w)
-    # a shifted image, C numbers a pixel of y, and its product with (O, C), O numbers a pixel
+    # for each pixel of y: C numbers of a shifted image, and O numbers of the image's product with
+    # (O, C) weights
     table.row("bytes held by NumPy's implicit product", found["implicit, NumPy"],
               8 * (w.shape[1] + w.shape[0]) * n_pixels, "rel<0.02")
     table.row("implicit: difference from columns", np.abs(same - y).max(), 0.0, "abs<1e-12")
@@ -194,7 +208,7 @@ def forms(t, table, x, w):
 
 
 def by_weight(table, x, w):
-    """Part 2: compare the gradient by weight with the plain page's."""
+    """Part 2: compares weight_gradient() with the plain page."""
     gy = minidl.Generator(28).normal(len(x), len(w), *plain.places(x, w)).astype(float)
     _, wanted = plain.gradients(gy, x, w)
     found = weight_gradient(x, gy, *w.shape[2:])
@@ -203,7 +217,7 @@ def by_weight(table, x, w):
 
 
 def without(barrier, x, w):
-    """Returns the Report of the kernel without barrier 0 or 1."""
+    """Checks the kernel without one of its barriers, 0 or 1. Returns the Report of the check."""
     parts = KERNEL.partition("float sum")
     words = parts[2].split("__syncthreads();")
     words[barrier] += "//"  # makes this barrier a comment
@@ -213,14 +227,15 @@ def without(barrier, x, w):
 
 
 def tiles(t, args, table, x, w):
-    """Part 3: check the kernel's values, loads and barriers. Returns the bytes of its tiles."""
+    """Part 3: checks the kernel's values, loads and barriers. Returns the bytes of its two tiles.
+    """
     grid, block, arguments = launch_of(x, w)
     with tempfile.TemporaryDirectory() as folder:
         report = cuda.check(source(folder), grid, block, arguments, name="convolve", outputs=["y"])
         say(t, *(f"   {error}" for error in report.errors))
         table.row("27c: errors", len(report.errors), 0, "exact")
         wanted = plain.by_columns(x.astype(float), w.astype(float))
-        # float32: sums of K products
+        # y is float32, and its numbers are sums of K products
         error = np.abs(arguments[0] - wanted).max()
         table.row("27c: y, difference from columns", error, 0.0, "abs<1e-4")
         if args.device == "cuda":  # the kernel was checked on the CPU; now run it on the GPU
@@ -231,7 +246,7 @@ def tiles(t, args, table, x, w):
 
     y, n_taps = arguments[0], w[0].size
     n_pixels = y[:, 0].size
-    n_rows = -(-len(w) // TILE)  # blocks that need the same pixels
+    n_rows = -(-len(w) // TILE)  # the number of blocks that need the same pixels
     loads = report.ledger["x"].loads
     table.row("loads of x: K P ceil(O / 8)", loads, n_taps * n_pixels * n_rows, "exact")
     loads = report.ledger["w"].loads
@@ -279,7 +294,10 @@ def data(args):
 
 
 def train(t, args, images, labels, norm, wrap, mine):
-    """Train. Returns (network, losses of --steps steps). mine: this rank's part of each batch."""
+    """Trains for --steps steps. Returns (network, the losses as an array).
+
+    norm(channels) makes a layer of batch norm. wrap(network) returns the network to call. mine:
+    this rank's part of each batch, a slice."""
     minidl.manual_seed(0)  # the same weights on all ranks
     net = put(args, Net(images.shape[-1], norm))
     model = wrap(net)
@@ -297,7 +315,9 @@ def train(t, args, images, labels, norm, wrap, mine):
 
 
 def training(t, args, table):
-    """Part 4: compare the losses on all ranks with the losses on one. Returns both."""
+    """Part 4: compares the losses on all ranks with the losses on one rank.
+
+    Returns (losses on all ranks, losses on one rank)."""
     each = per_rank(t, args.batch)
     mine = slice(t.rank * each, (t.rank + 1) * each)
     (images, labels), (test_images, test_labels) = (part[:] for part in data(args))
@@ -311,12 +331,12 @@ def training(t, args, table):
     net, here = train(t, args, images, labels, synchronised, parallel, mine)
     together = ring.all_reduce(t, here.copy()) / t.size
     _, alone = train(t, args, images, labels, nn.BatchNorm2d, lambda net: net, slice(None))
-    # the float32 sums have another order; training makes the difference larger
+    # the sums are in float32, in a different order; training makes the difference larger
     apart = np.abs(together - alone).max()
     table.row("losses of all ranks: difference from one rank's", apart, 0.0, "abs<1e-3")
     table.row("the last loss, at most the first", together[-1], together[0], "<=")
-    # an image uses each weight of a convolution once for every pixel of the result, and each
-    # weight of a linear layer once
+    # for one image, a weight of a convolution is used once for every pixel of the result. A weight
+    # of a linear layer is used once
     side = images.shape[-1]
     table.row("products of a weight of the first layer, per image", side**2)
 
@@ -343,16 +363,16 @@ def main(t, args):
 
 
 OPTIONS = {
-    "channels": (16, "channels of the convolution, in and out"),
-    "batch": (48, "images of a batch, over all ranks"),
-    "steps": (40, "training steps"),
+    "channels": (16, "channels of the images, and of the results"),
+    "batch": (48, "number of images in a batch, over all ranks"),
+    "steps": (40, "number of training steps"),
     "lr": (0.05, "learning rate"),
     "fashion": (False, "train on Fashion-MNIST, from Debian's package dataset-fashion-mnist"),
 }
 
 
 def draw(plt, bytes_held, losses):
-    """Draw the pixels of y that a block computes and how often it reads each pixel of x (left).
+    """Draws the pixels of y that a block computes, and how often it reads each pixel of x (left).
 
     Right: the bytes held, and the losses."""
     figure, (result, image, bars, curve) = plt.subplots(

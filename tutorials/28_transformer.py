@@ -1,48 +1,53 @@
 """28  A transformer: its block, its first loss, its text.       75 minutes, needs: 01, 03, 20
 
-From one block to a model that writes text: the arithmetic, its cost, and the draw of a token.
+From one block to a model that writes text: what is computed, what it costs, and how the next token
+is chosen.
 
     python tutorials/28_transformer.py       one process; picture: out/28_transformer.png
 
-1. The block. A text is T tokens, each a row of C numbers. A block adds two things to each row:
+1. The block. A text has T tokens, and x has a row of C numbers for each token. A block adds two
+results to each row:
 
-    x = x + attention(RMSNorm(x))        a token takes a weighted mean of what earlier tokens say
-    y = x + SwiGLU(RMSNorm(x))           a network works on each token by itself
+    x = x + attention(RMSNorm(x))        a weighted mean over this token and the earlier tokens
+    y = x + SwiGLU(RMSNorm(x))           a network that is applied to each token by itself
 
     SwiGLU(x) = (silu(x @ gate) * (x @ up)) @ down,    silu(a) = a / (1 + e^-a)
 
-RMSNorm divides a row by its root mean square. So its length is sqrt(C), whatever comes in. RoPE
-tells attention where tokens stand. The E numbers of a head are E/2 points (a_i, b_i). At position p
-the point i turns by the angle p theta_i, theta_i = 10000^(-2i/E):
+RMSNorm divides a row by its root mean square. So the length of the result is sqrt(C) for every row.
+RoPE puts the positions of the tokens into the scores of attention. The query and the key of a head
+have E numbers, taken as E/2 points (a_i, b_i). At position p the point i turns by the angle
+p theta_i, with theta_i = 10000^(-2i/E):
 
     a' = a cos - b sin         b' = b cos + a sin
 
 A dot product of two turned vectors depends on the difference of their angles. So a score depends on
-the distance of two tokens. A rotation R has R^T = R^-1, and the chain rule wants R^T: the gradient
-of a rotation is the rotation by the negative angle (exercise 28a).
+the distance of two tokens. The chain rule multiplies the gradient by R^T if R is the rotation. For
+a rotation, R^T = R^-1. So backward turns the gradient by the negative angle (exercise 28a).
 
 2. The cost. A matrix with n numbers makes n products and n sums for each token: 2n operations.
-Backward does twice as much: once for the input, once for the weight. Attention adds operations for
-each pair of a query and a key. Below, formulas of parameters and operations meet counters.
+Backward does twice as much: once for the gradient of the input, once for that of the matrix.
+Attention adds operations for each pair of a query and a key. The table compares formulas for
+parameters and operations with counted numbers.
 
-3. The first loss. The output layer has a score z_v for each of V tokens. It shares its weights with
-the embedding: one row w_v says what a token is, and predicts it. The last RMSNorm makes rows of
-length sqrt(C). The weights are drawn with a standard deviation s0 = 0.02. So each score is a sum of
-C products, with a standard deviation s = s0 sqrt(C). That is small, so softmax gives each token
-nearly 1/V:
+3. The first loss. The output layer computes a score z_v for each of V tokens. It shares its weights
+with the embedding: row w_v is the embedding of token v, and also computes the score of token v. The
+last RMSNorm makes rows of length sqrt(C). The weights are drawn with a standard deviation
+s0 = 0.02. So each score is a sum of C products, with a standard deviation s = s0 sqrt(C). This is
+small, so softmax gives each token nearly the probability 1/V. With n random targets:
 
-    loss = log(sum of e^z) - z_target  =  log V + s^2/2 +- 4 s / sqrt(n),   n random targets
+    loss = log(sum of e^z) - z_target  =  log V + s^2/2 +- 4 s / sqrt(n)
 
-because the mean of e^z is e^(s^2/2) for normal z. For any scores the loss lies within
-max z - min z of log V. If a training begins far from log V, something is wrong before it begins.
+because the mean of e^z is e^(s^2/2) for normal z. For any scores, the difference of the loss and
+log V is at most max z - min z. If the first loss is far from log V, look for an error in the model.
 
-4. Sampling. softmax gives the probability of each next token. A temperature below 1 sharpens it,
-top-k keeps the k likeliest tokens. Top-p keeps as few of the likeliest as together reach p: few
-where the model is sure, many where it is not (exercise 28b).
+4. Sampling. softmax gives the probability of each next token. A temperature below 1 makes likely
+tokens even likelier. top-k keeps the k likeliest tokens. Top-p adds up the probabilities, the
+likeliest token first, and keeps the tokens until the sum reaches p. So it keeps few tokens where
+the model is sure, and many where it is not (exercise 28b).
 
-5. A key-value cache. A token never looks at later ones. So the keys and values of a text stay as
-they are when a token is added. Keep them: a new token then costs the work of one token, and not of
-the whole text. With L layers and K heads of keys, of E numbers each:
+5. A key-value cache. A token attends only to itself and to earlier tokens. So the keys and values
+of a text do not change when a token is added. If they are stored, the model computes only the new
+token, and not the whole text again. With L layers, and K heads of keys with E numbers each:
 
     bytes = 2 L K E * tokens * 4
 
@@ -76,15 +81,15 @@ PROMPT = b"def __init__(self, "
 
 
 def rope(x, first=0):
-    """Returns (y, backward). y is x (..., T, E) with token t turned as at position first + t.
-    backward(gy) returns the gradient of the loss with respect to x; gy is that with respect to y.
-    """
+    """Returns (y, backward). x is (..., T, E). y is x with the points of token t turned as at
+    position first + t. backward(gy) returns the gradient of the loss with respect to x. gy is the
+    gradient of the loss with respect to y."""
     # >>> exercise 28a: RoPE, and the gradient of a rotation
-    # Point i of a head is a_i = x[..., i] and b_i = x[..., E // 2 + i]: the first half and the
-    # second half. At position p it turns by p * theta_i, theta_i = 10000 ** (-2 * i / E). Write a
-    # function that turns any array by given angles. Then y is x turned by the angles, and
-    # backward(gy) is gy turned by the negative angles. Results have the dtype of what goes in, and
-    # x stays as it is.
+    # Point i of a token is (a_i, b_i), with a_i = x[..., i] in the first half of the E numbers and
+    # b_i = x[..., E // 2 + i] in the second half. At position p point i turns by p * theta_i, with
+    # theta_i = 10000 ** (-2 * i / E). Write a function that turns any array by given angles. Then y
+    # is x turned by the angles, and backward(gy) is gy turned by the negative angles. A result has
+    # the dtype of the array that is turned. Do not change x.
     half = x.shape[-1] // 2
     theta = 10000.0 ** (-np.arange(half) / half)
     angles = (first + np.arange(x.shape[-2]))[:, None] * theta  # (T, E / 2)
@@ -99,15 +104,15 @@ def rope(x, first=0):
 
 
 def nucleus(p, top_p):
-    """Returns p (N, V), N rows of probabilities, with the tokens that top-p drops at 0, and each
-    row divided by its new sum."""
+    """Returns the probabilities after top-p. p: (N, V), N rows of probabilities. Tokens that top-p
+    drops get 0, and each row is divided by its new sum."""
     # >>> exercise 28b: top-p, the fewest likeliest tokens
-    # Order the tokens of each row by their probability, the likeliest first, and of equal ones the
-    # one with the smaller number first: np.argsort(-p, axis=-1, kind="stable"). A token stays if
-    # the tokens before it have together less than top_p. So the token with which the sum reaches
-    # top_p stays, and the likeliest always does. All others become 0. Then divide each row by its
-    # sum. p stays as it is. np.take_along_axis puts rows in order, np.put_along_axis puts numbers
-    # back to their places.
+    # Order the tokens of each row by their probability, the likeliest first. If two are equally
+    # likely, the token with the smaller number comes first: np.argsort(-p, axis=-1, kind="stable").
+    # A token stays if the sum of the probabilities before it is less than top_p. So the token with
+    # which the sum reaches top_p stays, and the likeliest token always stays. All other tokens get
+    # 0. Then divide each row by its sum. Do not change p. np.take_along_axis puts rows in order,
+    # and np.put_along_axis puts numbers back to their old places.
     order = np.argsort(-p, axis=-1, kind="stable")
     ordered = np.take_along_axis(p, order, axis=-1)
     before = np.cumsum(ordered, axis=-1) - ordered
@@ -118,7 +123,7 @@ def nucleus(p, top_p):
 
 
 def sizes(args) -> dict[str, Any]:
-    """Returns the sizes of the model, as the formulas want them."""
+    """Returns the sizes of the model, as keyword arguments for nn.Llama and for the formulas."""
     return dict(vocab_size=VOCABULARY, n_layers=LAYERS, width=args.width, n_heads=HEADS,
                 n_kv_heads=KV_HEADS, head_width=args.width // HEADS, hidden=3 * args.width)
 
@@ -151,19 +156,20 @@ def rotations(table):
 
     near, far = scores(0, 8), scores(1000, 8)
     error = np.abs(near - far).max()
-    # float64; the angles themselves are up to 1000, so their rounding is 1000 eps
+    # in float64; the angles are up to 1000, so rounding changes them by up to 1000 eps
     table.row("scores at 0 to 7 and 1000 to 1007", error, 0.0, "abs<1e-10")
 
 
 def scores(first, n, width=16):
-    """Returns the score of a query at position `first` and a key at each of `first` + 0, 1, ...
-    n - 1, as a part of the largest. Query and key are the same vector."""
+    """Returns n scores of a query at position `first` with keys at the positions first, first + 1,
+    ..., first + n - 1. Query and keys are the same vector before they are turned. The scores are
+    divided by the largest score."""
     y, _ = rope(np.ones((n, width)), first)
     return y @ y[0] / width
 
 
 def blocks(table):
-    """Part 1: compares nn.Llama's block with the plain page's, result and gradient."""
+    """Part 1: compares the result and the gradient of nn.Llama's block with the plain page's."""
     n_tokens, width, hidden = 6, 16, 40
     minidl.manual_seed(1)
     block = llama.LlamaBlock(width, HEADS, HEADS, width // HEADS, hidden, 1e-5).double()
@@ -215,14 +221,15 @@ def costs(args, table, model, x, y):
         counted[operator["phase"]] += int(operator["flops"])
     for phase, one in zip(counted, llama.n_operations(args.context, **shape), strict=True):
         table.row(f"operations of a batch, {phase}", counted[phase], args.batch * one, "exact")
-    # the rule of thumb leaves out attention, and counts the norms, which are no matrices
+    # the rule of thumb leaves out attention. It counts the parameters of the norms as if these were
+    # matrices
     n_tokens = args.batch * args.context
     table.row("both; rule of thumb: 6 a parameter and token", sum(counted.values()),
               6 * n_parameters * n_tokens)
 
 
 def loss_of(model, x, y):
-    """Returns (the mean loss, the mean of max z - min z), both over all tokens."""
+    """Returns (the mean loss over all tokens, the mean of max z - min z over all tokens)."""
     with minidl.no_grad():
         z = host(model(x)).astype(float).reshape(-1, VOCABULARY)
     most = z.max(axis=1)
@@ -238,8 +245,9 @@ def first_loss(args, table, model):
     x, y = (put(args, minidl.Tensor(draw.integers(0, VOCABULARY, shape))) for _ in range(2))
     loss, spread = loss_of(model, x, y)
     s = float(host(model.token.weight).std()) * np.sqrt(args.width)
-    # The token's own row is part of x. Its score may be as large as the row's length, s, times the
-    # length of x, sqrt(C): that adds at most e^(s sqrt(C)) to a sum of about V.
+    # The embedding of a token is a part of x. So the score of this token itself may be larger: up
+    # to s sqrt(C), the length of its row times the length of x. This adds at most e^(s sqrt(C)) to
+    # the sum of e^z, which is about V.
     own = np.exp(s * np.sqrt(args.width)) / VOCABULARY
     bound = 4 * s / np.sqrt(y.numel()) + own
     theory = np.log(VOCABULARY) + s**2 / 2
@@ -279,7 +287,8 @@ def entropy(p):
 
 
 def samples(t, table, model):
-    """Part 4: what may come after each byte of the prompt. Returns the probabilities (T, V)."""
+    """Part 4: checks top-p, temperature and the draw of a token, with the probabilities of the
+    token after each byte of the prompt. Returns these probabilities, (T, V)."""
     with minidl.no_grad():
         z = host(model(np.frombuffer(PROMPT, np.uint8)[None].astype(np.int64)))[0]
     p = np.stack([sampling.probabilities(row.astype(float)) for row in z])
@@ -292,7 +301,7 @@ def samples(t, table, model):
         table.row(f"28b: p = {top_p:g}, rows with other tokens than the decoder's",
                   int(((kept > 0) != real).any(axis=1).sum()), 0, "exact")
 
-    # a lower temperature makes a draw less uncertain
+    # with a lower temperature the entropy of the probabilities is lower
     cold, warm, hot = (entropy(sampling.probabilities(z[-1].astype(float), temperature))
                        for temperature in (0.5, 1.0, 2.0))
     table.row("entropy at temperature 0.5, at most that at 1", cold, warm, "<=")
@@ -303,7 +312,8 @@ def samples(t, table, model):
     n = 10_000
     uniform = np.random.default_rng(4).random(n)
     drawn = np.bincount([sampling.draw(kept, u) for u in uniform], minlength=VOCABULARY)
-    # a share of n draws has a standard deviation of at most sqrt(1/4 / n); 5 of them
+    # a share of n draws has a standard deviation of at most sqrt(1/4 / n); the limit is five of
+    # these
     apart = np.abs(drawn / n - kept).max()
     table.row("shares of 10,000 draws, unlike their p", apart, 0.0, f"abs<{2.5 / n**0.5:g}")
     return p
@@ -317,8 +327,8 @@ def timed(call):
 
 
 def without_cache(model, ids, n):
-    """Returns (ids and the n likeliest tokens that follow, the seconds of each, how many tokens the
-    model read)."""
+    """Adds n tokens to ids, each time the likeliest one. Returns (all ids, the seconds for each new
+    token, the number of tokens that the model has read)."""
     ids, times, n_read = list(ids), [], 0
     with minidl.no_grad():
         for _ in range(n):
@@ -330,7 +340,7 @@ def without_cache(model, ids, n):
 
 
 def with_cache(decoder, ids, n):
-    """Returns the same, from a decoder that keeps keys and values."""
+    """Does the same as without_cache(), with a decoder that stores keys and values."""
     ids, times = list(ids), []
     n_read = len(ids)
     scores, time_s = timed(lambda: decoder.prefill(np.array([ids])))
@@ -344,7 +354,8 @@ def with_cache(decoder, ids, n):
 
 
 def cached(t, args, table, model):
-    """Part 5: bytes, tokens and times with and without a cache. Returns the times."""
+    """Part 5: compares writing with and without a cache. Returns (seconds of each token without a
+    cache, seconds of each token with a cache)."""
     # the plain page: one layer, one head, any matrices
     draw = np.random.default_rng(5)
     tokens, width = 11, 8
@@ -363,7 +374,8 @@ def cached(t, args, table, model):
               cache.n_bytes(LAYERS, 1, args.context, HEADS, shape["head_width"]))
 
     prompt = list(PROMPT)
-    decoder.step(decoder.prefill(np.array([prompt])).argmax(axis=1))  # builds its two plans
+    # builds the decoder's plans for prefill and for step, before the time is measured
+    decoder.step(decoder.prefill(np.array([prompt])).argmax(axis=1))
     ids, slow, n_read = without_cache(model, prompt, args.tokens)
     again, fast, n_read_once = with_cache(decoder, prompt, args.tokens)
     table.row("tokens that differ with a cache", sum(a != b for a, b in zip(ids, again)), 0,
@@ -408,7 +420,7 @@ def main(t, args):
     first_loss(args, table, model)
     losses = train(t, args, table, model, batches)
     say(t, "4. From scores to tokens.")
-    model = model.to("cpu").eval()  # a decoder works in the host's memory
+    model = model.to("cpu").eval()  # a decoder runs on the CPU
     p = samples(t, table, model)
     say(t, "5. Token by token, with and without a cache.")
     times = cached(t, args, table, model)
@@ -417,17 +429,18 @@ def main(t, args):
 
 
 OPTIONS = {
-    "width": (64, "numbers of a token, C"),
-    "context": (96, "tokens of a text"),
-    "batch": (8, "texts of a batch"),
-    "steps": (200, "training steps"),
+    "width": (64, "C, how many numbers the row of a token has"),
+    "context": (96, "number of tokens in a text"),
+    "batch": (8, "number of texts in a batch"),
+    "steps": (200, "number of training steps"),
     "lr": (3e-3, "learning rate"),
-    "tokens": (64, "tokens to write"),
+    "tokens": (64, "number of tokens to write"),
 }
 
 
 def draw(plt, losses, p, times):
-    """Above: scores by distance; the loss. Below: what top-p keeps; the time of a token."""
+    """Draws four plots. Above: scores by distance, and the loss. Below: how many tokens top-p
+    keeps, and the time of a token."""
     figure, ((score, curve), (bars, line)) = plt.subplots(2, 2, figsize=(13, 9))
     n = 48
     for first, style in ((0, dict(color=GREY, linewidth=6, alpha=0.5)),

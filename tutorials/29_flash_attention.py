@@ -1,46 +1,53 @@
 """29  Flash attention: tiles, forward and backward.       75 minutes, needs: 03, 22
 
-Attention without the L x L scores in memory: the same result, fewer bytes.
+Here attention does not store the L x L scores in memory. The result is the same, with fewer bytes
+moved.
 
     python tutorials/29_flash_attention.py       one process; picture: out/29_flash_attention.png
 
-1. Attention of L queries and L keys, rows of E numbers (S: scores, P: softmax of each row):
+1. Attention has L queries and L keys, and each is a row of E numbers. S are the scores, and P is
+the softmax of each row of S:
 
     S = Q K^T / sqrt(E)        P = softmax(S)        O = P V
 
-Three operations write S and P to memory and read them again. So they move
+As three operations this writes S and P to memory and reads them again. So it moves
 
     4 L^2 + 4 L E numbers        S and P, each written and read; Q, K, V read and O written
 
-E is 64 or 128, L is thousands: L^2 is nearly all of it. And memory is slower than arithmetic.
+Usually E is 64 or 128 and L is some thousands, so nearly all of these numbers are in S and P. To
+move them takes longer than the arithmetic.
 
-2. Tiles. Hold some rows of Q in fast memory. Fetch K and V some keys at a time: a tile of S exists
-until the next tile comes. Softmax needs the largest score m and the sum l of e^(s - m), both over
-all keys of a row. Both can be kept up to date. When a tile brings a larger m', the sums so far are
-scaled down (online softmax, exercise 29a):
+2. Tiles. Hold some rows of Q in fast memory. Fetch K and V some keys at a time. With each of these
+parts, compute a part of S: this is a tile. It is stored only until the next tile comes. The softmax
+of a row needs two numbers over all keys: the largest score m, and the sum l of e^(s - m). m, l and
+the sum o for the output are updated with each tile. If the tile has a larger score, the new m' is
+larger than m, and the old sums are scaled down (online softmax, exercise 29a):
 
     m' = max(m, largest of the tile)      l' = e^(m - m') l + sum of e^(s - m')
                                           o' = e^(m - m') o + e^(s - m') V_tile
 
-After the last tile O = o / l. With R rows of Q at a time, K and V are read L / R times:
+After the last tile O = o / l. lse = m + log(l) is stored for backward. With R rows of Q at a time,
+K and V are read ceil(L / R) times. The numbers moved are
 
-    2 L E + L + 2 L E ceil(L / R) numbers        Q read, O and lse written; K and V
+    2 L E + L + 2 L E ceil(L / R)        Q read, O and lse written; K and V read
 
-For large L that is E / (2 R) of the plain way. lse = m + log(l) is kept for backward. A causal mask
-leaves out the tiles above the diagonal.
+For large L this is E / (2 R) of the numbers that the three operations move. With a causal mask,
+tiles above the diagonal are not computed.
 
-3. Backward makes each tile of P again: P = e^(S - lse). With dO, the gradient of the loss by O:
+3. Backward computes each tile of P again: P = e^(S - lse). dO is the gradient of the loss with
+respect to O:
 
     dV = P^T dO                 dP = dO V^T                 dS = P * (dP - D)
     dQ = dS K / sqrt(E)         dK = dS^T Q / sqrt(E)
 
-The derivative of softmax wants D_i = sum over j of P_ij dP_ij, over all keys. A tile has some of
-them. But the sum over j can be done first (exercise 29b):
+The derivative of softmax needs D_i = sum over all keys j of P_ij dP_ij. A tile has only some of the
+keys. But D_i can be computed without the other keys, from dO and O (exercise 29b):
 
     D_i = sum_j P_ij sum_c dO_ic V_jc = sum_c dO_ic sum_j P_ij V_jc = sum_c dO_ic O_ic
 
-4. On a GPU a block of threads has the rows of Q, one a thread, and shares the tiles of K and V
-(exercise 29c). The ledger of its loads has the numbers of part 2.
+4. On a GPU each thread of a block has one row of Q, and the threads share the keys and values that
+the block has fetched (exercise 29c). The numbers that the kernel loads and stores are counted. They
+are equal to the formula of part 2.
 
 The plain pages: minidl/plain/attention.py, flash.py. The real ones: minidl/ops/attention.py,
 kernels/attention.cu. Papers: Dao et al. 2022, FlashAttention (arXiv 2205.14135); Dao 2023 (arXiv
@@ -62,18 +69,19 @@ from minidl.nn import functional as F
 from minidl.plain import attention as plain
 from minidl.plain import autograd, flash
 
-ROWS, KEYS, WIDTH = 16, 8, 8  # of the kernel: rows of Q a block, keys a tile, E
+ROWS, KEYS, WIDTH = 16, 8, 8  # for the kernel: rows of Q in a block, keys in a tile, E
 
 
 def add_tile(m, total, o, s, v):
-    """Returns (m, total, o) after one more tile. m, total (R, 1) and o (R, E) are those of the
-    tiles before: -inf, 0 and 0 at first. s (R, n): the tile's scores; v (n, E): its values."""
+    """Returns (m, total, o) after one more tile. m (R, 1), total (R, 1) and o (R, E) are the
+    results after the earlier tiles: -inf, 0 and 0 at first. total is l in the head of this file. s
+    (R, n): the scores of the tile. v (n, E): the values of its keys."""
     # >>> exercise 29a: the running sum of online softmax
-    # The new m is the larger one of the old m and the tile's largest score, row by row (keep the
-    # axis: keepdims=True). total and o hold e^(s - old m), so multiply both by e^(old m - new m):
-    # 0 for the first tile, whose old m is -inf. Then add the tile: e^(s - new m), its sum over the
-    # keys to total, its product with v to o. A score may be -inf where a key is masked. Do not
-    # divide here: that is done after the last tile.
+    # In each row, the new m is the larger one of the old m and the tile's largest score (use
+    # keepdims=True). total and o are sums with e^(s - old m), so multiply total and o by
+    # e^(old m - new m). This is 0 for the first tile, because then the old m is -inf. Let p be
+    # e^(s - new m). Add the sum of p over the keys to total, and p @ v to o. Where a key is masked,
+    # its score is -inf. Do not divide by total here: this is done after the last tile.
     new_m = np.maximum(m, s.max(axis=1, keepdims=True))
     shrink = np.exp(m - new_m)
     p = np.exp(s - new_m)
@@ -83,13 +91,14 @@ def add_tile(m, total, o, s, v):
 
 def tile_gradients(s, q, k, v, o, lse, go):
     """Returns (gq, gk, gv): what the tile of scores s (R, n) adds to the gradients of q, k and v.
-    q, o and go (R, E), lse (R, 1): the rows of the queries. k and v (n, E): the keys of the tile.
-    o and lse are those of all keys."""
+    q, o, go (R, E) and lse (R, 1) belong to the R queries of the tile. go is the gradient of o. o
+    and lse are the final results, from all keys. k and v (n, E) belong to the n keys of the
+    tile."""
     # >>> exercise 29b: the gradient of softmax, from a tile
-    # s is q k^T / sqrt(E), with -inf where a key is masked. P = e^(s - lse) are the weights, as
-    # lse is of all keys. gV = P^T gO, and gP = gO V^T. Then gS = P * (gP - D), D (R, 1) the sum of
-    # gO * O over a row: it has the sum over all keys of P * gP in it, although here are only some.
-    # At last gQ = gS K / sqrt(E) and gK = gS^T Q / sqrt(E).
+    # s is q k^T / sqrt(E), with -inf where a key is masked. P = e^(s - lse) is this tile of the
+    # softmax over all keys. gV = P^T gO, and gP = gO V^T. D (R, 1) is the sum of gO * O over a row.
+    # It is equal to the sum of P * gP over all keys, although the tile has only some of the keys.
+    # Then gS = P * (gP - D), gQ = gS K / sqrt(E) and gK = gS^T Q / sqrt(E).
     scale = q.shape[1] ** -0.5
     p = np.exp(s - lse)
     d = (go * o).sum(axis=1, keepdims=True)
@@ -99,8 +108,7 @@ def tile_gradients(s, q, k, v, o, lse, go):
 
 
 class Memory:
-    """The large, slow memory: counts the bytes that are read from its arrays and written to them.
-    """
+    """The large, slow memory. n_bytes counts the bytes that are read from it and written to it."""
 
     def __init__(self):
         self.n_bytes = 0
@@ -120,7 +128,8 @@ def parts(n, size):
 
 
 def scores(q, k, rows, keys, causal):
-    """Returns the tile S[rows, keys] from its rows of q and k: -inf where key j > query i."""
+    """Returns the tile S[rows, keys]. q and k: these rows of Q and K. causal: if True, scores of
+    keys after the query are -inf."""
     s = q @ k.T * q.shape[1] ** -0.5
     if causal:
         s[np.arange(rows.start, rows.stop)[:, None] < np.arange(keys.start, keys.stop)] = -np.inf
@@ -128,12 +137,13 @@ def scores(q, k, rows, keys, causal):
 
 
 def visible(rows, keys, causal):
-    """Returns False for a tile that lies above the diagonal: the mask hides all of it."""
+    """Returns False if the tile is above the diagonal, so that the causal mask hides all of it."""
     return not causal or keys.start < rows.stop
 
 
 def forward(memory, q, k, v, n_rows, n_keys, causal=False):
-    """Returns (o (L, E), lse (L, 1)). Fast memory holds n_rows of q and o, n_keys of k and v."""
+    """Returns (o (L, E), lse (L, 1)). Fast memory holds n_rows rows of q and o, and n_keys rows of
+    k and v."""
     out, lse = np.empty_like(q), np.empty_like(q[:, :1])
     for rows in parts(len(q), n_rows):
         q_tile = memory.read(q, rows)
@@ -149,7 +159,8 @@ def forward(memory, q, k, v, n_rows, n_keys, causal=False):
 
 
 def backward(memory, go, q, k, v, o, lse, n_rows, n_keys, causal=False):
-    """Returns (gq, gk, gv). A tile of keys stays in fast memory while all queries pass by."""
+    """Returns (gq, gk, gv). n_keys keys stay in fast memory while all queries are read, n_rows at a
+    time."""
     gq, gk, gv = np.zeros_like(q), np.empty_like(k), np.empty_like(v)
     for keys in parts(len(k), n_keys):
         k_tile, v_tile = memory.read(k, keys), memory.read(v, keys)
@@ -169,35 +180,38 @@ def backward(memory, go, q, k, v, o, lse, n_rows, n_keys, causal=False):
 
 
 def bytes_by_three(length, width, itemsize=4):
-    """Returns the bytes that the three operations move: 4 L^2 + 4 L E numbers."""
+    """Returns the bytes that the three operations of part 1 move: 4 L^2 + 4 L E numbers."""
     return itemsize * (4 * length**2 + 4 * length * width)
 
 
 def bytes_by_forward(length, width, n_rows, n_keys, causal=False, itemsize=4):
-    """Returns the bytes that forward moves in tiles: 2 L E + L + 2 E numbers for each key that some
-    rows fetch. Without a mask ceil(L / n_rows) parts of the rows fetch all L keys."""
+    """Returns the bytes that forward moves in tiles. q, o and lse are 2 L E + L numbers. In
+    addition 2 E numbers are read each time that a key and its value are fetched. Without a mask all
+    L keys are fetched ceil(L / n_rows) times."""
     fetched = sum(keys.stop - keys.start for rows in parts(length, n_rows)
                   for keys in parts(length, n_keys) if visible(rows, keys, causal))
     return itemsize * (2 * length * width + length + 2 * width * fetched)
 
 
 def bytes_by_backward(length, width, n_rows, n_keys, causal=False, itemsize=4):
-    """Returns the bytes that backward moves in tiles. k and v are read once, gk and gv written
-    once: 4 L E numbers. A query that passes by a tile of keys costs 5 E + 1: q, o, lse and go are
-    read, gq is read and written. Without a mask all L queries pass by ceil(L / n_keys) tiles."""
+    """Returns the bytes that backward moves in tiles. k and v are read once, and gk and gv are
+    written once: 4 L E numbers. Each time that a query is used for some keys, 5 E + 1 numbers are
+    moved: q, o, lse and go are read, and gq is read and written. Without a mask this happens
+    ceil(L / n_keys) times for each query."""
     passed = sum(rows.stop - rows.start for keys in parts(length, n_keys)
                  for rows in parts(length, n_rows) if visible(rows, keys, causal))
     return itemsize * (4 * length * width + (5 * width + 1) * passed)
 
 
 def problem(length, width):
-    """Returns q, k, v and go (length, width), float64. Scores have a standard deviation of 3."""
+    """Returns q, k, v and go, each (length, width), float64. The scores have a standard deviation
+    of 3."""
     q, k, v, go = minidl.Generator(29).normal(4, length, width).astype(float)
     return 3 * q, k, v, go
 
 
 def plainly(q, k, v, go, causal):
-    """Returns (o, gq, gk, gv) by the page attention, with all scores at once."""
+    """Returns (o, gq, gk, gv) by the plain page attention.py, which stores all scores."""
     leaves = [autograd.Tensor(x) for x in (q, k, v)]
     if causal:
         o = plain.attention(*leaves)
@@ -207,7 +221,7 @@ def plainly(q, k, v, go, causal):
 
 
 def by_op(args, q, k, v, go, causal):
-    """Returns the same by minidl's attention."""
+    """Returns [o, gq, gk, gv] by minidl's attention."""
     query, key, value = (minidl.Tensor(put(args, x[None, None]), requires_grad=True)
                          for x in (q, k, v))
     o = F.scaled_dot_product_attention(query, key, value, is_causal=causal)
@@ -216,12 +230,12 @@ def by_op(args, q, k, v, go, causal):
 
 
 def apart(found, wanted):
-    """Returns the largest difference between two lists of arrays."""
+    """Returns the largest difference between the numbers of two lists of arrays."""
     return max(float(np.abs(a - b).max()) for a, b in zip(found, wanted, strict=True))
 
 
 def in_tiles(args, table):
-    """Parts 2 and 3: results and gradients of the tiles, and the bytes that they move."""
+    """Parts 2 and 3: checks the results and gradients in tiles, and the bytes that are moved."""
     length, width = args.length, args.width
     sizes = args.rows, args.keys
     q, k, v, go = problem(length, width)
@@ -230,7 +244,7 @@ def in_tiles(args, table):
         o, lse = forward(memory, q, k, v, *sizes, causal)
         grads = backward(memory_back, go, q, k, v, o, lse, *sizes, causal)
         wanted = plainly(q, k, v, go, causal)
-        # float64: sums of L products in another order
+        # in float64, with sums of L products in a different order
         table.row(f"29a, {name}: O, unlike the plain page's", apart([o], wanted[:1]), 0.0,
                   "abs<1e-11")
         table.row(f"29b, {name}: gradients, unlike the page's", apart(grads, wanted[1:]), 0.0,
@@ -251,7 +265,7 @@ def in_tiles(args, table):
             table.row("... 2 L E + L + 2 L E ceil(L / R) numbers", memory.n_bytes // q.itemsize,
                       closed, "exact")
 
-    # D from all keys, from O, and from the first tile of keys alone
+    # D, computed from all keys, from O, and from the first tile of keys alone
     p = np.exp(q @ k.T * width**-0.5 - lse_of(q, k))
     gp = go @ v.T
     of_all = (p * gp).sum(axis=1)
@@ -263,15 +277,15 @@ def in_tiles(args, table):
 
 
 def lse_of(q, k):
-    """Returns the log of the sum of e^score, (L, 1)."""
+    """Returns the log of the sum of e^score over all keys, (L, 1)."""
     s = q @ k.T * q.shape[1] ** -0.5
     top = s.max(axis=1, keepdims=True)
     return top + np.log(np.exp(s - top).sum(axis=1, keepdims=True))
 
 
 def traffic(args, table):
-    """Part 1: the bytes that three operations of minidl move, by its profile; and those of tiles.
-    Returns {L: (bytes of three operations, bytes of tiles)}, float32."""
+    """Part 1: counts the bytes that three operations of minidl move, and the bytes that forward
+    moves in tiles. Returns {L: (bytes of three operations, bytes in tiles)}, for float32."""
     width, moved = args.width, {}
     for length in (64, 128, 256, 512):
         q, k, v = (x.astype(np.float32) for x in problem(length, width)[:3])
@@ -298,7 +312,8 @@ def traffic(args, table):
 
 
 def three_operations(q, k, v):
-    """Attention as it is written in part 1; the scale goes into q, which is small."""
+    """Returns attention by the three operations of part 1. 1 / sqrt(E) multiplies q, because q has
+    fewer numbers than the scores."""
     return F.softmax(q * q.shape[1] ** -0.5 @ k.T, -1) @ v
 
 
@@ -329,11 +344,12 @@ extern "C" __global__ void attend(float* o, float* lse, const float* q, const fl
     }
     // >>> exercise 29c: a tile of keys, in the kernel
     // The threads of the block have fetched n keys and values: kt[j] and vt[j], j = 0 to n - 1.
-    // Compute this thread's n scores, row times kt[j], and the new top. Scale total and sum down by
-    // expf(top - new top), add expf(score - new top) to total, and that times vt[j] to sum. Then
-    // top is the new top. Other threads have fetched most of kt and vt: a __syncthreads() before
-    // they are read, and one at the end, before the next tile is written over them. Threads with
-    // i >= n_queries come to both.
+    // Compute this thread's n scores, row times kt[j]. The new top is the largest of the old top
+    // and these scores. Multiply total and sum by expf(top - new top). For each j let p be
+    // expf(score - new top): add p to total, and p times vt[j] to sum. Then set top to the new top.
+    // Other threads have fetched most of kt and vt. So call __syncthreads() before you read kt and
+    // vt, and again at the end, before the next tile overwrites these. Threads with i >= n_queries
+    // must also call it, both times.
     __syncthreads();
     float s[KEYS], new_top = top;
     for (int j = 0; j < n; ++j) {
@@ -361,7 +377,8 @@ extern "C" __global__ void attend(float* o, float* lse, const float* q, const fl
 
 
 def source(folder, text=KERNEL):
-    """The kernel as a file. Empty lines before it: so messages name the lines of this script."""
+    """Writes the kernel into a file in `folder`. Returns the path of the file. It begins with empty
+    lines, so that the line numbers in messages are those of this script."""
     script = Path(__file__)
     before, _, _ = script.read_text(encoding="utf-8").partition(KERNEL)
     path = Path(folder, script.name)
@@ -370,14 +387,15 @@ def source(folder, text=KERNEL):
 
 
 def launch_of(q, k, v):
-    """Returns (grid, block, arguments) of the kernel; the first two arguments are its results."""
+    """Returns (grid, block, arguments) of the kernel. The first two arguments, o and lse, are its
+    results."""
     o, lse = np.empty_like(q), np.empty(len(q), np.float32)
     arguments = o, lse, q, k, v, np.float32(WIDTH**-0.5), len(q), len(k)
     return -(-len(q) // ROWS), ROWS, arguments
 
 
 def on_a_gpu(t, args, table):
-    """Part 4: the kernel under watch: values, errors, and the bytes that it loads and stores."""
+    """Part 4: checks the kernel's results, finds its errors, and counts the bytes that it moves."""
     length = 3 * ROWS - 5  # the last block and the last tile are not full
     q, k, v, _ = (x.astype(np.float32) for x in problem(length, WIDTH))
     grid, block, arguments = launch_of(q, k, v)
@@ -387,12 +405,12 @@ def on_a_gpu(t, args, table):
         say(t, *(f"   {error}" for error in report.errors))
         table.row("29c: errors", len(report.errors), 0, "exact")
         wanted, wanted_lse = flash.forward(q.astype(float), k.astype(float), v.astype(float), KEYS)
-        # float32: scores of up to 10, so exponentials have errors of 10 eps
+        # in float32; scores are up to 10, so exponentials have relative errors of about 10 eps
         table.row("29c: O, unlike the page flash", np.abs(arguments[0] - wanted).max(), 0.0,
                   "abs<1e-4")
         table.row("29c: lse, unlike the page's", np.abs(arguments[1] - wanted_lse[:, 0]).max(), 0.0,
                   "abs<1e-4")
-        if args.device == "cuda":  # what was checked on the CPU runs on the GPU
+        if args.device == "cuda":  # the kernel was checked on the CPU; now it runs on the GPU
             arrays = [put(args, a) if isinstance(a, np.ndarray) else a for a in arguments]
             cuda.kernel(source(folder), "attend")(grid, block, arrays)
             table.row("29c on the GPU: O, unlike the page flash",
@@ -419,15 +437,16 @@ def main(t, args):
 
 
 OPTIONS = {
-    "length": (150, "queries and keys, L"),
-    "width": (16, "numbers of a query, E"),
-    "rows": (32, "rows of Q in fast memory, R"),
-    "keys": (16, "keys of a tile"),
+    "length": (150, "L, the number of queries and of keys"),
+    "width": (16, "E, how many numbers a query has"),
+    "rows": (32, "R, the number of rows of Q in fast memory"),
+    "keys": (16, "number of keys in a tile"),
 }
 
 
 def draw(plt, args, moved):
-    """Left: the tiles of a causal attention. Middle: bytes moved, by L. Right: a running sum."""
+    """Draws three plots. Left: the tiles of causal attention. Middle: the bytes moved, over L.
+    Right: the running sum of one query."""
     figure, (grid, curve, running) = plt.subplots(1, 3, figsize=(16, 5))
     n, n_rows, n_keys = 24, 6, 4
     number = 0

@@ -3,42 +3,47 @@
     mpirun -n 4 python tutorials/30_tokens.py         (or: minidl run -n 4 ...)
     python tutorials/30_tokens.py --sim 4             picture: out/30_tokens.png
 
-A language model reads numbers. The 256 bytes would do, but then a text is long, and the model looks
-back at few words. Byte-pair encoding makes tokens of several bytes.
+A language model reads numbers, the tokens. With the 256 bytes as tokens a text is long, and the
+model can look back at few words only. Byte-pair encoding makes tokens of several bytes.
 
 1. Learn. Begin with the bytes as tokens 0 to 255. Count the pairs of neighbours in a text. The most
-frequent pair becomes token 256. Write it for the pair, count again, and so on (exercise 30a).
+frequent pair becomes token 256. Replace this pair by token 256 in the whole text. Then count again,
+and so on (exercise 30a).
 
     b a n a n a _ b a n d      11 tokens; the pair a n is there 3 times
     b an an a _ b an d         8 tokens, an is token 256
 
-If the pair k has been joined J_k times, the text has n - J_1 - J_2 - ... tokens of n bytes.
+If a text has n bytes, and the pair k has been joined J_k times in it, the text now has
+n - J_1 - J_2 - ... tokens.
 
-2. Encode. The pair that was learned first joins first, wherever it is in the text (exercise 30b).
-It is not the left one: if b c was learned before a b, the word a b c becomes a and bc. The model
-was trained on the tokens of this order, and another order gives tokens that it hardly knows.
+2. Encode. Of the pairs in a text, the pair that was learned first is joined first, wherever it is
+(exercise 30b). It may not be the pair most to the left: if b c was learned before a b, the word
+a b c becomes a and bc. The model was trained on the tokens of this order. Another order gives
+tokens that the model hardly knows.
 
-3. Words. "dog." and "dog!" should not be tokens of their own. So a text is cut into words first.
-A pair never reaches over two words. GPT-2 cuts by one regular expression: letters, numbers, other
-characters, each with the space before it. A word is then encoded once, and looked up later. Texts
-end with a special token, <|endoftext|>. It is encoded only if the caller names it: a text from a
-user must not make one.
+3. Words. "dog." and "dog!" should not become two more tokens. So a text is first cut into words,
+and a token is never a part of two words. GPT-2 cuts by one regular expression. A word is a row of
+letters, or of numbers, or of other characters, with the space before it. The tokens of a word are
+computed once. Later they are looked up. Texts end with a special token, <|endoftext|>. It is
+encoded only if the caller allows it, because a user must not be able to put it into a text.
 
-4. Size. Tokens of V kinds: more kinds make a text shorter, but by less and less. Each kind costs a
-row of the embedding (picture, left).
+4. Size. V is the number of kinds of tokens. With more kinds a text is shorter, but each doubling of
+V saves less. Each kind costs a row of the embedding (picture, left).
 
-5. Compare. A loss is in bits per token, and a longer token is harder to guess. So losses of two
-vocabularies are compared in bits per byte (picture, right):
+5. Compare. A loss is in bits per token, and a longer token is harder to predict. So the losses of
+two vocabularies are compared in bits per byte (picture, right):
 
     bits per byte = bits per token * tokens / bytes
 
-Take one model that gives each byte a probability. The bits of a text are the sum over its bytes,
-whichever tokens it is cut into. So its bits per byte are the same for every V.
+For example, take a model that gives each byte a probability. The bits of a text are then the sum of
+the bits of its bytes. This sum does not depend on the tokens into which the text is cut. So its
+bits per byte are the same for every V.
 
-6. Files. GPT-2 writes vocab.json and merges.txt. Who reads both has the same tokens.
+6. Files. GPT-2 writes vocab.json and merges.txt. A program that reads these two files makes the
+same tokens.
 
-Ranks count the words of their parts of the text, and add up the counts. Then all ranks learn the
-same pairs, to the last one. Only the counts travel, and never the text.
+Each rank counts the words of its part of the text, and the counts of all ranks are added up. So all
+ranks learn exactly the same pairs. The ranks send only the counts, not the text.
 
 The plain page: minidl/plain/tokens.py. The real one: minidl/data/byte_pairs.py. Papers: Gage 1994;
 Sennrich et al. 2016 (arXiv 1508.07909); Radford et al. 2019 (GPT-2).
@@ -64,14 +69,16 @@ END = "<|endoftext|>"
 
 
 def merge_step(words, token):
-    """words: {tuple of tokens: how often the word occurs}. Returns (the pair that becomes `token`,
-    the words with it), or (None, words) if no pair occurs twice."""
+    """Does one step of learning. words: {word, a tuple of tokens: how often the word occurs}.
+    Returns (the pair that becomes `token`, the new words), or (None, words) if no pair occurs
+    twice."""
     # >>> exercise 30a: one step of learning
     # Count the pairs of neighbours in all words. A pair in a word that occurs 5 times counts 5
-    # times; a a a has the pair a a twice. Take the most frequent pair. Of equally frequent ones
-    # take the smallest: (97, 98) comes before (256, 97). Then make a new dict, in which `token`
-    # stands for each such pair in each word, from the left: a a a becomes token a. The words keep
-    # their counts. The given dict stays as it is. A slice word[i:i + 2] is a tuple, as a pair is.
+    # times. The word a a a has the pair a a twice. Take the most frequent pair. If several pairs
+    # are equally frequent, take the smallest: (97, 98) is smaller than (256, 97). Then make a new
+    # dict. In each word, from the left, replace this pair by `token`: a a a becomes token a. The
+    # words keep their counts. Do not change the given dict. A slice word[i:i + 2] is a tuple, as a
+    # pair is.
     counts = Counter()
     for word, n in words.items():
         for pair in zip(word, word[1:]):
@@ -95,12 +102,14 @@ def merge_step(words, token):
 
 
 def encode_word(word, ranks):
-    """Returns the list of tokens of a word of bytes. ranks: {pair: 0 if it was learned first, 1 if
-    second, ...}. The pair of rank r becomes token 256 + r."""
+    """Returns the list of tokens of a word. word: bytes. ranks: {pair: its rank}. The pair that was
+    learned first has the rank 0, the second pair the rank 1, and so on. The pair of rank r becomes
+    token 256 + r."""
     # >>> exercise 30b: the pair of the lowest rank joins first
-    # Begin with one token for each byte. Look at all pairs of neighbours that have a rank, in the
-    # whole word. Join the pair of the lowest rank, and of equal pairs the left one. Look again: the
-    # new token has made new pairs. Stop when no pair has a rank.
+    # Begin with one token for each byte. Look at all pairs of neighbours in the whole word that
+    # have a rank. Join the pair with the lowest rank. If this pair is there several times, join the
+    # one most to the left. Look again, because the new token makes new pairs. Stop when no pair has
+    # a rank.
     ids = list(word)
     while True:
         places = [(ranks[pair], i) for i, pair in enumerate(zip(ids, ids[1:])) if pair in ranks]
@@ -112,7 +121,8 @@ def encode_word(word, ranks):
 
 
 def learn(words, n_pairs):
-    """Returns (pairs, [the tokens of the text after each of them]) by exercise 30a."""
+    """Learns by exercise 30a. Returns (pairs, lengths): the number of tokens of the text at first
+    and after each pair."""
     pairs, lengths = [], [n_tokens(words)]
     while len(pairs) < n_pairs:
         pair, words = merge_step(words, 256 + len(pairs))
@@ -128,7 +138,7 @@ def n_tokens(words):
 
 
 def by_hand(t, args, table, counts):
-    """Parts 1 and 2: the exercises, compared with the plain page and the library."""
+    """Parts 1 and 2: compares the exercises with the plain page and the library."""
     banana = {tuple(b"banana band"): 1}
     pairs, lengths = learn(banana, 2)
     say(t, f"banana band: {lengths[0]} tokens, then {lengths[1]}, then {lengths[2]}")
@@ -145,7 +155,7 @@ def by_hand(t, args, table, counts):
     unlike = sum(ids[word] != plain.encode(word.encode(), wanted) for word in counts)
     table.row("30b: words with other tokens than the page's", unlike, 0, "exact")
     after = sum(len(ids[word]) * n for word, n in counts.items())
-    # learning and encoding join the same pairs: J_k of them for pair k
+    # learning and encoding join pair k equally often, J_k times
     joined = sum(before - now for before, now in zip(lengths, lengths[1:]))
     table.row("tokens of the text: bytes - J_1 - J_2 - ...", after, lengths[0] - joined, "exact")
     unlike = sum(ids[word] != greedy(word.encode(), ranks) for word in counts)
@@ -158,7 +168,8 @@ def differing(found, wanted):
 
 
 def greedy(word, ranks):
-    """The mistake of exercise 30b: joins the left pair that has a rank."""
+    """Returns the tokens of a word by a wrong rule: always joins the pair most to the left that has
+    a rank."""
     ids = list(word)
     i = 0
     while i + 1 < len(ids):
@@ -171,7 +182,7 @@ def greedy(word, ranks):
 
 
 def words_and_special(t, args, table, source, tokenizer):
-    """Part 3: what the cut into words changes, and what a user's text cannot do."""
+    """Part 3: checks the cut into words, and that a user's text cannot make a special token."""
     sentence = "I've 3 cats!  Two 🐈🐈"
     cut = finder(GPT2)(sentence)
     say(t, f"{sentence!r} in words: {' | '.join(cut)}")
@@ -198,7 +209,7 @@ def words_and_special(t, args, table, source, tokenizer):
 
 
 def spelled(pairs):
-    """Returns the bytes of each token."""
+    """Returns a list with the bytes of each token."""
     tokens = [bytes([byte]) for byte in range(256)]
     for left, right in pairs:
         tokens.append(tokens[left] + tokens[right])
@@ -206,26 +217,29 @@ def spelled(pairs):
 
 
 def goes_on(token):
-    """Returns True if a token has a space behind a letter: then it reaches over two words."""
+    """Returns True if a token has a space behind a letter: then it has parts of two words."""
     return re.search(rb"[A-Za-z] ", token) is not None
 
 
 def part_of(tokenizer, n_pairs):
-    """Returns the tokenizer with the first n_pairs pairs, as learning finds it if it stops
-    there."""
+    """Returns a tokenizer with only the first n_pairs pairs. It is the same as after learning
+    n_pairs pairs."""
     vocab = {i: tokenizer.vocab[i] for i in range(256 + n_pairs)}
     return Tokenizer(vocab, tokenizer.merges[:n_pairs])
 
 
 def sizes(tokenizer):
-    """Returns 256, 512, 1024, ..., and the number of all tokens."""
+    """Returns the list 256, 512, 1024, ..., with the number of the tokenizer's tokens at its end.
+    """
     n_most = len(tokenizer.vocab)
     return [*(256 << k for k in range(math.ceil(math.log2(n_most / 256)))), n_most]
 
 
 def compression(args, table, tokenizer, seen, unseen):
-    """Parts 4 and 5. Returns for each size: (V, bytes per token of the text that it was learned
-    from, and of an unseen text; bits per token and per byte of the unseen text, by frequencies)."""
+    """Parts 4 and 5: measures texts with vocabularies of several sizes. Returns a list with five
+    numbers for each size: V; the bytes per token of `seen`, the text that the tokens were learned
+    from; the bytes per token of `unseen`; the bits per token of `unseen`; its bits per byte. The
+    model of the last two numbers has the frequencies of the tokens in `seen` as probabilities."""
     n_bytes = len(unseen.encode())
     byte_bits = -np.log2(frequencies(np.frombuffer(seen.encode(), np.uint8), 256))
     found, one_model = [], []
@@ -233,23 +247,23 @@ def compression(args, table, tokenizer, seen, unseen):
         some = part_of(tokenizer, size - 256)
         of_seen, of_unseen = (np.array(some.encode(part)) for part in (seen, unseen))
 
-        # a model of bytes: a token has the bits of its bytes
+        # a model of bytes: the bits of a token are the sum of the bits of its bytes
         bits = np.array([byte_bits[list(some.vocab[i])].sum() for i in range(size)])
         one_model.append(bits[of_unseen].sum() / n_bytes)
 
-        # a model of tokens: each has the probability of its frequency
+        # a model of tokens: the probability of a token is its frequency
         bits = put(args, -np.log2(frequencies(of_seen, size)))
         per_token = float(host(bits[put(args, of_unseen)]).mean())
         found.append((size, len(seen.encode()) / len(of_seen), n_bytes / len(of_unseen), per_token,
                       per_token * len(of_unseen) / n_bytes))
         table.row(f"V = {size}: bytes per token of an unseen text", found[-1][2])
-    # the same sum in another order, in float64
+    # the same numbers are added in a different order, in float64
     apart = max(one_model) - min(one_model)
     table.row("one model of bytes, all V: bits per byte differ by", apart, 0.0, "abs<1e-9")
     _, first, _, low, high_per_byte = found[0]
     *_, high, low_per_byte = found[-1]
     table.row("bytes per token with 256 tokens", first, 1, "exact")
-    # few pairs change little: then chance decides
+    # with few pairs the two numbers are nearly equal, and either may be the larger one
     rule = "<=" if found[-1][0] >= 512 else "info"
     table.row("a model of tokens: bits per token, fewest and most V", low, high, rule)
     table.row("... bits per byte, most and fewest V", low_per_byte, high_per_byte, rule)
@@ -257,13 +271,14 @@ def compression(args, table, tokenizer, seen, unseen):
 
 
 def frequencies(ids, size):
-    """Returns the part of each id. Each is counted once more, so that none has the part 0."""
+    """Returns the frequency of each of `size` ids: its share of all ids. Each id is counted once
+    more than it occurs, so that no frequency is 0."""
     counts = np.bincount(ids, minlength=size) + 1.0
     return counts / counts.sum()
 
 
 def files(table, tokenizer, unseen):
-    """Part 6: GPT-2's files, written and read."""
+    """Part 6: writes and reads GPT-2's files, and checks that the tokens stay the same."""
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save(folder)
         read = Tokenizer.from_hugging_face(folder)
@@ -274,7 +289,8 @@ def files(table, tokenizer, unseen):
 
 
 def on_ranks(t, table, source, counts, tokenizer):
-    """Each rank counts and encodes its part of the words."""
+    """Each rank counts and encodes its part of the words. Compares the results with those on one
+    rank."""
     cut = finder(GPT2)(source)
     mine = cut[len(cut) * t.rank // t.size:len(cut) * (t.rank + 1) // t.size]
     everyone = sum(objects.all_gather(t, Counter(mine)), Counter())
@@ -292,10 +308,11 @@ def on_ranks(t, table, source, counts, tokenizer):
 
 def main(t, args):
     if args.vocabulary < 257 or args.bytes < 2000 or not 0 < args.merges <= args.vocabulary - 256:
-        raise WrongOption("want --vocabulary 257 or more, --bytes 2000 or more, and --merges from "
-                          f"1 to V - 256; got {args.vocabulary}, {args.bytes}, {args.merges}")
+        raise WrongOption("want --vocabulary >= 257, --bytes >= 2000, and --merges from 1 to "
+                          f"vocabulary - 256; got --vocabulary {args.vocabulary}, --bytes "
+                          f"{args.bytes}, --merges {args.merges}")
     table = Table(t)
-    # rank 0's: other machines may have another version of Python
+    # rank 0 sends its text to all ranks, as other machines may have another version of Python
     both = text.stdlib_corpus(args.bytes).tobytes() if t.rank == 0 else None
     both = objects.broadcast(t, both).decode("utf-8", "replace")
     seen, unseen = both[:len(both) * 3 // 4], both[len(both) * 3 // 4:]
@@ -313,14 +330,14 @@ def main(t, args):
 
 OPTIONS = {
     "bytes": (1_000_000, "bytes of Python's library: 3/4 to learn from, the rest unseen"),
-    "vocabulary": (4096, "tokens, without the special one"),
-    "sample": (20_000, "characters of the text that the exercises learn from"),
-    "merges": (64, "pairs that the exercises learn"),
+    "vocabulary": (4096, "number of kinds of tokens, without the special token"),
+    "sample": (20_000, "number of characters of the text that the exercises learn from"),
+    "merges": (64, "number of pairs that the exercises learn"),
 }
 
 
 def draw(plt, found):
-    """Left: how short the text becomes. Right: what a loss in bits says."""
+    """Draws the bytes per token (left), and the bits per token and per byte (right), over V."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.8))
     size, of_seen, of_unseen, per_token, per_byte = map(np.array, zip(*found))
     left.plot(size, of_seen, "o-", color=BLUE, label="the text it was learned from")

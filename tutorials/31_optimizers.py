@@ -2,9 +2,10 @@
 
     python tutorials/31_optimizers.py                   picture: out/31_optimizers.png
 
-A gradient g says in which direction the loss grows. An optimizer makes a step of it.
+A gradient g says in which direction the loss grows. An optimizer computes a step from the gradient.
 
-1. Four optimizers, each for every weight by itself:
+1. Four optimizers. Each treats every weight w by itself. lr is the learning rate, t the number of
+the step:
 
     SGD         w <- w - lr g
     momentum    v <- b v + g                         w <- w - lr v
@@ -15,37 +16,43 @@ A gradient g says in which direction the loss grows. An optimizer makes a step o
     AdamW       w <- (1 - lr decay) w, and then Adam's step          (exercise 31a)
 
 On a quadratic loss, k (w - w*)^2 / 2, each step of SGD multiplies the distance w - w* by 1 - lr k.
-So lr must be below 2 / k for the steepest direction, and the flattest direction is then slow.
+For convergence lr must be below 2 / k. In a loss with several directions, the largest k sets this
+limit. The direction with the smallest k is then slow.
 
-2. Bias correction. m and v begin at 0. At step 1 they are (1 - b1) g and (1 - b2) g^2: too small.
-The divisors 1 - b1^t and 1 - b2^t are the sums of the weights in the means, and correct this. So at
-step 1 m' = g and v' = g^2, and the step is lr g / |g|: it is lr or -lr, however large g is. Without
-the correction it is lr (1 - b1) / sqrt(1 - b2), which is 3.16 lr for the usual b1 and b2.
+2. Bias correction. m and v begin at 0. After step 1, m is (1 - b1) g and v is (1 - b2) g^2, which
+is too small. m is a weighted sum of the gradients so far. The sum of the weights in it is 1 - b1^t,
+and in v it is 1 - b2^t. Dividing by these sums makes true means. So at step 1 m' = g and v' = g^2,
+and the step is lr g / |g|: it is lr or -lr, however large g is. Without the correction its length
+is lr (1 - b1) / sqrt(1 - b2), which is 3.16 lr for the usual b1 and b2.
 
-3. AdamW is not Adam with L2. L2 adds decay * w to the gradient. Adam then divides it by sqrt(v'),
-as all of the gradient. Let a weight have gradients +G, -G, +G, ... whose mean is 0. Then sqrt(v')
-is G, and after T steps
+3. AdamW is not Adam with L2. L2 adds decay * w to the gradient. Adam divides the gradient by
+sqrt(v'), and so it also divides the decay. Let a weight have gradients +G, -G, +G, ... whose mean
+is 0. Then sqrt(v') is G, and after T steps
 
     AdamW          w = w0 (1 - lr decay)^T           the same for every weight
     Adam with L2   w = w0 (1 - lr decay / G)^T       nearly no decay where gradients are large
 
-4. Clipping by the global norm multiplies all gradients by one number, min(1, max_norm / norm). The
-direction stays. The norm is one number for all arrays. If ranks hold parts of the gradients, each
-rank squares and sums its part, and one number a rank is all-reduced.
+4. Clipping by the global norm multiplies all gradients by one number, min(1, max_norm / norm). So
+the direction of the step does not change. The norm is one number for all arrays of gradients. If
+each rank holds a part of the gradients, it computes the sum of the squares of its part. The
+all-reduce of this one number gives norm^2.
 
-5. A schedule changes lr: up in a straight line (warm-up), down along half a cosine.
+5. A schedule changes lr during the training: it rises in a straight line (warm-up), then falls
+along half a cosine.
 
 6. Initialisation. Let z = W h with n inputs and weights of mean 0 and variance s. For each output
-the mean of z^2 is n s times the mean of h^2, and ReLU keeps half of it. So one layer multiplies the
-mean square of the activations by n s / 2, and L layers by (n s / 2)^L:
+the mean of z^2 is n s times the mean of h^2, and after ReLU half of this is left. So one layer
+multiplies the mean square of the activations by n s / 2, and L layers by (n s / 2)^L:
 
     He        s = 2 / n       factor 1         (exercise 31b: also for leaky ReLU and convolutions)
     Xavier    s = 1 / n       factor 1/2       made for layers without ReLU, n inputs and outputs
 
-The measured value is a mean over networks, and it has an error. For normal weights the ratio of two
-layers has a relative variance of exactly 5 / n: the mean of relu(z)^4 is 3/2, the mean of relu(z)^2
-is 1/2, and (3/2 - 1/4) / (1/4) = 5. Ratios of different layers are independent. So a mean over R
-networks has the relative variance ((1 + 5/n)^L - 1) / R. The rows allow four standard deviations.
+The measured value is a mean over R random networks, so it has an error. Take the mean square behind
+a layer, divided by the mean square before it. For normal weights this ratio has a relative variance
+of exactly 5 / n. The reason: for a standard normal z the mean of relu(z)^4 is 3/2, the mean of
+relu(z)^2 is 1/2, and (3/2 - 1/4) / (1/4) = 5. The ratios of different layers are independent. So
+the mean over R networks has the relative variance ((1 + 5/n)^L - 1) / R. The rows of the table
+allow four standard deviations.
 
 The plain page: minidl/plain/optimizers.py. Papers: Sutskever et al. 2013 (momentum); Kingma & Ba
 2014, arXiv 1412.6980 (Adam); Loshchilov & Hutter 2017, arXiv 1711.05101 (AdamW); Pascanu et al.
@@ -71,22 +78,22 @@ N_LAYERS = 10
 
 
 def sgd_step(w, g, lr):
-    """One step of w, in place."""
+    """Makes one step of w, in place. w, g: arrays of one shape."""
     w -= lr * g
 
 
 def momentum_step(w, g, v, lr, momentum=0.9):
-    """One step of w, in place. v: the velocity, zeros at first, changed in place."""
+    """Makes one step of w, in place. v: the velocity, zeros at first; it is changed in place."""
     v[...] = momentum * v + g
     w -= lr * v
 
 
 def adamw_step(w, g, m, v, t, lr, decay=0.0, b1=0.9, b2=0.999, eps=1e-8):
-    """Step number t = 1, 2, ... of w, in place. m, v: zeros at first, changed in place.
-    With decay=0 it is Adam's step."""
+    """Makes step number t = 1, 2, ... of w, in place. m and v are zeros at first, and are changed
+    in place. With decay=0 this is Adam's step."""
     # >>> exercise 31a: AdamW's step
-    # Shrink w by the factor 1 - lr * decay. Then update the running means m of g and v of g^2.
-    # Correct both for their start at 0. Then move w by lr * m' / (sqrt(v') + eps).
+    # Multiply w by 1 - lr * decay. Then update m, the running mean of g, and v, the running mean of
+    # g^2. Compute m' and v' from these. Then subtract lr * m' / (sqrt(v') + eps) from w.
     # Change w, m and v in place (w *= ..., m[...] = ..., w -= ...), because the caller keeps these
     # arrays. Do not change g.
     w *= 1 - lr * decay
@@ -100,12 +107,13 @@ def adamw_step(w, g, m, v, t, lr, decay=0.0, b1=0.9, b2=0.999, eps=1e-8):
 
 def he_variance(shape, slope=0.0):
     """Returns the variance of the weights with which a layer keeps the mean square of its inputs.
-    shape: the weights', (outputs, inputs), or (outputs, inputs, kh, kw) of a convolution.
-    slope: the slope of the leaky ReLU below 0. 0 is ReLU, 1 is no nonlinearity at all."""
+    shape: the shape of the weights, (outputs, inputs), or (outputs, inputs, kh, kw) for a
+    convolution. slope: the slope of the leaky ReLU below 0. With 0 it is ReLU. With 1 it changes
+    nothing."""
     # >>> exercise 31b: He's variance
-    # One output is a sum over fan_in products: how many for each kind of shape? If z is as often
-    # positive as negative, what part of the mean of z^2 does the leaky ReLU keep? The variance
-    # times fan_in times this part must be 1.
+    # One output is a sum of fan_in products. What is fan_in for each of the two kinds of shapes? A
+    # leaky ReLU makes the mean of z^2 smaller. Which part of this mean is left, if z is as often
+    # positive as negative? The variance times fan_in times this part must be 1.
     fan_in = math.prod(shape[1:])
     kept = (1 + slope**2) / 2
     return 1 / (fan_in * kept)
@@ -123,7 +131,8 @@ def run(step, start, gradients):
 
 
 def run_real(args, make, start, gradients):
-    """Returns the weights after the same steps of make([w]), an optimizer of minidl.optim."""
+    """Returns the weights after one step for each gradient, by an optimizer of minidl.optim.
+    make([w]) makes this optimizer."""
     w = put(args, minidl.tensor(start.copy())).requires_grad_()
     optimizer = make([w])
     for g in gradients:
@@ -132,7 +141,7 @@ def run_real(args, make, start, gradients):
     return host(w.detach())
 
 
-# {name: step(w, g, m, v, t)}, and the same of minidl.optim
+# BY_HAND: {name: step(w, g, m, v, t)}. REAL: the same optimizers of minidl.optim
 LR = 0.03
 DECAY = 0.1
 BY_HAND = {
@@ -150,10 +159,10 @@ REAL = {
 
 
 def four_optimizers(args, table):
-    """Part 1: by hand and in minidl.optim; SGD on a quadratic loss."""
+    """Part 1: compares the four optimizers by hand with those of minidl.optim."""
     draw = np.random.default_rng(31)
     start = draw.normal(size=(5, 7))
-    # sizes from 1e-2 to 1e2, and some gradients are exactly 0
+    # the gradients have sizes from 1e-2 to 1e2, and some are exactly 0
     gradients = [draw.normal(size=start.shape) * 10.0 ** draw.integers(-2, 3) for _ in range(20)]
     gradients[3][:, :2] = 0
     for name, step in BY_HAND.items():
@@ -161,14 +170,14 @@ def four_optimizers(args, table):
         apart = float(np.abs(ours - run_real(args, REAL[name], start, gradients)).max())
         if name in ("SGD", "momentum"):  # the same operations in the same order
             table.row(f"{name}: difference from minidl.optim", apart, 0.0, "exact")
-        else:  # float64, factors in another order, 20 steps
+        else:  # in float64; the factors are multiplied in a different order, in each of 20 steps
             table.row(f"{name}: difference from minidl.optim", apart, 0.0, "abs<1e-13")
     page = run(partial(plain.adam_step, lr=LR), start, gradients)
     apart = float(np.abs(run(BY_HAND["Adam"], start, gradients) - page).max())
     table.row("Adam: difference from the plain page", apart, 0.0, "abs<1e-13")
 
 
-# the valley: (k_x (x - 2)^2 + k_y (y - 1)^2) / 2
+# the loss of the valley is (k_x (x - 2)^2 + k_y (y - 1)^2) / 2; STEEPNESS is (k_x, k_y)
 STEEPNESS = np.array([1.0, 30.0])
 BOTTOM = np.array([2.0, 1.0])
 VALLEY_START = np.array([-1.5, -0.6])
@@ -185,7 +194,8 @@ def valley_loss(w):
 
 
 def valley(args, table):
-    """Returns {name: path (steps + 1, 2)} on the valley."""
+    """Trains two weights, x and y, on the valley. Returns {name of the optimizer: its path}. A path
+    is (steps + 1, 2): the weights before the first step and after each step."""
     paths = {}
     for name, step in VALLEY.items():
         w = VALLEY_START.copy()
@@ -198,7 +208,7 @@ def valley(args, table):
         paths[name] = np.array(path)
     distance = paths["SGD"][-1] - BOTTOM
     theory = (1 - 0.05 * STEEPNESS) ** args.steps * (VALLEY_START - BOTTOM)
-    # float64, one rounding of a number near 2 in a step
+    # in float64; each step rounds a number near 2 once
     table.row("SGD: x - 2 after all steps", float(distance[0]), float(theory[0]), "abs<1e-13")
     for name, path in paths.items():
         table.row(f"{name}: the last loss on the valley", float(valley_loss(path[-1])),
@@ -208,7 +218,7 @@ def valley(args, table):
 
 def bias_correction(table):
     """Part 2: Adam's first step."""
-    # powers of two: then every operation of the first step is exact
+    # the gradients are powers of two, so every operation of the first step is exact
     g = np.concatenate([2.0 ** np.arange(-20, 21), -(2.0 ** np.arange(-20, 21))])
     first = run(partial(plain.adam_step, lr=0.1, eps=0.0), np.zeros_like(g), [g])
     unlike = int((first != -0.1 * np.sign(g)).sum())
@@ -216,7 +226,7 @@ def bias_correction(table):
     ours = run(partial(adamw_step, lr=0.1, eps=0.0), np.zeros_like(g), [g])
     table.row("31a: the first step / lr, the largest", float(np.abs(ours).max() / 0.1), 1.0,
               "rel<1e-14")
-    # without the correction: the same running means, not divided
+    # without the correction: m and v are not divided
     raw = 0.1 * (1 - 0.9) * g / np.sqrt((1 - 0.999) * g**2)
     table.row("without the correction: the first step / lr", float(np.abs(raw).max() / 0.1),
               (1 - 0.9) / math.sqrt(1 - 0.999), "rel<1e-14")
@@ -230,9 +240,10 @@ RATE = 0.01
 
 
 def decays(args, table):
-    """Part 3: the decay of weights with gradients +-G. Returns {way: (steps + 1, sizes)}."""
-    # For each G two weights with opposite gradients. In their mean the steps +-lr cancel, and the
-    # decay is left. (2, sizes)
+    """Part 3: the decay of weights with gradients +G, -G, +G, ... Returns {"AdamW" or "Adam with
+    L2": an array (steps + 1, number of sizes)}: for each size G, the weight over the steps."""
+    # For each G there are two weights, with opposite gradients. In the mean of the two weights the
+    # steps +lr and -lr cancel, so only the decay is left. The arrays are (2, number of sizes)
     signs = np.array([[1.0], [-1.0]])
     paths = {}
     for way in ("AdamW", "Adam with L2"):
@@ -251,8 +262,9 @@ def decays(args, table):
     for i, size in enumerate(SIZES):
         table.row(f"AdamW: a weight with gradients +-{size:g}", float(paths["AdamW"][-1, i]),
                   float(decayed("AdamW", size, args.decay_steps)), "rel<1e-11")
-        # the formula leaves out parts of (decay w / G)^2 of sqrt(v'), and that m' lags behind by
-        # ten steps, each of lr decay / G: both are less than 0.1 / G here
+        # The formula is not exact, for two reasons. The decay also changes sqrt(v'), by the factor
+        # 1 + (decay w / G)^2 / 2 or less. And m' follows w about ten steps late, with a change of
+        # lr decay / G in each step. The relative error of each is less than 0.1 / G
         table.row(f"Adam with L2: a weight with gradients +-{size:g}",
                   float(paths["Adam with L2"][-1, i]),
                   float(decayed("Adam with L2", size, args.decay_steps)),
@@ -261,20 +273,20 @@ def decays(args, table):
 
 
 def decayed(way, size, n_steps):
-    """Returns the formula of part 3, for w0 = 1."""
+    """Returns the weight after n_steps by the formula of part 3, for w0 = 1. size: G."""
     if way == "AdamW":
         size = 1.0
     return (1 - RATE * DECAY / size) ** n_steps
 
 
 def clipping(t, args, table):
-    """Part 4: one norm for all arrays, and for all ranks."""
+    """Part 4: checks clipping by the global norm, over several arrays and over all ranks."""
     draw = np.random.default_rng(4)
     gradients = [draw.normal(size=shape) * 3 for shape in ((8, 3), (17,), (2, 2, 5))]
     norm = math.sqrt(sum((g**2).sum() for g in gradients))
     ours = [g.copy() for g in gradients]
     plain.clip(ours, 1.0)
-    # float64, some 60 squares
+    # in float64, with a sum of about 60 squares
     table.row("norm after clipping to 1", math.sqrt(sum((g**2).sum() for g in ours)),
               norm / (norm + 1e-6), "rel<1e-13")
 
@@ -302,7 +314,7 @@ def cosine(a, b):
 
 
 def schedules(table):
-    """Part 5: the lr of single steps, and the difference from minidl's schedule."""
+    """Part 5: checks lr at some steps, and compares the schedule with that of minidl.optim."""
     warmup, total, lr = 8, 40, 0.3
     lrs = [plain.schedule(step, warmup, total, lr) for step in range(total)]
     table.row("schedule: lr of the first step, lr / warmup", lrs[0], lr / warmup, "exact")
@@ -318,12 +330,14 @@ def schedules(table):
         apart = max(apart, abs(sgd.param_groups[0]["lr"] / wanted - 1))
         sgd.step()
         scheduler.step()
-    # the real one multiplies the lr of the step before: a rounding each
+    # minidl's scheduler multiplies the lr of the last step by a factor, so each step adds a
+    # rounding
     table.row("schedule: relative difference from minidl's", apart, 0.0, "abs<1e-12")
 
 
 def starts(width):
-    """Returns {initialisation: variance of the weights}, width inputs and outputs."""
+    """Returns {name of the initialisation: variance of the weights}, for a layer with `width`
+    inputs and `width` outputs."""
     he = he_variance((width, width))
     return {
         "He": he,
@@ -334,7 +348,8 @@ def starts(width):
 
 
 def through_layers(args, table):
-    """Part 6: mean squares behind ten layers. Returns {initialisation: (networks, layers + 1)}."""
+    """Part 6: mean squares of the activations of ten layers. Returns {name of the initialisation:
+    an array (networks, layers + 1)}: the mean squares of the input and behind each layer."""
     width, n_networks = args.width, args.networks
     draw = np.random.default_rng(6)
     found = {}
@@ -346,7 +361,7 @@ def through_layers(args, table):
             h = np.maximum(math.sqrt(variance) * weights @ h, 0)
             squares.append((h**2).mean((1, 2)))
         found[name] = np.array(squares).T
-        # relative to h^2 of the first layer's input, which is no sample of the layers
+        # divided by the mean square of the first layer's input, which does not depend on the layers
         ratio = float((found[name][:, -1] / found[name][:, 0]).mean())
         bound = 4 * math.sqrt(((1 + 5 / width) ** N_LAYERS - 1) / n_networks)
         table.row(f"{name}: mean square behind ten layers", ratio,
@@ -355,7 +370,7 @@ def through_layers(args, table):
     kernels = minidl.tensor(np.zeros((64, 16, 3, 3), np.float32))
     nn.init.kaiming_normal_(kernels, nonlinearity="relu", generator=minidl.Generator(31))
     measured = float((host(kernels).astype(float) ** 2).mean())
-    # the mean of N squares of normal numbers: a relative standard deviation of sqrt(2 / N)
+    # the mean of the squares of N normal numbers has a relative standard deviation of sqrt(2 / N)
     bound = 4 * math.sqrt(2 / kernels.numel())
     table.row("31b: variance of (64, 16, 3, 3) by kaiming_normal_", measured,
               he_variance((64, 16, 3, 3)), f"rel<{bound:.3f}")
@@ -385,15 +400,16 @@ def main(t, args):
 
 
 OPTIONS = {
-    "steps": (40, "steps on the valley"),
-    "decay_steps": (1000, "steps of the weights that decay"),
-    "width": (128, "inputs and outputs of a layer in part 6"),
-    "networks": (64, "networks for each initialisation in part 6"),
+    "steps": (40, "number of steps on the valley in part 1"),
+    "decay_steps": (1000, "number of steps in part 3"),
+    "width": (128, "number of inputs, and of outputs, of a layer in part 6"),
+    "networks": (64, "number of networks for each initialisation in part 6"),
 }
 
 
 def draw(plt, paths, weights, squares):
-    """Left: paths on the valley. Middle: weights that decay. Right: mean squares by layer."""
+    """Draws three plots. Left: paths on the valley. Middle: weights that decay. Right: the mean
+    square of the activations after each layer."""
     figure, (map_of, decay, layers) = plt.subplots(1, 3, figsize=(17, 5.2),
                                                    width_ratios=(1.25, 1, 1))
     x, y = np.meshgrid(np.linspace(-2, 3.2, 200), np.linspace(-0.9, 2.7, 200))

@@ -3,48 +3,54 @@
     mpirun -n 4 python tutorials/32_recurrent.py        (or: minidl run -n 4 ...)
     python tutorials/32_recurrent.py --sim 4            picture: out/32_recurrent.png
 
-A recurrent layer has one state, and one step that makes the next state of it:
+A recurrent layer has a state h_t. Each step computes the next state from the last one:
 
-    h_t = tanh(x_t + W h_{t-1})          t = 1, ..., T         x_t: the input's part
+    h_t = tanh(x_t + W h_{t-1})          t = 1, ..., T         x_t is computed from the input
 
 1. Backpropagation through time is the chain rule, from the last step to the first. Let gh be the
-gradient of the loss by h_t: from the loss at t itself, and from step t + 1. Then (exercise 32a)
+gradient of the loss with respect to h_t. A part of it comes from the loss at step t, the other part
+from step t + 1. Then (exercise 32a)
 
-    gx = gh (1 - h_t^2)         by x_t, and by all that stands inside of tanh
+    gx = gh (1 - h_t^2)         the gradient with respect to x_t, and to all of x_t + W h_{t-1}
     gW = gW + gx h_{t-1}^T      every step uses the same W, so the gradients add up
-    gh = W^T gx                 by h_{t-1}; the next step back adds the loss's own part
+    gh = W^T gx                 for h_{t-1}, from step t; the part of the loss at t - 1 is added
 
-2. T steps multiply the gradient by W^T T times. Let W be rho Q with an orthogonal Q, which changes
-no norm. Then without tanh the norm of the gradient is multiplied by rho^T, exactly: it vanishes for
-rho < 1 and explodes for rho > 1. With tanh each step also multiplies by 1 - h^2, which is at most
-1: the norm is at most rho^T. (For other matrices the largest singular value bounds each step, and
-the spectral radius, the largest |eigenvalue|, says how the norm falls in the end.)
+2. T steps multiply the gradient by W^T T times. Let W be rho Q. Q is orthogonal, so it changes no
+norm. Then without tanh the norm of the gradient is multiplied by exactly rho^T: the gradient
+vanishes for rho < 1 and explodes for rho > 1. With tanh each step also multiplies by 1 - h^2, which
+is at most 1. So the norm is multiplied by at most rho^T. For other matrices W, a step multiplies
+the norm by at most the largest singular value. After many steps it depends on the spectral radius,
+the largest |eigenvalue|.
 
-3. The LSTM has h and a cell c, which no matrix multiplies:
+3. The LSTM has a state h and a cell c. No matrix multiplies the cell:
 
     c_t = f_t c_{t-1} + i_t g_t         h_t = o_t tanh(c_t)
 
 The direct path from c_T back to c_0 multiplies the gradient by f_T ... f_1, the forget gates. Gates
-near 1 keep it. If the gates look at the input alone (W = 0), there is no other path, and the
-product is the whole gradient. A bias of b on the forget gate makes it about sigmoid(b)^T.
+near 1 keep the gradient. If the gates depend only on the input (W = 0), there is no other path, and
+this product is the whole gradient. If the forget gate has the bias b, the product is about
+sigmoid(b)^T.
 
-4. Without tanh the loop can be divided. The step h -> a h + b, with numbers a_t and b_t for each
-step, is described by the pair (a, b). One step and then another are one step again:
+4. Without tanh the loop can be divided. Step t is h -> a_t h + b_t, so the pair (a_t, b_t)
+describes it. Two steps, one after the other, are again such a step:
 
     first (a1, b1), then (a2, b2):    a2 (a1 h + b1) + b2  =  (a1 a2) h + (a2 b1 + b2)
 
-So pairs can be combined, in any grouping: the operation is associative (exercise 32b). A scan then
-finds all T states in few rounds, where the combinations of a round do not need each other:
+So pairs can be combined, in any grouping: the operation is associative (exercise 32b). A scan finds
+all T states in few rounds. The combinations of a round do not need each other, so a computer can do
+these at the same time:
 
     the loop               T rounds                     T combinations
-    Hillis and Steele      log2 T                       T log2 T - T + 1
-    Blelloch               2 log2 T, and one            3 T - 2
+    Hillis and Steele      log2 T rounds                T log2 T - T + 1 combinations
+    Blelloch               2 log2 T + 1 rounds          3 T - 2 combinations
 
-Ranks divide time in the same way: each combines its part to one pair, all get all pairs, and each
-goes through its own part once more from the right state. (Martin & Cundy; Mamba's layers do it.)
+Ranks divide the T steps in the same way. Each rank combines its steps to one pair, and gets the
+pairs of all ranks. So it knows the state before its first step, and computes the states of its
+steps. (Martin & Cundy; Mamba's layers do this.)
 
-With tanh there is no such pair. Half of a linear recurrence is known from its results for h = 0 and
-h = 1. For half of a tanh recurrence the two say little about a third h.
+With tanh there is no such pair. Let h be the state in the middle of the T steps. In a linear
+recurrence, the results for h = 0 and h = 1 give the result for every h. With tanh these two results
+tell little about the result for another h.
 
 The real layers: minidl/ops/extra/recurrent.py, minidl/nn/recurrent.py. Papers: Werbos 1990; Bengio
 et al. 1994; Pascanu et al. 2012, arXiv 1211.5063; Hochreiter & Schmidhuber 1997; Gers et al. 2000
@@ -66,14 +72,15 @@ from minidl.nn import functional as F
 
 
 def step_back(gh, h, before, w, gw):
-    """One step of backpropagation through time. gh: the gradient by h_t, (N, H). h, before: h_t and
-    h_{t-1}, (N, H). w: (H, H), h_t = tanh(x_t + before @ w.T). Adds this step's part to gw, (H, H),
-    in place. Returns (gradient by x_t, gradient by h_{t-1}), both (N, H)."""
+    """One step of backpropagation through time, for h_t = tanh(x_t + before @ w.T). N: samples, H:
+    width. gh: the gradient with respect to h_t, (N, H). h: h_t, before: h_{t-1}, both (N, H). w:
+    (H, H). Adds this step's gradient of w to gw, (H, H), in place. Returns (gradient with respect
+    to x_t, gradient with respect to h_{t-1}), both (N, H)."""
     # >>> exercise 32a: one step back through time
-    # The slope of tanh is 1 - h^2, with the h that is there. Multiply gh by it: this is gx. In the
-    # product before @ w.T number j of a row of the result is the sum over k of before[k] w[j, k].
-    # So w[j, k] has the gradient gx[j] before[k], summed over the N rows: add it to gw. And
-    # before[k] has the gradient sum over j of gx[j] w[j, k].
+    # The derivative of tanh is 1 - h^2, where h is the result of tanh. gx is gh times this
+    # derivative. In a row of before @ w.T, number j is the sum over k of before[k] w[j, k]. So the
+    # gradient of w[j, k] is gx[j] before[k], summed over the N rows: add it to gw. The gradient of
+    # before[k] is the sum over j of gx[j] w[j, k].
     gx = gh * (1 - h**2)
     gw += gx.T @ before
     return gx, gx @ w
@@ -82,9 +89,11 @@ def step_back(gh, h, before, w, gw):
 
 def combine(first, second):
     """Returns the pair (a, b) of one step h -> a h + b that does what `first` and then `second` do.
-    first, second: such pairs, of arrays of one shape, number by number."""
+    first, second: pairs (a, b) of such steps. All arrays have one shape, and the steps are
+    elementwise."""
     # >>> exercise 32b: two steps of a linear recurrence are one
-    # Put h -> a1 h + b1 into h -> a2 h + b2, and sort by h. Make new arrays.
+    # After the first step h is a1 h + b1. Put this into a2 h + b2: what multiplies h, and what is
+    # added? Make new arrays.
     a1, b1 = first
     a2, b2 = second
     return a1 * a2, a2 * b1 + b2
@@ -92,7 +101,7 @@ def combine(first, second):
 
 
 def forward(x, w, h):
-    """Returns the states h_0, ..., h_T, (T + 1, N, H). x: (T, N, H)."""
+    """Returns the states h_0, ..., h_T, an array (T + 1, N, H). x: (T, N, H). h: h_0."""
     states = [h]
     for x_t in x:
         states.append(np.tanh(x_t + states[-1] @ w.T))
@@ -100,7 +109,8 @@ def forward(x, w, h):
 
 
 def backward(states, w, gys):
-    """Returns the gradients (by x, by h_0, by w). gys: (T, N, H), by h_1, ..., h_T in the loss."""
+    """Returns the gradients of (x, h_0, w). gys: (T, N, H), the part of the gradient of h_t that
+    comes from the loss at step t, for t = 1, ..., T."""
     gw = np.zeros_like(w)
     gx = np.zeros_like(gys)
     gh = np.zeros_like(states[0])
@@ -125,7 +135,7 @@ def through_time(args, table):
     bias = put(args, minidl.tensor(np.zeros(size)))
     ys, _ = F.rnn_sequence(x_leaf, h_leaf, w_leaf, bias, "tanh")
     (ys * put(args, minidl.tensor(gys))).sum().backward()
-    # float64, sums of some dozens of products
+    # in float64, with sums of some dozens of products
     apart = float(np.abs(host(ys.detach()) - states[1:]).max())
     table.row("states, difference from minidl's RNN", apart, 0.0, "abs<1e-13")
     for name, gradient, leaf in zip(("x", "h_0", "W"), ours, leaves, strict=True):
@@ -139,12 +149,13 @@ RADII = (0.9, 1.0, 1.1)
 def orthogonal(size, seed=0):
     weight = minidl.tensor(np.zeros((size, size)))
     nn.init.orthogonal_(weight, generator=minidl.Generator(seed))
-    q, _ = np.linalg.qr(weight.numpy())  # its numbers were drawn as float32
+    q, _ = np.linalg.qr(weight.numpy())  # again in float64: weight has the precision of float32
     return q
 
 
 def vanishing(args, table):
-    """Part 2: norms of the gradient, step by step back. Returns {(kind, rho): (T + 1,)}."""
+    """Part 2: the norms of the gradient after 0, 1, ..., T steps back, divided by the first norm.
+    Returns {("linear" or "tanh", rho): these norms, (T + 1,)}."""
     draw = np.random.default_rng(2)
     size, n_steps = 16, args.steps
     q = orthogonal(size)
@@ -177,8 +188,8 @@ BIASES = (0.0, 1.0, 5.0)
 
 
 def gates(args, table):
-    """Part 3: the gradient of an LSTM's cell. Returns {bias: mean over the
-    cells of the product of forget gates, from step T back}."""
+    """Part 3: the gradient of an LSTM's cell. Returns {bias: an array (T + 1,)}. Entry k is the
+    product of the last k forget gates, averaged over the numbers of the cell."""
     draw = np.random.default_rng(3)
     size, n_steps = 4, args.steps
     curves = {}
@@ -213,12 +224,13 @@ def loop(a, b, h):
 
 
 def hillis_steele(a, b):
-    """Returns (pairs, rounds, combinations). Pair t does the steps 1 to t + 1. a, b: (T, ...)."""
+    """Returns (pairs, number of rounds, number of combinations). a, b: (T, ...), a pair for each
+    step. Pair t of the result does the steps 1 to t + 1, for t = 0, 1, ..."""
     a, b = a.copy(), b.copy()
     rounds = combinations = 0
     distance = 1
     while distance < len(a):
-        # all at once: the right side is complete before anything is written
+        # combine() makes new arrays, so all reads of this round come before its writes
         a[distance:], b[distance:] = combine((a[:-distance], b[:-distance]),
                                              (a[distance:], b[distance:]))
         combinations += len(a) - distance
@@ -228,12 +240,12 @@ def hillis_steele(a, b):
 
 
 def blelloch(a, b):
-    """Returns (pairs, rounds, combinations), as hillis_steele(). T must be a power of two."""
+    """Returns what hillis_steele() returns. T must be a power of two."""
     n_steps = len(a)
     up = a.copy(), b.copy()
     rounds = combinations = 0
     distance = 1
-    while distance < n_steps:  # up the tree: node i gets all of its 2 distance leaves
+    while distance < n_steps:  # up the tree: a node combines the pairs of its two children
         left = slice(distance - 1, None, 2 * distance)
         right = slice(2 * distance - 1, None, 2 * distance)
         up[0][right], up[1][right] = combine((up[0][left], up[1][left]),
@@ -242,7 +254,7 @@ def blelloch(a, b):
         rounds += 1
         distance *= 2
     up[0][-1], up[1][-1] = 1, 0  # nothing is before the first step: h -> h
-    while distance > 1:  # down: the left child gets what is before its parent
+    while distance > 1:  # down: the left child gets the pair of all steps before its parent
         distance //= 2
         left = slice(distance - 1, None, 2 * distance)
         right = slice(2 * distance - 1, None, 2 * distance)
@@ -252,11 +264,11 @@ def blelloch(a, b):
         combinations += n_steps // (2 * distance)
         rounds += 1
     combinations += n_steps
-    return combine(up, (a, b)), rounds + 1, combinations  # up: before each step; then the step
+    return combine(up, (a, b)), rounds + 1, combinations  # the steps before, then the step itself
 
 
 def scans(t, args, table):
-    """Part 4: the loop, two scans, and time divided over the ranks."""
+    """Part 4: compares the loop with two scans, and with steps that are divided over the ranks."""
     draw = np.random.default_rng(4)
     n_steps, size = args.length, 8
     if n_steps & (n_steps - 1):
@@ -270,7 +282,7 @@ def scans(t, args, table):
               "Blelloch": (2 * log + 1, 3 * n_steps - 2)}
     for name, scan in (("Hillis and Steele", hillis_steele), ("Blelloch", blelloch)):
         (to_a, to_b), rounds, combinations = scan(a, b)
-        # float64; |h| is some 10, and older steps fade
+        # in float64; |h| is about 10, and a < 1 makes the errors of older steps smaller
         apart = float(np.abs(to_a * h + to_b - wanted).max())
         table.row(f"{name}: difference from the loop", apart, 0.0, "abs<1e-12")
         table.row(f"{name}: rounds for {n_steps} steps", rounds, theory[name][0], "exact")
@@ -288,21 +300,23 @@ def scans(t, args, table):
 
 
 def over_ranks(t, a, b, h):
-    """Returns the states of this rank's steps. a, b: this rank's part; h: before the first step of
-    all. Each rank sends one pair, however many steps it has."""
+    """Returns the states of this rank's steps. a, b: the pairs of this rank's steps. h: the state
+    before the first step of all ranks. A rank shares one pair, and the number of its steps does not
+    matter."""
     pairs = np.zeros((t.size, 2, *h.shape))
     mine = np.ones_like(h), np.zeros_like(h)
     for step in zip(a, b, strict=True):
         mine = combine(mine, step)
     pairs[t.rank] = mine
-    ring.all_reduce(t, pairs)  # every other rank has zeros there
+    ring.all_reduce(t, pairs)  # gathers the pairs: each is zeros on all ranks but one
     for to_a, to_b in pairs[: t.rank]:
         h = to_a * h + to_b
     return loop(a, b, h)
 
 
 def halves(table):
-    """What a pair of numbers says of many steps, linear and with tanh."""
+    """Computes the result of some steps for h = 3 from the results for h = 0 and h = 1. Compares it
+    with the true result, for a linear recurrence and with tanh."""
     draw = np.random.default_rng(5)
     n_steps = 4
     w = draw.uniform(1.0, 1.5, n_steps)
@@ -340,13 +354,14 @@ def main(t, args):
 
 
 OPTIONS = {
-    "steps": (100, "steps of the recurrences of parts 2 and 3"),
-    "length": (1024, "steps of the linear recurrence of part 4; a power of two, else the next one"),
+    "steps": (100, "number of steps of the recurrences in parts 2 and 3"),
+    "length": (1024, "number of steps in part 4; if it is no power of two, the next one is taken"),
 }
 
 
 def draw(plt, norms, curves):
-    """Left: norms of gradients. Middle: the LSTM's. Right: Blelloch's scan of 8 steps."""
+    """Draws three plots. Left: norms of gradients. Middle: the gradient of the LSTM's cell. Right:
+    Blelloch's scan of 8 steps."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(17, 5.2), width_ratios=(1, 1, 1.2))
     n_steps = len(norms["linear", RADII[0]]) - 1
     back = np.arange(n_steps + 1)
@@ -369,7 +384,7 @@ def draw(plt, norms, curves):
 
 
 def draw_scan(axes):
-    """Blelloch's scan of 8 steps: a column is a step, a row is a round."""
+    """Draws Blelloch's scan of 8 steps. A column is a step, a row is a round."""
     n, level = 8, 0
     axes.plot(range(n), [0] * n, "o", color=GREY, markersize=9)
     distance = 1

@@ -3,50 +3,56 @@
     mpirun -n 2 python tutorials/33_scaling.py          (or: minidl run -n 2 ...)
     python tutorials/33_scaling.py --sim 2              picture: out/33_scaling.png
 
-The loss of language models falls with N, the parameters without embeddings, and with D, the tokens
-they are trained on, nearly as a power of each:
+Let N be the number of parameters of a language model without embeddings, and D the number of tokens
+that it is trained on. The loss falls nearly as a power of N, and nearly as a power of D:
 
     L(N) = (N / N_c)^-alpha      D fixed                L(D) = (D / D_c)^-beta      N fixed
 
-Kaplan et al. measured alpha = 0.076 and beta = 0.095 with large models. Here five tiny GPTs, and
-then five amounts of tokens, give two such laws. Each law predicts a sixth run, which comes after.
+Kaplan et al. measured alpha = 0.076 and beta = 0.095 with large models. Here five tiny GPTs of
+different sizes give the first law, and five runs with different numbers of tokens give the second.
+Each law predicts the loss of a sixth run before this run is trained.
 
-1. A power law is a straight line in logarithms. With u = ln x - mean(ln x):
+1. In logarithms a power law is a straight line. There are n runs, with x = N or x = D. Let
+u = ln x - mean(ln x). Then the best line, and the errors of its two numbers, are (exercise 33a):
 
     ln L = level + slope u        slope = sum(u ln L) / sum(u^2),   level = mean(ln L)
     scatter s = sqrt(sum of squared residuals / (n - 2))            two numbers were fitted
-    level error = s / sqrt(n),  slope error = s / sqrt(sum(u^2))    (exercise 33a)
+    level error = s / sqrt(n),  slope error = s / sqrt(sum(u^2))
 
-Because u has the mean 0, the two errors are independent. A new run at u has its own scatter, too:
+Because u has the mean 0, the two errors are independent. A new run at u has the scatter s, too:
 
     error of a prediction = sqrt(s^2 + level_error^2 + slope_error^2 u^2)
 
-An interval that holds 95 of 100 new runs is the prediction +- 3.182 such errors. The factor is
-Student's for 5 points - 2 = 3 degrees of freedom: s itself is known from few points. The table
-first tries this on 2,000 studies with a true power law, where 95 % is the right answer.
+The interval from 3.182 errors below the prediction to 3.182 errors above it holds 95 of 100 new
+runs. The factor 3.182 is from Student's distribution with 5 points - 2 = 3 degrees of freedom. It
+is larger than the usual 1.96, because s is computed from few points. Part 1 of the table tries this
+with 2,000 made-up studies with a true power law: there the share must be 95 %.
 
-2. Every point is a mean over seeds. The ranks share the runs: no two runs need each other.
+2. Every point is a mean over seeds. The ranks share the runs, because no run needs another run.
 
-3. What such an interval does not know: whether the law is a power law. With D fixed, the loss
-cannot fall below what D tokens teach, so L(N) = E + A N^-alpha, and the line bends up for large N.
-Five points that span a factor of ten in N cannot show E, and a fit of three numbers to them is
-worth little. So the plain power law is fitted, and the sixth model is only twice as large as the
-fifth. This study was repeated 11 times with other seeds. The sixth size was inside its interval
-each time, and 10 times above its prediction. It was inside with three other texts, too. So its row
-has a rule. The sixth number of tokens was 0.4 to 4.1 errors above its prediction: the points lie so
-well on a line that the interval is narrow, and the line bends. So that row only informs.
-`--largest 48` trains one more size, far beyond the fit.
+3. The interval is right only if the law is a power law. With D fixed, the loss cannot fall below
+what D tokens teach. So L(N) = E + A N^-alpha, and in logarithms the line bends up for large N. N
+of the fifth point is only ten times N of the first. Such points do not show E, and a fit of three
+numbers to five points is worth little. So the plain power law is fitted, and the sixth model is
+only twice as large as the fifth. This study was repeated 11 times with other seeds. The sixth size
+was inside its interval each time, and 10 times its loss was above the prediction. It was inside
+with three other texts, too. So its row has a rule. The loss for the sixth number of tokens was 0.4
+to 4.1 errors above its prediction. The five points lie close to a line, so the interval is narrow,
+but the true curve bends. So that row has no rule. `--largest 48` trains one more size, far beyond
+the fit.
 
-4. Training costs C = 6 N D operations: 2 for each weight and token forward, 4 backward. Where is a
-budget C best spent? Put D = C / (6 N) into
+4. Training costs C = 6 N D operations. For each weight and token, forward takes 2 of these and
+backward 4. If C, the budget, is given, which N and D give the smallest loss? Put D = C / (6 N) into
 
     L(N, D) = E + A N^-alpha + B D^-beta
 
-and set the derivative to 0. Then alpha A N^-alpha = beta B D^-beta, and (exercise 33b)
+and set the derivative with respect to N to 0. Then alpha A N^-alpha = beta B D^-beta, and
+(exercise 33b)
 
     N = G (C / 6)^(beta / (alpha + beta)),    G = (alpha A / (beta B))^(1 / (alpha + beta))
 
-So N and D grow together. Hoffmann et al. found alpha = 0.34 and beta = 0.28: nearly equal powers.
+So with a larger budget, N and D grow together. Hoffmann et al. found alpha = 0.34 and beta = 0.28,
+which are nearly equal. So N and D grow with nearly the same power of C.
 
 Papers: Kaplan et al. 2020, arXiv 2001.08361; Hoffmann et al. 2022, arXiv 2203.15556 (Chinchilla).
 Exercises: `minidl exercise 33` writes work/33_scaling.py, `minidl check 33` grades it.
@@ -65,22 +71,23 @@ from minidl.data import text
 from minidl.nn import functional as F
 from minidl.plain import optimizers as plain
 
-CHARACTERS = 128  # the corpus has few bytes above 127; they all become 127
-LENGTH = 16  # tokens of a window
-BATCH = 32  # windows
-WIDTHS = [6, 8, 12, 16, 20, 28]  # the last one is predicted
-STEPS = [24, 38, 60, 96, 153, 245]  # the last one is predicted
-WIDTH = 16  # of the models that see more and more tokens
-STUDENT_3 = 3.182  # 97.5 % of Student's distribution with 3 degrees of freedom lie below
+CHARACTERS = 128  # the corpus has few bytes above 127; these bytes all become 127
+LENGTH = 16  # number of tokens in a window
+BATCH = 32  # number of windows in a batch
+WIDTHS = [6, 8, 12, 16, 20, 28]  # the last run is predicted
+STEPS = [24, 38, 60, 96, 153, 245]  # the last run is predicted
+WIDTH = 16  # the width of all models that are trained on different numbers of tokens
+STUDENT_3 = 3.182  # 97.5 % of Student's distribution with 3 degrees of freedom is below this number
 
 
 def fit_power_law(x, loss):
     """Returns (level, slope, scatter, level error, slope error), five numbers, of the line
     ln loss = level + slope u, with u = ln x - mean(ln x). x, loss: arrays of n >= 3 numbers."""
     # >>> exercise 33a: a power law by least squares, with its errors
-    # Take natural logarithms of both. Subtract the mean from ln x: this is u. The slope is
-    # sum(u ln L) / sum(u^2), the level is the mean of ln L. The scatter is the root of the sum of
-    # squared residuals over n - 2. From it follow the errors of level and slope.
+    # Take the natural logarithms of x and of loss. u is ln x minus its mean. The slope is
+    # sum(u ln L) / sum(u^2). The level is the mean of ln L. A residual is ln L - level - slope u.
+    # The scatter is sqrt(sum of squared residuals / (n - 2)). The level error is the scatter
+    # divided by sqrt(n), and the slope error is the scatter divided by sqrt(sum(u^2)).
     log_x = np.log(x)
     y = np.log(loss)
     u = log_x - log_x.mean()
@@ -96,7 +103,7 @@ def compute_optimal(c, a, b, alpha, beta):
     """Returns (N, D) with 6 N D = c for which a N^-alpha + b D^-beta is smallest."""
     # >>> exercise 33b: where a budget is best spent
     # N = G (c / 6)^(beta / (alpha + beta)) with G = (alpha a / (beta b))^(1 / (alpha + beta)).
-    # D is what the budget leaves.
+    # D follows from 6 N D = c.
     g = (alpha * a / (beta * b)) ** (1 / (alpha + beta))
     n = g * (c / 6) ** (beta / (alpha + beta))
     return n, c / (6 * n)
@@ -104,7 +111,9 @@ def compute_optimal(c, a, b, alpha, beta):
 
 
 def predict(fit, x, new):
-    """Returns (ln loss at new, its error) by the fit of points at x."""
+    """Returns (the predicted ln loss of a run at `new`, the error of this prediction).
+
+    fit: the result of fit_power_law(x, loss)."""
     level, slope, scatter, level_error, slope_error = fit
     u = math.log(new) - float(np.log(x).mean())
     error = math.sqrt(scatter**2 + level_error**2 + (slope_error * u) ** 2)
@@ -112,7 +121,7 @@ def predict(fit, x, new):
 
 
 def synthetic(table):
-    """Part 1: the fit and NumPy's, and the share of intervals that hold the new point."""
+    """Part 1: compares fit_power_law() with NumPy. Checks how many intervals hold the new run."""
     draw = np.random.default_rng(33)
     x = np.array([522.0, 888.0, 1908.0, 3312.0, 5100.0])
     new = 9828.0
@@ -126,14 +135,15 @@ def synthetic(table):
     level, slope, _, level_error, slope_error = fit_power_law(x, loss)
     u = np.log(x) - np.log(x).mean()
     (their_slope, their_level), covariance = np.polyfit(u, np.log(loss), 1, cov=True)
-    # float64; NumPy solves the same least squares by a singular value decomposition
+    # in float64; NumPy solves the same problem of least squares in another way, by a singular value
+    # decomposition
     table.row("33a: slope, and np.polyfit's", float(slope), float(their_slope), "rel<1e-9")
     table.row("33a: level, and np.polyfit's", float(level), float(their_level), "rel<1e-12")
     table.row("33a: slope error, and np.polyfit's", float(slope_error),
               float(covariance[0, 0] ** 0.5), "rel<1e-9")
     table.row("33a: level error, and np.polyfit's", float(level_error),
               float(covariance[1, 1] ** 0.5), "rel<1e-9")
-    # four standard deviations of a share of 2,000
+    # four standard deviations of a share of 2,000 studies
     bound = 4 * math.sqrt(0.95 * 0.05 / n_studies)
     table.row("of 2,000 true power laws: the new run inside its 95 % interval",
               inside / n_studies, 0.95, f"abs<{bound:.4f}")
@@ -146,9 +156,11 @@ def n_parameters(model):
 
 
 def train(args, data, evaluation, width, n_steps, seed):
-    """Returns (N, loss on the evaluation's windows) of a GPT after n_steps."""
+    """Trains a GPT for n_steps. Returns (N, its loss on `evaluation`).
+
+    evaluation: (ids, next ids), two arrays (windows, LENGTH)."""
     minidl.manual_seed(seed)
-    # one head; larger weights than GPT-2's, for few inputs (tutorial 31)
+    # larger first weights than in GPT-2, because the layers have few inputs (tutorial 31)
     model = nn.GPT(CHARACTERS, LENGTH, n_layers=1, n_heads=1, width=width, tied=False,
                    init_std=0.5 / math.sqrt(width))
     model = put(args, model)
@@ -157,7 +169,8 @@ def train(args, data, evaluation, width, n_steps, seed):
     batches = text.random_batches(data, BATCH, LENGTH, 0, 1, seed)
     warmup = max(1, n_steps // 10)
     for step in range(n_steps):
-        # the schedule ends with the run: a run that is cut off is worse (Hoffmann et al.)
+        # lr falls to its end at the last step of each run. A run that stops earlier in a longer
+        # schedule has a larger loss (Hoffmann et al.)
         optimizer.param_groups[0]["lr"] = plain.schedule(step, warmup, n_steps, largest_lr)
         x, y = next(batches)
         optimizer.zero_grad()
@@ -174,8 +187,9 @@ def loss_of(args, model, x, y):
 
 
 def study(t, args):
-    """Part 2: trains all runs, each on one of the ranks. Returns (N of each width, losses by width
-    (widths, seeds), tokens of each number of steps, losses by steps (steps, seeds))."""
+    """Part 2: trains all runs, each on one of the ranks. Returns four arrays: N for each width; the
+    losses of these runs, (widths, seeds); D for each number of steps; the losses of these runs,
+    (numbers of steps, seeds)."""
     data = np.minimum(text.stdlib_corpus(1 << 21), CHARACTERS - 1)
     data, held_out = text.split(data)
     evaluation = text.spread(held_out, LENGTH, 256)
@@ -187,7 +201,7 @@ def study(t, args):
     for i, seed in progress(t, runs[t.rank :: t.size], "training"):
         width, n_steps = settings[i]
         found[i, seed] = train(args, data, evaluation, width, n_steps, seed)
-    ring.all_reduce(t, found)  # every other rank has zeros there
+    ring.all_reduce(t, found)  # a run's numbers are zeros on all ranks that have not trained it
     sizes, losses = found[:, 0, 0], found[:, :, 1]
     tokens = [n * BATCH * LENGTH for n in steps]
     return (sizes[: len(widths)].astype(int), losses[: len(widths)], np.array(tokens),
@@ -195,7 +209,8 @@ def study(t, args):
 
 
 def law(args, table, name, x, losses):
-    """Fits the first five points and compares the sixth with its interval."""
+    """Part 3: fits a law to the first five points, and compares the sixth run with its interval.
+    Returns the fit. name: "N" or "D". x: N or D of each run. losses: (runs, seeds)."""
     means = losses.mean(axis=1)
     fit = fit_power_law(x[:5], means[:5])
     _, slope, _, _, slope_error = map(float, fit)
@@ -203,7 +218,7 @@ def law(args, table, name, x, losses):
     table.row(f"L({name}): its error by least squares", slope_error)
     draw = np.random.default_rng(0)
     again = []
-    for _ in range(200):  # bootstrap: as many seeds as there are, drawn with repetition
+    for _ in range(200):  # bootstrap: draw args.seeds of the seeds, with repetition, and fit again
         chosen = draw.integers(0, args.seeds, (5, args.seeds))
         resampled = np.take_along_axis(losses[:5], chosen, axis=1).mean(axis=1)
         again.append(-fit_power_law(x[:5], resampled)[1])
@@ -211,9 +226,10 @@ def law(args, table, name, x, losses):
 
     log_loss, error = predict(fit, x[:5], x[5])
     predicted = math.exp(log_loss)
-    # the nearer end of the interval; as loss, not as logarithm
+    # the distance from the prediction to the lower end of the interval, as a loss and not as a
+    # logarithm. The upper end is farther away
     half = predicted * (1 - math.exp(-STUDENT_3 * error))
-    # L(D) bends (part 3); in a shorter study L(N) does, too, and few seeds say little
+    # L(D) bends (part 3). In a shorter study L(N) bends, too. A mean over few seeds is not exact
     has_rule = name == "N" and args.steps >= 150 and args.seeds >= 3
     table.row(f"L({name}): the sixth run and its prediction", float(means[5]), predicted,
               f"abs<{half:.3f}" if has_rule else "info")
@@ -229,16 +245,17 @@ def law(args, table, name, x, losses):
 # Hoffmann et al. 2022, their third approach: L = E + A N^-alpha + B D^-beta
 CHINCHILLA = dict(a=406.4, b=410.7, alpha=0.34, beta=0.28)
 IRREDUCIBLE = 1.69  # E
-BUDGET = 5.76e23  # operations: what Gopher took, and Chinchilla
+BUDGET = 5.76e23  # operations to train Gopher, and also Chinchilla
 
 
 def budget(table):
-    """Part 4: the formula and a search. Returns (sizes, losses) of the search."""
+    """Part 4: compares the formula of exercise 33b with a search over sizes N.
+    Returns (the sizes of the search, their losses)."""
     n, d = compute_optimal(BUDGET, **CHINCHILLA)
     sizes = np.geomspace(n / 30, n * 30, 20001)
     losses = model_loss(sizes, BUDGET / (6 * sizes))
     table.row("33b: 6 N D / C", 6 * n * d / BUDGET, 1.0, "rel<1e-12")
-    # neighbours of the grid differ by 0.034 %
+    # neighbouring sizes of the search differ by 0.034 %
     table.row("33b: N for 5.76e23 operations, and by a search", n,
               float(sizes[losses.argmin()]), "rel<0.0004")
     a, b, alpha, beta = CHINCHILLA.values()
@@ -274,14 +291,15 @@ def main(t, args):
 
 
 OPTIONS = {
-    "steps": (150, "training steps of the models of different sizes"),
-    "seeds": (3, "runs of each kind, with different seeds"),
+    "steps": (150, "number of training steps of the models of different sizes"),
+    "seeds": (3, "number of runs of each kind, with different seeds"),
     "largest": (0, "the width of one more model, far beyond the fit; 0: none"),
 }
 
 
 def draw(plt, by_size, by_tokens, fits, search):
-    """Left and middle: points, fit, interval and the sixth run. Right: losses of one budget."""
+    """Draws three plots. Left and middle: for each law the points, the fit, the interval and the
+    sixth run. Right: the loss over N, for one budget."""
     figure, axes = plt.subplots(1, 3, figsize=(17, 5.2))
     names = (("parameters without embeddings, N", "Loss by size, tokens fixed"),
              ("tokens, D", "Loss by tokens, size fixed: it bends"))

@@ -3,10 +3,10 @@
     make tutorials                         all of them: about two minutes on two cores
     python tutorials/run_all.py 07 08      some of them
 
-If the header of a tutorial has `mpirun -n N`, it runs on N ranks, else in one process. Each one
-leaves its table in out/NN_name.json. Its picture is also in out/en and out/zh, for the site. The
-exit status is 1 if a row of a table is not ok, or if a tutorial did not finish. Then the last line
-names it.
+If the header of a tutorial has `mpirun -n N`, the tutorial runs on N ranks, else in one process.
+Each tutorial writes its table to out/NN_name.json, and its picture in English to out/en and in
+Chinese to out/zh, for the site. The exit status is 1 if a row of a table is not ok, or if a
+tutorial did not finish. Then the last printed line names these rows and tutorials.
 
 Test: tests/tutorials/test_run_all.py
 """

