@@ -138,21 +138,23 @@ def rotations(table):
     variable = autograd.Tensor(x)
     page = plain.rope(variable, first=5)
     wanted, = autograd.grad((page * gy).sum(), [variable])
-    table.row("28a: y, unlike the plain page's", np.abs(y - page.array).max(), 0.0, "abs<1e-12")
-    table.row("28a: gradient, unlike the page's", np.abs(gx - wanted.array).max(), 0.0, "abs<1e-12")
+    table.row("28a: y, difference from the plain page",
+              np.abs(y - page.array).max(), 0.0, "abs<1e-12")
+    table.row("28a: gradient, difference from the plain page",
+              np.abs(gx - wanted.array).max(), 0.0, "abs<1e-12")
 
     angles = (5 + np.arange(7))[:, None] * llama.frequencies(8)
     real = minidl.Tensor(x, requires_grad=True)
     turned = llama.Rotary.apply(real, np.cos(angles), np.sin(angles))
     turned.backward(minidl.Tensor(gy))
-    table.row("28a: y, unlike nn.Llama's", np.abs(y - host(turned)).max(), 0.0, "abs<1e-12")
+    table.row("28a: y, difference from nn.Llama", np.abs(y - host(turned)).max(), 0.0, "abs<1e-12")
     error = np.abs(gx - host(real.grad)).max()
-    table.row("28a: gradient, unlike nn.Llama's", error, 0.0, "abs<1e-12")
+    table.row("28a: gradient, difference from nn.Llama", error, 0.0, "abs<1e-12")
 
     lengths = np.linalg.norm(y, axis=-1) / np.linalg.norm(x, axis=-1)
     table.row("a rotation keeps lengths", np.abs(lengths - 1).max(), 0.0, "abs<1e-12")
     error = np.abs(backward(y) - x).max()
-    table.row("turned back, unlike x", error, 0.0, "abs<1e-12")
+    table.row("y turned back, difference from x", error, 0.0, "abs<1e-12")
 
     near, far = scores(0, 8), scores(1000, 8)
     error = np.abs(near - far).max()
@@ -190,17 +192,17 @@ def blocks(table):
     y = block(real, np.cos(angles), np.sin(angles))
     y.backward(minidl.Tensor(gy[None]))
     error = np.abs(host(y)[0] - page.array).max()
-    table.row("a block: y, unlike the plain page's", error, 0.0, "abs<1e-10")
+    table.row("a block: y, difference from the plain page", error, 0.0, "abs<1e-10")
     error = np.abs(host(real.grad)[0] - wanted.array).max()
-    table.row("a block: gradient, unlike the page's", error, 0.0, "abs<1e-10")
+    table.row("a block: gradient, difference from the plain page", error, 0.0, "abs<1e-10")
 
     ones = autograd.Tensor(np.ones(width))
     normed = plain.rms_norm(autograd.Tensor(x), ones, eps=0.0).array
     table.row("length after RMSNorm: sqrt(C)", np.linalg.norm(normed, axis=1).max(),
               np.sqrt(width), "rel<1e-12")
     larger = plain.rms_norm(autograd.Tensor(1000 * x), ones, eps=0.0).array
-    table.row("RMSNorm of 1000 x, unlike that of x", np.abs(larger - normed).max(), 0.0,
-              "abs<1e-12")
+    table.row("RMSNorm of 1000 x, difference from RMSNorm of x",
+              np.abs(larger - normed).max(), 0.0, "abs<1e-12")
 
 
 def costs(args, table, model, x, y):
@@ -296,9 +298,9 @@ def samples(t, table, model):
         kept = nucleus(p, top_p)
         wanted = np.stack([sampling.probabilities(row.astype(float), top_p=top_p) for row in z])
         error = np.abs(kept - wanted).max()
-        table.row(f"28b: p = {top_p:g}, unlike the plain page's", error, 0.0, "abs<1e-12")
+        table.row(f"28b: p = {top_p:g}, difference from the plain page", error, 0.0, "abs<1e-12")
         real = np.isfinite(real_nucleus(z, 1.0, None, top_p))
-        table.row(f"28b: p = {top_p:g}, rows with other tokens than the decoder's",
+        table.row(f"28b: p = {top_p:g}, rows whose tokens differ from the decoder's",
                   int(((kept > 0) != real).any(axis=1).sum()), 0, "exact")
 
     # with a lower temperature the entropy of the probabilities is lower
@@ -315,7 +317,7 @@ def samples(t, table, model):
     # a share of n draws has a standard deviation of at most sqrt(1/4 / n); the limit is five of
     # these
     apart = np.abs(drawn / n - kept).max()
-    table.row("shares of 10,000 draws, unlike their p", apart, 0.0, f"abs<{2.5 / n**0.5:g}")
+    table.row("shares of 10,000 draws, difference from p", apart, 0.0, f"abs<{2.5 / n**0.5:g}")
     return p
 
 

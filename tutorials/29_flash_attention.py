@@ -245,13 +245,13 @@ def in_tiles(args, table):
         grads = backward(memory_back, go, q, k, v, o, lse, *sizes, causal)
         wanted = plainly(q, k, v, go, causal)
         # in float64, with sums of L products in a different order
-        table.row(f"29a, {name}: O, unlike the plain page's", apart([o], wanted[:1]), 0.0,
-                  "abs<1e-11")
-        table.row(f"29b, {name}: gradients, unlike the page's", apart(grads, wanted[1:]), 0.0,
-                  "abs<1e-10")
+        table.row(f"29a, {name}: O, difference from the plain page",
+                  apart([o], wanted[:1]), 0.0, "abs<1e-11")
+        table.row(f"29b, {name}: gradients, difference from the plain page",
+                  apart(grads, wanted[1:]), 0.0, "abs<1e-10")
         found = by_op(args, q, k, v, go, causal)
-        table.row(f"{name}: all four, unlike minidl's op", apart([o, *grads], found), 0.0,
-                  "abs<1e-10")
+        table.row(f"{name}: O and gradients, difference from minidl's op",
+                  apart([o, *grads], found), 0.0, "abs<1e-10")
         theory = bytes_by_forward(length, width, *sizes, causal, q.itemsize)
         table.row(f"{name}: bytes moved by forward", memory.n_bytes, theory, "exact")
         theory = bytes_by_backward(length, width, *sizes, causal, q.itemsize)
@@ -259,8 +259,8 @@ def in_tiles(args, table):
         if not causal:
             page, page_lse = flash.forward(q, k, v, args.keys)
             page_grads = flash.backward(go, q, k, v, page, page_lse, args.keys)
-            table.row("all four, unlike the page flash", apart([o, *grads], [page, *page_grads]),
-                      0.0, "abs<1e-10")
+            table.row("O and gradients, difference from the page flash",
+                      apart([o, *grads], [page, *page_grads]), 0.0, "abs<1e-10")
             closed = length * width * (2 + 2 * -(-length // args.rows)) + length
             table.row("... 2 L E + L + 2 L E ceil(L / R) numbers", memory.n_bytes // q.itemsize,
                       closed, "exact")
@@ -271,9 +271,10 @@ def in_tiles(args, table):
     of_all = (p * gp).sum(axis=1)
     of_output = (go * (p @ v)).sum(axis=1)
     of_tile = (p * gp)[:, : args.keys].sum(axis=1)
-    table.row("D from O, unlike the sum over all keys", np.abs(of_output - of_all).max(), 0.0,
-              "abs<1e-11")
-    table.row("D from the first tile alone, unlike it", np.abs(of_tile - of_all).max())
+    table.row("D from O, difference from D from all keys",
+              np.abs(of_output - of_all).max(), 0.0, "abs<1e-11")
+    table.row("D from the first tile, difference from D from all keys",
+              np.abs(of_tile - of_all).max())
 
 
 def lse_of(q, k):
@@ -406,14 +407,14 @@ def on_a_gpu(t, args, table):
         table.row("29c: errors", len(report.errors), 0, "exact")
         wanted, wanted_lse = flash.forward(q.astype(float), k.astype(float), v.astype(float), KEYS)
         # in float32; scores are up to 10, so exponentials have relative errors of about 10 eps
-        table.row("29c: O, unlike the page flash", np.abs(arguments[0] - wanted).max(), 0.0,
-                  "abs<1e-4")
-        table.row("29c: lse, unlike the page's", np.abs(arguments[1] - wanted_lse[:, 0]).max(), 0.0,
-                  "abs<1e-4")
+        table.row("29c: O, difference from the page flash",
+                  np.abs(arguments[0] - wanted).max(), 0.0, "abs<1e-4")
+        table.row("29c: lse, difference from the page flash",
+                  np.abs(arguments[1] - wanted_lse[:, 0]).max(), 0.0, "abs<1e-4")
         if args.device == "cuda":  # the kernel was checked on the CPU; now it runs on the GPU
             arrays = [put(args, a) if isinstance(a, np.ndarray) else a for a in arguments]
             cuda.kernel(source(folder), "attend")(grid, block, arrays)
-            table.row("29c on the GPU: O, unlike the page flash",
+            table.row("29c on the GPU: O, difference from the page flash",
                       np.abs(host(arrays[0]) - wanted).max(), 0.0, "abs<1e-4")
     n_blocks = -(-length // ROWS)
     for name in "k", "v":

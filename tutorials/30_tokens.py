@@ -142,24 +142,25 @@ def by_hand(t, args, table, counts):
     banana = {tuple(b"banana band"): 1}
     pairs, lengths = learn(banana, 2)
     say(t, f"banana band: {lengths[0]} tokens, then {lengths[1]}, then {lengths[2]}")
-    table.row("30a: pairs of one word, unlike the page's",
+    table.row("30a: pairs of one text that differ from the plain page's",
               differing(pairs, plain.learn(b"banana band", 2)), 0, "exact")
 
     words = {tuple(word.encode()): n for word, n in counts.items()}
     pairs, lengths = learn(words, args.merges)
     wanted = learn_pairs({word.encode(): n for word, n in counts.items()}, args.merges)
-    table.row("30a: pairs of the text, unlike the library's", differing(pairs, wanted), 0, "exact")
+    table.row("30a: pairs of the text that differ from the library's",
+              differing(pairs, wanted), 0, "exact")
 
     ranks = {pair: rank for rank, pair in enumerate(wanted)}
     ids = {word: encode_word(word.encode(), ranks) for word in counts}
     unlike = sum(ids[word] != plain.encode(word.encode(), wanted) for word in counts)
-    table.row("30b: words with other tokens than the page's", unlike, 0, "exact")
+    table.row("30b: words whose tokens differ from the plain page's", unlike, 0, "exact")
     after = sum(len(ids[word]) * n for word, n in counts.items())
     # learning and encoding join pair k equally often, J_k times
     joined = sum(before - now for before, now in zip(lengths, lengths[1:]))
     table.row("tokens of the text: bytes - J_1 - J_2 - ...", after, lengths[0] - joined, "exact")
     unlike = sum(ids[word] != greedy(word.encode(), ranks) for word in counts)
-    table.row("different words with other tokens from the left", unlike)
+    table.row("words whose tokens differ if the left pair is joined first", unlike)
 
 
 def differing(found, wanted):
@@ -186,8 +187,8 @@ def words_and_special(t, args, table, source, tokenizer):
     sentence = "I've 3 cats!  Two 🐈🐈"
     cut = finder(GPT2)(sentence)
     say(t, f"{sentence!r} in words: {' | '.join(cut)}")
-    table.row("the words joined: characters unlike the text", differing("".join(cut), sentence), 0,
-              "exact")
+    table.row("the words joined: characters that differ from the text",
+              differing("".join(cut), sentence), 0, "exact")
 
     whole = learn_pairs({source[:args.sample].encode(): 1}, args.merges)  # the text as one word
     table.row("tokens with a space behind a letter, without words",
@@ -282,9 +283,9 @@ def files(table, tokenizer, unseen):
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save(folder)
         read = Tokenizer.from_hugging_face(folder)
-    table.row("ids by the files that were read, unlike before",
+    table.row("after writing and reading the files: ids that differ",
               differing(read.encode(unseen), tokenizer.encode(unseen)), 0, "exact")
-    table.row("characters of the decoded text, unlike before",
+    table.row("... characters of the decoded text that differ",
               differing(read.decode(read.encode(unseen)), unseen), 0, "exact")
 
 
@@ -297,8 +298,8 @@ def on_ranks(t, table, source, counts, tokenizer):
     n_pairs = len(tokenizer.merges)
     pairs = learn_pairs({word.encode(): n for word, n in everyone.items()}, n_pairs)
     wanted = learn_pairs({word.encode(): n for word, n in counts.items()}, n_pairs)
-    table.row("pairs by the counts of all ranks, unlike one rank's", differing(pairs, wanted), 0,
-              "exact")
+    table.row("pairs by the counts of all ranks that differ from one rank's",
+              differing(pairs, wanted), 0, "exact")
     n_here = sum(len(tokenizer.encode_word(word.encode())) for word in mine)
     total = ring.all_reduce(t, np.array([n_here]))
     table.row("tokens of all ranks' parts together", int(total[0]), len(tokenizer.encode(source)),
