@@ -189,7 +189,7 @@ MLP = nn.MLP(4, 4, 4)
         (lambda: amp.prepare(MLP, "O5"), ValueError, "opt_level is O0, O1, O2 or O3; got 'O5'"),
         (lambda: amp.Autocast("int8"), TypeError, "wants a floating dtype, such as 'float16'"),
         (lambda: minidl.manual_seed("a"), ValueError, "seed must be in [0, 2**64), got 'a'"),
-        (lambda: infer.compile(MLP), TypeError, "wanted a Graph, as infer.trace(model, example) returns it; got Seq"),
+        (lambda: infer.compile(MLP), TypeError, "wanted a Graph, as infer.trace(model"),
         (lambda: nn.GPT(8, 8, 1, 1, 8).generate([1, 2], 3), ValueError, "ids of shape (N, T)"),
         (lambda: minidl.comm.simulate(0, print), ValueError, "1 or more, got 0"),
         (lambda: Table("user", 0), ValueError, "a table wants dim >= 1, admit >= 1"),
