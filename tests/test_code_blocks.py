@@ -100,7 +100,7 @@ RANKS = {"docs/large_batches.md": 2}
 # {(page, words of an output block): code that prints it}. It runs after the Python block before it,
 # in the page's namespace. `page` is the page's text.
 PRINTS = {
-    ("README.md", "dy/da"): "runpy.run_module('minidl.plain.autograd', run_name='__main__')",
+    ("README.md", "dy/da"): "run_page('minidl.plain.autograd')",
     ("README.md", "data race"): "print(race(page))",
     ("README.md", "watch: deadlock"): "print(block_of('docs/three_examples.md', 'watch: deadlock')"
                                       ".replace('hang.py', 'script.py'))",
@@ -175,10 +175,16 @@ def kind(block):
     return "shell" if is_shell else "output"
 
 
+def run_page(module):
+    """Does what `python -m module` does, in this process. runpy.run_module would warn if the module
+    has been imported before."""
+    runpy.run_path(importlib.util.find_spec(module).origin, run_name="__main__")
+
+
 def problems_of(name, text, folder):
     """Runs the blocks of a page in a folder. Returns a sentence for each block that is wrong."""
     problems = []
-    space = {"page": text, "race": race, "block_of": block_of, "runpy": runpy}
+    space = {"page": text, "race": race, "block_of": block_of, "run_page": run_page}
     python = []  # (block, code): run at the end, in the order of the page
     if name in BEFORE:
         python.append((Block(0, "python", ""), textwrap.dedent(BEFORE[name])))
@@ -475,9 +481,8 @@ def test_the_commands_of_a_page_run(name, asked, tmp_path, monkeypatch):
         words = command.split()
         assert words in shown, f"{name} does not show `{command}`: delete it from the table"
         if words[:2] == ["python", "-m"]:
-            monkeypatch.delitem(sys.modules, words[2], raising=False)
             with contextlib.redirect_stdout(io.StringIO()) as out:
-                runpy.run_module(words[2], run_name="__main__")
+                run_page(words[2])
             status, told = 0, out.getvalue()
         else:
             status, told = called(words[1:])

@@ -187,7 +187,7 @@ def test_only_open_mpi_5_can_heal(version, ok, tmp_path):
     if ok:
         assert launcher.healing([str(mpiexec)]) == ["--with-ft", "ulfm"]
     else:
-        with pytest.raises(launcher.LaunchError, match="--heal wants Open MPI 5. .*use --restarts"):
+        with pytest.raises(launcher.LaunchError, match="--heal wants Open MPI 5 or newer. .*use --restarts"):
             launcher.healing([str(mpiexec)])
 
 

@@ -179,7 +179,7 @@ def test_a_launcher_of_another_mpi_is_named():
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={**env}
     )
-    assert run.returncode == 1 and "got 'rank 0 of 1'" in run.stderr
+    assert run.returncode == 1 and "this is rank 0 of 1" in run.stderr
 
 
 def test_too_little_thread_support_is_named(tmp_path):
