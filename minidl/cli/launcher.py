@@ -92,8 +92,8 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
         raise LaunchError(NO_MPIEXEC.format(python=sys.executable, script=script, n=n))
     one_host = not names_hosts(launcher)
     if replacements and not heal:
-        raise LaunchError("--replacements: wanted --heal, too. Without --heal all ranks end when "
-                          "one rank dies")
+        raise LaunchError("--replacements works only together with --heal. Without --heal all "
+                          "ranks end when one rank dies")
     if heal:
         launcher += healing(launcher)
         settings |= {"MINIDL_HEAL": "1", "MINIDL_REPLACEMENTS": str(replacements)}
@@ -134,7 +134,7 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
                            None if stdin_file is None else subprocess.DEVNULL), supervisor
 
     if min_ranks is not None and not (restarts or named):
-        raise LaunchError("--min-ranks: wanted --restarts or --hosts, too")
+        raise LaunchError("--min-ranks works only together with --restarts or --hosts")
     if min_ranks is not None and not 1 <= min_ranks <= n:
         raise LaunchError(f"--min-ranks: wanted 1 to {n}, the number of ranks (-n); got "
                           f"{min_ranks}")

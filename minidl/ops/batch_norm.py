@@ -219,7 +219,7 @@ def best_rung(x):
 def check_size(x):
     """Raises ValueError if x has more elements than a launch on a GPU can count in an int."""
     if x.size > LARGEST:
-        raise ValueError(f"batch_norm: on a GPU wants at most {LARGEST} elements; got {x.size}. "
+        raise ValueError(f"batch_norm: on a GPU x may have at most {LARGEST} elements; got {x.size}. "
                          "Use a smaller batch")
 
 

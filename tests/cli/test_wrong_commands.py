@@ -72,8 +72,8 @@ COMMANDS = [
     ("python tutorials/12_offload.py --sim 2 --layers 0", 2, "--layers must be at least 1, got 0"),
     ("python tutorials/train_gpt.py --steps 0", 2, "--steps must be at least 1, got 0"),
     ("python tutorials/train_gpt.py --sim 4 --dp 3", 2, "equal to 4, the number of"),
-    ("minidl run -n 2 --min-ranks 1 tutorials/00_hello.py", 2, "wanted --restarts or --hosts, too"),
-    ("minidl run -n 2 --replacements 1 tutorials/00_hello.py", 2, "wanted --heal, too"),
+    ("minidl run -n 2 --min-ranks 1 tutorials/00_hello.py", 2, "only together with --restarts or"),
+    ("minidl run -n 2 --replacements 1 tutorials/00_hello.py", 2, "only together with --heal"),
 ]
 
 

@@ -187,10 +187,10 @@ def test_only_open_mpi_5_can_heal(version, ok, tmp_path):
     if ok:
         assert launcher.healing([str(mpiexec)]) == ["--with-ft", "ulfm"]
     else:
-        with pytest.raises(launcher.LaunchError, match="--heal wants Open MPI 5 or newer. .*use --restarts"):
+        with pytest.raises(launcher.LaunchError, match="--heal wants Open MPI 5 .*use --restarts"):
             launcher.healing([str(mpiexec)])
 
 
 def test_replacements_without_healing_are_refused():
-    with pytest.raises(launcher.LaunchError, match="--replacements: wanted --heal"):
+    with pytest.raises(launcher.LaunchError, match="--replacements works only together with --heal"):
         launcher.run(__file__, [], 2, replacements=1)

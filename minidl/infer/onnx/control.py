@@ -32,8 +32,8 @@ def Loop(limit: Known, condition: Known, *carried: Raw, body, _run):
 def _whether(condition):
     """Returns the loop's condition as a bool."""
     if not isinstance(condition, np.ndarray):
-        raise Refused("the condition of a loop depends on the graph's inputs; a graph has a fixed "
-                      "number of rounds")
+        raise Refused("the condition of a loop depends on the graph's inputs. But the number of "
+                      "rounds of a loop must be the same for all inputs")
     return bool(condition.item())
 
 

@@ -37,9 +37,9 @@ def arrays(who, batch):
             if part is not None:
                 yield from arrays(who, part)
     else:
-        raise TypeError(f"{who}: gradients are weighted by the number of samples; wanted a Tensor, "
-                        f"an array, or a dict or tuple of Tensors and arrays; got a "
-                        f"{type(batch).__name__}. Pass n_samples=")
+        raise TypeError(f"{who}: gradients are weighted by the number of samples in the batch. "
+                        "This number is known only if the batch is a Tensor, an array, or a dict "
+                        f"or tuple of them; got a {type(batch).__name__}. Pass n_samples=")
 
 
 def tokens_first(module):
