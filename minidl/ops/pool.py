@@ -228,8 +228,8 @@ def launch(name, arrays, result, shape, window, rung, form):
     if rung != "cpu":
         count, file = result.size, FILE
         if max(count, n * channels * h * w) > LARGEST:
-            raise ValueError(f"{name}: on a GPU x may have at most {LARGEST} elements; got images of "
-                             f"shape {shape}. Use a smaller batch")
+            raise ValueError(f"{name}: on a GPU x may have at most {LARGEST} elements; got "
+                             f"images of shape {shape}. Use a smaller batch")
     else:
         count, file = n * channels, on_cpu(FILE)
     index = "unsigned char" if window.index_dtype() == np.uint8 else "int"
