@@ -219,8 +219,8 @@ def best_rung(x):
 def check_size(x):
     """Raises ValueError if x has more elements than a launch on a GPU can count in an int."""
     if x.size > LARGEST:
-        raise ValueError(f"batch_norm: on a GPU x may have at most {LARGEST} elements; got {x.size}. "
-                         "Use a smaller batch")
+        raise ValueError(f"batch_norm: on a GPU x may have at most {LARGEST} elements; got "
+                         f"{x.size}. Use a smaller batch")
 
 
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False,
