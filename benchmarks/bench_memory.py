@@ -22,7 +22,8 @@ host, with and without recompute, and the bytes moved.
 
 Fragmentation (minidl/memory/fragmentation.py): a first-fit allocator runs the same step twice.
 First every array is separate. Then parameters, gradients and states are in one contiguous buffer.
-The figure is the largest fraction of the memory that is free but outside the largest free piece.
+At each moment some free memory is outside the largest free piece. The figure is this memory's
+fraction of all memory, the maximum over the step.
 
 Comparison with PyTorch: two steps of a GPT with context 256 and batch 8, each library in its own
 process. The figure is how much the peak resident memory exceeds the memory held before the model is

@@ -292,9 +292,9 @@ extern "C" __global__ void conv_weight(float* gw, const float* x, const float* g
 
 constexpr int VECS = 4;  // sums at a time. They do not wait for each other
 
-// As conv_product. A block makes some rows and columns of one channel of an image. In the lines,
-// the rows follow each other, so they are computed as one long row. The numbers between two rows
-// are computed, too, and not used.
+// Computes the same as conv_product. A block makes some rows and columns of one channel of an image.
+// The struct Lines stores the rows of the image one after the other, so they are computed as one
+// long row. The numbers between two rows are computed, too, and not used.
 // grid (ceil(oh / rows_in_part) ceil(ow / columns_in_part), out_channels, n_images), block 1.
 extern "C" __global__ void conv_few(float* y, const float* x, const float* weights,
                                     const float* bias, int groups, int rows_in_part,

@@ -229,7 +229,7 @@ __forceinline__ void tiles_2x2(int* out, const unsigned char* x, const signed ch
 }
 
 // out (16, 64) = up to 16 rows of x times the panel. A product must wait 52 cycles for an earlier
-// product into the same sum. So this, too, has four sums at a time.
+// product into the same sum. So this function has four sums at a time, as tiles_2x2 has.
 template <int WIDE>
 __forceinline__ void tiles_1x4(int* out, const unsigned char* x, const signed char* w) {
   TILE_ZERO(0) TILE_ZERO(1) TILE_ZERO(2) TILE_ZERO(3)

@@ -3,7 +3,7 @@
 
 namespace cooperative_groups {
 
-// The warps of a tile that is larger than a warp exchange values through this memory.
+// If a tile has more than one warp, its warps exchange values through this memory.
 struct MinidlTiles {
   alignas(16) char values[32][32];  // one row for each warp of the block
 };

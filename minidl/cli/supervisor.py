@@ -129,7 +129,7 @@ class Supervisor:
 
     n:          how many ranks there are
     deadline_s: how many seconds ranks may wait without moving. None or 0 means no limit
-    start_s:    how many seconds after the first rank the last rank may start
+    start_s:    the last rank must start at most this many seconds after the first rank
     one_host:   if True, listens only on the loopback address
     say:        writes a text for the user
     silence_s:  the run fails if no rank of an elastic.run does a step for this many seconds. 0
@@ -479,9 +479,8 @@ class Supervisor:
 
     def _listen(self, now):
         """Ends the run if no rank has reported a step or a state for silence_s. Then it prints the
-        place in the script for the ranks that were stopped. If there are none, it does this for the
-        ranks that do not answer. If there are none of these, for the ranks with the fewest steps.
-        """
+        place in the script of some ranks: of the ranks that were stopped. If no rank was stopped,
+        of the ranks that do not answer. If all ranks answer, of the ranks with the fewest steps."""
         ranks = self.left()
         training = [rank for rank in ranks if not rank.trained and rank.state != "finished"]
         silent_s = now - max((rank.heard for rank in ranks), default=now)

@@ -31,7 +31,7 @@ from minidl.course.language import unbroken
 from minidl.course.out import script_of
 from minidl.text import tr
 
-# packages of the extras mpi and tutorials that the tutorials use
+# the packages that the tutorials need, from the extras `mpi` and `tutorials` of setup.cfg
 WANTED = "mpi4py mpich matplotlib scikit-learn tqdm safetensors"
 INSTALL = """\
 # Colab, Kaggle, any Jupyter: installs minidl where it is missing, and looks for a GPU.

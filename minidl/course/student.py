@@ -9,7 +9,8 @@ results and the counters. These are numbers, text and arrays, and lists, tuples 
 The grader reads nothing else from the student's process: no pickle, no verdict, no exit status.
 Arguments must be short. Long inputs are made in both processes from the same seed.
 
-So the student's code can only return wrong numbers, or none. It cannot replace a function that
+So if the student's code is wrong, the most harm that it can do is to return wrong numbers, or no
+numbers. It cannot replace a function that
 compares results, because that function runs in the grader's process. Three risks remain. First, the
 counters (bytes sent, memory held, loads of a kernel) are in the student's process, so the student's
 code could change them. Second, a shortcut passes if the counters do not notice it, such as the

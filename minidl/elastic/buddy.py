@@ -285,7 +285,8 @@ def choose(reports):
     lost, or if a divided model now has another number of ranks.
 
     reports: for each rank a list of Reports. The list is empty for a new process. It has two
-    Reports if a rank died while the copies for an earlier death were still being made."""
+    Reports if a second rank died while the ranks still made new copies of the state after the first
+    death."""
     for generation in sorted({r.generation for each in reports for r in each}, reverse=True):
         here = [r for each in reports for r in each if r.generation == generation]
         size, alive = here[0].size, {r.rank: r for r in here}

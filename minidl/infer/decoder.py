@@ -218,7 +218,7 @@ def nucleus(logits, temperature, top_k, top_p):
     p = np.exp(x - x[:, :1])
     p /= p.sum(-1, keepdims=True)
     out = np.full(logits.shape, -np.inf, logits.dtype)
-    # kept: the probabilities of all likelier tokens together are less than top_p
+    # A token is kept if the tokens with a higher probability have less than top_p together.
     kept = np.cumsum(p, -1) - p < top_p
     np.put_along_axis(out, order, np.where(kept, np.take_along_axis(logits, order, -1), -np.inf),
                       -1)

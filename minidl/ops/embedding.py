@@ -75,8 +75,8 @@ def by_kernel(index, gy, n_rows):
 
 
 def owners(out, gy, index, first, size):
-    """Launches the kernel on a GPU. size: a thread adds this number of columns, 1 or the number of
-    columns in 16 bytes."""
+    """Launches the kernel on a GPU. size: the number of columns that a thread adds. It is 1, or as
+    many columns as one load of 16 bytes has."""
     n, width = gy.shape
     name = "embedding_grad_packs" if size > 1 else "embedding_grad_owners"
     block = min(BLOCK, -(-width // (32 * size)) * 32)  # whole warps; each warp has a column to add

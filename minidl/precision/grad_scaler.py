@@ -8,11 +8,12 @@ The plain form: minidl/plain/amp.py. Here: PyTorch's class, for any optimizer.
                              calls optimizer.step()
     update()                 halves S after a skipped step, doubles S after 2000 good steps
 
-The scale is an array of one number, its counts are an array of three numbers. Both arrays are on
-the device of the gradients, and the same rule changes them on a CPU and a GPU (loss_scale.py). On a
-GPU the host does not wait to learn whether a gradient is inf: the optimizer's kernel decides
-whether to skip. If ranks hold shards of the gradients (Parameter.sharded_by), all ranks must skip
-or none, so the arrays move to the host. After data parallelism all ranks have the same gradients,
+The scale is an array of one number. The counts of good steps, of patience and of skipped steps are
+an array of three numbers. Both arrays are on the device of the gradients, and the same rule changes
+them on a CPU and a GPU (loss_scale.py). On a GPU the host does not wait to learn whether a gradient
+is inf: the optimizer's kernel decides whether to skip. If ranks hold shards of the gradients
+(Parameter.sharded_by), either all ranks must skip the step, or no rank. The ranks agree on this on
+the host, so the arrays move to the host. After data parallelism all ranks have the same gradients,
 so all ranks decide the same.
 
 `step` reads the gradients once, and the optimizer multiplies them by 1/S. To read the unscaled

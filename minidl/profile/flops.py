@@ -49,7 +49,8 @@ def operations(name, phase, detail):
 
 
 def _attention(n, length, n_keys, e, ev, causal, phase):
-    """Returns the number of operations for n matrices of scores, (length queries, n_keys keys).
+    """Returns the number of operations for n matrices of scores. Each matrix is (length, n_keys): a
+    row for each query, a column for each key.
 
     e: the number of elements of a query or a key. ev: the number of elements of a value. causal: if
     True, query i sees only the keys 0 to i."""

@@ -97,7 +97,8 @@ def abort_on_failure(mpi):
 
 
 def name_the_rank(rank):
-    """Installs the hook under a launcher that supervises, before the first line of the script.
+    """Installs the hook. A launcher that supervises the ranks (`minidl run`) calls this before the
+    script starts.
 
     rank: None if this launcher sets no environment variable with the rank. Then `abort_on_failure`
     installs a hook that knows the rank."""

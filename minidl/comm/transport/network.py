@@ -181,7 +181,7 @@ class Channel:
             task.clock = done
         if data.dtype is into.dtype:
             try:
-                into[...] = data  # sizes are equal: keeps the order of bytes, or raises ValueError
+                into[...] = data  # raises ValueError if the shapes do not fit
                 return
             except ValueError:
                 pass

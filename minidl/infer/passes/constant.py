@@ -3,8 +3,7 @@
     %1 = embedding(constant int64[256], position.weight)      constant float32[256, 256]
 
 A plan is valid only if the parameters do not change (Guards, in trace.py). So parameters count as
-constants. A line is not computed here if its result is large: more than 4 KiB, and more than
-`largest` times the bytes of its operands. A broadcast is such a line. The graph has no lines that
+constants. A line is not computed here if its result is large. A broadcast is such a line. The graph has no lines that
 draw random numbers, because trace refuses them.
 Test: tests/infer/passes/test_constant.py
 """
@@ -14,8 +13,10 @@ from minidl.infer.graph import Value
 
 def constant(graph, largest=4):
     """Computes the lines that read only constants, and replaces each line by its result. Returns
-    the number of these lines. largest: a line is not computed if its result is large (see
-    above)."""
+    the number of these lines.
+
+    largest: a line is not computed if its result has more than 4 KiB, and more than `largest` times
+    the bytes of its operands."""
     kept, n = [], 0
     for node in graph.nodes:
         known = all(v.array is not None for v in node.values)

@@ -273,7 +273,8 @@ class LocalSGD:
 
     def bytes_sent(self, n_rounds: int = 1) -> int:
         """Returns the bytes that this rank sends around a ring in n_rounds rounds with
-        state="local". Buffers and the loss for a rule are not counted."""
+        state="local". Does not count the module's buffers, nor the mean loss, which is sent if
+        there is a rule for the period."""
         return n_rounds * average_bytes(self.t, self.weights())
 
     def parameters(self):

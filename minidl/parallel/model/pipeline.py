@@ -401,8 +401,8 @@ class _Step:
         return [y.array for y in outputs_of_stage], roots
 
     def last(self, stage, micro, *inputs):
-        """Runs the last stage and the loss. With recompute part B runs the stage and the loss
-        again, and then splits their backward."""
+        """Runs the last stage and the loss. If recompute is on, part B runs the stage and the loss
+        again. Then it divides their backward into the parts B and W."""
         return self.losses(stage(*inputs), micro)
 
     def losses(self, output, micro):

@@ -308,8 +308,8 @@ class Offload:
 
     def refresh(self):
         """Call this after the master weights or the device's weights were overwritten. If a host
-        copy then differs from the device's weights, the host copy counts as an update that has not
-        come up yet."""
+        copy then differs from the device's weights, the host copy is treated as an update that
+        has not been sent to the device yet."""
         self.inner.write_low(self.inner.low)
         self.inner.refresh()
         for bucket in self.buckets:
