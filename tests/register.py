@@ -654,6 +654,14 @@ def left(tree):
                 for i, line in enumerate(tree.read(name).split("\n"), 1):
                     if re.search(rf"`{stem(old)}\.(?!py\b)\w", line):
                         yield f"{name}:{i}: a name in `{stem(old)}.`, which is {new} now"
+    for old in (file for file in tree.deleted if file.endswith(".py")):
+        module = old[:-3].replace("/", ".")
+        named = re.compile(rf"\b(?:{re.escape(module)}\b|{re.escape(old)})")
+        for name in (f for f in tree.files if "planted" not in f):  # lost_bugs() tells of those
+            if name.endswith(".py") and imports(tree.read(name), module):
+                yield f"{name}: imports {module}, which is gone"
+            elif named.search(tree.read(name)):
+                yield f"{name}: names {old}, which is gone"
     for folder in tree.folders():
         name = f"{folder}/__init__.py"
         if name not in tree.files:
@@ -719,8 +727,12 @@ def main(arguments):
         tree.save()
         for line in [*planted_bugs(), *stubs()]:
             print(line)
-    rest = [*left(tree), *lost_bugs(), *(f"{file}: {what}" for file, what in behind.behind())]
-    print("\n".join(["\nleft for a hand:", *rest] if rest else ["nothing is left for a hand"]))
+    chinese = [f"{file}: {what}" for file, what in behind.behind()]
+    if chinese:
+        print("\nChinese that is missing or old; it may follow later, and no test fails:", *chinese,
+              sep="\n")
+    rest = [*left(tree), *lost_bugs()]
+    print("\n".join(["\nleft for a hand:", *rest] if rest else ["\nnothing is left for a hand"]))
 
 
 if __name__ == "__main__":

@@ -87,6 +87,8 @@ def test_whoever_misses_an_optional_package_is_told_an_extra_that_brings_it():
     ],
 )
 def test_every_imported_package_is_declared(folder, extras):
+    gone = [extra for extra in extras.split() if extra not in EXTRAS]
+    assert not gone, f"setup.cfg has no extra {gone}: delete it from the list above this test"
     declared = requirements(CONFIG["options"]["install_requires"])
     declared |= requirements("\n".join(EXTRAS[extra] for extra in extras.split()))
     missing = {n: str(f) for n, f in third_party(folder).items()

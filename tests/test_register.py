@@ -120,6 +120,8 @@ def test_a_file_that_is_gone_leaves_its_row_and_its_list(checkout):
     assert "| **a ring** | [ring.py](../minidl/comm/ring.py) | | | 07 | X | |\n" in page
     told = after(root, register.lists_of_files, deleted=["minidl/comm/cuts.py"])
     assert '    ring.py   around a ring\n\nArrays' in told.read("minidl/comm/__init__.py")
+    told = list(register.left(Tree(root, deleted=["minidl/comm/cuts.py"])))
+    assert "minidl/comm/ring.py: imports minidl.comm.cuts, which is gone" in told
     page = after(checkout({"minidl/tensor.py": None}), register.rows_of_the_map).read("docs/map.md")
     assert "tensors" not in page and "## The engine" not in page
 

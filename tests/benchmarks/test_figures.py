@@ -47,9 +47,14 @@ def test_the_page_has_the_table_of_the_newest_results():
 def test_every_benchmark_is_in_the_newest_results():
     scripts = {path.stem for path in FOLDER.glob("bench_*.py")}
     assert len(scripts) > 10
-    for name in scripts ^ set(RESULTS["benchmarks"]):
-        pytest.fail(f"benchmarks/{name}.py is there without results, or results without it: `make "
-                    f"bench ARGS='--only {name.removeprefix('bench_')}'`", pytrace=False)
+    for name in scripts - set(RESULTS["benchmarks"]):
+        pytest.fail(f"the newest file of benchmarks/results has nothing of benchmarks/{name}.py: "
+                    f"`make bench ARGS='--only {name.removeprefix('bench_')}'` (or has the newest "
+                    "file been deleted?)", pytrace=False)
+    for name in set(RESULTS["benchmarks"]) - scripts:
+        pytest.fail(f"the newest file of benchmarks/results has {name}, and there is no "
+                    f"benchmarks/{name}.py: delete the entry {name} in the file, then run "
+                    "`make register`", pytrace=False)
     for name, entry in RESULTS["benchmarks"].items():
         assert entry["rows"], f"benchmarks/{name}.py handed over no row (finish, common.py)"
         assert f"`{entry['command']}`" in PAGE, (

@@ -15,6 +15,7 @@ from minidl.snapshot import durable
 from tests.elastic import runs
 
 STEPS, EVERY = 14, 3
+ENDS = "SIGKILL", "SIGSTOP", "truncated snapshot", "flipped snapshot", "segmentation fault"
 
 
 class Disk:
@@ -34,10 +35,11 @@ class Disk:
 
 
 def end(how):
-    """End this process, or stop it."""
+    """End this process, or stop it. how: one of ENDS."""
     if how == "segmentation fault":
         ctypes.string_at(0)
-    os.kill(os.getpid(), signal.SIGSTOP if how == "SIGSTOP" else signal.SIGKILL)
+    # a run whose snapshot is damaged is killed first
+    os.kill(os.getpid(), signal.Signals["SIGKILL" if how.endswith("snapshot") else how])
 
 
 def damage(folder, how, rng):
@@ -58,6 +60,8 @@ def damage(folder, how, rng):
 def main(kind, folder, faults):
     """faults: of each attempt {how, rank, step, after_s, k, seed}, or None."""
     attempt = int(os.environ["MINIDL_ATTEMPT"])
+    if strange := {fault["how"] for fault in faults if fault} - {"exception", "full disk", *ENDS}:
+        sys.exit(f"script.py does not know the faults {strange}: add them to `end` and ENDS")
     fault = faults[attempt - 1] if attempt <= len(faults) else None
     before = faults[attempt - 2] if 2 <= attempt <= len(faults) + 1 else None
     launched = int(os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", 0)))

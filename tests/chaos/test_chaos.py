@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import chaos
+from tests.chaos import chaos, script
 from tests.conftest import whole_form
 from tests.mpi.launch import PYTHONS, ROOT, require_mpi
 
-SHORT = [  # ZeRO 3 and a flipped bit, DGC and a full disk, a pipeline and SIGKILL
-    ("openmpi", "0.27"), ("mpi", "0.32"), ("mpi", "0.18")]
+SHORT = [("openmpi", "0.27"), ("mpi", "0.32"), ("mpi", "0.18")]
+PLANNED = {"0.27": ("zero3", "flipped snapshot"), "0.32": ("dgc", "full disk"),
+           "0.18": ("pipeline", "SIGKILL")}  # of each seed of SHORT
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,18 @@ def test_all_kinds_and_faults_are_planned():
     assert {kind for kind, _, _ in plans} == set(chaos.runs.KINDS)
     assert {fault["how"] for _, _, faults in plans for fault in faults} == set(chaos.HOWS)
     assert plans == [chaos.plan(f"0.{i}") for i in range(100)], "a seed is the run"
+    strange = set(chaos.HOWS) - {"exception", "full disk", *script.ENDS}
+    assert not strange, f"tests/chaos/script.py: `end` and ENDS want {strange}, as HOWS has them"
+
+
+def test_the_seeds_of_the_short_form_plan_what_is_written_next_to_them():
+    for seed, wanted in PLANNED.items():
+        kind, _, faults = chaos.plan(seed)
+        found = kind, *(fault["how"] for fault in faults)
+        assert found == wanted, (
+            f"seed {seed} plans {found}, not {wanted}: a longer HOWS gives each seed another plan. "
+            "Look for seeds of the wanted runs with chaos.plan, and write them into PLANNED and "
+            "SHORT of tests/chaos/test_chaos.py")
 
 
 def said(*attempts, end=""):

@@ -51,17 +51,26 @@ if how != "skip" or t.rank != bad:
 print("done")
 """
 
-# (how, when): (status, the last words, {bad} being the rank; its line, or None). Fewer seconds of
+
+
+def line_of(text):
+    """The number of the first line of SCRIPT that has this text."""
+    return 1 + next(i for i, line in enumerate(SCRIPT.splitlines()) if text in line)
+
+
+# (how, when): (status, the last words, {bad} being the rank; its {line}, or None). Fewer seconds of
 # patience where nobody can know that the rank will not go on.
 ANYWHERE = {
-    "raise": (1, r"rank {bad}: KeyError: 'planted'", 6),
-    "import": (1, r"rank {bad}: ModuleNotFoundError: No module named 'no_such_module'", 7),
-    "sys.exit": (3, r"rank {bad} .*called sys.exit\(3\) at .*script.py:8, but not all", 8),
+    "raise": (1, r"rank {bad}: KeyError: 'planted'", line_of("raise")),
+    "import": (1, r"rank {bad}: ModuleNotFoundError: No module named 'no_such_module'",
+               line_of("no_such_module")),
+    "sys.exit": (3, r"rank {bad} .*called sys.exit\(3\) at .*script.py:{line}, but not all",
+                 line_of("sys.exit(3")),
     "os._exit(0)": (1, r"rank {bad} .*ended {when} with status 0", None),
     "os._exit(4)": (4, r"rank {bad} .*ended {when} with status 4", None),
     "SIGKILL": (137, r"rank {bad} .*was killed by SIGKILL {when}", None),
     "SIGSTOP": (1, r"rank {bad} .*stopped by a signal", None),
-    "sleep": (1, r"rank {bad} .*at .*script.py:13", 13),
+    "sleep": (1, r"rank {bad} .*at .*script.py:{line}", line_of("time.sleep")),
 }
 FAULTS = {(how, when): said for how, said in ANYWHERE.items()
           for when in ("before", "after", "middle")}
@@ -70,8 +79,10 @@ FAULTS |= {
         1, r"rank {bad} .*ended its script before world\(\), where rank.* would wait", None),
     ("nothing", "ever"): (0, r"\A\Z", None),
     ("raw", "ever"): (1, r"rank {bad} ", None),
-    ("skip", "ever"): (1, r"rank {bad} has ended \(its last collective: .*at .*script.py:20\)", 20),
-    ("sizes", "ever"): (1, r"rank {bad}: .*ring.all_reduce\(x float64 \(999,\).*script.py:26", 26),
+    ("skip", "ever"): (1, r"rank {bad} has ended \(its last collective: .*at .*script.py:{line}\)",
+                       line_of("all_reduce(t, x)")),
+    ("sizes", "ever"): (1, r"rank {bad}: .*ring.all_reduce\(x float64 \(999,\).*script.py:{line}",
+                        line_of("x[: 999")),
 }
 WHEN = {"before": r"before world\(\)", "after": "in the middle of its script",
         "middle": "in the middle of its script"}
@@ -101,7 +112,7 @@ def try_fault(folder, fault, mpi, n=3, bad=1):
     options = ["--deadline", "2"] if fault[0] in ("SIGSTOP", "sleep", "raw") else []
     run = minidl_run(mpi, *options, script, *fault, bad, n=n)
     status, pattern, line = FAULTS[fault]
-    pattern = pattern.format(bad=bad, when=WHEN.get(fault[1], ""))
+    pattern = pattern.format(bad=bad, line=line, when=WHEN.get(fault[1], ""))
     if run.returncode != status:
         return f"status {run.returncode}, wanted {status}", run.stderr
     if not re.search(pattern, run.stderr, re.S):
