@@ -139,12 +139,13 @@ def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=
 
 def shared_memory_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=0):
     """(S+1) alpha + 2(n-1)/n K beta + (n-1)/n K gamma, if the array is cut into S >= 1 segments.
-    alpha + (n-1) K (beta + gamma), if it is short and not cut (S = 0): every rank reads all arrays.
+    alpha + (n-1) K (beta + gamma), if the array is short and not cut (S = 0): then every rank
+    reads all arrays.
 
     alpha: seconds from a signal until a waiting rank sees it. beta: seconds per byte read from a
     peer's memory. There are no messages: Cost.n_bytes is the number of bytes that a rank reads.
-    There are two signals per segment. One of these signals travels while the segment before is
-    copied. The formula is exact if n divides the number of elements of every segment."""
+    There are two signals per segment. One of these signals travels while the previous segment
+    is copied. The formula is exact if n divides the number of elements of every segment."""
     if n == 1:
         return Cost(0, 0, 0.0)
     read = (n - 1) * n_bytes

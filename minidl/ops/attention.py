@@ -135,7 +135,7 @@ class Attention(Function):
             gq_block = self._product(g, k[keys])
             gq_block *= self.dtype.type(self.scale)
             gq[rows] = gq_block
-            gk[keys] += scratch(g.swapaxes(-1, -2) @ q_block)  # q_block holds the scale already
+            gk[keys] += scratch(g.swapaxes(-1, -2) @ q_block)  # q_block contains the scale already
             if g_bias is not None:
                 g_bias[rows][..., :g.shape[-1]] = g
             del p, q_block, go_block, g, kept, gq_block

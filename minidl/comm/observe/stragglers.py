@@ -13,7 +13,7 @@ messages.
 A straggler is reported, and the run continues. In local SGD and with a parameter server, ranks do
 not wait at every step. There the other ranks lose less time, or continue without the straggler.
 
-Source: Dean & Barroso 2013, "The tail at scale" (CACM): how a few slow machines become the pace.
+Source: Dean & Barroso 2013, "The tail at scale" (CACM): how a few slow machines slow down all.
 Test: tests/comm/observe/test_stragglers.py
 Used by: lookout.py; parallel/data/straggler.py and parallel/server, which can continue without it
 """

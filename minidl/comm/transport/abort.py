@@ -97,10 +97,11 @@ def abort_on_failure(mpi):
 
 
 def name_the_rank(rank):
-    """Installs the hook under a launcher that supervises, before the first line of the script.
+    """Installs the FailureHook in a rank that `minidl run` supervises. cli/rank.py calls this
+    function before it runs the script.
 
-    rank: None if this launcher sets no environment variable with the rank. Then `abort_on_failure`
-    installs a hook that knows the rank."""
+    rank: the rank of this process, or None if no environment variable tells it. If it is None,
+    `abort_on_failure` installs a hook that knows the rank."""
     prefix = "" if rank is None else f"rank {rank}: "
     FailureHook(prefix, leave, ends_mpi=rank is not None).install()
 
