@@ -167,7 +167,7 @@ def leave(status):
     """Ends this process after it has reported the reason. The launcher ends the others."""
     sys.stdout.flush()
     sys.stderr.flush()
-    forget_shared_memory()  # if the rank fails inside world(), that has not removed it yet
+    forget_shared_memory()  # world() may not have removed it, if the rank failed there
     supervised.say("failed", status=status)
     os._exit(status)
 
