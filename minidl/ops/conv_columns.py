@@ -107,7 +107,7 @@ def _samples(xp, x_shape, w, out):
 
 
 def samples_at_once(channels, w_shape, out, on_cpu):
-    """Returns the number of samples whose columns, together with the weight, fit into a cache.
+    """Returns the largest number of samples whose columns fit into a cache together with the weight.
     Returns at least 1."""
     one = channels * math.prod(w_shape[2:]) * math.prod(out) + math.prod(w_shape)
     return max(1, (CPU_COLUMNS if on_cpu else GPU_COLUMNS) // max(one, 1))

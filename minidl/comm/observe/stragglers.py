@@ -61,7 +61,7 @@ def stragglers(before, after, ratio=RATIO, n_steps=STEPS):
 
 
 def slower(paces, ratio=RATIO):
-    """Returns {rank: time / median} for the ranks whose time is at least `ratio` times the median.
+    """Returns {rank: time / median}, with only the ranks whose time is at least `ratio` * median.
 
     paces: {rank: seconds per step}."""
     middle = median_low(paces.values())
