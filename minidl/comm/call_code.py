@@ -38,7 +38,8 @@ import numpy as np
 
 BITS = 29  # MPICH's largest tag is 2**29 - 1; the MPI standard guarantees only 2**15 - 1
 FIELDS = {"collective": (0, 10), "dtype": (10, 6), "op": (16, 5), "root": (21, 8)}
-# The code of a dtype is its position here + 1. 0: no dtype. 32 to 63: any other dtype.
+# The code of a dtype is its position here + 1. Code 0 means no dtype. Codes 32 to 63 are for all
+# other dtypes.
 DTYPES = "?bBhHiIqQefdFDgGlL"
 REMEDIES = {"collective": "Do the ranks take different branches of an `if`?",
             "dtype": "Cast to the same dtype on all ranks.",
@@ -47,7 +48,8 @@ REMEDIES = {"collective": "Do the ranks take different branches of an `if`?",
 
 
 class CallMismatch(ValueError):
-    """The ranks of a group called different collectives, or the same one with other arguments."""
+    """The ranks of a group called different collectives, or the same collective with
+    different arguments."""
 
 
 @functools.cache

@@ -44,7 +44,7 @@ def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):
     unless a caller has set a label.
 
     Before fn runs, `t.entering` is called, unless another collective calls this one. All ranks must
-    pass the same arguments, and arrays of the same dtype and shape. watch.py checks that, with two
+    pass the same arguments, and arrays of the same dtype and shape. watch.py checks this, with two
     exceptions:
 
     own_args   names of arguments that may differ, such as a buffer that only the root has

@@ -32,8 +32,8 @@ from minidl.comm.halving_doubling import core
 
 
 class Cost(NamedTuple):
-    """messages, n_bytes: sent by the busiest rank. time_s: modelled seconds until all ranks are
-    done."""
+    """messages, n_bytes: how much the busiest rank sends. time_s: modelled seconds until all ranks
+    are done."""
 
     messages: int
     n_bytes: float
@@ -78,8 +78,8 @@ def tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
 
 
 def halving_doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
-    """2 log2 p alpha + 2 (p-1)/p K beta + (p-1)/p K gamma. If n > p, the fold adds
-    2 alpha + 2 K beta + K gamma"""
+    """2 log2 p alpha + 2 (p-1)/p K beta + (p-1)/p K gamma. If n > p, the fold
+    (halving_doubling.py) takes 2 alpha + 2 K beta + K gamma more"""
     p, fold = core(n), int(n > core(n))
     steps, moved = p.bit_length() - 1, (p - 1) * (n_bytes / p)
     once = moved + fold * n_bytes
@@ -88,7 +88,8 @@ def halving_doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
 
 
 def doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
-    """log2 p (alpha + K beta + K gamma). If n > p, the fold adds 2 alpha + 2 K beta + K gamma"""
+    """log2 p (alpha + K beta + K gamma). If n > p, the fold (halving_doubling.py) takes
+    2 alpha + 2 K beta + K gamma more"""
     p, fold = core(n), int(n > core(n))
     steps = p.bit_length() - 1
     time_s = (steps + 2 * fold) * (alpha + n_bytes * beta) + (steps + fold) * n_bytes * gamma
@@ -119,7 +120,7 @@ def double_tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=1):
 def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=0.0, share=1):
     """2(g-1)(alpha + K/g beta) on the links inside, for rings of g ranks in each of m nodes, plus
     2(m-1)(alpha + K/gm beta) on the links between nodes, for rings of m ranks, plus
-    (1 - 1/gm) K gamma.
+    (1 - 1/gm) K gamma. m is n_nodes, and g is node_size.
 
     inside, between   (alpha, beta) of the links inside a node, and of the links between nodes
     share             the number of ranks of a node that share one port to other nodes: 1 or g. If
@@ -139,12 +140,13 @@ def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=
 
 def shared_memory_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=0):
     """(S+1) alpha + 2(n-1)/n K beta + (n-1)/n K gamma, if the array is cut into S >= 1 segments.
-    alpha + (n-1) K (beta + gamma), if it is short and not cut (S = 0): every rank reads all arrays.
+    alpha + (n-1) K (beta + gamma), if the array is short and not cut (S = 0): then every rank
+    reads all arrays.
 
     alpha: seconds from a signal until a waiting rank sees it. beta: seconds per byte read from a
     peer's memory. There are no messages: Cost.n_bytes is the number of bytes that a rank reads.
-    There are two signals per segment. One of these signals travels while the segment before is
-    copied. The formula is exact if n divides the number of elements of every segment."""
+    There are two signals per segment. One of these signals travels while the previous segment
+    is copied. The formula is exact if n divides the number of elements of every segment."""
     if n == 1:
         return Cost(0, 0, 0.0)
     read = (n - 1) * n_bytes
@@ -158,9 +160,10 @@ def best_segments(n_bytes, beta, per_segment, extra):
     """Returns the number of segments S >= 1 for which per_segment * S + extra * K beta / S is
     smallest.
 
-    A pipeline of S segments takes S steps, and `extra` more steps until the first segment is
-    through. Each step takes `per_segment` seconds and the time of K/S bytes. For a double tree,
-    extra = 2 ceil(log2 n) - 3 and per_segment = alpha. Raises ValueError if per_segment <= 0."""
+    A pipeline of S segments takes S steps, and `extra` more steps until the first segment has
+    arrived everywhere. Each step takes `per_segment` seconds and the time of K/S bytes. For a
+    double tree, extra = 2 ceil(log2 n) - 3 and per_segment = alpha. Raises ValueError if
+    per_segment <= 0."""
     if per_segment <= 0:
         raise ValueError(f"best_segments: wanted per_segment > 0; got {per_segment}. If a segment "
                          "takes no time of its own, no number of segments is the best")

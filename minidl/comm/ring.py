@@ -33,8 +33,8 @@ def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     `chunks.split(x, n)`.
 
     x: a 1-d contiguous array of the same size on all ranks. x is overwritten: afterwards its other
-    chunks hold partial sums. A rank sends every chunk except the returned one, in n-1
-    messages."""
+    chunks hold partial sums. A rank sends every chunk except the returned one: n-1 messages of one
+    chunk each."""
     chunk = chunks.Views(check_flat(t, x), t.size)
     scatter_chunks(t, chunk, op)
     return chunk[(t.rank + 1) % t.size]
@@ -55,11 +55,11 @@ def scatter_chunks(t, chunk, op):
 
 @collective
 def all_gather(t: Transport, x: SameArray) -> SameArray:
-    """Copies every rank's own chunk to all ranks: chunk rank+1, modulo n, of `chunks.split(x, n)`.
-    Returns x.
+    """Copies every rank's own chunk to all ranks. A rank's own chunk is chunk rank+1, modulo n, of
+    `chunks.split(x, n)`. Returns x.
 
-    x: a 1-d contiguous array of the same size on all ranks. A rank sends every
-    chunk except chunk rank+2, in n-1 messages."""
+    x: a 1-d contiguous array of the same size on all ranks. A rank sends every chunk except chunk
+    rank+2: n-1 messages of one chunk each."""
     gather_chunks(t, chunks.Views(check_flat(t, x), t.size))
     return x
 

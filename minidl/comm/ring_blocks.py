@@ -39,8 +39,8 @@ def reduce_scatter(t: Transport, x: SameArray, bounds: Counts,
                    op: Op = np.add) -> SameArray:
     """Reduces x over the ranks. Returns this rank's complete block, x[bounds[r] : bounds[r+1]].
 
-    x: as for `ring.reduce_scatter`. bounds: n+1 ints, the same on all ranks. A rank sends x
-    without its own block, in n-1 messages."""
+    x: as for `ring.reduce_scatter`. bounds: n+1 ints, the same on all ranks. A rank sends
+    every block except its own: n-1 messages of one block each."""
     chunk = _chunks(t, x, bounds)
     ring.scatter_chunks(t, chunk, op)
     return chunk[(t.rank + 1) % t.size]
@@ -50,8 +50,8 @@ def reduce_scatter(t: Transport, x: SameArray, bounds: Counts,
 def all_gather(t: Transport, x: SameArray, bounds: Counts) -> SameArray:
     """Copies every rank's own block, x[bounds[r] : bounds[r+1]], to all ranks. Returns x.
 
-    x, bounds: as for `reduce_scatter`. A rank sends x without the right neighbour's
-    block, in n-1 messages."""
+    x, bounds: as for `reduce_scatter`. A rank sends every block except the right neighbour's: n-1
+    messages of one block each."""
     ring.gather_chunks(t, _chunks(t, x, bounds))
     return x
 
@@ -75,8 +75,8 @@ def all_gather_v(t: Transport, own: SameArray) -> tuple[SameArray, list[int]]:
     """Joins every rank's 1-d array `own`, of any length, in rank order. Returns (whole, bounds).
 
     The array of rank r is whole[bounds[r] : bounds[r+1]]. All ranks must have the same dtype. A
-    rank first sends the lengths, 8 (n-1) bytes. Then it sends `whole` without the right
-    neighbour's block. Together these are 2(n-1) messages."""
+    rank first sends the lengths, 8 (n-1) bytes. Then it sends every array in `whole` except the
+    right neighbour's. Together these are 2(n-1) messages."""
     if own.ndim != 1:
         raise ValueError(
             f"rank {t.rank}: all_gather_v joins 1-d arrays; got shape {own.shape}: reshape(-1)")

@@ -48,9 +48,9 @@ SIZES = tuple(4**k for k in range(5, 15))  # 1 KiB to 256 MiB
 # LARGE the latency is a very small part of the time.
 SMALL, LARGE = 8, 1 << 22
 
-# The valid figures in a file: a message takes 1 ns to 10 s, a byte at most 1 ms.
+# Figures in a file are valid if a message takes 1 ns to 10 s, and a byte at most 1 ms.
 TINY, MOST_S, MOST_S_PER_BYTE = 1e-9, 10, 1e-3
-MOST_BYTES = 1 << 16  # no more than this is read from a file
+MOST_BYTES = 1 << 16  # the most bytes that are read from a file
 
 
 class Figures(NamedTuple):

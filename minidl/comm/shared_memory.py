@@ -28,8 +28,8 @@ written to memory little more than once.
 
 A short array is not cut. Every rank copies its whole array in, and every rank adds the arrays of
 all ranks. That needs one signal instead of two, but every rank makes n-1 additions of the whole
-array. A rank copies array i+2 in only after all ranks have signalled A(i+1). A rank signals A(i+1)
-after it has added the arrays of call i.
+array. A rank copies the array of call i+2 in only after all ranks have signalled A(i+1). A rank
+signals A(i+1) after it has added the arrays of call i.
 
 Every sum is computed in the order x_0 + x_1 + ... + x_(n-1), for any length. So all ranks get the
 same bits. They equal the bits of minidl/plain/naive.py, and do not depend on how gradients are cut

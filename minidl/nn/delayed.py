@@ -7,10 +7,10 @@
                                                 probabilities that are too low
 
     the samples of the stream                      loss                      e
-    each x as 0 at once, positives again as 1      fake_negative_weighted    0
+    label 0 at once, positives again with label 1  fake_negative_weighted    0
     the same stream as in the line above           calibrated                0
-    0 or 1 after a window e, late positives again  window_corrected          given
-    0 or 1 as known now, with the time elapsed     delayed_feedback          any, no repeats
+    label at the time e, late positives again      window_corrected          given
+    label as known now, with the time elapsed      delayed_feedback          any, no repeats
 
 p is the true probability of a positive. In the first two streams each positive comes twice. So the
 share of positives in the stream is b = p / (1 + p). There are two remedies:

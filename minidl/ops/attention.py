@@ -135,7 +135,7 @@ class Attention(Function):
             gq_block = self._product(g, k[keys])
             gq_block *= self.dtype.type(self.scale)
             gq[rows] = gq_block
-            gk[keys] += scratch(g.swapaxes(-1, -2) @ q_block)  # q_block holds the scale already
+            gk[keys] += scratch(g.swapaxes(-1, -2) @ q_block)  # q_block contains the scale already
             if g_bias is not None:
                 g_bias[rows][..., :g.shape[-1]] = g
             del p, q_block, go_block, g, kept, gq_block
@@ -145,8 +145,9 @@ class Attention(Function):
         return gq, gk, gv, g_bias
 
     def _four(self, a, tail):
-        """Returns `a` as (B, H, *tail): its leading dimensions are broadcast to self.lead, then
-        joined to two. tail: the last two sizes. Makes no copy if `a` is (B, H, ...) already."""
+        """Returns `a` in the shape (B, H, *tail). Its leading dimensions are broadcast to
+        self.lead, and then joined into two dimensions. tail: the last two sizes. Makes no copy if
+        `a` has this shape already."""
         if a.shape != (wanted := (*self.lead, *tail)):
             a = self.xp.broadcast_to(a, wanted)
         n_heads = self.lead[-1] if self.lead else 1
@@ -188,7 +189,7 @@ class Attention(Function):
         return max(1, BLOCK_SCORES // (BLOCK_ROWS * max(self.n_keys, 1))), BLOCK_ROWS
 
     def _scores(self, q, k, bias, triangle, rows, keys):
-        """Returns (the masked scores of a block, the queries of the block times the scale)."""
+        """Returns two arrays of a block: the masked scores, and the queries times the scale."""
         q_block = scratch(q[rows].astype(self.dtype))
         q_block *= self.dtype.type(self.scale)
         s = self._product(q_block, k[keys].swapaxes(-1, -2))

@@ -27,9 +27,10 @@ from minidl.ops import dropout as drop
 
 MAX_WIDTH = 128  # the widest head whose tiles fit 48 KiB of shared memory, and a CPU thread's stack
 MAX_BLOCKS = 65535  # the most blocks of a GPU's grid along y (heads) and z (batches)
-# The most parts of gq in backward on a CPU. So at most this many threads can work on one head. If
-# each group of keys had its own part, the memory of the parts would grow with L S. It would be an
-# eighth of the memory of the scores if heads are 32 wide.
+# In backward on a CPU, gq is the sum of at most this many partial results. So at most this many
+# threads can work on one head. If each group of keys had its own partial result, the memory of the
+# partial results would grow with L S. If heads are 32 wide, it would be an eighth of the memory of
+# the scores.
 PARTS = 16
 
 

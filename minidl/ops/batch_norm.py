@@ -29,14 +29,15 @@ FILE = "batch_norm.cu"
 AXES = 0, 2  # of (N, C, places): a mean is taken over these axes
 LANES_MAX, CHANNELS = 512, 64  # as in the kernel for a CPU
 FEW = 64  # with fewer places, a plane (one channel of one sample) is too short for vectors
-PART = 512  # elements of a channel in a part. With smaller parts, joining the sums costs too much
+PART = 512  # elements of a channel in a part; with smaller parts, joining the sums takes too long
 
 
 class BatchNorm(Function):
     """Normalises each channel over samples and places of x (N, C, ...). Saves x, w, mean and r.
 
-    In training, forward updates the running statistics in place. They are passed as an option,
-    because autocast may replace an input by a copy. The update of a copy would be lost."""
+    In training, forward updates the running statistics in place. The running statistics are an
+    option, and not inputs, because autocast may replace an input by a copy. Then the update of the
+    copy would be lost."""
 
     precision = "black"
 
@@ -176,8 +177,8 @@ def launch(name, x, rung, arrays, more, form):
 
 
 def pass_on_cpu(name, x, arrays, more, form):
-    """Launches a kernel on a CPU that goes through x, or through arrays of x's shape, in the order
-    of memory. more: the arguments after the sizes."""
+    """On a CPU, launches a kernel that reads x, or arrays of x's shape, in the order of memory.
+    more: the arguments after the sizes."""
     samples, channels, places = sizes(x)
     args = *arrays, samples, channels, places, *more
     if not x.size:

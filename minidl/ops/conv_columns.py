@@ -30,7 +30,7 @@ from minidl.cuda.launch import scratch
 from minidl.ops.matmul import product
 from minidl.ops.patches import crop_image, pad_image, patches, places
 
-CPU_COLUMNS = 2**18  # most elements of a block's columns: 1 MiB of float32, the size of an L2 cache
+CPU_COLUMNS = 2**18  # the most elements of a block: 1 MiB of float32, the size of an L2 cache
 GPU_COLUMNS = 2**26  # 256 MiB: launches are large, and the memory of a large batch is limited
 
 
@@ -107,8 +107,8 @@ def _samples(xp, x_shape, w, out):
 
 
 def samples_at_once(channels, w_shape, out, on_cpu):
-    """Returns the number of samples whose columns, together with the weight, fit into a cache.
-    Returns at least 1."""
+    """Returns how many samples are computed at a time, at least 1. Their columns, and the weight
+    once for each sample, have at most CPU_COLUMNS or GPU_COLUMNS elements."""
     one = channels * math.prod(w_shape[2:]) * math.prod(out) + math.prod(w_shape)
     return max(1, (CPU_COLUMNS if on_cpu else GPU_COLUMNS) // max(one, 1))
 

@@ -8,11 +8,11 @@ A block keeps its arrays on the stack of its thread, at most about 1 MiB. So the
 of the size of the im2col matrix. The result does not depend on the number of threads, because only
 the shape decides how sums are divided. float16 is computed in float32 and rounded once.
 
-Winograd adds and subtracts pixels before it multiplies, in float32. One of its sums has 1/9 of the
-products of a sum of the plain form. So its rounding error is 0.6 to 1.05 times the error of the
-plain form, measured in tests/ops/test_conv_cpu.py. But an infinite pixel turns all 2 x 2 results of
-a tile into NaN, where the plain form may give infinity. `set_float32_matmul_precision("highest")`
-switches Winograd off.
+Winograd adds and subtracts pixels before it multiplies, in float32. A sum of Winograd's form has
+1/9 of the products that a sum of the plain form has. So the rounding error of Winograd's form is
+0.6 to 1.05 times the error of the plain form, measured in tests/ops/test_conv_cpu.py. But an
+infinite pixel turns all 2 x 2 results of a tile into NaN, where the plain form may give infinity.
+`set_float32_matmul_precision("highest")` switches Winograd off.
 
 Kernel: kernels/cpu/conv.cu, kernels/cpu/conv_winograd.cu   Test: tests/ops/test_conv_cpu.py
 """
@@ -27,7 +27,7 @@ from minidl.cuda.launch import scratch
 from minidl.ops import conv_geometry
 
 FILE, WINOGRAD_FILE = "cpu/conv.cu", "cpu/conv_winograd.cu"
-TILE_ROWS = 6  # as in kernels/cpu/product.cuh
+TILE_ROWS = 6  # rows of a tile, as in kernels/cpu/product.cuh
 TOGETHER = 16  # rows of weights that a block reorders
 STACK = 2**17  # floats of a block's largest array: 512 KiB
 LEAST_PIXELS, MOST_PIXELS = 64, 256  # pixels of a panel of columns
@@ -186,8 +186,8 @@ def _winograd(y, x, w, turned, b, top, left):
 
 
 def _weights_of_winograd(w, turned, first, n_rows):
-    """Returns the transformed weights U, (chunks, 16, n_rows, chunk), of n_rows output channels
-    from `first` on, for all input channels."""
+    """Returns U, the transformed weights of n_rows output channels, from channel `first` on, for
+    all input channels: (chunks, 16, n_rows, input channels of a chunk). See _chunk."""
     o, c = w.shape[:2]
     depth, row, step = (o, 9, 9 * c) if turned else (c, 9 * c, 9)  # strides in elements
     chunk = _chunk(depth)

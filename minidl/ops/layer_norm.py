@@ -162,7 +162,7 @@ def number_of_parts(xp, rows):
 
 
 def add_parts(xp, kernel, parts):
-    """Returns the sums over the first dimension of parts (8^k, n): (n,). Adds eight at a time."""
+    """Returns the sum of the rows of `parts` (8^k, n), a vector (n,). Adds eight rows at a time."""
     while len(parts) > 1:
         out = xp.empty((len(parts) // 8, parts.shape[1]), parts.dtype)
         kernel(row_kernels.blocks(out.size, 256), 256, (out, parts, out.size))

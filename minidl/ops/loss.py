@@ -31,7 +31,8 @@ class ElementLoss(Function):
         return self.total(total, loss.size, dtype, reduction)
 
     def total(self, total, n, dtype, reduction):
-        """Returns the result, the sum or the mean, of n values whose sum is `total`."""
+        """Returns the loss of n values whose sum is `total`: their mean if reduction is "mean",
+        else `total`. Keeps n and reduction for backward."""
         self.reduction, self.n, work = reduction, n, total.dtype
         if reduction == "mean":
             with np.errstate(invalid="ignore"):

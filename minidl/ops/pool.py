@@ -128,8 +128,7 @@ def zeros_padded(xp, shape, window, dtype):
 
 def first_inside(xp, window):
     """Returns an array (oh, ow): for each window, the index of its first element that is not
-    padding. If all
-    elements are -inf, this element counts as the largest one."""
+    padding. If all elements of a window are -inf, this element counts as the largest one."""
     rows, columns = (
         xp.clip(-((xp.arange(n) * s - before) // d), 0, k - 1)
         for n, s, (before, _), d, k in zip(window.out, window.stride, window.padding,

@@ -4,8 +4,9 @@
     w     = w - lr * ratio * direction
 
 With one rate for all layers, a single layer limits the batch: the layer whose gradient is longest
-compared with its weights. This layer diverges first. With a ratio for each layer, it takes shorter
-steps, and the other layers do not. LARS (lars.py) uses SGD's direction, LAMB (lamb.py) uses Adam's.
+compared with its weights. This layer diverges first. With a ratio for each layer, this layer takes
+shorter steps, and the other layers do not. LARS (lars.py) uses SGD's direction. LAMB (lamb.py) uses
+Adam's direction.
 
 The ratio is 1 if one of the norms is 0. Otherwise a layer of zeros could never change. It is also 1
 in groups with adapt=False. Biases and the weights of norms usually are in such a group

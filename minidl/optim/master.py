@@ -3,8 +3,8 @@
 The plain form: minidl/plain/amp.py. Here: for every optimizer, and for bf16. A parameter takes 2
 bytes, its gradient 2, its master copy 4, and with Adam m and v take 4 + 4: 16 bytes in all.
 
-An update that is smaller than half a unit in the last place of the weight (lr * g < 2^-12 |w| in
-fp16, 2^-9 |w| in bf16) is lost by rounding, at every step. In the master copy such updates add up.
+If an update is smaller than half a unit in the last place of the weight (lr * g < 2^-12 |w| in
+fp16, 2^-9 |w| in bf16), rounding removes it, at every step. In the master copy such updates add up.
 For fp16 a kernel does unscaling, update and cast in one pass over memory (adam.py). For bf16 NumPy
 does this.
 Source: Micikevicius et al. 2018 (arXiv 1710.03740), section 3.1.

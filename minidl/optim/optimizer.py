@@ -37,7 +37,8 @@ SCHEDULED = ("initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum")
 
 
 def wants_optimizer(who, got):
-    """Returns `got`. Raises TypeError if it is not an optimizer."""
+    """Returns `got`. Raises TypeError if `got` is not an optimizer. who: the caller's name, for the
+    error."""
     if not hasattr(got, "param_groups"):
         raise TypeError(f"{who} wants an optimizer, such as optim.SGD(); got {type(got).__name__}")
     return got

@@ -57,8 +57,8 @@ class Count:
 
 
 class Row(NamedTuple):
-    """The key of a Count. Messages with the same four values are counted together:
-    `Ledger.rows`."""
+    """The key of a Count. Messages with the same four values are counted together.
+    The values are explained in `Ledger.rows`."""
 
     group: tuple
     label: str

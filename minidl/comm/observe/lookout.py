@@ -44,9 +44,9 @@ from minidl.comm.transport.abort import before_the_report
 from minidl.comm.transport.supervised import is_supervised, say
 from minidl.text import in_words, tr
 
-LOOK_S = 0.5  # between two checks of the own rank; two wake-ups a second have no measurable cost
+LOOK_S = 0.5  # the time between two checks of the own rank; they have no measurable cost
 SUSPECT_S = 1.0  # after a wait of this length a lookout asks the other ranks
-AGAIN_S = 0.25  # between the two checks that make a deadlock certain
+AGAIN_S = 0.25  # the time between the two checks that make a deadlock certain
 
 
 class Book:
@@ -58,7 +58,7 @@ class Book:
         self.counters, self.waits = {}, {}
         self.last = None  # (label, (file, line)) of the last collective
         self._serials = itertools.count()
-        self.steps, self.computed_s, self.waited_s = 0, 0.0, 0.0  # for the main thread
+        self.steps, self.computed_s, self.waited_s = 0, 0.0, 0.0  # of the main thread
         self._main, self._began = threading.main_thread().ident, time.monotonic()
 
     def stepped(self):

@@ -54,8 +54,8 @@ def seen_at(frame):
 
 
 def said(place):
-    """Returns 'file:line' of an entry of places_now(). If place is None (the thread has ended),
-    returns "an unknown line"."""
+    """Returns 'file:line' as a text. place: an entry of places_now(), or None if the thread has
+    ended. For None, returns "an unknown line"."""
     return spot(*place[:2]) if place else "an unknown line"
 
 

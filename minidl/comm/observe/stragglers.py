@@ -13,7 +13,7 @@ messages.
 A straggler is reported, and the run continues. In local SGD and with a parameter server, ranks do
 not wait at every step. There the other ranks lose less time, or continue without the straggler.
 
-Source: Dean & Barroso 2013, "The tail at scale" (CACM): how a few slow machines become the pace.
+Source: Dean & Barroso 2013, "The tail at scale" (CACM): how a few slow machines slow down all.
 Test: tests/comm/observe/test_stragglers.py
 Used by: lookout.py; parallel/data/straggler.py and parallel/server, which can continue without it
 """
@@ -61,7 +61,7 @@ def stragglers(before, after, ratio=RATIO, n_steps=STEPS):
 
 
 def slower(paces, ratio=RATIO):
-    """Returns {rank: time / median} for the ranks whose time is at least `ratio` times the median.
+    """Returns {rank: time / median}, with only the ranks whose time is at least `ratio` * median.
 
     paces: {rank: seconds per step}."""
     middle = median_low(paces.values())

@@ -10,8 +10,8 @@ until a counter of another rank reaches a value:
 
 If a rank waits for a message that is on its way, it is not stuck, even in a slow network: the send
 is already counted. A rank is *stuck* if it waits for a rank that is stuck or has ended. This
-definition is circular, so we find the largest set that fulfils it. First all waiting ranks are
-suspects. Then we clear each suspect that has a wait which needs no suspect. We repeat this until
+definition is circular, so we find the largest set of ranks that fulfils it. First all waiting ranks
+are suspects. A suspect is cleared if one of its waits needs no suspect. We repeat this until
 nothing changes. If a second check finds the same ranks in the same waits, these ranks can never
 continue. It is a deadlock, not a slow rank. A wait for a message from any rank needs only one of
 the ranks (the AND-OR model of Knapp 1987).

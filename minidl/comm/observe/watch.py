@@ -86,7 +86,7 @@ class Watch(Wrapper):
             for name in ("event", "together"):
                 setattr(self, name, getattr(t, name))
             for name in "isend irecv send recv sendrecv recv_any spawn".split():
-                setattr(self, name, getattr(super(), name))  # not t's own: a profile replaces it
+                setattr(self, name, getattr(super(), name))  # not t.isend: a profile replaces that
 
     # -- agreement
 

@@ -97,11 +97,11 @@ def abort_on_failure(mpi):
 
 
 def name_the_rank(rank):
-    """Installs the hook. A launcher that supervises the ranks (`minidl run`) calls this before the
-    script starts.
+    """Installs the FailureHook in a rank that `minidl run` supervises. cli/rank.py calls this
+    function before it runs the script.
 
-    rank: None if this launcher sets no environment variable with the rank. Then `abort_on_failure`
-    installs a hook that knows the rank."""
+    rank: the rank of this process, or None if no environment variable tells it. If it is None,
+    `abort_on_failure` installs a hook that knows the rank."""
     prefix = "" if rank is None else f"rank {rank}: "
     FailureHook(prefix, leave, ends_mpi=rank is not None).install()
 
@@ -167,7 +167,7 @@ def leave(status):
     """Ends this process after it has reported the reason. The launcher ends the others."""
     sys.stdout.flush()
     sys.stderr.flush()
-    forget_shared_memory()  # if the rank fails inside world(), that has not removed it yet
+    forget_shared_memory()  # world() may not have removed it, if the rank failed there
     supervised.say("failed", status=status)
     os._exit(status)
 

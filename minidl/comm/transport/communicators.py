@@ -125,7 +125,8 @@ def _agreed(mpi, comm, ranks, flags):
 
 
 def _drain(mpi, comm, last):
-    """Receives and drops all messages that were sent on this communicator until now."""
+    """Receives and drops all messages that were sent on this communicator until now. last: the tag
+    of the empty last message."""
     others = [rank for rank in range(comm.size) if rank != comm.rank]
     status, nothing = mpi.Status(), bytearray()
     sent = [comm.Isend((nothing, mpi.BYTE), rank, last) for rank in others]

@@ -77,7 +77,8 @@ def connect(t, x):
 def why_no_nccl(facts):
     """Returns None if NCCL can connect the ranks, otherwise a text with the reason.
 
-    facts: a list with (name of its GPU, True if CuPy can load NCCL, ...) for each rank."""
+    facts: a list with (name of its GPU, True if CuPy can load NCCL, ...) for each rank. Further
+    entries of the tuple are ignored."""
     ranks = defaultdict(list)
     for rank, (gpu, available, *_) in enumerate(facts):
         if not available:

@@ -35,8 +35,8 @@ from minidl.comm.transport.window import NoSharedMemory
 
 # "3 2,5": the run has spawned 3 processes so far; the two new processes become ranks 2 and 5
 NEWCOMER = "MINIDL_NEWCOMER"
-LOOK_S = 0.05  # between two checks for a revoked communicator: 20 calls a second cost nothing
-STUCK_S = 5.0  # if a rank still makes a group this long after a death, it is stuck
+LOOK_S = 0.05  # the time between two checks for a revoked communicator; 20 a second cost nothing
+STUCK_S = 5.0  # if a rank is still making a group this many seconds after a death, it is stuck
 TOLD_S = 1.0  # after an error, wait this long for MPI to report the death that caused it
 
 

@@ -106,8 +106,9 @@ class Flags(Window):
     def __init__(self, t, memory, fence):
         super().__init__(t, memory)
         self._fence = fence
-        # [kind][rank]: the count, the note of even counts, the note of odd counts. Each of these
-        # numbers has 8 bytes, so a processor writes or reads it in one operation.
+        # [kind][rank]: three numbers: the count, the note of the last even count, the note of the
+        # last odd count. Each number has 8 bytes, so a processor writes or reads it in one
+        # operation.
         self._words = [[memoryview(m)[k * LINE : (k + 1) * LINE].cast("q") for m in memory]
                        for k in range(KINDS)]
         self._spins = SPINS if t.size <= os.cpu_count() else 0

@@ -46,7 +46,7 @@ class Multinomial(Function):
         if replacement:
             ends = w.cumsum(axis=-1)
             u = xp.asarray(generator.uniform((*w.shape[:-1], k), dtype=np.float64))
-            drawn = (u * ends[..., -1:])[..., None]  # a number in interval i: i ends are <= drawn
+            drawn = (u * ends[..., -1:])[..., None]  # in interval i if i ends are <= drawn
             # The last index with a weight above 0. The count may be larger, because of rounding.
             last = w.shape[-1] - 1 - (w > 0)[..., ::-1].argmax(axis=-1)
             return xp.minimum((ends[..., None, :] <= drawn).sum(axis=-1), last[..., None])

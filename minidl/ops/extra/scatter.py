@@ -95,7 +95,7 @@ class ScatterProd(Function):
         n_zeros = xp.asarray(x == 0).astype(np.int64)
         if self.at is not None:
             xp.add.at(n_zeros, self.at, src[self.within] == 0)
-        product = self.multiplied(xp.where(x == 0, 1, x), xp.where(src == 0, 1, src))  # without 0
+        product = self.multiplied(xp.where(x == 0, 1, x), xp.where(src == 0, 1, src))  # 0 as 1
 
         def of_others(factor, n_zeros, product):
             alone = n_zeros - (factor == 0) == 0  # no other factor is 0

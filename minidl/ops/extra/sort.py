@@ -31,9 +31,8 @@ class MedianResult(Found):
 
 
 def order(xp, x, axis, descending=False):
-    """Returns the indices that sort x along `axis`. The descending order is not made by reversing
-    the ascending order, because this would also reverse the order of equal
-    elements."""
+    """Returns the indices that sort x along `axis`. The result for `descending` is not the reversed
+    ascending order, because reversing would also change the order of equal elements."""
     if not descending:
         return xp.argsort(x, axis=axis, kind="stable")
     backwards = xp.argsort(xp.flip(x, axis), axis=axis, kind="stable")
@@ -70,8 +69,8 @@ class Ordered(Function):
 
 
 class MedianAlong(Ordered):
-    """(values, indices) of the lower medians along a dim. If there is a nan along the dim, (value,
-    index) of the first nan."""
+    """(values, indices) of the lower medians along a dim. If there is a nan along the dim, the
+    first nan and its index are used in place of the median."""
 
     def choose(self, x, dim, ranks, descending):
         middle = super().choose(x, dim, ranks, descending)
