@@ -48,8 +48,8 @@ import minidl
 from minidl.cli.machine import environment
 
 OURS, TORCH = "minidl", "PyTorch eager"
-MOST, MOST_MEAN, MOST_MEMORY = 1, 0.9, 1  # shares of PyTorch's time, and of its memory
-TURN_S = 0.03  # seconds of a turn: one short call would mostly measure noise
+MOST, MOST_MEAN, MOST_MEMORY = 1, 0.9, 1  # the most, divided by PyTorch's time or memory
+TURN_S = 0.03  # seconds of a turn, which has several calls: a short call alone is mostly noise
 TOLERANCE = 1e-5  # relative to the largest number: float32 sums in another order
 
 
@@ -155,7 +155,8 @@ def contestants(name):
 
 
 def measure(args):
-    """Returns {row: times in turns, operations}. The environment sets the number of threads."""
+    """Returns {row: {"operations": of one call, "peak": the operations of the loop on registers,
+    "times_s": {contestant: seconds of each round}}}. The environment sets the number of threads."""
     import torch
 
     (n_threads,) = args.threads

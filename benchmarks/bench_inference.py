@@ -16,8 +16,8 @@
     int8   a linear layer, 1024 x 1024, with 64 and with 256 rows, in 8-bit integers; x is quantised
            at run time (eager: the plan in float32; ort: DynamicQuantizeMatMul)
 
-    read   for one image or one token: only reads a block of memory with as many bytes as the
-           weights. It takes turns with the other contestants. No plan in float32 can be faster
+    read   only reads a block of memory that has as many bytes as the weights. Measured for one
+           image or one token, in turns with the other contestants. No float32 plan can be faster
 
 With one thread, times are CPU time, which a busy machine disturbs less. With more threads, times
 are wall time, which is reliable only on a quiet machine. Before each measurement there is a pause,
@@ -51,7 +51,7 @@ PAST = 128  # tokens before the step
 # {key: (the peer's name, the largest part of the peer's time that the plan may take)}
 OTHERS = {"ov": ("OpenVINO", 1.0), "torch": ("torch.compile", 0.5)}
 
-TOLERANCE = 2e-6  # of the largest number: float32 sums in another order
+TOLERANCE = 2e-6  # relative to the largest number: float32 sums in another order
 
 
 def options():
@@ -211,7 +211,8 @@ def write(line, name, constant, node, past):
 
 
 def measure(args):
-    """Returns {name: seconds, ratios, compile times}. The BLAS here has args.threads threads."""
+    """Prints the table. Returns {name: the result of one_model}. NumPy's BLAS has args.threads
+    threads."""
     from minidl import cuda
 
     cuda.set_threads(args.threads)
@@ -250,8 +251,8 @@ def missing(package):
 
 
 def reading(model):
-    """Returns a function that reads as many bytes as the weights have that a step needs. Embeddings
-    do not count, because a step reads only one row of an embedding."""
+    """Returns a function that only reads memory: as many bytes as the weights of one step have. The
+    weights of embeddings do not count, because a step reads only one row of an embedding."""
     import numpy as np
 
     from minidl import nn
@@ -312,8 +313,8 @@ def torch_of(model, x, n_threads):
 
 
 def one_model(name, repeats, n_threads, others=()):
-    """Returns a model's times, the ratios of these times, and the plan's error divided by the
-    largest number of the result. others: keys of OTHERS."""
+    """Returns a dict: the times of a model in us, the ratios of these times, and the plan's largest
+    error divided by the largest number of the result. others: keys of OTHERS, the further peers."""
     import numpy as np
 
     import minidl

@@ -70,7 +70,7 @@ def runner(repeats):
     threads)."""
     code = (
         "import time, minidl.cuda as cuda; from minidl.cuda import cpu\n"
-        "cpu.runtime()\n"  # once for all kernels
+        "cpu.runtime()\n"  # loads the runner, which all kernels share
         "start = time.perf_counter()\n"
         "cuda.kernel('add3.cu', 'add3').on_cpu\n"
         "print(time.perf_counter() - start)"

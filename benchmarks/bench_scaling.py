@@ -59,7 +59,7 @@ from minidl.nn import functional as F
 from minidl.parallel.model import planner
 from minidl.parallel.model.plan_network import Network
 
-ALPHA, BETA = 10e-6, 1e-9  # seconds per message, per byte: 10 Gbit/s
+ALPHA, BETA = 10e-6, 1e-9  # seconds per message, seconds per byte (here 10 Gbit/s)
 FORMULAS = {
     ring.all_reduce: cost.ring_all_reduce,
     halving_doubling.all_reduce: cost.halving_doubling_all_reduce,
@@ -69,9 +69,9 @@ FORMULAS = {
         n, n_bytes, alpha, beta, segments=double_tree.segments(n_bytes)),
 }
 ARRAYS = {"4,096 floats": 4096, "1 MiB": 1 << 18}  # elements of float32
-AFFORDED = 1 << 30  # bytes of all ranks' arrays; messages and scratch need more memory
+AFFORDED = 1 << 30  # most bytes of all ranks' arrays; messages and scratch come on top
 NODE, NET = 8, "nodes={},intra=2Tbit,2us,inter=200Gbit,10us"  # for weak scaling
-TEXTS = 8  # a rank
+TEXTS = 8  # texts per rank
 LAYERS, WIDTH, HEADS = 1, 64, 2
 CONTROL = 1024, 2048
 OURS, TORCH = "minidl", "torch"

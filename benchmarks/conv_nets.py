@@ -189,7 +189,7 @@ def operations(lib, model, x):
 
 
 def products_inside(size, places, kernel, stride, padding):
-    """Returns the number of products along one side of an image: the pairs (place in the result,
-    place in the window) that read the image and not its padding."""
+    """Along one side of an image, each pair (place in the result, place in the window) is one
+    product. Returns the number of pairs whose pixel is inside the image, not in its padding."""
     read = stride * np.arange(places)[:, None] - padding + np.arange(kernel)
     return int(((0 <= read) & (read < size)).sum())
