@@ -33,16 +33,16 @@ from minidl.infer.graph import Node, Value
 from minidl.infer.onnx.operator import ArrayFunction
 from minidl.tensor import Tensor
 
-# waits: the lines that this line waits for. touches: a list of (value, the value's first byte in
-# the arena, the byte after its last byte, True if the line writes the value).
+# waits: the indices of the lines that this line waits for. touches: a list of (value, the value's
+# first byte in the arena, the byte after its last byte, True if the line writes the value).
 Line = namedtuple("Line", "name stream waits touches")
 
 
 def after(launches, streams, over):
-    """Returns {stream: n}: if all `launches` are complete, then launch n and all earlier launches
-    on this stream are complete.
+    """Returns {stream: n}. It means: when all `launches` are complete, launch n and all earlier
+    launches on this stream are complete, too.
 
-    streams: the stream of each launch.
+    launches: indices of launches. streams: the stream of each launch.
     over: the list that ordered() returns."""
     known = {}
     for j in launches:
@@ -52,8 +52,8 @@ def after(launches, streams, over):
 
 
 def ordered(streams, waits):
-    """Returns a list with a dict {stream: n} for each launch: when the launch begins, launch n and
-    all earlier launches on this stream are complete.
+    """Returns a list with a dict {stream: n} for each launch. It means: when the launch begins,
+    launch n and all earlier launches on this stream are complete.
 
     streams: the stream of each launch. waits: for each launch, the launches that it waits for."""
     over, last = [], {}
