@@ -11,9 +11,9 @@
 3. Simulates the communication of a step of this GPT. The times are modelled, without noise, and C
    is chosen so that D = 20 C.
 4. Times a step on 2 ranks without a slower link. PyTorch's hooks over gloo take turns with ours in
-   the same processes: fp16_compress_hook, and PowerSGD with matrices of the same rank. In both,
-   the first two steps of PowerSGD are dense. tests/parallel/data/test_powersgd.py checks that
-   later steps give the same results in minidl and PyTorch, if both begin with the same Q.
+   the same processes: fp16_compress_hook, and PowerSGD with matrices of the same rank. In minidl
+   and in PyTorch, the first two steps of PowerSGD are dense. Later steps give the same results in
+   minidl and in PyTorch if they begin with the same Q (tests/parallel/data/test_powersgd.py).
 5. Trains a small GPT with each method, and divides its final loss by the final loss of dense
    training. The GPT learns the standard library's text with AdamW, on 4 simulated ranks, for three
    seeds. DGC and its dense run use SGD, a smaller GPT and four times as many steps, because DGC

@@ -11,10 +11,12 @@
     mlp    784-512-512-10, batches of 1 and 64
     cnn    3 times (convolution, batch norm, relu) with poolings between them, then linear;
            28 x 28 images, batches of 1 and 32
-    gpt    4 layers, width 256, 8 heads: the logits of a text of 256 tokens; and one more token
-           after 128, with a cache of keys and values (only eager computes the whole text again)
-    int8   a linear layer, 1024 x 1024, with 64 and with 256 rows, in 8-bit integers; x is quantised
-           at run time (eager: the plan in float32; ort: DynamicQuantizeMatMul)
+    gpt    4 layers, width 256, 8 heads. "gpt 256": the logits of a text of 256 tokens. "gpt step":
+           one more token after 128 tokens, with a cache of keys and values. Only eager computes the
+           whole text again
+    int8   a linear layer, 1024 x 1024, in 8-bit integers, for 64 and for 256 rows of x. x is
+           quantised at run time. Here eager is the plan in float32, and ort uses
+           DynamicQuantizeMatMul
 
     read   only reads a block of memory that has as many bytes as the weights. Measured for one
            image or one token, in turns with the other contestants. No float32 plan can be faster
@@ -366,8 +368,8 @@ def one_model(name, repeats, n_threads, others=()):
 
 
 def plan_of(model, x, quantised=False, n_threads=1):
-    """Returns four things: a function that runs the plan, a function that runs the peer's model,
-    the seconds of two compilations, and the plan's memory."""
+    """Returns four things: a function that runs the plan, a function that runs the model in
+    onnxruntime, the seconds of two compilations, and a text about the plan's memory."""
     from minidl import infer
 
     graphs = [infer.trace(model, x) for _ in range(2)]

@@ -74,7 +74,8 @@ def simulated():
     """Returns for each schedule the modelled seconds, the bytes and the messages of all ranks, and
     the formulas for these figures."""
     p, m, hop, found = 8, 8, 1e-3, {}
-    exposed = {"1F1B": 2 * (p - 1) * m / p + 2 * (p - 2), "GPipe": 2 * (p - 1)}  # messages
+    # exposed: the number of messages for which a step waits
+    exposed = {"1F1B": 2 * (p - 1) * m / p + 2 * (p - 2), "GPipe": 2 * (p - 1)}
     data = np.ones((m, 4), np.float32)
 
     def mse(y, target):

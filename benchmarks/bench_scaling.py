@@ -9,8 +9,8 @@ network of 10 Gbit/s and 10 us per message. Every rank's result is checked.
     modelled   microseconds until the last rank is done, by the simulator's clock
     formula    the closed form of cost.py; modelled / formula must be 1
     wall       seconds of the simulation, including filling and checking the arrays
-    *          the algorithm that select.choose picks for these ranks and bytes, only by formulas;
-               no other algorithm may be faster by the simulator's clock
+    *          marks the algorithm that select.choose picks by the formulas for these ranks and
+               bytes; no other algorithm may be faster by the simulator's clock
 
 1 MiB is left out if the arrays of all ranks together exceed 1 GiB. Then comes weak scaling: the
 planner (minidl plan) models a step of gpt2-xl with 8 texts per rank on nodes of 8 ranks. Efficiency
@@ -23,7 +23,8 @@ results and gradients, and the GPT's losses of two steps, are compared with PyTo
 
     minidl, torch   medians in ms; minidl and PyTorch take turns
     torch/minidl    the median over the rounds; above 1, minidl is faster
-    power           p if the time grows like context^p from the previous length to this length
+    power           the p for which the time grows like context^p, from the previous length to this
+                    length
     activations     MiB that forward saves for backward, at the peak, by memory.record; for torch
                     the MiB that autograd saves, each storage once, without parameters
     step            MiB of all new arrays at the peak of the step, without parameters and gradients
@@ -221,7 +222,7 @@ def show(length, found, before):
 
 
 def power(short, short_s, long, long_s):
-    """Returns p for which the median time grows like context^p."""
+    """Returns the p for which the median time grows like context^p."""
     growth = statistics.median(long_s) / statistics.median(short_s)
     return math.log(growth) / math.log(long / short)
 

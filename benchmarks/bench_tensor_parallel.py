@@ -83,8 +83,8 @@ def network():
 
 
 def ours(t, x, y, way):
-    """Returns a function that takes one step and returns the loss. way: options of the plan, or
-    None."""
+    """Returns a function that takes one step and returns the loss. way: options of the plan.
+    None: the whole model on this rank, without messages."""
     model = network()
     if way is not None:
         plan = gpt_plan(**way)

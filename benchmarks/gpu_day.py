@@ -262,7 +262,7 @@ def device_of(results):
 
 
 def sentence(result):
-    """Returns how a step ended, and the names of its wrong or failed rows."""
+    """Returns a text: how a step ended, its seconds, and the names of its wrong or failed rows."""
     bad = faults(result["rows"])
     return f"{result['how']}, {result['seconds']} s" + (
         f"; wrong or failed: {', '.join(row['what'] for row in bad)}" if bad else "")

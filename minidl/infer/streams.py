@@ -4,8 +4,8 @@
     stream 1   exp(x)      mul  --- event ---^         exp and linear may run at the same time
 
 A stream runs its launches one after the other. Launches on different streams are ordered only by
-events. If a launch needs the result of the last launch on a stream, it goes to this stream.
-Otherwise the launch goes to the stream whose last launch is the earliest. For each needed launch on
+events. If a launch needs the result of the last launch on a stream, the launch goes to this stream.
+Otherwise it goes to the stream whose last launch is the earliest. For each needed launch on
 another stream, the launch waits for an event, unless another event already guarantees that the
 needed launch is complete.
 
@@ -73,7 +73,7 @@ def assign(needs, n_streams):
             False, -last[s]))
         chosen = []
         known = after([last[s]] * (last[s] >= 0), streams, over)
-        # Late launches come first: when they are complete, many earlier launches are, too.
+        # Late launches come first: when they are complete, many earlier launches are complete, too.
         for j in sorted(before, reverse=True):
             if known.get(streams[j], -1) < j:
                 chosen.append(j)
