@@ -6,7 +6,7 @@
     step       forward, backward and SGD with momentum, for a net in conv_nets.py
     layer      one 3 x 3 convolution: forward, and the gradients of input, weight and bias
     forward    the same convolution under no_grad
-    plan       the convolution's plan by minidl.infer; PyTorch runs it eagerly
+    plan       the convolution's plan by minidl.infer; PyTorch runs the convolution eagerly
 
 PyTorch's convolutions on a CPU come from oneDNN. Both libraries get the same weights. First their
 losses (or, for a layer, its arrays) are compared. Then the libraries take turns. "part" is the

@@ -2,8 +2,8 @@
 
     python benchmarks/bench_zero.py [--repeats 15] [--net 1Gbit,50us] [--out FILE.json]
 
-1. Bytes that a rank holds, and sends in a step of mixed precision (O2, AdamW), on simulated ranks.
-   They must equal the formulas exactly.
+1. The bytes that a rank holds, and the bytes that it sends in a step of mixed precision (O2,
+   AdamW), on simulated ranks. They must equal the formulas exactly.
 2. Seconds of a float32 step on 4 MPI ranks whose messages are slowed down to a 1 Gbit/s link
    (minidl/comm/transport/throttled.py). All stages take turns in one run. The ratio is the median
    over the rounds of (a stage's time / data parallelism's time).
