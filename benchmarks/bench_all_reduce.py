@@ -12,7 +12,7 @@ Above 1, ours is faster.
                   the links at the start, and prints these figures
     ring          ring.all_reduce, which sends messages
     MPI           MPI_Allreduce into another array, its usual form. The bars compare with this form
-    in place      MPI_Allreduce with MPI_IN_PLACE, as ours works
+    in place      MPI_Allreduce with MPI_IN_PLACE. Ours works in place, too
     gloo          PyTorch's CPU backend in the same processes. Left out if torch is missing
     copy          every rank copies an array of this size. An all-reduce must also read and write x,
                   so a copy is the bound for arrays larger than the caches. copy/ours shows how
@@ -41,7 +41,7 @@ from minidl.comm.labels import label_of
 
 OURS, RING, MPI, IN_PLACE, GLOO, COPY = "ours", "ring", "MPI", "in place", "gloo", "copy"
 ORDER = (OURS, RING, MPI, IN_PLACE, GLOO, COPY)
-MPI_BARS = ((16 << 10, 1.3), (1 << 10, 1.0), (64, 0.8))  # (from this many KiB, ratio)
+MPI_BARS = ((16 << 10, 1.3), (1 << 10, 1.0), (64, 0.8))  # (KiB, the least ratio from this size on)
 GLOO_BAR = 2.0
 SHOWN = (64, 1 << 10, 16 << 10, 64 << 10, 256 << 10)  # KiB; these sizes are in docs/figures.md
 
@@ -99,7 +99,7 @@ def measure_size(t, n_elems, figures, gloo, seconds):
     if gloo:
         contestants[GLOO] = partial(gloo, x)
     pattern = np.resize(np.arange(5, dtype=np.float32), n_elems)
-    for name, reduce in contestants.items():  # checked before timing: do all compute the same?
+    for name, reduce in contestants.items():  # before timing: all contestants must get the same sum
         np.add(pattern, t.rank, out=x)
         reduce()
         got = y if name == MPI else x
@@ -139,7 +139,7 @@ def size_of(kib):
 
 
 def figures_of(times, chosen):
-    """Returns the medians and the ratios of one size."""
+    """Returns the medians and the ratios of one size. chosen: the algorithm that ours chose."""
     peers = [name for name in times if name != OURS]
     return {"chosen": chosen, "rounds": len(times[OURS]),
             "median_s": {name: statistics.median(values) for name, values in times.items()},
@@ -156,7 +156,8 @@ def show(n, kib, found):
 
 
 def run_all(python, args):
-    """Measures all numbers of ranks with one MPI. Prints a table. Returns [figures of each]."""
+    """Measures all numbers of ranks with one MPI, and prints a table for each number. Returns a
+    list with a dict of the figures for each number of ranks."""
     runs = []
     for n in args.ranks:
         run = on_ranks(n, __file__, "--kib", *args.kib, "--seconds", args.seconds, python=python)

@@ -7,12 +7,13 @@ Measures forward, and forward with backward, with and without a causal mask, in 
 are the three thirds of one projection, as in a transformer:
 
     kernel   kernels/cpu/attention_tile.cu      torch   scaled_dot_product_attention, same strides
-    plain    minidl/ops/attention.py: NumPy in blocks, matrix products by its BLAS
-    bound    only the matrix products, by NumPy's BLAS: 2 forward, 5 backward; half of their time
-             if causal
+    plain    minidl/ops/attention.py: NumPy, block by block. NumPy's BLAS computes the products
+    bound    only the matrix products, by NumPy's BLAS: 2 in forward, 5 in backward. With a causal
+             mask, half of their time
 
-GFLOP/s count the products: 4 B H L^2 E operations forward and 10 B H L^2 E backward. Peers take
-turns. Figures are medians in ms. Ratios are medians over the rounds.
+GFLOP/s count only the products: 4 B H L^2 E operations in forward, and 10 B H L^2 E in backward,
+for B texts of L tokens and H heads of width E. Peers take turns. Figures are medians in ms. Ratios
+are medians over the rounds.
 """
 
 import argparse
@@ -46,7 +47,8 @@ def options():
 
 
 def contestants(shape, is_causal, with_backward, device="cpu", n_threads=1):
-    """Returns {name: a function that returns seconds}. Compares their results first."""
+    """Returns {name: a function that runs attention and returns the seconds}. First compares the
+    results of all contestants."""
     import numpy as np
 
     import minidl

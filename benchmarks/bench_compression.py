@@ -8,16 +8,17 @@
    The messages are slowed down to a link of 100 Mbit/s. C is the time of a step without
    communication. D is the time that the dense ring adds. A method that sends a share s of the dense
    bytes could take C + D s. The bar is 90 % of the speed-up (C + D) / (C + D s).
-3. The same by the simulator's clock, with D = 20 C by choice. The times are modelled, without
-   noise.
+3. Simulates the communication of a step of this GPT. The times are modelled, without noise, and C
+   is chosen so that D = 20 C.
 4. Times a step on 2 ranks without a slower link. PyTorch's hooks over gloo take turns with ours in
-   the same processes: fp16_compress_hook, and PowerSGD at the same rank. In minidl and in PyTorch,
-   the first two steps of PowerSGD are dense. tests/parallel/data/test_powersgd.py checks that
-   later steps give the same results in minidl and PyTorch, if both begin with the same Q.
-5. Divides the final loss of a small GPT by the final loss of dense training: on the standard
-   library's text, 4 simulated ranks, three seeds, AdamW. DGC and its dense run use SGD, a smaller
-   GPT and four times as many steps. The reason: at a sparsity of 99 % an element waits for 100
-   steps, and at 99.9 % for 1,000 steps.
+   the same processes: fp16_compress_hook, and PowerSGD with matrices of the same rank. In minidl
+   and in PyTorch, the first two steps of PowerSGD are dense. Later steps give the same results in
+   minidl and in PyTorch if they begin with the same Q (tests/parallel/data/test_powersgd.py).
+5. Trains a small GPT with each method, and divides its final loss by the final loss of dense
+   training. The GPT learns the standard library's text with AdamW, on 4 simulated ranks, for three
+   seeds. DGC and its dense run use SGD, a smaller GPT and four times as many steps, because DGC
+   sends an element only every 100 steps on average at a sparsity of 99 %, and only every 1,000
+   steps at 99.9 %.
 
 Each rank has one thread.
 """
@@ -94,7 +95,7 @@ def topk_times(repeats, n=25_000_000, k=25_000):
 
 
 def wrapped(t, name, shape=LARGE, methods=METHODS):
-    """Returns the GPT under the method `name`. "alone" is without communication."""
+    """Returns the GPT, wrapped for the method `name`. With "alone" the ranks do not communicate."""
     minidl.manual_seed(0)
     net = nn.GPT(*shape)
     if name == "alone":
@@ -189,13 +190,13 @@ def ways(n_steps):
     def by(name):
         return lambda net, t, optimizer: Compressed(net, t, METHODS[name]())
 
-    def power(net, t, optimizer):  # PyTorch's begins after 1,000 dense steps
+    def power(net, t, optimizer):  # PyTorch's PowerSGD begins after 1,000 dense steps
         return Compressed(net, t, PowerSGD(rank=4, start_step=n_steps // 4))
 
     def dense(net, t, optimizer):
         return DataParallel(net, t)
 
-    # at a learning rate of 3e-3 the dense runs of three seeds differ by 17 %, but the bar is 2 %
+    # not 3e-3: with it the final losses of three dense runs differ by 17 %, but the bar is 2 %
     adamw = partial(optim.AdamW, lr=1e-3)
     found = {"dense": (dense, adamw)}
     found |= {name: (by(name), adamw) for name in ("fp16", "int8")}

@@ -6,7 +6,7 @@
     step       forward, backward and SGD with momentum, for a net in conv_nets.py
     layer      one 3 x 3 convolution: forward, and the gradients of input, weight and bias
     forward    the same convolution under no_grad
-    plan       the convolution's plan by minidl.infer; PyTorch runs it eagerly
+    plan       the convolution's plan by minidl.infer; PyTorch runs the convolution eagerly
 
 PyTorch's convolutions on a CPU come from oneDNN. Both libraries get the same weights. First their
 losses (or, for a layer, its arrays) are compared. Then the libraries take turns. "part" is the
@@ -48,8 +48,8 @@ import minidl
 from minidl.cli.machine import environment
 
 OURS, TORCH = "minidl", "PyTorch eager"
-MOST, MOST_MEAN, MOST_MEMORY = 1, 0.9, 1  # shares of PyTorch's time, and of its memory
-TURN_S = 0.03  # seconds of a turn: one short call would mostly measure noise
+MOST, MOST_MEAN, MOST_MEMORY = 1, 0.9, 1  # the most, divided by PyTorch's time or memory
+TURN_S = 0.03  # seconds of a turn, which has several calls: a short call alone is mostly noise
 TOLERANCE = 1e-5  # relative to the largest number: float32 sums in another order
 
 
@@ -155,7 +155,8 @@ def contestants(name):
 
 
 def measure(args):
-    """Returns {row: times in turns, operations}. The environment sets the number of threads."""
+    """Returns {row: {"operations": of one call, "peak": the operations of the loop on registers,
+    "times_s": {contestant: seconds of each round}}}. The environment sets the number of threads."""
     import torch
 
     (n_threads,) = args.threads

@@ -13,8 +13,8 @@ A check runs first, for three steps. On every rank minidl's losses must equal Py
 differ from the losses of a rank that trains alone. After these steps all ranks must hold the same
 weights, bit by bit.
 
-    minidl, PyTorch DDP       DataParallel over MPI; DDP over gloo, which saves a copy of the
-                              gradients by gradient_as_bucket_view=True
+    minidl, PyTorch DDP       DataParallel over MPI; DDP over gloo, which needs no copy of the
+                              gradients, because of gradient_as_bucket_view=True
     ..., alone                the same step without messages, at the same time on all ranks
     median ms, min, max       over the rounds
     / PyTorch                 the median over the rounds of (minidl's time / PyTorch's time)
@@ -62,7 +62,8 @@ def network():
 
 
 def ours(t):
-    """Returns {name: (module, a function that wraps it for a step)}."""
+    """Returns {name: (the GPT, the module that a step calls)}. This module is a DataParallel of the
+    GPT, or the GPT itself if the rank trains alone."""
     plain, parallel = network(), network()
     return {OURS: (parallel, DataParallel(parallel, t)), ALONE: (plain, plain)}
 
@@ -104,7 +105,7 @@ def worker(args):
 def check(t, losses, models):
     """Raises AssertionError unless minidl and PyTorch have the same losses and all ranks hold the
     same model."""
-    for mine, peer in PEERS.items():  # three float32 steps by the same formulas
+    for mine, peer in PEERS.items():  # three float32 steps: only rounding may differ
         np.testing.assert_allclose(losses[mine], losses[peer], rtol=1e-4, err_msg=mine)
     for name in (OURS, THEIRS):
         if np.allclose(losses[name], losses[ALONE], rtol=1e-3):

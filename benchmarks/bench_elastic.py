@@ -66,8 +66,8 @@ def options():
 
 
 def saves(n_saves, path):
-    """Runs on each of two ranks. The two kinds of save take turns. Writes the time of each save().
-    """
+    """Runs on each of two ranks. snapshot.save and Behind take turns. Writes the time of each
+    save()."""
     import minidl
     from minidl import comm, nn, optim, snapshot
     from minidl.nn import functional as F
@@ -175,7 +175,7 @@ def one(name, n_ranks):
     ends = defaultdict(list)
     for at, k in again:
         ends[k].append(at)
-    step = min(k for k in ends if len(ends[k]) == n_left)  # earlier steps lack some ranks
+    step = min(k for k in ends if len(ends[k]) == n_left)  # not all ranks finished an earlier one
     return {"lost_s": max(ends[step]) - killed, "step": step,
             "step_s": statistics.median(s for at, _, s in finished if at < killed)}
 

@@ -25,7 +25,8 @@ torch = import_torch()
 SIZES = [1 << 20, 1 << 24]
 COLS = 1024  # columns of the matrices
 VOCABULARY = 8192  # rows of the embedding's table
-# bytes per element: each input read once and the output written; 8 for all other ops
+# bytes per element, if each input is read once and the output is written once. Ops that are not in
+# this table move 8 bytes
 BYTES = {"gelu (tanh) backward": 12, "gelu (normal) backward": 12, "adamw": 28,
          "sgd with momentum": 20, "finite check": 4, "norm": 4, "embedding gradient": 12}
 IN_PLACE = ("adamw", "sgd with momentum", "finite check", "norm")
@@ -36,7 +37,7 @@ QUESTIONS = {
     "AdamW, one array, 1 and 16 million elements": ["adamw"],
     "the gradient of an embedding": ["embedding gradient"],
 }
-GOALS = dict.fromkeys(sum(QUESTIONS.values(), []), 4)  # times as fast as NumPy's chain
+GOALS = dict.fromkeys(sum(QUESTIONS.values(), []), 4)  # at least 4 times as fast as NumPy's chain
 K, C = math.sqrt(2 / math.pi), 0.044715
 
 

@@ -11,13 +11,15 @@
     mlp    784-512-512-10, batches of 1 and 64
     cnn    3 times (convolution, batch norm, relu) with poolings between them, then linear;
            28 x 28 images, batches of 1 and 32
-    gpt    4 layers, width 256, 8 heads: the logits of a text of 256 tokens; and one more token
-           after 128, with a cache of keys and values (only eager computes the whole text again)
-    int8   a linear layer, 1024 x 1024, with 64 and with 256 rows, in 8-bit integers; x is quantised
-           at run time (eager: the plan in float32; ort: DynamicQuantizeMatMul)
+    gpt    4 layers, width 256, 8 heads. "gpt 256": the logits of a text of 256 tokens. "gpt step":
+           one more token after 128 tokens, with a cache of keys and values. Only eager computes the
+           whole text again
+    int8   a linear layer, 1024 x 1024, in 8-bit integers, for 64 and for 256 rows of x. x is
+           quantised at run time. Here eager is the plan in float32, and ort uses
+           DynamicQuantizeMatMul
 
-    read   for one image or one token: only reads a block of memory with as many bytes as the
-           weights. It takes turns with the other contestants. No plan in float32 can be faster
+    read   only reads a block of memory that has as many bytes as the weights. Measured for one
+           image or one token, in turns with the other contestants. No float32 plan can be faster
 
 With one thread, times are CPU time, which a busy machine disturbs less. With more threads, times
 are wall time, which is reliable only on a quiet machine. Before each measurement there is a pause,
@@ -51,7 +53,7 @@ PAST = 128  # tokens before the step
 # {key: (the peer's name, the largest part of the peer's time that the plan may take)}
 OTHERS = {"ov": ("OpenVINO", 1.0), "torch": ("torch.compile", 0.5)}
 
-TOLERANCE = 2e-6  # of the largest number: float32 sums in another order
+TOLERANCE = 2e-6  # relative to the largest number: float32 sums in another order
 
 
 def options():
@@ -211,7 +213,8 @@ def write(line, name, constant, node, past):
 
 
 def measure(args):
-    """Returns {name: seconds, ratios, compile times}. The BLAS here has args.threads threads."""
+    """Prints the table. Returns {name: the result of one_model}. NumPy's BLAS has args.threads
+    threads."""
     from minidl import cuda
 
     cuda.set_threads(args.threads)
@@ -250,8 +253,8 @@ def missing(package):
 
 
 def reading(model):
-    """Returns a function that reads as many bytes as the weights have that a step needs. Embeddings
-    do not count, because a step reads only one row of an embedding."""
+    """Returns a function that only reads memory: as many bytes as the weights of one step have. The
+    weights of embeddings do not count, because a step reads only one row of an embedding."""
     import numpy as np
 
     from minidl import nn
@@ -312,8 +315,8 @@ def torch_of(model, x, n_threads):
 
 
 def one_model(name, repeats, n_threads, others=()):
-    """Returns a model's times, the ratios of these times, and the plan's error divided by the
-    largest number of the result. others: keys of OTHERS."""
+    """Returns a dict: the times of a model in us, the ratios of these times, and the plan's largest
+    error divided by the largest number of the result. others: keys of OTHERS, the further peers."""
     import numpy as np
 
     import minidl
@@ -365,8 +368,8 @@ def one_model(name, repeats, n_threads, others=()):
 
 
 def plan_of(model, x, quantised=False, n_threads=1):
-    """Returns four things: a function that runs the plan, a function that runs the peer's model,
-    the seconds of two compilations, and the plan's memory."""
+    """Returns four things: a function that runs the plan, a function that runs the model in
+    onnxruntime, the seconds of two compilations, and a text about the plan's memory."""
     from minidl import infer
 
     graphs = [infer.trace(model, x) for _ in range(2)]

@@ -6,7 +6,8 @@ An item is a batch that takes L seconds to load. A step of S seconds follows eac
 sleeps, because the CPU waits while a GPU computes. There are four kinds of loading. One waits for a
 disk (sleep), one computes outside Python's lock (zlib), and one does both. The last kind holds the
 lock (a loop in Python). It is there only for comparison, because more threads cannot speed it up.
-The bound is the formula of minidl/data/prefetch.py, with L, L_cpu and S as measured here:
+The bound is the formula of minidl/data/prefetch.py, with L, L_cpu and S as measured here. L_cpu is
+the part of L in which the CPU works, and L_io = L - L_cpu is the part in which it waits:
 
     max(L_io / k, L_cpu / cores, S) with k workers, max(L, S) with one worker
 
@@ -87,7 +88,8 @@ def torchs(source, workers):
 
 
 def steady(make, load, n_items, workers):
-    """Returns a contestant. It returns the seconds of an item together with its step."""
+    """Returns a contestant. The contestant loads n_items items, with a step after each item, and
+    returns the mean seconds of an item together with its step."""
     def run():
         items = make(Source(load, n_items), workers)
         for k, _ in enumerate(items):
@@ -182,7 +184,8 @@ def main():
 
 
 def of_lengths(sizes):
-    """Yields (name, measured waste, its formula)."""
+    """Yields (name, measured waste, waste by the formula): the share of padding in batches of texts
+    of these sizes."""
     for pool in (1, 50):
         batches = lengths.pools(sizes, batch_size=32, pool=pool)(0)
         yield (f"waste, sorted pools of {pool} batches", lengths.waste(sizes, batches),

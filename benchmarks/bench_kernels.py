@@ -5,9 +5,9 @@
     compile  compiles every kernel of kernels/ alone and without a cache, as its first launch does.
              The figure is the processor time of this process and of the compiler, in seconds. A
              user waits this long if a core is free
-    runner   loads a kernel from the cache in a new process; launches a kernel with four arrays and
-             a number; runs layer norm with barriers, where each CUDA thread is a fibre: 256 threads
-             on a row of 1,024 columns
+    runner   times three cases: loading a kernel from the cache in a new process; launching a kernel
+             with four arrays and a number; layer norm with barriers, in which 256 CUDA threads
+             share a row of 1,024 columns, and each CUDA thread is a fibre
     add3     out = a + b + c. The bound is the time to copy the same 16 bytes per element
 
 Peers run in the same rounds (common.py). Figures are medians. Ratios are medians over the rounds.
@@ -70,7 +70,7 @@ def runner(repeats):
     threads)."""
     code = (
         "import time, minidl.cuda as cuda; from minidl.cuda import cpu\n"
-        "cpu.runtime()\n"  # once for all kernels
+        "cpu.runtime()\n"  # loads the runner, which all kernels share
         "start = time.perf_counter()\n"
         "cuda.kernel('add3.cu', 'add3').on_cpu\n"
         "print(time.perf_counter() - start)"

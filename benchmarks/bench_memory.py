@@ -17,8 +17,8 @@ The C library returns freed memory to the system only if this memory is a separa
 MALLOC_MMAP_THRESHOLD_ every array above 64 KiB is a separate mapping. By default the process may
 keep freed arrays to use them again. The figures of both cases are shown.
 
-Activation offload (minidl/memory/offload.py): the bytes on the device if saved arrays wait on the
-host, with and without recompute, and the bytes moved.
+Activation offload (minidl/memory/offload.py): saved arrays wait on the host until backward needs
+them. The figures are the bytes on the device, with and without recompute, and the bytes moved.
 
 Fragmentation (minidl/memory/fragmentation.py): a first-fit allocator runs the same step twice.
 First every array is separate. Then parameters, gradients and states are in one contiguous buffer.

@@ -6,11 +6,11 @@ Everything is simulated with a modelled clock (1 Gbit/s, 50 us). The figures are
 machine. The benchmark prints two tables:
 
     bytes     bytes of a step, by the ledger, with S servers and N workers: the busiest server's
-              link, the formula 2 N K / S, and the busiest rank of a ring of the N workers. The
-              table also shows the seconds of a step that computes nothing
+              link, the formula 2 N K / S for weights of K bytes, and the busiest rank of a ring
+              of the N workers. The table also shows the seconds of a step that computes nothing
     time      seconds until the loss is at most --excess above the best loss. The task is least
-              squares with noise, in batches. A gradient takes 1 s, or 3 s on a slow worker. Geo
-              sends a difference every 4 steps
+              squares with noise, in batches. A gradient takes 1 s, or 3 s on a slow worker.
+              The rule Geo sends the change of the weights every 4 steps
 """
 
 import argparse

@@ -71,9 +71,9 @@ def options():
 
 
 def peak(n_threads, n=60_000):
-    """Returns a function that does multiply-adds on all threads, and its number of operations. Its
-    launch has many blocks, because the runner runs the first block on one thread, before threads
-    share the other blocks."""
+    """Returns a function that does multiply-adds on all threads, and the number of operations of
+    one call. A call launches many blocks, because the runner runs the first block on one thread,
+    before the threads share the other blocks."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "multiply_adds.cu"
         path.write_text(LOOP)
@@ -83,7 +83,7 @@ def peak(n_threads, n=60_000):
         n_sums, n_blocks = int(out[0]), 64 * n_threads
         out = np.full(1 + n_blocks * n_sums, 0.5, np.float32)
         loop(n_blocks, 1, (out, n))
-    assert (np.abs(out[1:] - 2) < 1e-3).all()  # 1 + 1/2 + 1/4 + ...
+    assert (np.abs(out[1:] - 2) < 1e-3).all()  # the sum 1 + 1/2 + 1/4 + ... is 2
     return lambda: loop(n_blocks, 1, (out, n)), 2 * n * n_blocks * n_sums
 
 

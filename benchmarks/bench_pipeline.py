@@ -74,7 +74,8 @@ def simulated():
     """Returns for each schedule the modelled seconds, the bytes and the messages of all ranks, and
     the formulas for these figures."""
     p, m, hop, found = 8, 8, 1e-3, {}
-    exposed = {"1F1B": 2 * (p - 1) * m / p + 2 * (p - 2), "GPipe": 2 * (p - 1)}  # messages
+    # exposed: the number of messages for which a step waits
+    exposed = {"1F1B": 2 * (p - 1) * m / p + 2 * (p - 2), "GPipe": 2 * (p - 1)}
     data = np.ones((m, 4), np.float32)
 
     def mse(y, target):
@@ -247,7 +248,7 @@ def theirs(grid, args, x, y):
         stage = pipelining.PipelineStage(module, t.rank, t.size, torch.device("cpu"),
                                          group=mesh.get_group("pp"))
         run = getattr(pipelining, name)(stage, args.micro, loss_fn=entropy)
-        # one optimizer for each kind of tensor: PyTorch rejects a list that mixes both
+        # one optimizer for divided and one for whole tensors: PyTorch rejects a mixed list
         optimizers = [torch.optim.AdamW(group, lr=1e-3) for divided in (False, True) if (group := [
             p for p in module.parameters() if hasattr(p, "placements") == divided])]
 
@@ -282,7 +283,7 @@ def worker(args):
         pass
     losses = {name: [step() for _ in range(3)] for name, step in steps.items()}
     if t.rank == t.size - 1:
-        for name, values in losses.items():  # three float32 steps by the same formulas
+        for name, values in losses.items():  # three float32 steps: only rounding may differ
             np.testing.assert_allclose(values, losses["GPipe"], rtol=1e-4, err_msg=name)
 
     times = take_turns({name: on_all_ranks(t, step) for name, step in steps.items()},

@@ -13,7 +13,8 @@ A step takes half a second, and varies by more than either profiler costs. So th
 also compared on a small GPT with width 32, context 32 and batch 2. It has the same number of
 operators and spans, and its step of about 5 ms shows the cost: (with - without), in ms per step.
 The last part measures the cost when no profile runs. It looks for methods that are still wrapped.
-Every collective checks if a profile runs, so it also times this check, as a fraction of a step.
+Every collective checks whether a profile runs, so this part also times the check, as a fraction of
+a step.
 """
 
 import argparse
@@ -100,8 +101,9 @@ def measure(args):
 
 
 def left_over():
-    """Returns {"wrapped": the number of classes with a method that is still wrapped after a profile
-    (it should be 0), "question_s": the seconds of the check if a profile runs}."""
+    """Returns {"wrapped": n, "question_s": seconds}. n: the number of methods that are still
+    wrapped after a profile; it should be 0. seconds: the time in which a collective checks whether
+    a profile runs."""
     wrapped = [cls for cls in [Function, *Function.__subclasses__()]
                for phase in ("forward", "backward") if hasattr(getattr(cls, phase), "__wrapped__")]
     n, start = 100_000, time.perf_counter()
@@ -121,7 +123,8 @@ def main():
 
 
 def extra_ms(times):
-    """Returns {profiler: (ms that it adds to a step: by the median, by the least times)}."""
+    """Returns {profiler: (a, b)}: the ms that the profiler adds to a step. a is the median of the
+    differences in each round. b is the difference of the least times."""
     return {name: tuple(1e3 * figure for figure in (
         statistics.median(a - b for a, b in zip(times[name], times[without], strict=True)),
         min(times[name]) - min(times[without]))) for name, without in PLAIN.items()}

@@ -9,8 +9,8 @@ network of 10 Gbit/s and 10 us per message. Every rank's result is checked.
     modelled   microseconds until the last rank is done, by the simulator's clock
     formula    the closed form of cost.py; modelled / formula must be 1
     wall       seconds of the simulation, including filling and checking the arrays
-    *          the algorithm that select.choose picks for these ranks and bytes, only by formulas;
-               no other algorithm may be faster by the simulator's clock
+    *          marks the algorithm that select.choose picks by the formulas for these ranks and
+               bytes; no other algorithm may be faster by the simulator's clock
 
 1 MiB is left out if the arrays of all ranks together exceed 1 GiB. Then comes weak scaling: the
 planner (minidl plan) models a step of gpt2-xl with 8 texts per rank on nodes of 8 ranks. Efficiency
@@ -23,7 +23,8 @@ results and gradients, and the GPT's losses of two steps, are compared with PyTo
 
     minidl, torch   medians in ms; minidl and PyTorch take turns
     torch/minidl    the median over the rounds; above 1, minidl is faster
-    power           p if the time grows like context^p from the previous length to this length
+    power           the p for which the time grows like context^p, from the previous length to this
+                    length
     activations     MiB that forward saves for backward, at the peak, by memory.record; for torch
                     the MiB that autograd saves, each storage once, without parameters
     step            MiB of all new arrays at the peak of the step, without parameters and gradients
@@ -59,7 +60,7 @@ from minidl.nn import functional as F
 from minidl.parallel.model import planner
 from minidl.parallel.model.plan_network import Network
 
-ALPHA, BETA = 10e-6, 1e-9  # seconds per message, per byte: 10 Gbit/s
+ALPHA, BETA = 10e-6, 1e-9  # seconds per message, seconds per byte (here 10 Gbit/s)
 FORMULAS = {
     ring.all_reduce: cost.ring_all_reduce,
     halving_doubling.all_reduce: cost.halving_doubling_all_reduce,
@@ -69,9 +70,9 @@ FORMULAS = {
         n, n_bytes, alpha, beta, segments=double_tree.segments(n_bytes)),
 }
 ARRAYS = {"4,096 floats": 4096, "1 MiB": 1 << 18}  # elements of float32
-AFFORDED = 1 << 30  # bytes of all ranks' arrays; messages and scratch need more memory
+AFFORDED = 1 << 30  # most bytes of all ranks' arrays; messages and scratch come on top
 NODE, NET = 8, "nodes={},intra=2Tbit,2us,inter=200Gbit,10us"  # for weak scaling
-TEXTS = 8  # a rank
+TEXTS = 8  # texts per rank
 LAYERS, WIDTH, HEADS = 1, 64, 2
 CONTROL = 1024, 2048
 OURS, TORCH = "minidl", "torch"
@@ -221,7 +222,7 @@ def show(length, found, before):
 
 
 def power(short, short_s, long, long_s):
-    """Returns p for which the median time grows like context^p."""
+    """Returns the p for which the median time grows like context^p."""
     growth = statistics.median(long_s) / statistics.median(short_s)
     return math.log(growth) / math.log(long / short)
 

@@ -11,8 +11,9 @@ failure.
 The second part compares a log in Kafka (minidl.data.stream.kafka) with confluent-kafka alone, which
 produces and flushes, or consumes and takes the values. The figure is the CPU time of this process,
 because the broker (a mock in its own process) may be the slower side. Our log adds times, offsets,
-arrays and named errors. Each peer reads the partition PASSES times from the beginning. A pass takes
-only 20 ms: another thread makes the connection's first fetches, before or during the measured time.
+arrays and named errors. Each peer reads the partition PASSES times from the beginning. One pass
+would not be enough: it takes only 20 ms, and another thread makes the connection's first fetches,
+sometimes before and sometimes during the measured time.
 The peer is left out if it is not installed (pip install confluent-kafka).
 """
 

@@ -83,8 +83,8 @@ def network():
 
 
 def ours(t, x, y, way):
-    """Returns a function that takes one step and returns the loss. way: options of the plan, or
-    None."""
+    """Returns a function that takes one step and returns the loss. way: options of the plan.
+    None: the whole model on this rank, without messages."""
     model = network()
     if way is not None:
         plan = gpt_plan(**way)
@@ -122,7 +122,7 @@ def theirs(t, x, y):
     parallel.parallelize_module(model, mesh, {
         "blocks.*.attention.qkv": column(), "blocks.*.attention.proj": across(),
         "blocks.*.feed_forward.up": column(), "blocks.*.feed_forward.down": across()})
-    # one optimizer for each kind of tensor: PyTorch rejects a list that mixes both
+    # one optimizer for divided and one for whole tensors: PyTorch rejects a mixed list
     optimizers = [torch.optim.AdamW(group, lr=1e-3, weight_decay=1e-2) for group in (
         [p for p in model.parameters() if hasattr(p, "placements")],
         [p for p in model.parameters() if not hasattr(p, "placements")])]
@@ -154,7 +154,7 @@ def worker(args):
     if args.worker == "torch":
         steps[PEER] = theirs(t, x, y)
     losses = {name: [step() for _ in range(3)] for name, step in steps.items()}
-    for name, values in losses.items():  # three float32 steps by the same formulas
+    for name, values in losses.items():  # three float32 steps: only rounding may differ
         np.testing.assert_allclose(values, losses["one rank"], rtol=1e-4, err_msg=name)
 
     times = take_turns({name: on_all_ranks(plain, step) for name, step in steps.items()},

@@ -120,11 +120,11 @@ def products(size):
     n, c, d = size.batch * size.context, size.width, size.width // size.heads
     linear = [(n, c, 3 * c), (n, c, c), (n, c, 4 * c), (n, 4 * c, c)] * size.layers
     shapes = []
-    for m, k, p in [*linear, (n, c, size.vocab)]:  # forward; two backward
+    for m, k, p in [*linear, (n, c, size.vocab)]:  # one in forward, two in backward
         shapes += [((m, k), (k, p), 1), ((m, p), (p, k), 1), ((p, m), (m, k), 1)]
     q = size.batch * size.heads, size.context, d
     qt, scores = (q[0], d, size.context), (q[0], size.context, size.context)
-    # attention: scores and output forward; dv, dP, dq, dk backward
+    # attention: scores and output in forward; dv, dP, dq and dk in backward
     attention = [(q, qt), (scores, q), (scores, q), (q, qt), (scores, q), (scores, q)]
     return shapes + [(a, b, 1 / 2) for a, b in attention * size.layers]
 
@@ -162,7 +162,7 @@ def measure(args):
     if torch_runs_on(device):
         steps[TORCH], their_saved = make_torch(weights, args.threads, device, SIZE)
     losses = {name: [step(*batch) for _ in range(3)] for name, step in steps.items()}
-    for name, values in losses.items():  # three float32 steps by the same formulas
+    for name, values in losses.items():  # three float32 steps: only rounding may differ
         print(f"losses of the first steps: {name:<14}", [f"{v:.5f}" for v in values])
         np.testing.assert_allclose(values, losses[OURS], rtol=1e-4)
     contestants = {name: timed(lambda step=step: step(*batch), STEPS_PER_BLOCK, device)

@@ -2,8 +2,8 @@
 
     python benchmarks/bench_zero.py [--repeats 15] [--net 1Gbit,50us] [--out FILE.json]
 
-1. Bytes that a rank holds, and sends in a step of mixed precision (O2, AdamW), on simulated ranks.
-   They must equal the formulas exactly.
+1. The bytes that a rank holds, and the bytes that it sends in a step of mixed precision (O2,
+   AdamW), on simulated ranks. They must equal the formulas exactly.
 2. Seconds of a float32 step on 4 MPI ranks whose messages are slowed down to a 1 Gbit/s link
    (minidl/comm/transport/throttled.py). All stages take turns in one run. The ratio is the median
    over the rounds of (a stage's time / data parallelism's time).
@@ -84,9 +84,10 @@ def held_and_sent(t, name):
     root = sum(b.bounds[-1] for b in model.root) if name == "stage 3" else 0
     n_params = len(model.reducer.params)
     ahead = sum(header.bytes_sent(n_params, n, rank) for rank in range(n)) / n
-    unit = 2 * X * (n - 1) / n  # float16
+    unit = 2 * X * (n - 1) / n  # bytes of a reduce-scatter or an all-gather in float16
     held_formula = predict(X, precision="O2", zero=[*STAGES].index(name), world=n)["total"]
-    # Units for the gradients plus the weights. Plain data parallelism's buckets are float32.
+    # The units that gradients and weights need together. In plain data parallelism the buckets are
+    # float32, so each of its two units counts twice.
     units = {"data parallel": 2 * 2, "stage 1": 2, "stage 2": 2, "stage 3": 3 - root / X}[name]
     sent = np.array([t.bytes_sent])  # before close(), which gathers the weights of stage 3
     model.close()
@@ -167,7 +168,7 @@ def worker(args):
     if args.worker == "torch":
         steps |= theirs(plain, x, y)
     losses = {name: [step() for _ in range(3)] for name, step in steps.items()}
-    for name, values in losses.items():  # three float32 steps by the same formulas
+    for name, values in losses.items():  # three float32 steps: only rounding may differ
         np.testing.assert_allclose(values, losses["data parallel"], rtol=1e-4, err_msg=name)
 
     times = take_turns({name: on_all_ranks(plain, step) for name, step in steps.items()},

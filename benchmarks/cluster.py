@@ -142,8 +142,8 @@ def why_not():
 
 
 def _why_not_allowed():
-    """Tries the three things that a container or a small kernel may refuse. Returns None, or the
-    reason of a failure."""
+    """Tries the three things that a container or a small Linux kernel may refuse. Returns None, or
+    the reason of a failure."""
     name = f"minidl-{os.getpid()}-{next(_number)}-switch"
     try:
         _ip("netns", "add", name)

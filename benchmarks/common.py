@@ -1,8 +1,9 @@
 """Helpers for all benchmarks: taking turns, running processes, bars, rows of a table.
 
     figures   the measurements as JSON: times, ratios, bytes; each benchmark chooses its own form
-    bars      [a figure and the goal that it must reach]: `bar`, `faster`
-    rows      [question, peer, figure, names of its bars]: `row`; run_all.py makes a table of them
+    bars      a list: each bar is a figure and its goal (`bar`, `faster`)
+    rows      a list: each row has a question, a peer, a figure and the names of its bars (`row`).
+              run_all.py makes a table of all rows
 
 A ratio of times (`ratio`) is a median: each round gives the ratio of two times of this round. The
 ratio of the least times (`best_ratio`) is shown, too. It depends less on a busy machine, and more
@@ -27,7 +28,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 SKIPPED = 77  # exit status of a benchmark that this machine cannot run; automake uses 77, too
-LOAD = os.getloadavg()[0]  # before anything is measured
+LOAD = os.getloadavg()[0]  # the load before anything is measured
 QUIET_S = 0.06  # after a call, onnxruntime's threads keep the processors busy for 36 ms
 NO_TORCH = "PyTorch, which is not installed: pip install 'minidl[bench]'"
 
@@ -185,7 +186,7 @@ def on_all_ranks(t, work, calls=1):
     """Returns a contestant for `take_turns` that all ranks of t run. All ranks begin together. The
     contestant returns the slowest rank's seconds for work(), divided by `calls`. calls: how many
     calls work() makes."""
-    from minidl.plain import naive  # here: a benchmark may set the environment first
+    from minidl.plain import naive  # imported here, after a benchmark has set the environment
 
     def run():
         naive.all_reduce(t, np.zeros(1))  # a barrier
@@ -217,7 +218,7 @@ def best_ratio(slower, faster):
 def profile(step, *batch, n_steps=3):
     """Times every Function. Returns {(operation, 'forward' or 'backward'): seconds per step}, and
     the seconds of the whole step."""
-    from minidl.function import Function  # here: a benchmark may set the environment first
+    from minidl.function import Function  # imported here, after a benchmark has set the environment
 
     times = {}
 

@@ -1,8 +1,8 @@
 """Everything that only a GPU can measure or test: ten minutes, one command.
 
-    make gpu-day                                         into out/gpu_day
-    python benchmarks/gpu_day.py --out FOLDER            all steps
-    python benchmarks/gpu_day.py --out FOLDER --step kernels --again
+    make gpu-day                                         all steps, results in out/gpu_day
+    python benchmarks/gpu_day.py --out FOLDER            all steps, results in FOLDER
+    python benchmarks/gpu_day.py --out FOLDER --step kernels --again     only this step, again
 
 A step is a process with its own limit of seconds. A step has parts, such as one kernel file or one
 folder of tests. The results of finished parts are kept. If the command was killed, start it again.
@@ -10,7 +10,8 @@ It continues with the first part that is not done. --again forgets the results o
 one --step.
 
     parts/STEP/begun         the name of the running part
-    parts/STEP/3-softmax.json    the rows of a part, written to another name first, then renamed
+    parts/STEP/3-softmax.json    the rows of a finished part. The file is first written under
+                             another name, then renamed, so it is always complete
     steps/STEP.json          an ended step: its rows, its seconds, and how it ended
     gpu_day.json, gpu_day.md     all steps; written again after each step
     logs/, cache/, tmp/      the output of the steps, compiled kernels, temporary files
@@ -261,7 +262,7 @@ def device_of(results):
 
 
 def sentence(result):
-    """Returns how a step ended, and the names of its wrong or failed rows."""
+    """Returns a text: how a step ended, its seconds, and the names of its wrong or failed rows."""
     bad = faults(result["rows"])
     return f"{result['how']}, {result['seconds']} s" + (
         f"; wrong or failed: {', '.join(row['what'] for row in bad)}" if bad else "")

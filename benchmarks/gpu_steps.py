@@ -422,7 +422,7 @@ def ran(*command, check=True, limit_s=None):
 
 # -- sanitizer
 
-# one file for each of these: rows and shared memory, atomics, tables of addresses, tensor cores
+# one kernel file for each topic: rows and shared memory, atomics, tables of addresses, tensor cores
 WATCHED = ("softmax", "embedding_grad", "adamw", "matmul")
 TOOLS = ("memcheck", "racecheck")
 
@@ -475,7 +475,8 @@ def tests(size):
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         if re.search(_FOR_A_GPU, file.read_text()):
             folders.setdefault(file.parent.relative_to(ROOT / "tests"), []).append(str(file))
-    first = ("cuda", "ops", "precision", "optim")  # first: time may end before the others
+    # These folders run first, because the time may end before the other folders run.
+    first = ("cuda", "ops", "precision", "optim")
     order = sorted(folders, key=lambda f: first.index(str(f)) if str(f) in first else len(first))
     return [(str(folder), functools.partial(tested, folders[folder])) for folder in order]
 
@@ -499,8 +500,10 @@ def tested(files):
 
 
 def test_rows(files, report):
-    """Returns the rows of pytest's XML report. The counts come from the suite, because an
-    interrupted test also appears among the cases and looks as if it had passed."""
+    """Returns rows for pytest's XML report: one row with the numbers of passed, failed and skipped
+    tests, and one row for each failed test. The numbers are read from <testsuite>. The <testcase>
+    elements are not counted, because an interrupted test also has one, and this element looks like
+    a test that has passed."""
     name = files[0] if len(files) == 1 else f"{Path(files[0]).parent}, {len(files)} files"
     suite = next(report.iter("testsuite"), None)
     if suite is None or suite.get("tests") == "0":

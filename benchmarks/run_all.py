@@ -100,7 +100,8 @@ GPU_DAY = "*gpu_day*.json"  # files of gpu_day.py, sent by people with a GPU
 
 
 def newest(folder=FOLDER / "results"):
-    """Returns the results that were finished last."""
+    """Returns the results that were finished last, or results without benchmarks if there are
+    none."""
     return last(set(folder.glob("*.json")) - set(folder.glob(GPU_DAY))) or {"benchmarks": {}}
 
 
@@ -155,7 +156,8 @@ def summary(results):
 
 
 def table(results):
-    """Returns the text between BEGIN and END."""
+    """Returns the text that docs/figures.md has between BEGIN and END: a summary, the table and the
+    notes."""
     lines = [summary(results), "", "| question | peer | figure | goal | reached | command |",
              "|---|---|---|---|---|---|"]
     entries = results["benchmarks"].values()

@@ -44,7 +44,7 @@ class Report:
     n_rows: rows that the plan computed. Rows that only fill up a batch are counted, too.
     elapsed_s: seconds from the first request to this report.
     busy_s: seconds in which the plan ran.
-    inside_s: the number of requests inside the Batcher, integrated over time.
+    inside_s: the number of requests inside the Batcher, integrated over time, in s.
     latency_s: the sum of the latencies of all requests, in s.
 
     inside: L, the mean number of requests inside.
@@ -162,9 +162,8 @@ class Batcher:
             return Report(elapsed_s=self._last - self._first, **self._sums)
 
     def _count(self, change):
-        """Updates the sums when requests come or leave. change: the number of requests that come,
-        or minus the number of requests that leave. Returns the time in s. The caller must hold the
-        lock."""
+        """Updates the sums when requests come or leave. Returns the present time in s. The caller
+        must hold the lock. change: n if n requests come, -n if n requests leave."""
         now = self.clock()
         if self._first is None:
             self._first = self._last = now

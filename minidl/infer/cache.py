@@ -8,6 +8,7 @@ and a kernel that reads keys in blocks of 16.
              cache
     T > 1    a text from position 0 on: stores its keys and values, and attends as in training
 
+B texts, K heads of keys and values, E numbers in a key. T: the number of new tokens in a call.
 Without a cache, a model computes the products of all n tokens again to get the next token. The
 cache is not in the plan's arena, because its content must remain between calls. Several heads of
 queries may share a head of keys. n_bytes (below) returns the size of the cache.

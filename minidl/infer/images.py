@@ -21,8 +21,8 @@ from minidl.ops.pool import fit
 # The most input channels for Winograd's algorithm. A block of 14 tiles with this number of channels
 # takes 900 KB of a thread's stack.
 WIDEST = 1024
-# If there are at least this many blocks, each block computes all channels. Else each block computes
-# only some of the channels.
+# If a convolution by Winograd's algorithm has at least this many blocks of tiles, each block
+# computes all channels. Else each block computes only some of the channels.
 ENOUGH = 16
 
 
@@ -63,7 +63,7 @@ def conv(low, node):
         # the last block
         m = min(range(min(n_tiles, 8), min(n_tiles, 14) + 1), key=lambda m: (-n_tiles % m, -m))
         blocks, matrix = -(-n_tiles // m), winograd_filters(w.array)
-        if n * blocks >= ENOUGH:  # a block computes all panels, so each tile is transformed once
+        if n * blocks >= ENOUGH:  # a block computes all panels, and transforms each tile once
             panels, of_block = 1, f"0, {panels}"
             panel = "0", o, "row"
         body = [f"  // {h} x {wide} x {c} with its border: {n_tiles} tiles of 2 x 2 pixels",

@@ -40,7 +40,7 @@ def offer(batcher, requests, arrivals):
     latencies = np.full(len(arrivals), np.nan)
     for i, future in futures:
         if future.exception() is None:
-            while i not in done:  # the callback runs just after the result is set
+            while i not in done:  # the callback runs a moment after the result is set
                 time.sleep(0)
             latencies[i] = done[i] - start - arrivals[i]
     return latencies

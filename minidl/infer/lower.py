@@ -27,8 +27,8 @@ ROWS = 32
 CHUNK = 4096  # the most elements of a chain in a block
 VIEWS = (shape.Reshape, shape.Permute, shape.Expand, shape.Split, shape.Unbind, index.Getitem)
 SINK = "x"  # the C name of a product's result in the steps after the product
-# Where the elements of a value are: in the bytes of the Value `root`, from byte `offset` on. The
-# strides are in bytes, as in NumPy.
+# A Layout tells where the elements of a value are: in the bytes of the Value `root`, from byte
+# `offset` on. The strides are in bytes, as in NumPy.
 Layout = namedtuple("Layout", "root offset strides")
 
 
@@ -57,10 +57,10 @@ class Lowering:
 
     def __init__(self, graph, table):
         self.launches, self.layouts, self.dummies = [], {}, {}
-        # checked: (number of an input that holds indices, number of rows of the embedding's table)
+        # checked: pairs (index of a graph input that holds indices, rows of the embedding's table)
         self.inputs, self.checked = graph.inputs, []
         self.table = table  # if empty, all nodes are eager, as on a GPU (streams.py)
-        # (launch, number of its argument) of the arguments that are constant arrays
+        # constants: (launch, index of an argument) for each argument that is a constant array
         self.constants = []
         for value in graph.inputs:
             self.own(value)
@@ -80,7 +80,7 @@ class Lowering:
                 self.eager(node)
 
     def own(self, value):
-        """Gives a value its own bytes in the arena: the value is no view. Returns the value."""
+        """Gives a value that is no view its own bytes in the arena. Returns the value."""
         # Nothing is written into this array, so the system gives it no memory.
         self.dummies[value] = np.empty(value.shape, value.dtype)
         self.layouts[value] = Layout(value, 0, self.dummies[value].strides)

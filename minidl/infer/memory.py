@@ -54,8 +54,9 @@ def meet(a, b):
 
 
 def plan(lifetimes, meet=meet):
-    """Returns the Memory of these Lifetimes. meet(a, b): a function that returns True if a and b
-    must not share bytes. With several GPU streams it returns True for more pairs (streams.py)."""
+    """Returns the Memory of these Lifetimes. meet(a, b): a function that returns True if the values
+    a and b must not share bytes. With several GPU streams this is so for more pairs
+    (streams.py)."""
     padded = [replace(v, n_bytes=max(-(-v.n_bytes // ALIGN), 1) * ALIGN) for v in lifetimes]
 
     def length(v):

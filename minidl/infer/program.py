@@ -96,8 +96,8 @@ class Plan:
         together(low.constants)
         self._bind(self._names, threads)
         self._inputs = [(self.array(v), v.shape, v.dtype, v) for v in graph.inputs]
-        # As an unsigned number, a negative index is very large. So one comparison finds all wrong
-        # indices.
+        # A negative index is very large if its bits are read as an unsigned number. So one
+        # comparison finds the negative indices and those that are too large.
         self._checked = [(self._inputs[i][0].view(np.uint64), n, self._inputs[i][3])
                          for i, n in low.checked]
         self._outputs = [self.array(v) for v in graph.outputs]

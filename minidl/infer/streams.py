@@ -4,8 +4,8 @@
     stream 1   exp(x)      mul  --- event ---^         exp and linear may run at the same time
 
 A stream runs its launches one after the other. Launches on different streams are ordered only by
-events. If a launch needs the result of the last launch on a stream, it goes to this stream.
-Otherwise the launch goes to the stream whose last launch is the earliest. For each needed launch on
+events. If a launch needs the result of the last launch on a stream, the launch goes to this stream.
+Otherwise it goes to the stream whose last launch is the earliest. For each needed launch on
 another stream, the launch waits for an event, unless another event already guarantees that the
 needed launch is complete.
 
@@ -33,16 +33,16 @@ from minidl.infer.graph import Node, Value
 from minidl.infer.onnx.operator import ArrayFunction
 from minidl.tensor import Tensor
 
-# waits: the lines that this line waits for. touches: a list of (value, the value's first byte in
-# the arena, the byte after its last byte, True if the line writes the value).
+# waits: the indices of the lines that this line waits for. touches: a list of (value, the value's
+# first byte in the arena, the byte after its last byte, True if the line writes the value).
 Line = namedtuple("Line", "name stream waits touches")
 
 
 def after(launches, streams, over):
-    """Returns {stream: n}: if all `launches` are complete, then launch n and all earlier launches
-    on this stream are complete.
+    """Returns {stream: n}. It means: when all `launches` are complete, launch n and all earlier
+    launches on this stream are complete, too.
 
-    streams: the stream of each launch.
+    launches: indices of launches. streams: the stream of each launch.
     over: the list that ordered() returns."""
     known = {}
     for j in launches:
@@ -52,8 +52,8 @@ def after(launches, streams, over):
 
 
 def ordered(streams, waits):
-    """Returns a list with a dict {stream: n} for each launch: when the launch begins, launch n and
-    all earlier launches on this stream are complete.
+    """Returns a list with a dict {stream: n} for each launch. It means: when the launch begins,
+    launch n and all earlier launches on this stream are complete.
 
     streams: the stream of each launch. waits: for each launch, the launches that it waits for."""
     over, last = [], {}
@@ -73,7 +73,7 @@ def assign(needs, n_streams):
             False, -last[s]))
         chosen = []
         known = after([last[s]] * (last[s] >= 0), streams, over)
-        # Late launches come first: when they are complete, many earlier launches are, too.
+        # Late launches come first: when they are complete, many earlier launches are complete, too.
         for j in sorted(before, reverse=True):
             if known.get(streams[j], -1) < j:
                 chosen.append(j)

@@ -105,7 +105,8 @@ def _record(model, arrays, are_tensors):
 
 
 class Recorder:
-    """Is called in place of the forward of each Function. Runs this forward and records a Node.
+    """Is called in place of the forward of each Function (Mode.intercept). A call runs this forward
+    and records a Node.
 
     inputs: the Values of the inputs. nodes: the Nodes so far. known: {id of an array: its
     Value}."""

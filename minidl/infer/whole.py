@@ -36,9 +36,10 @@ def panels(q):
 
 
 def by_four(q):
-    """Packs q (n, k) for an int8 product. Returns (an array, wide). The array has the shape (number
-    of panels, wide / 4, 64, 4), so four neighbouring numbers of a row of q lie next to each other.
-    `wide` is k, rounded up to a multiple of TILE. Zeros fill up each row to this width."""
+    """Packs q (n, k) for an int8 product. Returns (the packed array, wide). `wide` is k, rounded up
+    to a multiple of TILE. Zeros fill up each row of q to this width. The array has the shape
+    (number of panels, wide / 4, 64, 4), so four neighbouring numbers of a row of q lie next to each
+    other."""
     wide = -(-q.shape[1] // TILE) * TILE
     p = panels(np.pad(q, ((0, 0), (0, wide - q.shape[1]))))
     return np.ascontiguousarray(p.reshape(len(p), wide // FOUR, FOUR, -1).swapaxes(2, 3)), wide

@@ -120,7 +120,8 @@ def _as_saved(body):
     All files that the index names must be in its own folder. So a snapshot from another person
     cannot make load() read your other files."""
     if isinstance(body, dict):
-        # Snapshots of older versions have no such key: they have no residuals of compression.
+        # Snapshots of older versions have no key "kept", because they have no residuals of
+        # gradient compression.
         body.setdefault("kept", None)
     for key, kind in KINDS.items():
         if not isinstance(body, dict) or key not in body or not isinstance(body[key], kind):
@@ -134,7 +135,7 @@ def _as_saved(body):
         if body[key] is not None and body[key].keys() != parts:
             raise ValueError(f"wanted a dict with the keys {sorted(parts)} as {key!r}; got "
                              f"{str(body[key])[:200]}")
-    # The default: each rank draws its own random numbers.
+    # If the index has no key "draws", each rank draws its own random numbers.
     body.setdefault("draws", list(range(len(body["files"]))))
     if not isinstance(body["draws"], list) or len(body["draws"]) != len(body["files"]):
         raise ValueError("wanted a list with one number for each rank as 'draws'; got "

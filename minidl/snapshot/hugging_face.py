@@ -113,7 +113,7 @@ def refuse(folder, config, **wanted):
 def gpt2(folder, config, n_tensors):
     """Returns three things: a function that makes the GPT, a dict {minidl's name: ([names in the
     files], transposed)}, and the number of weights that the files must hold. n_tensors: the number
-    of tensors in the files. The dict has no more layers than this, whatever config says."""
+    of tensors in the files. The dict has at most n_tensors layers, even if config says more."""
     sizes = whole_numbers(config, "vocab_size", "n_positions", "n_layer", "n_head", "n_embd")
     vocab, n_positions, n_layers, _, width = sizes
     refuse(folder, config, activation_function=("gelu_new", "gelu_pytorch_tanh"),
@@ -155,7 +155,7 @@ def llama(folder, config, n_tensors):
         names |= {f"{ours}.{b}.weight": [f"{theirs}.{a}.weight"] for a, b in LLAMA.items()}
         names[f"{ours}.attention.qkv.weight"] = [
             f"{theirs}.self_attn.{x}_proj.weight" for x in "qkv"]
-    # The weights of a layer, divided by width.
+    # of_layer: the number of weights of a layer, divided by width.
     of_layer = 2 + 2 * (n_heads + n_kv_heads) * head_width + 3 * hidden
     n_numbers = width * (1 + vocab * (1 if tied else 2) + n_layers * of_layer)
 

@@ -291,7 +291,7 @@ def put(index, fill, t, rank, size, model, optimizer, others):
             arrays["master" if "master" in saved["arrays"] else "param"] = leaf.array
         targets += [(f"{kind}/{r.name}", array, r)
                     for r in by_leaf[owner] for kind, array in arrays.items()]
-    owed = [(array, np.zeros_like(array), key)  # residuals of old ranks: they are added below
+    owed = [(array, np.zeros_like(array), key)  # residuals of old ranks, which are added below
             for array, key in residuals.wanted(index, model, rank, size)]
     targets += [(key, piece, regions.whole(key, piece)) for _, piece, key in owed]
     of_all_ranks, of_rows = rows.targets(index, others)
@@ -402,7 +402,7 @@ def _with_state(rank, others):
 
 class _List:
     """Wraps a user's list into an object with a state."""
-    holds_anything = True  # fit.py does not compare the kinds of its values with the snapshot's
+    holds_anything = True  # so fit.py does not compare the kinds of the values with the snapshot
 
     def __init__(self, values):
         self.values = values

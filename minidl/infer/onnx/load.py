@@ -161,7 +161,7 @@ class Model:
     def run(self, graph, scope):
         """Runs a graph, or a function of the file. Returns a list of its results. scope: a dict
         {name: value} of the values so far. All computed values are added to `scope`."""
-        self._count(1)  # for the graph itself: so a loop without operators has a limit, too
+        self._count(1)  # counts the graph itself: so a loop without operators has a limit, too
         # The names of this graph, without the names of the graphs around it.
         given = scope.maps[0] if isinstance(scope, ChainMap) else scope
         scope.update({t.name: self.array(t) for t in getattr(graph, "initializer", ())
@@ -215,7 +215,7 @@ class Model:
         except Exception as error:  # with a file's numbers an operator may raise anything
             kind = IndexError if isinstance(error, IndexError) else Refused
             name = node.name or next(iter(node.output), "")
-            if isinstance(error.__cause__, Refused):  # without the text that Function.apply added
+            if isinstance(error.__cause__, Refused):  # drops the text that Function.apply added
                 error = error.__cause__
             raise kind(f"{node.op_type} ({name}): {error}") from error
         result = result if isinstance(result, tuple) else (result,)

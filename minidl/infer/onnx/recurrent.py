@@ -11,7 +11,8 @@ from minidl.nn import functional as F
 
 
 def _recurrent(x, w, r, b, lengths, h, direction, layout, hidden_size, order, run):
-    """Calls run(x W^T, states, r, b) for each direction. Returns (y, *last states).
+    """Calls run(x W^T, states, r, b) for each direction. Returns (y, *last states), in ONNX's order
+    of axes.
 
     order: minidl's gate j is ONNX's gate order[j].
     layout: 1 if the batch is the first axis."""

@@ -1,9 +1,9 @@
 """ONNX's Resize: multiplies by a matrix of weights (n_out, n_in) along each axis.
 
     row i      computes pixel i of the result from the input's pixels around the position x(i). The
-               weights lie on a triangle (linear) or on Keys' cubic curve. Or only the nearest pixel
-               has a weight. If an image shrinks, antialias makes the triangle or curve wider, by
-               the factor 1 / scale
+               weights lie on a triangle (linear) or on Keys' cubic curve, or only the nearest pixel
+               has a weight (nearest). If an image shrinks, antialias makes the triangle or the
+               curve wider, by the factor 1 / scale
     x(i)       half_pixel  (i + 1/2) / scale - 1/2     align_corners  i (n_in - 1) / (n_out - 1)
                asymmetric  i / scale                   tf_crop_and_resize  align_corners in a part
                                                        of the image

@@ -24,7 +24,8 @@ def chain(graph):
     for node in list(graph.nodes):
         if is_link(node):
             as_chain(node)
-    # From the last line to the first, because a line joins the chain that reads its result.
+    # The loop goes from the last line to the first, because a line joins the chain that reads its
+    # result.
     for node in reversed(list(graph.nodes)):
         while node in graph.nodes and node.kind is None and (before := link(graph, node)):
             join(node, before)

@@ -13,10 +13,8 @@ from minidl.infer.graph import Value
 
 def constant(graph, largest=4):
     """Computes the lines that read only constants, and replaces each line by its result. Returns
-    the number of these lines.
-
-    largest: a line is not computed if its result has more than 4 KiB, and more than `largest` times
-    the bytes of its operands."""
+    the number of these lines. largest: a line is not computed if its result has more than 4 KiB and
+    more than `largest` times the bytes of its operands."""
     kept, n = [], 0
     for node in graph.nodes:
         known = all(v.array is not None for v in node.values)

@@ -36,7 +36,8 @@ def to_nchw(x):
 
 
 def pad_nhwc(x):
-    """Returns the image. Node.evaluate then adds the border of the line's `pad`."""
+    """Returns the image unchanged. Node.evaluate adds the border afterwards, from the line's
+    `pad`."""
     return x
 
 
@@ -111,8 +112,9 @@ def operand(x, shape, last):
 
 
 def rewritten(node, lasts):
-    """Returns (the line with the channels last, the border that it wants around its input). Returns
-    (None, None) if the line must not change."""
+    """Returns (the line with the channels last, the border that this line wants around its input).
+    Returns (None, None) if the line must not change. lasts: {Value (N, C, H, W): its Value
+    (N, H, W, C)}."""
     found, o = None, node.attributes
     if node.output.dtype != np.float32 or not node.output.n_bytes:
         return None, None
