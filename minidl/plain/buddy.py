@@ -20,7 +20,7 @@ survivors have the copies of the smallest of these steps.
 
 If the state has S bytes, a rank sends S bytes in each step. It holds up to 4 S bytes: for each of
 the steps k - 1 and k, its own state and its neighbour's. If two ranks die at once, state is lost
-only if they are neighbours. These are 2 / (n-1) of all pairs.
+only if they are neighbours. Of all pairs of ranks, 2 / (n-1) are neighbours.
 
 Paper: Zheng, Shi & Kalé, "FTC-Charm++: An In-Memory Checkpoint-Based Fault Tolerant Runtime for
 Charm++ and MPI", 2004. The real one, minidl/elastic/buddy.py, adds: copies that are sent while the

@@ -42,8 +42,8 @@ def parent(rank, n):
     lowest = 1  # the lowest 1 bit: 2^h
     while rank % (2 * lowest) == 0:
         lowest = 2 * lowest
-    # one of the ranks `without` and rank + lowest is a multiple of 4 * lowest, the other one has
-    # height h+1
+    # Of the two ranks `without` and rank + lowest, one is a multiple of 4 * lowest. The other one
+    # has height h+1, so it is the parent.
     without = rank - lowest
     up = without if without % (4 * lowest) == 2 * lowest else rank + lowest
     return up if up < n else without

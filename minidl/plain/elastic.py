@@ -83,7 +83,7 @@ def newest(t, folder):
 def run(t, folder, state, train, n_steps, every):
     """Goes on from the newest snapshot. Returns the state after n_steps steps.
 
-    train(step, state) does one step, in place. A snapshot is saved after each `every` steps."""
+    train(step, state) does one step, in place. A snapshot is saved once in `every` steps."""
     step = newest(t, folder)
     if step > 0:
         state = load(t, folder, step)

@@ -82,8 +82,8 @@ def moe(t, x, router, expert, k, factor):
     capacity = math.ceil(factor * counts.sum() / t.size)
     kept = places(t, choice, counts) < capacity
 
-    # dispatch: send to each rank how many tokens its expert gets, and then the tokens
-    # for each expert: (the tokens that chose it, the number of the choice: 0 is the first choice)
+    # dispatch: send to each rank how many tokens its expert gets, and then these tokens.
+    # chosen: for each expert, (the tokens that chose it, which choice it was: 0 is the first)
     chosen = [np.nonzero(kept & (choice == e)) for e in range(t.size)]
     outgoing = [x[token] for token, _ in chosen]
     n_rows = np.empty((t.size, 1), int)

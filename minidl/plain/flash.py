@@ -1,10 +1,10 @@
 """Flash attention: attention block by block, so that the T x T scores never exist all at once.
 
-Attention is O = softmax(S) V with S = Q K^T / sqrt(E); S is much larger than Q, K, V and O. Here
-the keys come in blocks, and S exists for one block at a time. A softmax needs the largest score m
-and the sum l of e^(score - m) over ALL keys of a row, but both can be updated with every block. If
-a block has a larger maximum m', l and o are scaled down, as if m' had been the maximum from the
-beginning:
+Attention is O = softmax(S) V with S = Q K^T / sqrt(E). S is much larger than Q, K, V and O. Here
+the keys come in blocks, and S exists for one block at a time. A softmax needs two numbers for each
+row: the largest score m, and the sum l of e^(score - m), over ALL keys. Both numbers can be updated
+with every block. If a block has a larger maximum m', l and o are scaled down, as if m' had been the
+maximum from the beginning:
 
     a new block of keys:    m' = max(m, largest new score)
     the sums so far:        l, o  <-  e^(m - m') l,  e^(m - m') o

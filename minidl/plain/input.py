@@ -12,7 +12,8 @@ samples:
     one after another       n (e + t + l)
     overlapped          (e + t + l) + (n - 1) max(e, t, l)
 
-So only the slowest stage decides. If it is not the training, the training waits for its input.
+So only the slowest stage decides. If the slowest stage is not the training, the training waits for
+its input.
 
 Each stage before the training is a thread that puts its results into a queue (page prefetch). A
 queue has room for a few samples. If it is full, its thread waits. The samples stay in their order.

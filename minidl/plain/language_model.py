@@ -15,7 +15,7 @@ are learned, together with the blocks:
                  The loss is the mean of -log p[target] over the T targets (page training). A
                  model that knows nothing has log(V). Adam changes the weights (page optimizers)
     write        the scores of the last row give the next character, with a temperature (page
-                 sampling). It is put behind the text, and the model reads the text again
+                 sampling). It is added to the end of the text. Then the model reads the text again
 
 A step costs about 6 * (number of weights) * T operations: 2 in forward, 4 in backward.
 

@@ -12,12 +12,12 @@ is given out with the label 0: "no purchase is known".
 When is a window over? The records decide this, not a clock. Both streams are in order of time. Each
 stream has a next record. The earlier one of these two records is read first. So when a record of
 12:00 is read, everything before 12:00 has been read in both streams, and all windows that end
-before 12:00 are over. A label that comes exactly at the end of a window is in time. This moving
-time is the watermark. The result depends only on the records: joining yesterday's streams again
-gives the same pairs.
+before 12:00 are over. A label that comes exactly at the end of a window is in time. The watermark
+is the time up to which both streams have been read. The result depends only on the records: joining
+yesterday's streams again gives the same pairs.
 
 The waiting clicks are part of the state of a training, and so are the positions in the streams
-(page stream). There are at most the clicks of one window. A longer window gives truer labels, but
+(page stream). At most the clicks of one window are waiting. A longer window gives truer labels, but
 later.
 
 Papers: Akidau et al., "The Dataflow Model", 2015; Ananthanarayanan et al., "Photon: Fault-tolerant

@@ -42,7 +42,7 @@ def by_length(lengths, order, batch_size, pool):
 
 
 def first_fit(lengths, capacity):
-    """Returns rows, lists of indices. The lengths of a row have a sum of at most `capacity`."""
+    """Returns rows, lists of indices of texts. A row has at most `capacity` tokens."""
     rows, room = [], []
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         fitting = [row for row in range(len(rows)) if room[row] >= lengths[i]]

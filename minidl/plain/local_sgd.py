@@ -18,8 +18,8 @@ this momentum, H can be several hundred.
 
 A rank sends the weights once in H steps. Data parallel training sends gradients of the same size in
 each step. So local SGD sends 1/H of the bytes. The price: each rank follows its own samples only.
-The mean of w0, w1, w2 differs from the weights that one rank with all samples would get. They are
-the same only with H = 1 and plain SGD.
+The mean of w0, w1, w2 differs from the weights that one rank with all samples would get. The two
+are equal only with H = 1 and plain SGD.
 
 Papers: Stich, "Local SGD Converges Fast and Communicates Little", 2019; Douillard et al., "DiLoCo:
 Distributed Low-Communication Training of Language Models", 2023. The real one,

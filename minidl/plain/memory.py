@@ -21,7 +21,7 @@ these are three results: of x @ w, of + b and of relu. For the last layer they a
                     batch * (n0 + 3 (n1 + ... + n(L-1)) + 2 nL)    numbers
 
 A billion parameters need 16 GB before the first sample comes. So the states are divided among ranks
-(page zero), and activations are computed a second time instead of kept (page recompute).
+(page zero), and activations are not kept, but computed a second time (page recompute).
 
 Paper: Rajbhandari et al., "ZeRO: Memory optimizations toward training trillion parameter models",
 2020.

@@ -10,8 +10,8 @@ lifetime. Two results whose lifetimes do not overlap may use the same place in o
     %3 = ... %2           .  .  ■  ■      300     0
     %4 = ... %3           .  .  .  ■      100     300
 
-Every plan needs at least the sum of the results that are alive at one line: here 600, at line 2. In
-a chain of any length, only two results are alive at a time.
+Every plan needs at least the sum of the sizes of the results that are alive at one line: here 600,
+at line 2. In a chain of any length, only two results are alive at a time.
 
 The best plan is hard to find in general. A simple rule mostly gives a plan that is nearly as good.
 It places the largest result first. It puts each result at the lowest place that is free during the
@@ -64,7 +64,7 @@ def plan(lifetimes):
 
 
 def bound(lifetimes):
-    """Returns the largest sum of the results that are alive at one line."""
+    """Returns the largest sum of the sizes of the results that are alive at one line."""
     return max(sum(size for size, first, last in lifetimes.values() if first <= line <= last)
                for _, line, _ in lifetimes.values())
 

@@ -4,9 +4,9 @@
                        ((x0 + x1) + x2) + x3
     0 ──► 1, 2, 3      broadcast: rank 0 sends the sum to every rank
 
-For arrays of K bytes on n ranks, rank 0 receives (n-1) K bytes, and sends (n-1) K bytes. The others
-wait for it. With twice the number of ranks, an all-reduce takes twice the time. The pages ring,
-tree, halving_doubling and double_tree do better.
+For arrays of K bytes on n ranks, rank 0 receives (n-1) K bytes, and sends (n-1) K bytes. The other
+ranks wait for rank 0. With twice the number of ranks, an all-reduce takes twice the time. The pages
+ring, tree, halving_doubling and double_tree do better.
 
 Source: Message Passing Interface Forum, "MPI: A Message-Passing Interface Standard", 1994, gather
 and broadcast. The real one, minidl/comm/shared_memory.py, adds: ranks of one machine write into

@@ -13,7 +13,8 @@ from there:
 
 The queue has places for n batches. When it is full, the thread waits. Otherwise a fast loader would
 fill the memory. So at most n + 1 batches are ahead of training: n in the queue, and one that the
-thread holds. The order does not change, because a queue gives back first what came first.
+thread holds. The order does not change, because a queue returns the items in the order in which
+they came.
 
 Python runs one thread at a time, but a thread that waits for a disk, or computes in NumPy, lets
 other threads run.

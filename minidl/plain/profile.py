@@ -17,10 +17,11 @@ most W bytes. So the operation takes at least
 
     time = max(F / P, B / W)              the roofline
 
-F / B is the intensity: additions and multiplications for each byte. Below P / W the memory decides
-the time. Above P / W the processor decides it. A product of two n x n matrices does 2 n^3 additions
-and multiplications on 3 n^2 numbers, 2n/3 for each number: the processor limits a large product. A
-sum of two arrays does one addition for three numbers: the memory limits it.
+F / B is the intensity: additions and multiplications for each byte. If F / B is below P / W, the
+memory decides the time. If it is above, the processor decides the time. A product of two n x n
+matrices does 2 n^3 additions and multiplications on 3 n^2 numbers, 2n/3 for each number: the
+processor limits a large product. A sum of two arrays does one addition for three numbers: the
+memory limits it.
 
 Paper: Williams, Waterman & Patterson, "Roofline: An Insightful Visual Performance Model", 2009.
 The real one, minidl/profile/summary.py and minidl/profile/flops.py, adds: spans of every operation

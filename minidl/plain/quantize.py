@@ -7,9 +7,10 @@ an offset, `zero`: the q that stands for 0.0. A weight w has no offset:
     x = scale * (q - zero)     q from 0 to 255       scale = (high - low) / 255
 
 low and high are the smallest and the largest x. `zero` is a whole number, so 0.0 is exact. This
-helps because many inputs are 0, after a relu or as padding. q = -128 is not used, so that -w has
--q. The error of one number is at most half of its scale. Each output (channel) has its own scale.
-So small weights are not rounded as coarsely as the large weights of another output.
+helps because many inputs are 0, after a relu or as padding. q = -128 is not used: if q stands for
+w, then -q stands for -w. The error of one number is at most half of its scale. Each output
+(channel) has its own scale. So small weights are not rounded as coarsely as the large weights of
+another output.
 
 Then a product of two matrices needs only whole numbers. For one output:
 

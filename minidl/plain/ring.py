@@ -1,11 +1,11 @@
 """The ring all-reduce: each rank has an array, and at the end each has the sum of all arrays.
 
-The ranks form a circle. Each cuts its array into n chunks, one for each rank. In every step each
-rank sends one chunk to its right neighbour, and receives one from its left neighbour.
+The ranks form a circle. Each rank cuts its array into n chunks, one for each rank. In every step
+each rank sends one chunk to its right neighbour, and receives one from its left neighbour.
 
     reduce-scatter    n-1 steps. A chunk travels around the circle, and every rank adds its own
-                      part to it. At the end rank r holds the whole sum of chunk r+1, the last chunk
-                      that it received (the last rank: of chunk 0)
+                      part to it. At the end each rank holds the whole sum of the chunk that it
+                      received last. On rank r this is chunk r+1, on the last rank chunk 0
     all-gather        n-1 steps. The whole sums travel around the circle; every rank copies them
 
     3 ranks, the chunks A B C of each:

@@ -3,7 +3,7 @@
     y = weight * (x - mean) / sqrt(variance + eps) + bias        for each channel, a column of x
 
 In data parallel training a rank sees a part of the batch. The mean of a small part can be far from
-the mean of the batch, so every rank would subtract and divide by other numbers. So here the ranks
+the mean of the batch, so every rank would use a different mean and variance. So here the ranks
 first add up their sums. All ranks together have n samples. `normal` is (x - mean) / sqrt(...), and
 g is the gradient of the loss with respect to y:
 
@@ -18,8 +18,8 @@ is there because x also changes the variance. The gradients of weight and bias a
 rank's samples only. Later, data parallel training adds the gradients of all weights over the ranks,
 also the gradients of weight and bias.
 
-For C channels there are two all-reduces of C numbers in forward, and two in backward. One more, of
-one number, adds up n.
+For C channels there are two all-reduces of C numbers in forward, and two in backward. One more
+all-reduce, of one number, adds up n.
 
 Papers: Ioffe & Szegedy, "Batch Normalization", 2015; Peng et al., "MegDet: A Large Mini-Batch
 Object Detector", 2018. The real one, minidl/parallel/data/sync_batchnorm.py, adds: one message in

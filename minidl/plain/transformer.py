@@ -21,7 +21,7 @@ let gradients pass unchanged. A model has many such blocks.
                a score depends on how far apart two tokens are, and not on where they stand.
 
 In the code a product with a constant matrix turns (a, b) into (-b, a): it exchanges the halves. So
-all operations are on the page autograd, and have a gradient.
+the code needs only the operations of the page autograd, and each of them has a gradient.
 
 Papers: Touvron et al., "LLaMA", 2023; Su et al., "RoFormer" (RoPE), 2021; Shazeer, "GLU variants
 improve transformer" (SwiGLU), 2020; Zhang & Sennrich, "Root mean square layer normalization", 2019.
