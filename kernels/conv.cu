@@ -265,7 +265,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_v5(
 // U = V = 3, sy = sx = ey = ex = 1. grid (tiles, channels of a group, groups), block 16 x 16.
 #define MANY 32
 #define CHANNELS 4
-// the transforms of x (pixels), w (filter) and sums, on numbers that lie `apart` from each other
+// the transforms of x (pixels), w (filter) and sums: of numbers 0, apart, 2 apart, 3 apart
 __device__ __forceinline__ void spread_pixels(ACC* d, int apart) {
   const ACC a = d[0], b = d[apart], c = d[2 * apart], e = d[3 * apart];
   d[0] = a - c, d[apart] = b + c, d[2 * apart] = c - b, d[3 * apart] = b - e;

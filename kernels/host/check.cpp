@@ -361,7 +361,8 @@ void check_begin_order(int number) {
   minidl_observe(&observer);
 }
 
-// This also finds elements of `uninitialised` arrays that no thread has written.
+// Ends the watch of one order of threads. Also finds elements of `uninitialised` arrays that no
+// thread has written.
 void check_end_order(bool complete) {
   settle(), settle_held();
   active = false;
@@ -534,7 +535,7 @@ MINIDL_EXPORT void minidl_check_matrix_row(const void* row) {
   const u64 address = (u64)row;
   if (address % 16) minidl_misaligned(address, 16, "'row of ldmatrix'", __builtin_return_address(0));
   const int r = region_of(address);
-  if (r < 0 || regions[r].shared) return;  // in no array: its loads will report it
+  if (r < 0 || regions[r].shared) return;  // in no array: the loads of ldmatrix will report it
   settle();
   Finding& f = add_finding(NOT_SHARED, place(__builtin_return_address(0)), 0, r, 0);
   f.offset = address - regions[r].begin, f.size = 16;

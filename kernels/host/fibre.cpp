@@ -26,8 +26,9 @@ extern "C" void minidl_switch(void** save, void* load);
 namespace {
 
 const int kMaxThreads = 1024;  // CUDA's limit for a block
-// Reserved for each thread. Only the pages that are touched take memory. CUDA gives a thread at
-// most 512 KiB of local memory. The rest is for registers that do not fit, and for our own calls.
+// kStackBytes are reserved for the stack of each thread. Only the pages that are touched take
+// memory. CUDA gives a thread at most 512 KiB of local memory. The rest is for registers that do
+// not fit, and for our own calls.
 const size_t kGuardBytes = 64 * 1024;  // at the low end of each stack: no access
 const size_t kStackBytes = (512 + 64) * 1024 + kGuardBytes;
 const size_t kDynamicBytes = 256 * 1024;  // more than any GPU gives a block: 227 KiB
@@ -63,7 +64,7 @@ struct Engine {
   unsigned waiting[kMaxThreads / 32], returned_lanes[kMaxThreads / 32];
   int order[kMaxThreads], n, cursor, arrived, n_returned, votes;
   int n_gone;  // threads of warps whose 32 lanes have all returned
-  int in_tile[32];  // how many wait. Tile k of n threads has number 1024 / n + k, as in a tree
+  int in_tile[32];  // threads that wait. Tile k of n threads: number 1024 / n + k, as in a tree
   bool failed;
   int n_guarded;  // how many stacks have their guard page
   long long spins;
@@ -468,8 +469,8 @@ MINIDL_EXPORT int minidl_run_fibres(const MinidlLaunch* launch, MinidlThread run
     fill_order(block_order, (int)n_blocks, launch->order);
   }
   Job job = {launch, run, block_order, &failed};
-  // An order that is not ascending is for finding races. It runs on one CPU thread, so that it can
-  // be repeated.
+  // An order that is not ascending is used to find races. Such a launch runs on one CPU thread, so
+  // that it can be repeated.
   bool good =
       minidl_parallel(MinidlWork{run_blocks, &job}, n_blocks, launch->order ? 1 : launch->threads);
   free(block_order);

@@ -28,7 +28,7 @@ struct Local {
   int elements() const { return bytes == element ? 0 : bytes / element; }  // 0: not an array
 };
 
-// depth: of calls, at the declaration.
+// depth: the number of calls that had not returned at the declaration.
 struct Ended {
   u64 begin, bytes;
   const char* name;

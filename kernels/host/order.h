@@ -19,7 +19,7 @@ const int kMaxWords = 1 << 14;  // words by which fences and atomics order threa
 const int kMaxAcquired = 64;    // by one thread
 
 struct Publication {
-  unsigned who, own, cover;  // the last clock of its own accesses, of its block's accesses
+  unsigned who, own, cover;  // own, cover: last clock of its own, of its block's accesses
   int kind;                  // of the fence, as in minidl_fence. 4: published[] counts, too
 };
 

@@ -1,10 +1,10 @@
 // The check form's launch. It runs in a child process, once for each order of threads.
 //
 //     Python  -- fork -->  child:  order 0: watch the kernel run      -> outcomes[0], results[0]
-//       |                          arrays and __device__ variables back to what they were
+//       |                          sets arrays and __device__ variables back
 //       | waits                    order 1: ...                       -> outcomes[1], results[1]
 //       v                          _exit
-//     reads outcomes and results, in memory that both share
+//     reads outcomes and results, in memory that both processes share
 //
 // So no error of a kernel can end Python. The child runs only this library and the kernel. Arrays
 // and stacks lie at other addresses in each launch. So a pointer that a kernel kept from an earlier

@@ -49,7 +49,7 @@ struct Outcome {
   Traffic traffic[kMaxRegions];
 };
 
-extern Outcome* outcome;  // the result of the running order
+extern Outcome* outcome;  // the result of the order that runs now
 extern Region regions[kMaxRegions];
 extern int n_regions, n_given;
 extern Clocks clocks;
