@@ -37,8 +37,8 @@ constexpr int CHUNK = 32;       // values of k that a thread packs at a time. It
 constexpr int STRIP = 8 * ROWS;  // rows of A that a thread packs at a time: 3 lines for each k
 constexpr int ROWS_AHEAD = 16;  // rows of B between a request to the cache and the use
 
-// Copies B into the order of the product. A slab is DEPTH rows of B, and is cut into panels. A panel
-// has rows of COLS numbers, with zeros past n_cols. grid (ceil(depth / CHUNK)), block 1.
+// Copies B into the order of the product. A slab is DEPTH rows of B, and it is cut into panels. A
+// panel has rows of COLS numbers, with zeros past n_cols. grid (ceil(depth / CHUNK)), block 1.
 extern "C" __global__ void linear_pack(float* packed, const float* b, int depth, int n_cols,
                                        long long k_stride, long long col_stride) {
   const int first = blockIdx.x * CHUNK, n = min(CHUNK, depth - first);

@@ -32,7 +32,7 @@ const int kMaxThreads = 1024;  // CUDA's limit for a block
 const size_t kGuardBytes = 64 * 1024;  // at the low end of each stack: no access
 const size_t kStackBytes = (512 + 64) * 1024 + kGuardBytes;
 const size_t kDynamicBytes = 256 * 1024;  // more than any GPU gives a block: 227 KiB
-const long long kSpinLimit = 4000000;     // yields without progress: no other thread will help
+const long long kSpinLimit = 4000000;     // yields without progress: the wait has no end
 
 enum State : char { READY, AT_BARRIER, IN_WARP, RETURNED, AT_TILE };
 
@@ -358,7 +358,8 @@ void add_guard(char* bytes, const char* name, const char* side) {
   memcpy(bytes, pattern, sizeof pattern);
 }
 
-// Sets the guards of dynamic shared memory for a new launch. Declarations add their own.
+// Sets the guards of dynamic shared memory for a new launch. Each __shared__ variable adds its own
+// guards later.
 void set_guards() {
   Engine* e = engine;
   e->n_guards = 0;

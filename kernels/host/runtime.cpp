@@ -243,7 +243,7 @@ bool minidl_parallel(const MinidlWork& work, long long n, int threads, const voi
   double unknown = 0, *unit = kernel ? seconds_of_unit(kernel) : &unknown;
   double start = now();
   long long first = 0;
-  if (*unit < 10 * kWakeCostSeconds) {  // otherwise a few long units: all threads begin at once
+  if (*unit < 10 * kWakeCostSeconds) {  // else the units are long: all threads begin at once
     first = n / 256 > 0 ? n / 256 : 1;
     if (!run(work, 0, first)) return false;
     *unit = (now() - start) / first;

@@ -57,7 +57,7 @@ extern Order order;
 extern bool active;
 extern u64 code_base, code_end;
 
-struct Places {  // which memory belongs to what
+struct Places {  // where each kind of memory lies
   u64 arena_begin, arena_end, engine_begin, engine_end, launch_begin, launch_end, stacks_begin,
       stacks_end, stack_bytes, stack_guard, dynamic_begin, dynamic_end;
 };
