@@ -63,7 +63,8 @@ template <typename V> __device__ __forceinline__ bool packs(const V* x, long lon
   return ((unsigned long long)x | (unsigned long long)row * sizeof(V)) % 16 == 0;
 }
 
-// Returns the n elements from p on, and zeros after them. whole: true if p is aligned to 16 bytes.
+// Returns a Pack with the elements from p on. If only n elements are left and n < PACK(V), zeros
+// follow them. whole: true if p is aligned to 16 bytes.
 template <typename V> __device__ __forceinline__ Pack<V> load_pack(const V* p, int n, bool whole) {
   Pack<V> pack;
   if (whole && n >= PACK(V)) pack.all = *(const uint4*)p;

@@ -34,7 +34,7 @@
 
 #define UNROLL_ROWS PRAGMA(GCC unroll 32)
 
-constexpr int PANEL = 32;  // columns of a panel of packed weights. The last has a multiple of 16
+constexpr int PANEL = 32;  // columns of a panel of packed weights. The last panel: a multiple of 16
 constexpr int ROWS_AHEAD = 8;  // rows of a panel between a request to the cache and the use
 
 // vecs_of chooses how many registers a row of a tile has. This number divides the number of
@@ -153,7 +153,7 @@ __forceinline__ void linear(const float* a, const float* w, int x, int y, int n_
   else rows_times_panel<M, TAIL ? TAIL : 16, K, K, 1, 0>(a, b, first, last, at);
 }
 
-// Where an image (N, H, W, C) with a border of zeros is stored.
+// The layout of images (N, H, W, C) with borders of zeros. at() returns the offset of a pixel.
 template <int H, int W, int C, int TOP, int BOTTOM, int LEFT, int RIGHT> struct Image {
   static constexpr long long ROW = (long long)(LEFT + W + RIGHT) * C;
   static constexpr long long SIZE = (TOP + H + BOTTOM) * ROW;

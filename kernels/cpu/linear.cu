@@ -34,7 +34,7 @@ constexpr int VECS = REGISTERS == 32 ? 4 : 2;  // 24 of 32 registers hold the re
 constexpr int COLS = VECS * LANES;             // a panel of B
 constexpr int DEPTH = 512;      // a panel: 128 KiB on AVX-512, a group of A: 12 KiB
 constexpr int CHUNK = 32;       // values of k that a thread packs at a time. It divides DEPTH
-constexpr int STRIP = 8 * ROWS;  // rows of A that a thread packs at a time: 3 lines for each k
+constexpr int STRIP = 8 * ROWS;  // rows of A that a thread packs at a time: 3 cache lines per k
 constexpr int ROWS_AHEAD = 16;  // rows of B between a request to the cache and the use
 
 // Copies B into the order of the product. A slab is DEPTH rows of B, and it is cut into panels. A

@@ -33,7 +33,7 @@ __forceinline__ void copy(float* to, const float* from, int n) {
 __forceinline__ void copy_each(float* to, const float* from, int n, int step) {
   int i = 0;
   if (step == 2)
-    for (; i + 16 < n; i += 16)  // the last number is not read: the array may end after it
+    for (; i + 16 < n; i += 16)  // without the last number: a vector also reads what follows it
       SIMD for (int j = 0; j < 16; ++j) to[i + j] = from[2 * (i + j)];
   for (; i < n; ++i) to[i] = from[(long long)i * step];
 }

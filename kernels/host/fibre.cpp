@@ -293,9 +293,9 @@ void* fresh_stack(int i) {
   // by some lines.
   void** top = (void**)(bottom + kStackBytes - 128 - i % 61 * 128);
 #if defined(__x86_64__)
-  top[-1] = nullptr;            // fibre_main's return address. It never returns
+  top[-1] = nullptr;            // no return address, because fibre_main never returns
   top[-2] = (void*)fibre_main;  // where minidl_switch returns to
-  return top - 8;               // and six registers
+  return top - 8;               // leaves room for six registers
 #else
   memset(top - 20, 0, 160);
   top[-20 + 11] = (void*)fibre_main;  // x30, the link register

@@ -44,7 +44,7 @@ MINIDL_EXPORT int minidl_refuse(const char* sentence) {
   return 1;
 }
 
-static const double kWakeCostSeconds = 40e-6;  // a sleeping thread takes 10-50 us to run
+static const double kWakeCostSeconds = 40e-6;  // a sleeping thread begins after 10 to 50 us
 static const double kMeetCostSeconds = 8e-6;   // a spinning thread begins at once
 static const double kLookSeconds = 400e-6;     // Python usually takes less between two launches
 static const double kHeldSeconds = 1e-3;       // the longest time to spin, in a launch or a plan

@@ -17,7 +17,7 @@ struct Finding {
   int kind, fatal, warning, region, size, how, other_how, atomics;
   unsigned where, other_where;
   unsigned who, other_who;
-  long long offset;  // in the region; or the index, or the address
+  long long offset;  // an offset in the region, or an index, or an address
   u64 count, text;   // text: a C string from the compiler
 };
 struct Traffic {
