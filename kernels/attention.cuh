@@ -1,8 +1,10 @@
 // Shared by all attention kernels: their parameters, the mask and dropout.
 //
+//   B batches, H heads, L queries, S keys, E numbers of a head
 //   q (B, H, L, E)   k, v (B, H, S, E)   batch, head and row may have any strides, in elements. The
 //   last stride is 1
-//   o, go, gq (B, L, H, E)   gk, gv (B, S, H, E)   lse (B, H, L), dots (B, L, H) float
+//   o, go, gq (B, L, H, E)   gk, gv (B, S, H, E)   lse (B, H, L), dots (B, L, H) float. dots is D
+//   of attention_backward.cu
 //   grid (blocks of queries or keys, H, B). -DE= sets the width of a head, so that the compiler
 //   knows the length of loops over it
 //

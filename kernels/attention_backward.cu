@@ -85,7 +85,7 @@ extern "C" __global__ void attention_grad_kv_naive(
   }
 }
 
-#define TILE_BACK (TILE_KEYS / 2)  // rows of a tile: half, because two tiles of ROWS need room, too
+#define TILE_BACK (TILE_KEYS / 2)  // a tile's rows: few, as two tiles of ROWS need room, too
 
 // v2, gq: the block loads tiles of k and v once for all its query rows, as attention_shared does.
 extern "C" __global__ void attention_grad_q_shared(

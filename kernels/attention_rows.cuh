@@ -24,7 +24,7 @@ template <int N> __device__ __forceinline__ void load_rows(float* tile, const T*
 // ---- v3: a warp takes a few rows ----
 
 #define WARPS 4                  // warps of a block in the warp rungs
-#define EACH 4                   // rows of a warp: a number read from a tile is used for all
+#define EACH 4                   // rows of a warp: each number read from a tile serves all of them
 #define OWN (WARPS * EACH)       // rows of a block
 #define COLUMNS ((E + 31) / 32)  // how many of a row's E columns one lane sums
 

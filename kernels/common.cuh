@@ -25,8 +25,8 @@ template <> __device__ __forceinline__ double from_float<double>(float x) { retu
 template <typename To> __device__ __forceinline__ To from_float(double x) { return To(x); }
 
 // Returns a b + c with one rounding. For a b + c d, a compiler may fuse either product with the
-// sum, and it may choose another one in each copy of a loop. With mul_add the choice is fixed, so
-// the bits do not depend on the compiler. A processor without a fused instruction always rounds
+// sum, and it may choose another product in each copy of a loop. With mul_add the choice is fixed,
+// so the bits do not depend on the compiler. A processor without a fused instruction always rounds
 // twice.
 __device__ __forceinline__ float mul_add(float a, float b, float c) {
 #if !defined(MINIDL_HOST)
@@ -63,7 +63,8 @@ template <typename V> __device__ __forceinline__ bool packs(const V* x, long lon
   return ((unsigned long long)x | (unsigned long long)row * sizeof(V)) % 16 == 0;
 }
 
-// Returns the n elements from p on, and zeros after them. whole: true if p is aligned to 16 bytes.
+// Returns a Pack with the elements from p on. If only n elements are left and n < PACK(V), zeros
+// follow them. whole: true if p is aligned to 16 bytes.
 template <typename V> __device__ __forceinline__ Pack<V> load_pack(const V* p, int n, bool whole) {
   Pack<V> pack;
   if (whole && n >= PACK(V)) pack.all = *(const uint4*)p;
@@ -185,7 +186,8 @@ template <typename V> __device__ __forceinline__ V block_max(V v, V* scratch) {
   return scratch[32];
 }
 
-// The same over the threads that share a row: the block, or a warp if scratch is null.
+// Return the sum and the maximum over the threads that share a row: the block, or a warp if scratch
+// is null.
 template <typename V> __device__ __forceinline__ V team_sum(V v, V* scratch) {
   return scratch ? block_sum(v, scratch) : warp_sum(v);
 }

@@ -148,8 +148,9 @@ extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, 
 //   for w  if each row of K elements is whole packs: K * sizeof(T) % 16 == 0
 //   for x  if pixels are neighbours and aligned for every tap: sx = 1 and, with n = 16 / sizeof(T),
 //          W % n == 0, Q % n == 0, fx % n == 0, and V = 1 or ex % n == 0. A kernel that is one
-//          column wide can meet this. For a pointwise kernel the launch makes one row of the image.
-//          A 3 x 3 kernel reads at w - 1, w and w + 1, and two of these are not aligned
+//          column wide can meet this. If w is 1 x 1, the launch passes an image as a single row
+//          (pointwise in conv_kernel.py). A 3 x 3 kernel reads at w - 1, w and w + 1, and two of
+//          these are not aligned
 // Otherwise it loads element by element, as in v3, where neighbouring threads have neighbouring
 // pixels.
 extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, SHAPE) {
@@ -265,7 +266,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_v5(
 // U = V = 3, sy = sx = ey = ex = 1. grid (tiles, channels of a group, groups), block 16 x 16.
 #define MANY 32
 #define CHANNELS 4
-// the transforms of x (pixels), w (filter) and sums, on numbers that lie `apart` from each other
+// the transforms of x (pixels), w (filter) and sums: of numbers 0, apart, 2 apart, 3 apart
 __device__ __forceinline__ void spread_pixels(ACC* d, int apart) {
   const ACC a = d[0], b = d[apart], c = d[2 * apart], e = d[3 * apart];
   d[0] = a - c, d[apart] = b + c, d[2 * apart] = c - b, d[3 * apart] = b - e;

@@ -133,7 +133,8 @@ __device__ __forceinline__ void multiply(float (*sum)[4][4], const __half* a, co
   }
 }
 
-// Return the row and the column in the tile of number x (0 to 3) of a lane's fragment (i, j).
+// A lane's fragment (i, j) has four numbers, x = 0 to 3. row_of and column_of return the row and
+// the column of number x in the tile.
 __device__ __forceinline__ int row_of(int i, int x) {
   return threadIdx.x / 128 * (ROWS / 2) + 16 * i + threadIdx.x % 32 / 4 + x / 2 * 8;
 }

@@ -153,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_v5(
   const int m0 = blockIdx.y * ROWS, k0 = blockIdx.x * COLUMNS;
   const int end = min((which + 1) * share, N * size);
   const bool whole = packs(gy, size);
-  const Tap first = tap_of(s, k0 + t / DEEP * 16);  // of this thread's 16 taps
+  const Tap first = tap_of(s, k0 + t / DEEP * 16);  // the first of this thread's 16 taps
   Pack<__half> next_g[ROWS / 64], next_x[2];
   const auto fetch_step = [&](int p0) {
     for (int h = 0; h < ROWS / 64; ++h) {

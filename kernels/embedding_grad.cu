@@ -56,7 +56,7 @@ __device__ __forceinline__ void add_owned(ACC* out, const T* gy, const long long
   const int warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
   for (int owner = blockIdx.y; owner < n; owner += gridDim.y) {
     const long long row = index[owner];
-    if (first[row] != owner) continue;  // another t owns this row: so the whole block goes on
+    if (first[row] != owner) continue;  // another t owns this row: the whole block skips it
     ACC sum[N] = {0};
     for (int begin = owner; begin < n; begin += blockDim.x) {
       const int mine = begin + threadIdx.x;

@@ -4,9 +4,9 @@
 //                 reads 1: 4 bytes an element in float
 //
 // There are two stages, because blocks cannot wait for each other. Each chunk writes one number, in
-// float (in double for double). Then the array library adds these few numbers in double, or
-// chunk_sums adds them for each array. The order of additions is fixed, so the bits are the same in
-// every run.
+// float (in double if the arrays are in double). Then the array library adds these few numbers in
+// double, or chunk_sums adds them for each array. The order of additions is fixed, so the bits are
+// the same in every run.
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // 16 bytes a thread and step, only reads: 90%. In arrays much shorter than a chunk some threads

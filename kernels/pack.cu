@@ -1,5 +1,5 @@
-// Copies many arrays into one flat buffer, and back, with a cast. A bucket of gradients needs it
-// before it is sent.
+// Copies many arrays into one flat buffer, and back, with a cast. A bucket of gradients is packed
+// in this way before it is sent.
 //
 //   pack     flat[first[a] + i] = arrays[a][i]        T -> U
 //   unpack   arrays[a][i] = flat[first[a] + i]        U -> T

@@ -19,7 +19,7 @@
 // Launch: minidl/ops/conv_cpu.py   Test: tests/ops/test_conv_cpu.py
 #include "pixels.cuh"
 
-// Which pixels of x a result reads, in each dimension. r = 0 ... oh - 1, u = 0 ... kh - 1:
+// Tells which pixels of x a result reads, in each dimension. r = 0 ... oh - 1, u = 0 ... kh - 1:
 //   y[out_step r + out_first] = sum over u of w[u] x[step r + first + tap_step u]
 struct Geometry {
   int n_images, in_channels, out_channels;  // of all groups together
@@ -193,7 +193,7 @@ extern "C" __global__ void conv_product(float* y, const float* x, const float* w
   }
 }
 
-constexpr int TOGETHER = 16;  // rows, and numbers of a row: their weights stay in L1
+constexpr int TOGETHER = 16;  // rows at a time, and numbers of a row: their weights stay in L1
 
 // Copies the weights for one phase of the gradient by the input, or of a transposed convolution:
 // to (groups, n_rows, depth, kh, kw) from w. Each dimension of w has its stride, in elements.

@@ -69,8 +69,8 @@ struct Tiles {
   int n_runs, n;  // the tiles of the block
 };
 
-// Along a row: B^T on 4 columns, for the tiles [0, across) of `image`. Its padded lines are `pitch`
-// apart. Writes 4 planes for the even lines and 4 for the odd lines.
+// Applies B^T along each row, to the 4 columns of each tile [0, across). The padded lines of
+// `image` are `pitch` apart. Writes 4 planes for the even lines and 4 for the odd lines.
 __forceinline__ void along_rows(float* q, int plane, const float* image, int pitch, int n_lines,
                                 int across) {
   for (int r = 0; r < n_lines; ++r, image += pitch) {
@@ -196,8 +196,8 @@ extern "C" __global__ void winograd(float* y, const float* x, const float* u, co
 
 // -- by weight
 
-// A g A^T of the block's tiles of gy (n_images, n_out, oh, ow): m (16, group, outs). The `outs`
-// outputs from first_out on are neighbours, with zeros past the last.
+// Makes m (16, group, outs): A g A^T for each tile g of the block, from gy (n_images, n_out, oh,
+// ow). The `outs` outputs from first_out on are neighbours, with zeros past the last.
 __forceinline__ void fill_gradients(float* m, int group, int outs, const float* gy, int oh, int ow,
                                     int first_out, int n_out, const Tiles& t) {
   const int plane = group * outs;
@@ -261,7 +261,7 @@ __forceinline__ void write_gradient(float* gw, const float* sums, int n, int out
 }
 
 // gw (parts, n_out, n_in, 3, 3): each part sums over its own tiles. grid (parts, parts of the
-// inputs, parts of the outputs), the latter multiples of 16; block 1.
+// inputs, parts of the outputs), block 1. A part of the outputs has a multiple of 16 outputs.
 extern "C" __global__ void winograd_weight(float* gw, const float* x, const float* gy,
                                            int n_images, int n_in, int n_out, int h, int w, int oh,
                                            int ow, int top, int left, int group, int ins_in_part,

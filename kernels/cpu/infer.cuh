@@ -13,16 +13,17 @@
 //   It needs no copy of patches (im2col), only a border of zeros, which the layer before writes.
 //
 // A tile of ROWS x VECS registers is summed over all k. ROWS is chosen so that it divides M best.
-// Among equally good numbers it is the largest: 64 rows are 4 tiles of 13 and one of 12, two
-// registers wide. Each tile reads the weights from L2: 11 tiles of 6 rows, four registers wide,
-// took 9 % longer. While a panel is used, the next one is brought from L3 to L2 (`later`). This
-// saves 7 % of the time if all weights together are larger than L2.
+// If several numbers are equally good, ROWS is the largest of them, because each tile reads the
+// weights from L2. So 64 rows become 4 tiles of 13 rows and one of 12, all two registers wide. 11
+// tiles of 6 rows, four registers wide, took 9 % longer. While a panel is used, the next one is
+// brought from L3 to L2 (`later`). This saves 7 % of the time if all weights together are larger
+// than L2.
 //
-// A core begins one or two multiply-adds a cycle, and each takes four cycles. So a tile of less
+// A core begins one or two multiply-adds a cycle, and each takes four cycles. So a tile of fewer
 // than eight registers has several partial sums (WAYS), each over its own part of k. A product with
-// one row takes as long as reading w. It reads whole rows of a panel, from all these parts in
-// parallel. Each part is a separate stream of addresses, and the processor prefetches each stream.
-// With 12 MB partly in the caches, two streams took 0.7 of the time of one (Zen 3). Our own
+// one row takes as long as reading w. Such a product reads whole rows of a panel, from all these
+// parts in parallel. Each part is a separate stream of addresses, and the processor prefetches each
+// stream. With 12 MB partly in the caches, two streams took 0.7 of the time of one (Zen 3). Our own
 // prefetches took longer (Zen 3, Zen 4).
 //
 // Source: Goto & van de Geijn 2008; Georganas et al. 2018 (arXiv 1808.05567), convolution in place.
@@ -33,13 +34,13 @@
 
 #define UNROLL_ROWS PRAGMA(GCC unroll 32)
 
-constexpr int PANEL = 32;  // columns of a panel of packed weights. The last has a multiple of 16
+constexpr int PANEL = 32;  // columns of a panel of packed weights. The last panel: a multiple of 16
 constexpr int ROWS_AHEAD = 8;  // rows of a panel between a request to the cache and the use
 
-// vecs_of chooses how many registers a row of a tile has; it divides the registers of `width`
-// columns. rows_of chooses how many of the m rows a tile has. cost_of is in half cycles: for each k
-// a tile costs one per multiply-add, and at least one per load. One register is reserved for the
-// number of A.
+// vecs_of chooses how many registers a row of a tile has. This number divides the number of
+// registers of `width` columns. rows_of chooses how many of the m rows a tile has. cost_of returns
+// half cycles for each k: one for each multiply-add of the tile, and at least one for each load.
+// One register is reserved for the number of A.
 constexpr int most_rows(int vecs) { return (REGISTERS - 1 - vecs) / vecs; }
 constexpr int rows_of(int m, int vecs) {
   const int tiles = (m + most_rows(vecs) - 1) / most_rows(vecs);
@@ -60,10 +61,11 @@ constexpr int vecs_of(int m, int width) {
   return best;
 }
 
-// tile (ROWS, VECS LANES; rows OUT_ROW apart) = sum over SEGMENTS of a (ROWS rows, A_ROW apart;
-// N_K) b (N_K rows, B_ROW apart). The next segment of a begins A_SEGMENT further, the next of b
-// follows. For each k it requests one cache line of `later`, B_ROW apart, so that L2 has it when it
-// is needed.
+// tile = the sum of a b over SEGMENTS segments. tile has ROWS rows of VECS LANES numbers, OUT_ROW
+// apart. a has ROWS rows of N_K numbers, A_ROW apart. b has N_K rows, B_ROW apart. The next segment
+// of a begins A_SEGMENT numbers later. The next segment of b follows at once. For each k this
+// function requests one cache line of `later`, B_ROW apart, so that L2 has the line when it is
+// needed.
 template <int ROWS, int VECS, long long A_ROW, int B_ROW, int N_K, int SEGMENTS,
           long long A_SEGMENT, int OUT_ROW = VECS * LANES>
 __noinline__ void tile_product(float* tile, const float* a, const float* b,
@@ -105,9 +107,9 @@ __noinline__ void tile_product(float* tile, const float* a, const float* b,
     }
 }
 
-// Multiplies rows [first, last) of M, A_ROW apart, by a panel of WIDTH columns. It calls
-// then(x, row, column of the panel) for each result. first is a multiple of ROWS; last, too, unless
-// it is M.
+// Multiplies rows [first, last) of M, A_ROW apart, by a panel of WIDTH columns. Calls then(x, row,
+// column of the panel) for each result x. first is a multiple of ROWS. last is one, too, unless
+// last is M.
 template <int M, int WIDTH, long long A_ROW, int N_K, int SEGMENTS, long long A_SEGMENT,
           class Then>
 __forceinline__ void rows_times_panel(const float* a, const float* b, int first, int last,
@@ -135,8 +137,8 @@ __forceinline__ void rows_times_panel(const float* a, const float* b, int first,
     }
 }
 
-// One block of out (M, N) = then(a (M, K) w^T): the rows of block `x` of n_blocks, the columns of
-// panel y.
+// Makes a part of out (M, N) = then(a (M, K) w^T): the rows of block x, if there are n_blocks
+// blocks, and the columns of panel y.
 template <int M, int N, int K, class Then>
 __forceinline__ void linear(const float* a, const float* w, int x, int y, int n_blocks, Then then) {
   constexpr int FULL = N / PANEL, TAIL = N % PANEL;
@@ -151,7 +153,7 @@ __forceinline__ void linear(const float* a, const float* w, int x, int y, int n_
   else rows_times_panel<M, TAIL ? TAIL : 16, K, K, 1, 0>(a, b, first, last, at);
 }
 
-// Where an image (N, H, W, C) with a border of zeros is stored.
+// The layout of images (N, H, W, C) with borders of zeros. at() returns the offset of a pixel.
 template <int H, int W, int C, int TOP, int BOTTOM, int LEFT, int RIGHT> struct Image {
   static constexpr long long ROW = (long long)(LEFT + W + RIGHT) * C;
   static constexpr long long SIZE = (TOP + H + BOTTOM) * ROW;
@@ -174,8 +176,8 @@ template <int H, int W, int C, int TOP, int BOTTOM, int LEFT, int RIGHT> struct 
   }
 };
 
-// Makes row h of image n, the columns of panel y, of a convolution. The images are (N, H, W, C)
-// with their borders. The filters (KH, KW, C) are packed as (KH KW C, O).
+// Makes a part of a convolution: row h of image n, in the columns of panel y. The images are (N, H,
+// W, C) with their borders. The filters (KH, KW, C) are packed as (KH KW C, O).
 template <int OH, int OW, int O, int H, int W, int C, int KH, int KW, int DOWN, int RIGHT,
           class Then>
 __forceinline__ void conv_row(const float* x, const float* w, int h, int y, int n, Then then) {
@@ -189,7 +191,7 @@ __forceinline__ void conv_row(const float* x, const float* w, int h, int y, int 
     rows_times_panel<OW, TAIL ? TAIL : 16, RIGHT * C, KW * C, KH, W * C>(x, b, 0, OW, at);
 }
 
-// Returns the larger of two. NaN counts as the largest, as in PyTorch.
+// Returns the larger of two numbers. NaN counts as the largest, as in PyTorch.
 __forceinline__ float larger(float kept, float a) { return a > kept || a != a ? a : kept; }
 
 // Pools row h of image n of images (N, H, W, C): the largest or the mean of each window. A window

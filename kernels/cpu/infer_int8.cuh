@@ -7,8 +7,8 @@
 //               VNNI, 4 a lane and instruction (only u8 x s8)                       64 to 128
 //               AMX, 16 x 64 times 64 x 16 of two tiles in 16 cycles                     1024
 //   weights   x float, w s8 or s4, converted to float in a register:     y = s_w (x w^T) + bias
-//             a step of text is a product with one row. It takes as long as reading w, and w has a
-//             quarter or an eighth of the bytes
+//             for each token of text there is a product with one row. It takes as long as reading
+//             w, and w has a quarter or an eighth of the bytes
 //
 //   w of int8    panels of 64 columns: for every 4 values of k 64 x 4 bytes, the 4 of a column
 //                together. k is padded with zeros to a multiple of 64, as in x
@@ -103,10 +103,10 @@ __forceinline__ Sum dot4(Sum sum, int x, const signed char* w) {
 }
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
-// ROWS rows of x (WIDE apart) times a panel. It calls then(sum of (x - SHIFT) w, row, column of the
-// panel). AVX2 multiplies 32 pairs of u8 and s8 and adds every two in 16 bits. 16 bits end at
-// 32,767, which is less than 2 x 255 x 127. So it uses a = x - 128 in place of x, and multiplies
-// abs(a) by w with the sign of a: 2 x 128 x 127 fits.
+// Multiplies ROWS rows of x (WIDE apart) by a panel. Calls then(sum of (x - SHIFT) w, row,
+// column of the panel) for each result. AVX2 multiplies 32 pairs of u8 and s8 and adds every two in
+// 16 bits. 16 bits end at 32,767, which is less than 2 x 255 x 127. So it uses a = x - 128 in place
+// of x, and multiplies abs(a) by w with the sign of a: 2 x 128 x 127 fits.
 constexpr int SHIFT = 128;
 typedef int Sum8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef short Pairs __attribute__((vector_size(32)));
@@ -143,7 +143,8 @@ __forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int
 constexpr int SHIFT = 0;  // subtracted from x before the product
 constexpr int INT8_ROWS = REGISTERS == 32 ? 6 : 2;
 
-// ROWS rows of x (WIDE apart) times a panel. It calls then(sum, row, column of the panel).
+// Multiplies ROWS rows of x (WIDE apart) by a panel. Calls then(sum, row, column of the panel)
+// for each result.
 template <int ROWS, int K, int WIDE, class Then>
 __forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int width, Then then) {
   constexpr int WAYS = ROWS == 1 ? 4 : ROWS == 2 ? 2 : 1, G = (K + 3) / 4;
@@ -203,8 +204,8 @@ __forceinline__ void set_tiles(int rows, int below) {
   __asm volatile("ldtilecfg %0" ::"m"(shapes));
 }
 
-// out (32, 64) = 32 rows of x times 32 columns. It has 4 tiles of sums, so that each loaded tile of
-// x and of w is used in two products.
+// out = 32 rows of x times 32 columns of the panel. The rows of out are 64 numbers apart. There are
+// 4 tiles of sums, so that each loaded tile of x and of w is used in two products.
 template <int WIDE>
 __forceinline__ void tiles_2x2(int* out, const unsigned char* x, const signed char* w) {
   TILE_ZERO(0) TILE_ZERO(1) TILE_ZERO(2) TILE_ZERO(3)
@@ -251,8 +252,8 @@ __forceinline__ void tiles_1x4(int* out, const unsigned char* x, const signed ch
   TILE_STORE(out + 48, 256, 3);
 }
 
-// Rows of x times a panel. soon(row, column) requests a cache line that `then` will write, before
-// the product begins.
+// Multiplies rows of x by a panel. Before the product begins, soon(row, column) requests a cache
+// line that `then` will write.
 template <int WIDE, class Then, class Soon>
 __forceinline__ void int8_tiles(const unsigned char* x, const signed char* w, int first, int last,
                                 int width, Then then, Soon soon) {
@@ -272,8 +273,8 @@ __forceinline__ void int8_tiles(const unsigned char* x, const signed char* w, in
 }
 #endif
 
-// Rows [first, last) of x (M, WIDE) times panel y of w (N, K). first is a multiple of 96; last,
-// too, unless it is M.
+// Multiplies rows [first, last) of x (M, WIDE) by panel y of w (N, K). first is a multiple of 96.
+// last is one, too, unless last is M.
 template <int M, int N, int K, int WIDE, class Then>
 __forceinline__ void int8_linear(float* to, const unsigned char* x, const signed char* w, int first,
                                  int last, int y, Then then) {
@@ -295,7 +296,8 @@ __forceinline__ void int8_linear(float* to, const unsigned char* x, const signed
   if (row < last) int8_rows<REST, K, WIDE>(x + row * (long long)WIDE, w, width, from);
 }
 
-// ROWS rows of floats times a panel of weights with BITS bits. scale: 64 for each group of k.
+// Multiplies ROWS rows of floats by a panel of weights with BITS bits. scale: for each group of
+// k, 64 numbers, one for each column.
 template <int BITS, int ROWS, int K, int GROUP, class Then>
 __forceinline__ void weights_rows(const float* x, const signed char* w, const float* scale,
                                   int width, Then then) {
@@ -329,7 +331,7 @@ __forceinline__ void weights_rows(const float* x, const signed char* w, const fl
   }
 }
 
-// Rows [first, last) of x (M, K) times panel y of w (N, K).
+// Multiplies rows [first, last) of x (M, K) by panel y of w (N, K).
 template <int BITS, int N, int K, int GROUP, class Then>
 __forceinline__ void weights_linear(const float* x, const signed char* w, const float* scale,
                                     int first, int last, int y, Then then) {

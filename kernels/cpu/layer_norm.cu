@@ -45,8 +45,8 @@ extern "C" __global__ void layer_norm(T* y, ACC* mean, ACC* rstd, const T* x, co
 }
 
 // A thread per part of the rows. It writes gx, and in the same loop adds its rows to gw and gb,
-// while x and gy are in the cache. parts, SUMS: as in ../layer_norm.cu. Its add_eight adds the
-// parts.
+// while x and gy are in the cache. parts, SUMS: as in ../layer_norm.cu. The kernel
+// layer_norm_add_eight of that file adds the parts.
 const int SUMS = CENTERED ? 2 : 1;
 extern "C" __global__ void layer_norm_backward(T* gx, ACC* parts, const T* gy, const T* x,
                                                   const T* w, const ACC* mean, const ACC* rstd,

@@ -34,11 +34,11 @@ constexpr int VECS = REGISTERS == 32 ? 4 : 2;  // 24 of 32 registers hold the re
 constexpr int COLS = VECS * LANES;             // a panel of B
 constexpr int DEPTH = 512;      // a panel: 128 KiB on AVX-512, a group of A: 12 KiB
 constexpr int CHUNK = 32;       // values of k that a thread packs at a time. It divides DEPTH
-constexpr int STRIP = 8 * ROWS;  // rows of A that a thread packs at a time: 3 lines for each k
+constexpr int STRIP = 8 * ROWS;  // rows of A that a thread packs at a time: 3 cache lines per k
 constexpr int ROWS_AHEAD = 16;  // rows of B between a request to the cache and the use
 
-// Copies B into the order of the product: slabs of DEPTH rows, in a slab panels, in a panel rows of
-// COLS numbers, with zeros past n_cols. grid (ceil(depth / CHUNK)), block 1.
+// Copies B into the order of the product. A slab is DEPTH rows of B, and it is cut into panels. A
+// panel has rows of COLS numbers, with zeros past n_cols. grid (ceil(depth / CHUNK)), block 1.
 extern "C" __global__ void linear_pack(float* packed, const float* b, int depth, int n_cols,
                                        long long k_stride, long long col_stride) {
   const int first = blockIdx.x * CHUNK, n = min(CHUNK, depth - first);
@@ -59,9 +59,9 @@ extern "C" __global__ void linear_pack(float* packed, const float* b, int depth,
   }
 }
 
-// Copies A in the same way: slabs, in a slab groups of ROWS rows, in a group ROWS numbers for each
-// k, with zeros past n_rows. It also writes sums[chunk][row], over the k of a chunk. grid
-// (ceil(depth / CHUNK)), block 1.
+// Copies A in the same way. A slab of A is cut into groups of ROWS rows. A group has ROWS numbers
+// for each k, with zeros past n_rows. This kernel also writes sums[chunk][row], the sum of a row
+// over the k of a chunk. grid (ceil(depth / CHUNK)), block 1.
 extern "C" __global__ void linear_pack_rows(float* packed, float* sums, const float* a, int n_rows,
                                             int depth, long long row_stride, long long k_stride) {
   const int first = blockIdx.x * CHUNK, n = min(CHUNK, depth - first);

@@ -12,7 +12,7 @@ __forceinline__ void move(float* to, const float* from) {
   store(to, x);
 }
 
-// Copies n numbers. copy: from neighbours. copy_each: from numbers `step` apart.
+// Copy n numbers. copy reads neighbours. copy_each reads numbers that lie `step` apart.
 __forceinline__ void copy(float* to, const float* from, int n) {
   if (n >= LANES) {
     for (int i = 0; i + LANES <= n; i += LANES) move(to + i, from + i);
@@ -33,7 +33,7 @@ __forceinline__ void copy(float* to, const float* from, int n) {
 __forceinline__ void copy_each(float* to, const float* from, int n, int step) {
   int i = 0;
   if (step == 2)
-    for (; i + 16 < n; i += 16)  // the last number is not read: the array may end after it
+    for (; i + 16 < n; i += 16)  // without the last number: a vector also reads what follows it
       SIMD for (int j = 0; j < 16; ++j) to[i + j] = from[2 * (i + j)];
   for (; i < n; ++i) to[i] = from[(long long)i * step];
 }
@@ -42,14 +42,14 @@ __forceinline__ void zero(float* to, int n) {
   SIMD for (int i = 0; i < n; ++i) to[i] = 0;
 }
 
-// n neighbouring pixels, from (row, column) of an image on. `at`: the number of the first in a
-// panel.
+// n neighbouring pixels, from (row, column) of an image on. `at`: how many pixels lie between the
+// `begin` of runs_of and the first of these n.
 struct Run {
   int image, row, column, n, at;
 };
 
-// Cuts the pixels [begin, end), counted row by row and image by image, into runs. Returns how many.
-// A run lies in one row, and in one panel of `wide` pixels.
+// Cuts the pixels [begin, end), counted row by row and image by image, into runs. Returns the
+// number of runs. A run lies in one row, and in one panel of `wide` pixels.
 __forceinline__ int runs_of(Run* runs, int begin, int end, int in_image, int across, int wide) {
   int n = 0, image = begin / in_image, row = begin % in_image / across;
   int column = begin % in_image % across;

@@ -59,7 +59,8 @@ __forceinline__ void gather(ACC* to, const T* x, int o0, int n, int h, int w, in
   }
 }
 
-// at[o - o0] = the first element of window o that is inside of x. It wins if all are -inf.
+// at[o - o0] = the first element of window o that is inside of x. This element wins if all are
+// -inf.
 __forceinline__ void first_inside(int* at, int o0, int n, int ow, int kh, int kw, int sh, int sw,
                                   int top, int left, int dh, int dw) {
   for (int o = o0; o < o0 + n; ++o) {

@@ -10,8 +10,8 @@
 #include "softmax.cuh"
 
 // Between the second and the third loop, y holds the exponentials: to compute them again would take
-// longer than to read them from the cache. If y is in half, it is too inexact for them, so they are
-// computed twice.
+// longer than to read them from the cache. Half is too inexact for the exponentials. So if y is in
+// half, they are computed twice.
 extern "C" __global__ void softmax(T* y, const T* x, int rows, int cols) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard

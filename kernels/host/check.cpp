@@ -33,8 +33,8 @@ u64 program_page;             // the last page that was found to belong to the k
 u64 shared_low, shared_high;  // where the declared __shared__ variables lie
 int last_region;
 u64 shared_bytes;
-// ptxas allows 48 KiB of static __shared__ variables. The limit of all shared memory is the one of
-// compute capability 9.0
+// ptxas allows 48 KiB of static __shared__ variables. The limit of all shared memory is 227 KiB, as
+// in compute capability 9.0.
 const u64 kMaxStaticBytes = 48 << 10, kMaxSharedBytes = 227 << 10;
 
 unsigned place(void* return_address) {
@@ -50,8 +50,8 @@ int me() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadI
 
 // ---- findings that are decided later ----
 
-// Two writes may write the same value. This is decided at the next access, when the second value is
-// in memory.
+// Two writes may write the same value. The next access decides whether they did, because then the
+// second value is in memory.
 struct Pending {
   bool waiting;
   unsigned char before[16];
@@ -128,9 +128,9 @@ void race(int r, const Access& before, How now, How then, u64 address, unsigned 
   keep(f);
 }
 
-// The running thread exchanges the word of `size` bytes if it has the expected value. So its
-// earlier plain reads of the word are correct. There may be several reads, of parts of the word,
-// such as the two halves of a __half2.
+// The running thread exchanges the word of `size` bytes if the word has the expected value. So this
+// thread's earlier plain reads of the word are correct. There may be several reads, of parts of the
+// word, such as the two halves of a __half2.
 void absolve(Region& region, u64 address, unsigned size) {
   const u64 first = (address - region.begin) / region.granule;
   const u64 last = (address + size - 1 - region.begin) / region.granule;
@@ -153,8 +153,9 @@ bool tells(const Access& a) {
          && order.did_atomics[(clocks.first - 1) / clocks.n];
 }
 
-// Steps 2 and 3, for an access that lies completely in region r. strong: a volatile access.
-// Volatile stores race with each other, but not with atomic or volatile reads.
+// Does steps 2 and 3 of the list at the top, for an access that lies completely in region r.
+// strong: true for a volatile access. Volatile stores race with each other, but not with atomic or
+// volatile reads.
 void touch(int r, u64 address, unsigned size, How how, unsigned where, bool strong = false) {
   Region& region = regions[r];
   Traffic& t = outcome->traffic[r];
@@ -361,7 +362,8 @@ void check_begin_order(int number) {
   minidl_observe(&observer);
 }
 
-// This also finds elements of `uninitialised` arrays that no thread has written.
+// Ends the watch of one order of threads. Also finds elements of `uninitialised` arrays that no
+// thread has written.
 void check_end_order(bool complete) {
   settle(), settle_held();
   active = false;
@@ -534,7 +536,7 @@ MINIDL_EXPORT void minidl_check_matrix_row(const void* row) {
   const u64 address = (u64)row;
   if (address % 16) minidl_misaligned(address, 16, "'row of ldmatrix'", __builtin_return_address(0));
   const int r = region_of(address);
-  if (r < 0 || regions[r].shared) return;  // in no array: its loads will report it
+  if (r < 0 || regions[r].shared) return;  // in no array: the loads of ldmatrix will report it
   settle();
   Finding& f = add_finding(NOT_SHARED, place(__builtin_return_address(0)), 0, r, 0);
   f.offset = address - regions[r].begin, f.size = 16;

@@ -1,6 +1,6 @@
 // The check form's header for kernels. Each __shared__ variable registers its name, address and
 // shape at its declaration. minidl/cuda/checks/hooks.py inserts the call minidl_shared("tile",
-// tile) after it.
+// tile) after the declaration.
 #pragma once
 
 extern "C" void minidl_check_shared(const char* name, void* p, size_t n_bytes, int element,

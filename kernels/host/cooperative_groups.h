@@ -29,7 +29,7 @@ MINIDL_INLINE thread_block this_thread_block() {
       blockDim.x * blockDim.y * blockDim.z};
 }
 
-// All threads of the block must call it.
+// All threads of the block must call this function.
 template <unsigned N>
 MINIDL_INLINE thread_block this_thread_block(block_tile_memory<N>& memory, MINIDL_HERE) {
   thread_block b = this_thread_block();

@@ -26,12 +26,13 @@ extern "C" void minidl_switch(void** save, void* load);
 namespace {
 
 const int kMaxThreads = 1024;  // CUDA's limit for a block
-// Reserved for each thread. Only the pages that are touched take memory. CUDA gives a thread at
-// most 512 KiB of local memory. The rest is for registers that do not fit, and for our own calls.
+// kStackBytes are reserved for the stack of each thread. Only the pages that are touched take
+// memory. CUDA gives a thread at most 512 KiB of local memory. The rest is for registers that do
+// not fit, and for our own calls.
 const size_t kGuardBytes = 64 * 1024;  // at the low end of each stack: no access
 const size_t kStackBytes = (512 + 64) * 1024 + kGuardBytes;
 const size_t kDynamicBytes = 256 * 1024;  // more than any GPU gives a block: 227 KiB
-const long long kSpinLimit = 4000000;     // yields without progress: no other thread will help
+const long long kSpinLimit = 4000000;     // yields without progress: the wait has no end
 
 enum State : char { READY, AT_BARRIER, IN_WARP, RETURNED, AT_TILE };
 
@@ -63,7 +64,7 @@ struct Engine {
   unsigned waiting[kMaxThreads / 32], returned_lanes[kMaxThreads / 32];
   int order[kMaxThreads], n, cursor, arrived, n_returned, votes;
   int n_gone;  // threads of warps whose 32 lanes have all returned
-  int in_tile[32];  // how many wait. Tile k of n threads has number 1024 / n + k, as in a tree
+  int in_tile[32];  // threads that wait. Tile k of n threads: number 1024 / n + k, as in a tree
   bool failed;
   int n_guarded;  // how many stacks have their guard page
   long long spins;
@@ -292,9 +293,9 @@ void* fresh_stack(int i) {
   // by some lines.
   void** top = (void**)(bottom + kStackBytes - 128 - i % 61 * 128);
 #if defined(__x86_64__)
-  top[-1] = nullptr;            // fibre_main's return address. It never returns
+  top[-1] = nullptr;            // no return address, because fibre_main never returns
   top[-2] = (void*)fibre_main;  // where minidl_switch returns to
-  return top - 8;               // and six registers
+  return top - 8;               // leaves room for six registers
 #else
   memset(top - 20, 0, 160);
   top[-20 + 11] = (void*)fibre_main;  // x30, the link register
@@ -357,7 +358,8 @@ void add_guard(char* bytes, const char* name, const char* side) {
   memcpy(bytes, pattern, sizeof pattern);
 }
 
-// Sets the guards of dynamic shared memory for a new launch. Declarations add their own.
+// Sets the guards of dynamic shared memory for a new launch. Each __shared__ variable adds its own
+// guards later.
 void set_guards() {
   Engine* e = engine;
   e->n_guards = 0;
@@ -468,8 +470,8 @@ MINIDL_EXPORT int minidl_run_fibres(const MinidlLaunch* launch, MinidlThread run
     fill_order(block_order, (int)n_blocks, launch->order);
   }
   Job job = {launch, run, block_order, &failed};
-  // An order that is not ascending is for finding races. It runs on one CPU thread, so that it can
-  // be repeated.
+  // An order that is not ascending is used to find races. Such a launch runs on one CPU thread, so
+  // that it can be repeated.
   bool good =
       minidl_parallel(MinidlWork{run_blocks, &job}, n_blocks, launch->order ? 1 : launch->threads);
   free(block_order);

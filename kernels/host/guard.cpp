@@ -53,7 +53,7 @@ struct Slot {
   jmp_buf back;
   MinidlFault fault;
   char sentence[1024];
-  // the watchdog's notes
+  // only the watchdog uses these
   unsigned seen_launch, seen_progress;
   double since, interrupted_at;
 };
@@ -182,7 +182,8 @@ bool look() {
     }
     if (s->interrupts != interrupts) {
       double now = clock_of(CLOCK_MONOTONIC);
-      // First let the launch end by itself: a handler of the user may want to save.
+      // At first the launch may end by itself: the user's Ctrl-C handler may want to save
+      // something.
       if (s->interrupted_at == 0) s->interrupted_at = now;
       else if (now - s->interrupted_at > kGraceSeconds) stop(s, INTERRUPTED);
     }
@@ -225,7 +226,8 @@ void release(void* slot) {
 }
 
 // If the main thread's stack has no limit (`ulimit -s unlimited`), an endless recursion would take
-// all memory. So this function puts a page without access kStackBytes below.
+// all memory. So this function puts a page without access kStackBytes below the present end of the
+// stack.
 void bound_stack() {
 #ifdef MAP_FIXED_NOREPLACE
   rlimit limit;

@@ -17,7 +17,7 @@
 namespace {
 
 const int kMaxLocals = 32;  // of one thread at the same time; more are not watched
-const int kMaxEnded = 16;   // only the last ones
+const int kMaxEnded = 16;   // of a thread; only the last ones are kept
 const u64 kGuard = 64;      // as in check.h
 
 struct Local {
@@ -28,7 +28,7 @@ struct Local {
   int elements() const { return bytes == element ? 0 : bytes / element; }  // 0: not an array
 };
 
-// depth: of calls, at the declaration.
+// depth: the number of calls that had not returned at the declaration.
 struct Ended {
   u64 begin, bytes;
   const char* name;
@@ -40,7 +40,7 @@ struct Locals {
   Local all[kMaxLocals];
   int n;
   Ended ended[kMaxEnded];
-  int n_ended, depth;  // of calls
+  int n_ended, depth;  // depth: calls that have not returned
 } of_thread[1024];
 
 Locals& mine() { return of_thread[running_thread() - clocks.first]; }

@@ -19,7 +19,9 @@ const int kMaxWords = 1 << 14;  // words by which fences and atomics order threa
 const int kMaxAcquired = 64;    // by one thread
 
 struct Publication {
-  unsigned who, own, cover;  // the last clock of its own accesses, of its block's accesses
+  // own: the last clock of the accesses of thread `who` that are published. cover: the same for the
+  // other threads of its block.
+  unsigned who, own, cover;
   int kind;                  // of the fence, as in minidl_fence. 4: published[] counts, too
 };
 
@@ -65,11 +67,13 @@ struct Order {
   // value of `fenced` at the last barrier.
   unsigned fenced[1024], covered[1024], before_barrier[1024];
   int kind[1024];
-  bool any_fence, at_barrier;  // since the last barrier; before it, not yet published
+  // any_fence: there was a fence after the last barrier. at_barrier: there was one before the last
+  // barrier, and it is not yet published.
+  bool any_fence, at_barrier;
   Acquired acquired[1024], by_block;
   unsigned* published;  // per thread of the grid: a fence and a barrier covered it up to this clock
   char* did_atomics;    // per block: 1 after an atomic in global memory
-  unsigned* atomic_at;  // per thread of the grid: its clock at its last atomic there
+  unsigned* atomic_at;  // per thread of the grid: its clock at that atomic
 
   void begin(u64 n_blocks, int threads) {
     for (int i = 0; i < n_words; ++i) free(words[i].list);
@@ -167,7 +171,7 @@ struct Order {
     if (known(by_block, who, clock, same_block)) return true;
     if (same_block) return known(acquired[t], who, clock, true);
     for (int u = t / 32 * 32; u < t / 32 * 32 + 32 && u < block_threads; ++u)
-      if (known(acquired[u], who, clock, false)) return true;  // a shuffle may have told it
+      if (known(acquired[u], who, clock, false)) return true;  // by a shuffle from u
     return false;
   }
 };

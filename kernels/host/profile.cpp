@@ -11,8 +11,8 @@
 //              bytes are served by half warps, of 16 bytes by quarter warps.
 //     branch   diverged: threads of one request went to different places
 //
-// The threads of a block run one after the other. So a warp's requests stay open until another warp
-// runs.
+// The threads of a block run one after the other. A warp's requests stay open until another warp
+// runs, because more threads of the warp may join them.
 // Source: CUDA programming guide, "Global Memory", "Shared Memory" (compute capability 5.0 and up).
 // Test: tests/cuda/checks/test_profile.py   Tutorial: tutorials/03_kernel_tour.py
 #include "profile.h"
@@ -25,7 +25,7 @@
 namespace {
 
 struct Request {
-  unsigned mask, others;  // lanes in it; of a branch, lanes that left the first's way
+  unsigned mask, others;  // its lanes; of a branch, lanes with another way than the first
   u64 address[32];        // of a branch, address[0] is where the first lane went
 };
 

@@ -44,7 +44,7 @@ MINIDL_EXPORT int minidl_refuse(const char* sentence) {
   return 1;
 }
 
-static const double kWakeCostSeconds = 40e-6;  // a sleeping thread takes 10-50 us to run
+static const double kWakeCostSeconds = 40e-6;  // a sleeping thread begins after 10 to 50 us
 static const double kMeetCostSeconds = 8e-6;   // a spinning thread begins at once
 static const double kLookSeconds = 400e-6;     // Python usually takes less between two launches
 static const double kHeldSeconds = 1e-3;       // the longest time to spin, in a launch or a plan
@@ -243,7 +243,7 @@ bool minidl_parallel(const MinidlWork& work, long long n, int threads, const voi
   double unknown = 0, *unit = kernel ? seconds_of_unit(kernel) : &unknown;
   double start = now();
   long long first = 0;
-  if (*unit < 10 * kWakeCostSeconds) {  // otherwise a few long units: all threads begin at once
+  if (*unit < 10 * kWakeCostSeconds) {  // else the units are long: all threads begin at once
     first = n / 256 > 0 ? n / 256 : 1;
     if (!run(work, 0, first)) return false;
     *unit = (now() - start) / first;

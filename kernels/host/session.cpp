@@ -1,10 +1,10 @@
 // The check form's launch. It runs in a child process, once for each order of threads.
 //
 //     Python  -- fork -->  child:  order 0: watch the kernel run      -> outcomes[0], results[0]
-//       |                          arrays and __device__ variables back to what they were
+//       |                          sets arrays and __device__ variables back
 //       | waits                    order 1: ...                       -> outcomes[1], results[1]
 //       v                          _exit
-//     reads outcomes and results, in memory that both share
+//     reads outcomes and results, in memory that both processes share
 //
 // So no error of a kernel can end Python. The child runs only this library and the kernel. Arrays
 // and stacks lie at other addresses in each launch. So a pointer that a kernel kept from an earlier
@@ -47,8 +47,8 @@ struct CheckLaunch {
   int n_given, n_variables, n_orders, unused;
 };
 
-// Addresses that nothing else uses: every machine has 47 bits of addresses. They are reused in a
-// ring.
+// Addresses that nothing else uses: every machine has 47 bits of addresses. Stacks use the
+// same addresses again after kRing launches, arrays use theirs again at the end of their range.
 const u64 kArenas = 0x200000000000, kStacks = 0x300000000000, kStackStep = 1ull << 31;
 const int kRing = 64;
 u64 next_arena = kArenas;

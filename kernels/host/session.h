@@ -17,7 +17,7 @@ struct Finding {
   int kind, fatal, warning, region, size, how, other_how, atomics;
   unsigned where, other_where;
   unsigned who, other_who;
-  long long offset;  // in the region; or the index, or the address
+  long long offset;  // an offset in the region, or an index, or an address
   u64 count, text;   // text: a C string from the compiler
 };
 struct Traffic {
@@ -49,7 +49,7 @@ struct Outcome {
   Traffic traffic[kMaxRegions];
 };
 
-extern Outcome* outcome;  // the result of the running order
+extern Outcome* outcome;  // the result of the order that runs now
 extern Region regions[kMaxRegions];
 extern int n_regions, n_given;
 extern Clocks clocks;
@@ -57,7 +57,7 @@ extern Order order;
 extern bool active;
 extern u64 code_base, code_end;
 
-struct Places {  // which memory belongs to what
+struct Places {  // where each kind of memory lies
   u64 arena_begin, arena_end, engine_begin, engine_end, launch_begin, launch_end, stacks_begin,
       stacks_end, stack_bytes, stack_guard, dynamic_begin, dynamic_end;
 };

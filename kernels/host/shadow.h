@@ -58,7 +58,7 @@ struct Region {
 struct Clocks {
   unsigned clock[1024];
   unsigned at_barrier;  // accesses before the block's last barrier have at most this clock
-  // met[u][lane]: the clock of that lane of u's warp when u last met it
+  // met[u][lane]: the clock of that lane of u's warp when u last met this lane
   unsigned met[1024][32];
   // Like at_barrier, for the last barrier of a tile that is larger than a warp. Tile k of n threads
   // has number 1024 / n + k.
@@ -87,8 +87,8 @@ struct Clocks {
     for (int t = begin; t < end; ++t) clock[t] = at + 1;
   }
 
-  // Each of these lanes gets to know everything that one of them knew, and the present clock of
-  // each.
+  // Afterwards each of these lanes knows everything that any of them knew, and the present clocks
+  // of all of them.
   void warp_barrier(int warp, unsigned lanes) {
     unsigned joined[32] = {};
     int begin = warp * 32;

@@ -60,7 +60,8 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
                element of such an array before it has written this element, that is an error. An
                element that is never written is an error, too.
     reachable: arrays that the kernel reaches through a table of addresses.
-    orders:    the orders of threads in which the kernel runs, each as `order` of cuda.kernel.
+    orders:    the orders of threads in which the kernel runs. Each one is a value of the parameter
+               `order` of a launch (cuda.kernel).
     profile:   if True, Report.profile also has counts of requests, bank conflicts and divergence
                (profile.py).
     Raises the errors of a launch: KernelError, TypeError, ValueError."""

@@ -1,6 +1,7 @@
 """Compiles a kernel for the check form: its loads and stores call functions of minidl.
 
-These functions are in kernels/host/check.cpp. Its structs are declared here, too, in ctypes.
+These functions are in kernels/host/check.cpp. This file declares the structs of check.cpp, too, in
+ctypes.
 
     kernel.cu --g++ -fsanitize=thread,bounds,...--> object file --link--> key.so
               calls __tsan_read4(p), ...            without the compiler's own sanitizer library:

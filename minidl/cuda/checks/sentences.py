@@ -249,7 +249,7 @@ def _tuple(place, size):
 
 def _local(f):
     """Returns 'four[0], a local array' or 'v, a local variable'. f.size: the number of elements of
-    the array, or 0 if it is not an array."""
+    the array, or 0 if the variable is not an array."""
     name = ctypes.string_at(f.text).decode()
     return f"{name}[{f.offset}], a local array" if f.size else f"{name}, a local variable"
 

@@ -1,11 +1,11 @@
 """Runs a .cu file on the CPU: reads the file, translates it to C++, compiles and launches it.
 
     includes    replaces #include by the file's text     scan        finds functions in the text
-    source      kernels and their templates              parameters  reads a kernel's parameters
+    source      finds kernels and their templates        parameters  reads a kernel's parameters
     reach       finds the code that a kernel can run     cpu         makes the C++ text
     flat        makes a fast loop over the threads       launchers   writes the functions to call
-    compiler    finds a compiler, compiles, caches       arguments   checks and packs them
-    variables   of a file, outside of its functions      arena       arrays between guards
+    compiler    compiles, and keeps the libraries        arguments   checks and packs arguments
+    variables   finds variables outside of functions     arena       copies arrays between guards
     selfcheck   compares the fast loop with a plain one
     shared      finds __shared__ variables, and puts guards around them in a plain launch
 """

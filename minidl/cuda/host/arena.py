@@ -106,8 +106,8 @@ class Part:
         self.misalignment = (self.begin - owner.ctypes.data) % 256
 
     def index(self, offset):
-        """Returns the index of the element at a byte offset in the region. It is negative before
-        the array."""
+        """Returns the index of the element at a byte offset in the region. The index is negative if
+        the offset is before the array."""
         return (offset - self.offset) // self.array.itemsize
 
     def of(self, memory):

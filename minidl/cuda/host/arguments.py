@@ -17,7 +17,7 @@ import numpy as np
 from minidl.backend import _BY_HEADER, _DATA, _word_at
 from minidl.cuda.host.includes import KernelError
 
-MAX_THREADS, MAX_SHARED = 1024, 232448  # of a block: CUDA's limit, and 227 KiB, as on sm_90
+MAX_THREADS, MAX_SHARED = 1024, 232448  # of a block: CUDA's limit; 227 KiB, as on sm_90
 MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
 
 # bits of ndarray.flags.num (NumPy C-API, NPY_ARRAY_*)
@@ -155,7 +155,7 @@ class Signature:
             return self._struct_address(i, a)
         where, wanted = f"argument {p.name!r}", np.dtype(p.dtype) if p.dtype else "any dtype"
         if a is None:
-            return 0  # CuPy's NULL
+            return 0  # CuPy passes None as NULL, too
         if not isinstance(a, np.ndarray):
             hint = "; a Tensor's array is its .array" if hasattr(a, "requires_grad") else ""
             self._fail(TypeError,

@@ -77,7 +77,7 @@ class Compiler:
         native = [f"-m{'cpu' if platform.machine() == 'arm64' else 'arch'}={cpu}"]
         if self.kind == "zig":  # zig's default is this machine. zig writes x86_64_v3
             native = [] if cpu == "native" else [f"-mcpu={cpu.replace('-', '_')}"]
-        if platform.machine() in X86:  # without it the compiler uses half of an AVX-512 register
+        if platform.machine() in X86:  # else only half of an AVX-512 register is used
             native.append("-mprefer-vector-width=512")
         return [*FLAGS, "-O3", *native, *self.no_mmx, *self.no_library, *self.null_faults]
 
@@ -100,18 +100,19 @@ class Compiler:
 
     @property
     def null_faults(self):
-        # without this flag, clang removes an access through a null pointer. It should be an error
+        # without this flag, clang removes an access through a null pointer. But such an access
+        # should be an error
         return [] if self.kind == "gnu" else ["-fno-delete-null-pointer-checks"]
 
     @property
     def no_library(self):
-        # kernels use no C++ library. Without this flag, zig would first compile its own, for
-        # minutes
+        # kernels use no C++ library. Without this flag, zig would first compile its own C++
+        # library, which takes minutes
         return ["-nostdlib++"] if self.kind == "zig" else []
 
     def identity(self):
-        """Returns a text that changes when the compiler changes. (It is not the version: to get
-        that, a process would have to be started.)"""
+        """Returns a text that changes when the compiler changes. (The text does not have the
+        compiler's version: to get the version, a process would have to be started.)"""
         file = shutil.which(self.command[0])
         about = os.stat(file)
         return f"{self.command} {os.path.realpath(file)} {about.st_size} {about.st_mtime_ns}"
@@ -237,7 +238,7 @@ def own_folder(why):
         warnings.warn(f"the folder for compiled kernels {why} (MINIDL_CACHE, else "
                       "~/.cache/minidl): each process compiles its own. Name another folder in "
                       "MINIDL_CACHE", RuntimeWarning, stacklevel=3)
-    for parent in (None, MEMORY)[len(_made):]:  # None: TMPDIR, or the system's
+    for parent in (None, MEMORY)[len(_made):]:  # None: TMPDIR, or the system's folder
         try:
             if _refuses_libraries(parent or tempfile.gettempdir()):
                 continue

@@ -73,7 +73,8 @@ class CpuKernel:
     def __call__(self, grid, block, args, shared_mem=0, order=0, n_threads=1):
         packed = self._for_start and self._pack(grid, block, args, shared_mem, order, n_threads)
         failed = self._start(packed, self._for_start) if packed else -1
-        # an argument is wrong or only Python can check it, or it is time to look at the files
+        # failed < 0: an argument is wrong, or only Python can check this argument, or it is time to
+        # look at the files
         if failed < 0:
             if self._files and self._files.differ(self._stamp):
                 self._for_start = None  # other Kernels share this object: none of them may run it

@@ -55,7 +55,7 @@ class Plan:
     edits: list = field(default_factory=list)  # (begin, end, text): text replaces source[begin:end]
     linear: bool = False  # one loop over x for all blocks together, with the counter `minidl_x`
     index_type: str = "int"
-    bound: str | None = None  # where the loop may end: a C expression of parameters
+    bound: str | None = None  # where the loop may end, as C text with parameters, or None
     whole: bool = False  # a grid-stride loop: it covers 0..bound for any grid
     simd: bool = False
     has_copy: bool = False  # the C++ also has an unedited copy of the kernel, for selfcheck.py

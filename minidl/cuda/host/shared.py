@@ -2,8 +2,9 @@
 
     __shared__ float s[30];   ->   a union of s and of a longer array of bytes
 
-    | pattern | s[0] s[1] ... s[29] | pattern |     s[30] = x changes a pattern. The engine compares
-                                                    them when a block ends (kernels/host/fibre.cpp)
+    | pattern | s[0] s[1] ... s[29] | pattern |     s[30] = x changes a pattern. The engine checks
+                                                    the patterns when a block ends
+                                                    (kernels/host/fibre.cpp)
 
 The union has no name, so s is still a variable, and lambdas and sizeof work as before. The check
 form needs no guards, because it checks every access. Code for clang has no guards either: clang
@@ -34,8 +35,9 @@ class Declaration:
 
 
 def declarations(code):
-    """Returns the Declarations of __shared__ variables in `code`. The code must not have `extern`
-    ones. The words of each declaration must be in the order of scan.shared_first."""
+    """Returns the Declarations of __shared__ variables in `code`. The code must have no
+    declarations with `extern`. The words of each declaration must be in the order of
+    scan.shared_first."""
     found = []
     for m in re.finditer(r"\b__shared__\b", code):
         end = _end_of_statement(code, m.end())

@@ -181,8 +181,8 @@ class Source:
         return marks[-1] if marks else str(self.path)
 
     def launch_bound(self, name):
-        """Returns the largest number of threads of a block, as C++ text. It is from the kernel's
-        __launch_bounds__. If there is no __launch_bounds__, it is "1024"."""
+        """Returns the largest number of threads of a block, as C++ text. The number comes from the
+        kernel's __launch_bounds__. If there is no __launch_bounds__, returns "1024"."""
         f = self.kernel(name)
         if not (m := re.search(r"\b__launch_bounds__\s*\(", self.blank[f.head : f.open_paren])):
             return "1024"

@@ -68,8 +68,8 @@ def of(library):
 
 
 def array(v):
-    """Returns a NumPy array in the memory of the Variable. If NumPy has no such type, the array has
-    bytes."""
+    """Returns a NumPy array in the memory of the Variable. If NumPy has no dtype for the variable's
+    type, the elements of the array are bytes."""
     shape = (v.n_bytes,)
     dtype = np.dtype(v.type.decode() or "u1")
     if v.type:
