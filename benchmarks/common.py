@@ -325,7 +325,7 @@ def start_gloo(t):
 
 def bar(what, figure, wanted, at_most=False, best=None):
     """Returns a figure with its goal. The goal is at least `wanted`, or at most `wanted` if at_most
-    is True. best: the figure computed from the least times."""
+    is True. best: the same figure, computed from the shortest measured times."""
     met = figure <= wanted if at_most else figure >= wanted
     return dict(what=what, figure=figure, best=best, wanted=wanted, at_most=at_most, met=bool(met))
 

@@ -105,10 +105,12 @@ def check(number, root=ROOT, work=WORK, deadline=DEADLINE, **how):
 
 
 def results(number, root=ROOT, work=WORK, deadline=DEADLINE, answers=None, student=None):
-    """Returns a Result for each exercise that "07" or "07a" means, and prints it.
+    """Returns a Result for each exercise of `number`, and prints it. number: "07" for all exercises
+    of tutorial 07, or "07a" for one.
 
     After `deadline` seconds the student's process prints where it is, and ends.
-    answers: the folder of the course's answers. student: a name, for other inputs."""
+    answers: the folder of the course's answers. student: a name. The inputs are drawn from a seed
+    that depends on the name, so each student has other inputs."""
     seed, file = seed_of(student), grader_file(number[:2], root)
     graders = grader(number[:2], root, answers, seed)
     names = [name[len("grade_") :] for name in vars(graders) if name.startswith("grade_" + number)]

@@ -57,9 +57,9 @@ def by_bits(q, bits):
 
 
 def _parts(low, node):
-    """Returns None if the line must run as an eager op. Else returns (the number of rows of x, n,
-    k, the number of blocks of rows, the result of lower.steps_of). The line's weights are
-    (n, k)."""
+    """The line's weights have the shape (n, k). Returns a tuple (m, n, k, number of blocks, steps):
+    m is the number of rows of x, a block has some of these rows, and steps is the result of
+    lower.steps_of. Returns None if the line must run as an eager op."""
     x, w, _, bias = node.inputs[:4]
     if x.dtype != np.float32 or not x.n_bytes or bias is not None and not lower.is_constant(bias):
         return None

@@ -72,7 +72,7 @@ class Attention(Function):
             self.state = reserve(generator, math.prod(q.shape[:3]) * self.n_keys)
 
     def _between(self, mask):
-        """Returns the keyword arguments of the kernels for mask and dropout."""
+        """Returns the keyword arguments `mask` and `dropout` for the attention kernels."""
         if mask is not None:
             mask = attention_kernel.mask_view(mask, (*self.lead, self.q_shape[2], self.n_keys))
         return dict(mask=mask, dropout=(self.dropout_p, self.state) if self.dropout_p else None)

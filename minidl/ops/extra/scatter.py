@@ -158,7 +158,7 @@ STARTS = {"sum": ("add", 0), "prod": ("multiply", 1), "mean": ("add", 0),
 
 
 class IndexAdd(Function):
-    """x, with alpha times each slice of src added at the places in `index` along dim."""
+    """Adds alpha times slice j of src to slice index[j] of x, along dim."""
 
     def forward(self, x, index, src, dim, alpha):
         self.shape, self.src_shape, self.alpha = x.shape, src.shape, alpha
@@ -343,8 +343,8 @@ def _largest_at(xp, y, at, values, sign):
 
 
 def index_add(input, dim, index, source, *, alpha=1):
-    """Returns `input` with alpha times slice j of source added at place index[j] of `dim`. If a
-    place is repeated, all its slices are added."""
+    """Returns a copy of `input` to which slices of `source` are added: alpha times slice j is added
+    to slice index[j] along `dim`. If a place is repeated, all its slices are added."""
     _same_dtype("index_add", input, source)
     return note(IndexAdd.apply(input, index, source, dim=dim, alpha=alpha), [index])
 

@@ -215,9 +215,10 @@ class Reducer(LeafHook):
                          gradients arrived
     on_full(bucket)      a function that is called when the bucket's last gradient is complete on
                          this rank
-    on_end()             a function that is called when a backward that sends is over
+    on_end()             a function that is called at the end of each backward that sends its
+                         gradients. A backward under no_sync sends nothing
 
-    expect() announces a backward. After the last gradient of a backward that sends, the reducer
+    expect() announces a backward. After the last gradient of a backward that sends, the Reducer
     waits for the means and gives them to the parameters. So p.grad is complete when
     loss.backward() returns."""
 
