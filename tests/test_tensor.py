@@ -228,7 +228,7 @@ def test_a_gradient_that_does_not_fit_is_refused(wrong, error, words):
 @pytest.mark.gpu
 def test_a_gradient_on_another_device_is_refused():
     w = leaf(1, 2)
-    with pytest.raises(ValueError, match="wants device cpu, got cuda:0"):
+    with pytest.raises(ValueError, match="the device of its tensor, cpu; got device cuda:0"):
         w.grad = minidl.ones(2, device="cuda")
 
 

@@ -5,14 +5,14 @@ second run that shows if the model applies the same ops to other numbers.
 
     graph = infer.trace(model.eval(), x)
 
-A recorder intercepts every op (Mode.intercept) and sees the arrays that the op reads. If an
-earlier op made the array, the graph refers to the result of the earlier op. If it is the array of a
-parameter, the graph refers to the parameter. Every other array is a constant. Such a graph is right only if the model applies the same ops to
-every input of this shape. So the model runs a second time, with other numbers. If an op, an
-attribute or a constant differs, trace raises an error that names the difference. Last, trace runs
-the graph by eager ops on the second input, and compares the results with the model's results. The
-results differ if the model writes into an array in place: such a write is not a Function, so the
-graph does not contain it.
+A recorder intercepts every op (Mode.intercept) and sees the arrays that the op reads. If an earlier
+op made the array, the graph refers to the result of the earlier op. If it is the array of a
+parameter, the graph refers to the parameter. Every other array is a constant. Such a graph is right
+only if the model applies the same ops to every input of this shape. So the model runs a second
+time, with other numbers. If an op, an attribute or a constant differs, trace raises an error that
+names the difference. Last, trace runs the graph by eager ops on the second input, and compares the
+results with the model's results. The results differ if the model writes into an array in place:
+such a write is not a Function, so the graph does not contain it.
 
 Test: tests/infer/test_trace.py
 """

@@ -277,8 +277,8 @@ class Reducer(LeafHook):
             self.unsent.n_coming = n_samples
 
     def cleared(self, p):
-        """zero_grad() calls this after it has cleared p's gradient: so p has no gradient of a
-        backward under no_sync any more."""
+        """Notes that p has no unsent gradient of a backward under no_sync. zero_grad() calls this
+        after it has cleared p's gradient."""
         self.unsent.discard(p)
 
     def check_expected(self, used, n_samples):

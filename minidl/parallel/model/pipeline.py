@@ -184,7 +184,7 @@ class Pipeline:
             if len(ranks) == 1:
                 continue
             group = self.t.subgroup(sorted(ranks))
-            if group is not None:  # this rank is one of them
+            if group is not None:  # this rank is in the group
                 p.declare(copies=p.copies * len(ranks))
                 tied.append((p, group))
         return tied

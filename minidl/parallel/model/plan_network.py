@@ -152,8 +152,8 @@ def ring_attention_s(way, n, block, sums, forward, backward):
 
 
 def all_to_all_s(way, n, n_bytes):
-    """Returns the seconds of a pairwise exchange. Each rank has n_bytes in n
-    blocks, one for every rank.
+    """Returns the seconds of a pairwise exchange. Each rank has n_bytes in n blocks, one for every
+    rank.
 
     b is the time of one block's bytes. If all links are equal, the time is (n-1)(alpha + b).
     Otherwise it is the longer of two times. The first is the time of n-1 steps, one after another.
