@@ -59,8 +59,9 @@ def check_size(name, rows, cols):
     """Raises ValueError if a launch on a GPU would need numbers that do not fit in an int."""
     if rows > MAX_ROWS or cols > LARGEST:
         raise ValueError(f"{name}: wanted at most {MAX_ROWS} rows of at most {LARGEST} elements in "
-                         f"a launch on a GPU; got {rows} rows of {cols}. Cut the array, along its "
-                         "first dimension if there are too many rows")
+                         f"a launch on a GPU; got {rows} rows of {cols}. If there are "
+                         "too many rows, cut the array along its first dimension. If the rows are "
+                         "too long, cut it along its last one")
 
 
 def kernel(file, name, dtype, form="auto", order="ascending", **defines):

@@ -237,7 +237,7 @@ def _ids(found, path):
                              "number from 0 on")
         if (other := names.setdefault(i, name)) is not name:
             raise ValueError(f"{path}: tokens {_short(other)} and {_short(name)} both have the id "
-                             f"{i}; want one id for each")
+                             f"{i}; want a different id for each token")
     return dict(found)
 
 

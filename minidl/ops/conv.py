@@ -82,8 +82,8 @@ def _convolve(op, x, w, b, stride, padding, dilation, groups, n_dims):
     given = f"{op}: input {tuple(x.shape)}, weight {tuple(w.shape)}, groups {groups}"
     dims = "H, W" if n_dims == 2 else "L"
     if len(w.shape) != n_dims + 2 or len(x.shape) not in (n_dims + 1, n_dims + 2):
-        raise ValueError(f"{given}; want (N, C, {dims}) or (C, {dims}), and (O, C / groups, "
-                         f"{'kh, kw' if n_dims == 2 else 'k'})")
+        raise ValueError(f"{given}; want an input (N, C, {dims}) or (C, {dims}), and a weight "
+                         f"(O, C / groups, {'kh, kw' if n_dims == 2 else 'k'})")
     if groups < 1 or w.shape[0] % groups or w.shape[1] * groups != x.shape[-n_dims - 1]:
         raise ValueError(f"{given}; want {w.shape[1] * groups} input channels (weight.shape[1] * "
                          f"groups), and a number of output channels divisible by {groups}, the "

@@ -58,7 +58,7 @@ class LRScheduler:
         self.start()
 
     def value(self, initial_lr, step):
-        raise NotImplementedError(f"{type(self).__name__} has no value")
+        raise NotImplementedError(f"{type(self).__name__} must define value(initial_lr, step)")
 
     def first(self, group, base):
         """Returns the lr of a group at step 0, when the schedule is made. base: the initial lr of
@@ -375,7 +375,7 @@ class _WithMomentum(LRScheduler):
                 set_momentum(group, group["max_momentum"])
 
     def momentum(self, group, step):
-        raise NotImplementedError(f"{type(self).__name__} has no momentum")
+        raise NotImplementedError(f"{type(self).__name__} must define momentum(group, step)")
 
     def _join(self, bases):
         super()._join(bases)

@@ -51,7 +51,7 @@ class Muon(Optimizer):
             raise ValueError("Muon wants lr, momentum and weight_decay >= 0; got "
                              f"lr={lr}, momentum={momentum}, weight_decay={weight_decay}")
         if adjust_lr_fn not in (None, "original", "match_rms_adamw"):
-            raise ValueError("adjust_lr_fn is None, 'original' or 'match_rms_adamw', got "
+            raise ValueError("adjust_lr_fn must be None, 'original' or 'match_rms_adamw'; got "
                              f"{adjust_lr_fn!r}")
         super().__init__(params, dict(
             lr=lr, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov, eps=eps,

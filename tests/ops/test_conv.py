@@ -128,7 +128,7 @@ def test_conv_errors_name_op_and_shapes():
     ]:
         with pytest.raises(ValueError, match=message):
             F.conv2d(x, w, **kwargs)
-    with pytest.raises(ValueError, match=r"conv1d: .*want \(N, C, L\)"):
+    with pytest.raises(ValueError, match=r"conv1d: .*want an input \(N, C, L\)"):
         F.conv1d(x, w)
 
 

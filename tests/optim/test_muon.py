@@ -59,5 +59,5 @@ def test_decay_is_by_the_unscaled_learning_rate():
 def test_vectors_are_refused_and_the_remedy_is_named():
     with pytest.raises(ValueError, match=r"matrices; got a parameter of shape \(3,\).*AdamW"):
         optim.Muon([minidl.zeros(3, requires_grad=True)])
-    with pytest.raises(ValueError, match="adjust_lr_fn is None"):
+    with pytest.raises(ValueError, match="adjust_lr_fn must be None"):
         optim.Muon([minidl.zeros(3, 3, requires_grad=True)], adjust_lr_fn="x")

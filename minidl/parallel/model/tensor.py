@@ -74,8 +74,8 @@ def cut(p, t, dim, bounds=None, repeats=1):
     if left or part.bounds[-1] != length or min(np.diff(part.bounds)) < 1:
         raise ValueError(f"rank {t.rank}: wanted at least one row or column for each of {t.size} "
                          f"ranks, along dimension {dim} of a weight of shape {tuple(p.shape)}; got "
-                         f"parts with the bounds {part.bounds} in each of {repeats} pieces. Use "
-                         "fewer ranks along tp")
+                         f"{repeats} pieces, each cut at the indices {part.bounds}, so that a rank "
+                         "has nothing. Use fewer ranks along tp")
     p.array = own_part(part, p.array)  # `p.data =` would demand the old shape
     p.grad, p.version = None, p.version + 1
     p.declare(part=part)
