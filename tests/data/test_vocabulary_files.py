@@ -53,7 +53,7 @@ def without(name):
 
 
 @pytest.mark.parametrize("vocab, words", [
-    (lambda names: names | {"a": 98}, "tokens 'a' and 'b' both have the id 98; want a different id"),
+    (lambda names: names | {"a": 98}, "tokens 'a' and 'b' both have the id 98; want a"),
     (lambda names: names | {"a": "97"}, "token 'a' has the id '97'; want a whole number"),
     (lambda names: names | {"a": True}, "token 'a' has the id True"),
     (lambda names: names | {"a": -1}, "token 'a' has the id -1"),
