@@ -66,8 +66,8 @@ def options():
 
 
 def saves(n_saves, path):
-    """Runs on each of two ranks. snapshot.save and Behind take turns. Writes the time of each
-    save()."""
+    """Runs on each of two ranks. Measures `snapshot.save` and the class `snapshot.Behind` in
+    turn. Writes the time of each save()."""
     import minidl
     from minidl import comm, nn, optim, snapshot
     from minidl.nn import functional as F

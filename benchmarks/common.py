@@ -183,7 +183,7 @@ def timed(work, calls=1, device="cpu", clock=time.perf_counter, alone=False):
 
 
 def on_all_ranks(t, work, calls=1):
-    """Returns a contestant for `take_turns` that all ranks of t run. All ranks begin together. The
+    """Returns a contestant for `take_turns`. All ranks of t run it, and they begin together. The
     contestant returns the slowest rank's seconds for work(), divided by `calls`. calls: how many
     calls work() makes."""
     from minidl.plain import naive  # imported here, after a benchmark has set the environment

@@ -65,8 +65,8 @@ extern "C" __global__ void batch_norm_v1(T* y, ACC* mean, ACC* var, ACC* rstd, c
 
 // v2: a block per channel, in whole warps. Neighbouring threads read neighbouring elements. One
 // loop makes mean and variance: each thread follows Welford, and the threads' results are joined as
-// in Chan, Golub and LeVeque. The comment at v2 of layer_norm.cu explains the reason and the
-// barriers.
+// in Chan, Golub and LeVeque. The comment at v2 of layer_norm.cu explains why, and what the barriers
+// are for.
 extern "C" __global__ void batch_norm_v2(T* y, ACC* mean, ACC* var, ACC* rstd, const T* x,
                                          const ACC* w, const ACC* b, int samples, int channels,
                                          int places, ACC eps) {

@@ -309,7 +309,8 @@ def index_add(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, source: Tensor | ndarray, *,
     alpha: float = 1
 ) -> Tensor:
-    """Returns `input` with alpha times slice j of source added at place index[j] of `dim`."""
+    """Returns a copy of `input` to which slices of `source` are added: alpha times slice j is
+    added to slice index[j] along `dim`."""
 def index_copy(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, source: Tensor | ndarray
 ) -> Tensor:

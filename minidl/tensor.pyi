@@ -500,7 +500,8 @@ class Tensor:
     def index_add(
         self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray, *, alpha: _float = 1
     ) -> Tensor:
-        """Returns `input` with alpha times slice j of source added at place index[j] of `dim`."""
+        """Returns a copy of `input` to which slices of `source` are added: alpha times slice j is
+        added to slice index[j] along `dim`."""
     def index_copy(self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray) -> Tensor:
         """Returns `input` with slice j of source written at place index[j] of `dim`."""
     def index_fill(

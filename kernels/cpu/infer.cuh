@@ -137,8 +137,8 @@ __forceinline__ void rows_times_panel(const float* a, const float* b, int first,
     }
 }
 
-// Makes a part of out (M, N) = then(a (M, K) w^T): the rows of block x, if there are n_blocks
-// blocks, and the columns of panel y.
+// Makes a part of out (M, N) = then(a (M, K) w^T). The rows of out are divided into n_blocks blocks.
+// The part has the rows of block x and the columns of panel y.
 template <int M, int N, int K, class Then>
 __forceinline__ void linear(const float* a, const float* w, int x, int y, int n_blocks, Then then) {
   constexpr int FULL = N / PANEL, TAIL = N % PANEL;

@@ -10,8 +10,9 @@ Test: tests/comm/test_chunks.py   Tutorial: tutorials/07_ring.py
 
 from collections.abc import Sequence
 
-# The size of a pipeline's segments (double_tree.py). Measured with 4 MPI ranks on 2 cores and 16
-# MiB: with shorter segments, ranks are woken up too often. Between hosts, use `cost.best_segments`.
+# The size of a pipeline's segments (double_tree.py). It was measured with an array of 16 MiB and 4
+# MPI ranks on 2 cores: with shorter segments, ranks are woken up too often. Between hosts, use
+# `cost.best_segments`.
 SEGMENT_BYTES = 1 << 20
 
 

@@ -28,7 +28,8 @@ DROPPED = object()  # filter() puts this object in the place of a dropped elemen
 
 
 class Elements(NamedTuple):
-    """A sequence in one epoch. Its fields are functions of an index i."""
+    """The n elements that a stage gives in one epoch. The other fields are functions, most of them
+    of an index i."""
 
     n: int
     get: object  # get(i) returns element i, for i in range(n)

@@ -62,7 +62,7 @@ class Report:
     latency_s: float
 
     inside = property(lambda self: self.inside_s / self.elapsed_s)  # L
-    rate = property(lambda self: self.n_requests / self.elapsed_s)  # lambda, 1/s
+    rate = property(lambda self: self.n_requests / self.elapsed_s)  # the rate of Little's law, 1/s
     latency = property(lambda self: self.latency_s / self.n_requests)  # W, s
     batch = property(lambda self: self.n_requests / self.n_batches)
 

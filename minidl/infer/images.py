@@ -142,7 +142,8 @@ def moved(low, node):
 
 
 def turned(low, node):
-    """Makes to_nchw a view of the same bytes, with other strides. No launch is needed."""
+    """Makes the output of to_nchw a view of the input's bytes, with other strides. No launch is
+    needed."""
     x, = node.inputs
     y = low.dummies[x].transpose(0, 3, 1, 2)
     base = low.layouts[x]

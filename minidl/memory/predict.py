@@ -89,8 +89,8 @@ def activations(model, batch, loss, precision="O0", dtype=np.float16):
 
 
 def _forward(model, batch, loss, precision, dtype, times):
-    """Returns (bytes that a forward saves for this batch, bytes of workspace for a batch with
-    `times` times the rows). The model is unchanged afterwards."""
+    """Returns (saved, workspace), in bytes. saved: what a forward saves for this batch. workspace:
+    the workspace of a batch with `times` as many rows. The model is unchanged afterwards."""
     batch = [x if isinstance(x, Tensor) else Tensor(np.asarray(x)) for x in batch]
     kept = [(t, t.array, t.grad) for t in (*model.parameters(), *model.buffers())]
     statistics = [(b.array, b.array.copy()) for b in model.buffers()]  # batch norm changes them

@@ -115,7 +115,7 @@ def by_kernel(x, w, b, eps, rung=None, **form):
     contiguous.
 
     rung: 1 or 2 of the ladder in the .cu file, or "cpu". The default is the best for the device.
-    form: the options form and order of `cuda.kernel`."""
+    form: the keyword arguments `form` and `order`, which are passed to `cuda.kernel`."""
     xp, rung = row_kernels.backend_of(x), rung or best_rung(x)
     samples, channels, places = sizes(x)
     mean, var, r = (xp.empty(channels, SUM_DTYPES[x.dtype]) for _ in range(3))

@@ -3,7 +3,8 @@
 The plain form: minidl/plain/data_parallel.py. Here: `DataParallel` fills buckets and sends them
 while backward still runs (bucket.py). `DataParallel` allows parameters that a rank did not use,
 ranks without samples (join.py), and backwards that do not send (`no_sync`). Before gradients are
-sent, a header tells every rank the samples and the used parameters of all ranks (header.py).
+sent, a header tells every rank how many samples all ranks have, and which parameters they used
+(header.py).
 
 `average_gradients` works without buckets, between backward and the optimizer's step. Use it for
 parameters that only some ranks share, such as experts. Use it also if gradients arrive in another
