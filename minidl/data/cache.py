@@ -123,8 +123,8 @@ class Folder:
 
 
 def _checksum(number, record):
-    """Returns one CRC-32 of a record and the number of its element together. So the check also fails if a record
-    belongs to another element."""
+    """Returns one CRC-32 of a record and the number of its element together. So the check also
+    fails if a record belongs to another element."""
     return zlib.crc32(record, number % (1 << 32))
 
 
