@@ -55,8 +55,8 @@ def save(disk, name, data):
 
     If the power fails at any moment, the file has all of its old data or all of the new data."""
     # >>> exercise 21a: an atomic snapshot
-    # Use disk.write(name, data), disk.fsync(name), disk.rename(old, new), disk.sync_folder() and
-    # disk.remove(name). The power may fail in the middle of each call. Only rename is atomic: the
+    # The methods of `disk` are write(name, data), fsync(name), rename(old, new), sync_folder() and
+    # remove(name). The power may fail in the middle of each call. Only rename is atomic: the
     # file has the old name or the new name, and nothing between. When save returns, the disk must
     # have the new data and the new name: fsync(name) makes sure of a file's data, and sync_folder()
     # of the names.
