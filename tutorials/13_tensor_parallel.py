@@ -75,7 +75,8 @@ def cross_entropy(t, logits, target, first):
 
 
 def by_hand(t, table, n_rows=12, width=8, words=50):
-    """Compares a divided MLP, and the exercise's loss, with those of one rank.
+    """Compares a divided MLP with an MLP on one rank, and the exercise's loss with the loss of one
+    rank.
 
     Adds rows to the table."""
     rng = np.random.default_rng(0)  # the same on all ranks

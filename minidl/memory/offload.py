@@ -178,8 +178,8 @@ class Stored:
         return array.transpose(self.axes)
 
     def empty(self):
-        """Returns a new array on the device. Its shape and its order of axes in memory are those of
-        the original array."""
+        """Returns a new array on the device. It has the same shape, and the same order of axes in
+        memory, as the original array."""
         laid = self.xp.empty(self.host.shape, self.host.dtype)
         return laid.transpose(np.argsort(self.axes))
 

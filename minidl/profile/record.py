@@ -119,8 +119,8 @@ class Lane:
 
 
 class Profile:
-    """A profile. ranks: a list of Records: on rank 0 those of all ranks, on another rank only its
-    own."""
+    """A profile. ranks: a list of Records. Rank 0 has the Records of all ranks. Another rank has
+    only its own."""
 
     def __init__(self, t=None, clock=time.perf_counter, synchronize=False):
         self.t, self.clock, self.synchronize = t, clock, synchronize

@@ -2,8 +2,8 @@
 
     seconds of a step = m (compute + tp + cp + ep) + bubble + sends + dp
 
-The seconds of compute, tp, cp and ep are those of the slowest stage, for one of m micro-batches. In
-the table a send to the next of p stages takes c seconds, and c is much less than F and B:
+compute, tp, cp and ep are seconds of the slowest stage, for one of m micro-batches. In the table a
+send to the next of p stages takes c seconds, and c is much less than F and B:
 
                 bubble                               sends
     GPipe       (p-1)(F + B)                         2(p-1) c
