@@ -78,7 +78,7 @@ def contestants(shape, is_causal, with_backward, device="cpu", n_threads=1):
         y = torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=is_causal)
         if with_backward:
             y.backward(their_go)
-        return y.detach(), *(t.grad.array for t in tensors if with_backward)
+        return y.detach(), *(t.grad for t in tensors if with_backward)
 
     peers = {"kernel": ours(True)}
     if torch_runs_on(device):

@@ -69,7 +69,7 @@ def runner(repeats):
     process; a launch; and one row of layer norm's second rung on one CPU thread (a block has 256
     threads)."""
     code = (
-        "import time, minidl.cuda as cuda; from minidl.cuda import cpu\n"
+        "import time, minidl.cuda as cuda; from minidl.cuda.host import cpu\n"
         "cpu.runtime()\n"  # loads the runner, which all kernels share
         "start = time.perf_counter()\n"
         "cuda.kernel('add3.cu', 'add3').on_cpu\n"

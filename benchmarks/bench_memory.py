@@ -241,7 +241,7 @@ def beside_pytorch(args):
     for shape in BESIDE_PYTORCH:
         minidl.manual_seed(0)
         weights = nn.GPT(*shape).state_dict()
-        n_params = sum(array.size for name, array in weights.items() if name != "head.weight")
+        n_params = sum(w.numel() for name, w in weights.items() if name != "head.weight")
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "weights.npz"
             np.savez(path, **weights)

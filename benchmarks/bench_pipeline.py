@@ -111,8 +111,8 @@ def whole_grid():
     plan = next(plan for tried in planner.candidates(task, dp, pp, tp, network) for plan in tried
                 if (plan.m, plan.v, plan.schedule) == (8, 1, "1f1b"))
     parts, tokens = schedule.one_f_one_b(pp, plan.m), plan.micro * shape.context
-    ways = plan_step.ways(network, dict(dp=dp, pp=pp, tp=tp, cp=1, ep=1))
-    seconds = plan_step.seconds(task, tokens, (tp, 1, 1), "", ways, network)
+    axes = plan_step.links_of_axes(network, dict(dp=dp, pp=pp, tp=tp, cp=1, ep=1))
+    seconds = plan_step.seconds(task, tokens, (tp, 1, 1), "", axes, network)
 
     def rank(t):
         g, sending = Grid(ledger := Ledger(t), dp=dp, pp=pp, tp=tp), []
