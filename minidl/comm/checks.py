@@ -1,6 +1,6 @@
 """Errors for wrong arguments, before anything is sent.
 
-Each error tells the rank, what was wanted, what came, and what to do.
+The text of each error names the rank. It then tells what was wanted, what came, and what to do.
 
 Test: tests/comm/test_checks.py   Used by: the transports, and every algorithm
 """
@@ -14,12 +14,13 @@ from minidl.comm.labels import current_label
 
 
 class SizeMismatch(ValueError):
-    """A message and the receive that it matched have different byte counts."""
+    """A message does not have the number of bytes that its receive expects."""
 
 
 def size_mismatch(rank, src, expected, got):
-    """Returns the SizeMismatch for a message from rank src. expected: the bytes that the receive
-    wanted. got: the bytes of the message, or 'more' if their number is not known."""
+    """Returns the SizeMismatch for a message from rank src. expected: the number of bytes that the
+    receive expects. got: the number of bytes in the message, or 'more' if this number is not
+    known."""
     label = current_label(default=None)
     if label is None:
         what = "recv needs a buffer of the message's size"
@@ -32,7 +33,8 @@ def size_mismatch(rank, src, expected, got):
 
 
 def check_peer(t, peer, role):
-    """Raises ValueError unless `peer` is a rank of this group. role: "dst", "src" or "root"."""
+    """Raises ValueError unless `peer` is a rank of this group. role: the name of the argument,
+    "dst", "src" or "root". It is a part of the error's text."""
     if not 0 <= peer < t.size:
         raise ValueError(
             f"rank {t.rank}: {role} must be a rank of this group, 0 to {t.size - 1}; got {peer}")
@@ -72,7 +74,7 @@ def check_array(t, array):
 
 def check_call(name, t, x=None, op=None, *_, **__):
     """Is called after an error in a collective. If the transport, the array or the op has a wrong
-    type, raises a TypeError that explains it. Otherwise does nothing."""
+    type, raises a TypeError that names the wrong type. Otherwise does nothing."""
     if not hasattr(t, "entering"):
         raise TypeError(f"{name} wants a transport as its first argument, such as comm.world(); "
                         f"got {type(t).__name__}")
@@ -82,8 +84,8 @@ def check_call(name, t, x=None, op=None, *_, **__):
 
 
 def check_flat(t, x):
-    """Returns x. Raises ValueError unless x is 1-d and contiguous: only then can x be cut into
-    views."""
+    """Returns x. Raises ValueError unless x is 1-d and contiguous, because only such an array can
+    be cut into views."""
     if x.ndim != 1 or not x.flags.c_contiguous:
         raise ValueError(f"rank {t.rank}: wanted a 1-d contiguous array, to change it in place; "
                          f"got shape {x.shape}, strides {x.strides}. Pass "

@@ -1,4 +1,4 @@
-"""An array in fewer bytes: encoded as a payload of uint8, and decoded.
+"""Codecs. A codec encodes an array in fewer bytes, as a payload of uint8, and decodes the payload.
 
                  payload of L elements               bytes                  error of an element x
     FP16         L float16                           2 L                    |x| / 2048 + 3e-8
@@ -95,7 +95,8 @@ def _n_blocks(length):
 def one_bit(scale_of):
     """Returns the codec that keeps one scale and the sign of each element. 0 counts as positive.
 
-    scale_of(xp, x): computes the scale of the array x, a number."""
+    scale_of(xp, x): a function that returns the scale of the array x, a number. xp is the array
+    library of x, NumPy or CuPy."""
 
     def encode(x):
         xp = xp_of([x])
@@ -126,8 +127,8 @@ def encode_pairs(indices, values):
     """Returns the payload (a flat uint8 array) of k elements of a long array: the k indices as
     int32, then the k values as float32. Raises ValueError for wrong shapes, dtypes or indices.
 
-    indices: k ints in any order, 0 to 2**31 - 1. If an index occurs twice, the receiver adds the
-    two values. values: k numbers."""
+    indices: k ints from 0 to 2**31 - 1, in any order. If an index occurs twice, the receiver adds
+    the two values. values: k numbers."""
     indices, values = np.asarray(indices), np.asarray(values)
     if indices.shape != values.shape or indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise ValueError(

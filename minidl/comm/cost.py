@@ -32,8 +32,8 @@ from minidl.comm.halving_doubling import core
 
 
 class Cost(NamedTuple):
-    """messages, n_bytes: how much the busiest rank sends. time_s: modelled seconds until all ranks
-    are done."""
+    """messages, n_bytes: how many messages and bytes the busiest rank sends. time_s: the modelled
+    seconds until all ranks are done."""
 
     messages: int
     n_bytes: float
@@ -101,12 +101,12 @@ def double_tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=1):
     H is the height ceil(log2 n). S is the number of segments of each half.
 
     The formula is ours. A segment has K/2S bytes in each tree. Call these bytes a part. On the way
-    up, a rank's port carries two parts at each of the H levels, but only one part at the root's
-    level. The way down takes the same time. So the first segment takes the time of 2(2H-1) parts,
-    which are (2H-1) K/S bytes. If n is not a power of two, it takes one part less on the way up,
-    and one part less on the way down. Each further segment takes the time of four parts: an inner
-    rank sends one part up and two parts down in its own tree, and one part up in the other tree.
-    For gamma: at each level a rank adds two parts."""
+    up, a rank's port carries one part at the root's level, and two parts at each of the other H-1
+    levels. The way down takes the same time. So the first segment takes the time of 2(2H-1) parts,
+    which are (2H-1) K/S bytes. If n is not a power of two, the first segment takes one part less on
+    the way up, and one part less on the way down. Each further segment takes the time of four
+    parts: an inner rank sends one part up and two parts down in its own tree, and one part up in
+    the other tree. For gamma: at each level a rank adds two parts."""
     if n == 1:
         return Cost(0, 0, 0.0)
     height = (n - 1).bit_length()
@@ -161,7 +161,7 @@ def best_segments(n_bytes, beta, per_segment, extra):
     smallest.
 
     A pipeline of S segments takes S steps, and `extra` more steps until the first segment has
-    arrived everywhere. Each step takes `per_segment` seconds and the time of K/S bytes. For a
+    arrived everywhere. Each step takes `per_segment` seconds plus the time of K/S bytes. For a
     double tree, extra = 2 ceil(log2 n) - 3 and per_segment = alpha. Raises ValueError if
     per_segment <= 0."""
     if per_segment <= 0:

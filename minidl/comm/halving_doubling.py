@@ -1,4 +1,4 @@
-"""Recursive halving and doubling: the bytes of the ring in 2 log2 n steps (Rabenseifner 2004).
+"""Recursive halving and doubling: sends the ring's bytes in 2 log2 n steps (Rabenseifner 2004).
 
 The plain form: minidl/plain/halving_doubling.py. This file adds five things. Rank r owns chunk r of
 `chunks.split`, so the halving part (reduce-scatter) and the doubling part (all-gather) can be
@@ -7,8 +7,9 @@ called alone. The all-reduces accept other operations than a sum, and arrays of 
 formula.
 
 If n is not a power of two, let p be the largest power of two below n. Each extra rank r >= p sends
-all of x to rank r-p, which adds it ("fold in"). At the end rank r-p sends the result back.
-Rabenseifner's own fold sends one more message and halves the time of this addition.
+all of x to rank r-p. Rank r-p adds this x to its own ("fold in"), and at the end sends the result
+back ("fold out"). Rabenseifner's own fold sends one more message and halves the time of this
+addition.
 
 Source: Rabenseifner 2004, "Optimization of collective reduction operations"; Thakur et al. 2005.
 Test: tests/comm/test_halving_doubling.py   Tutorial: tutorials/09_topologies.py   Time: cost.py

@@ -1,4 +1,4 @@
-"""Hierarchical all-reduce: most bytes are sent inside the nodes, few between them.
+"""Hierarchical all-reduce: most bytes are sent inside the nodes, few between the nodes.
 
 The plain form, for nodes of one size: minidl/plain/hierarchical.py. Here nodes may have different
 sizes. Each node cuts x into one chunk per rank. The cuts of all nodes together divide x into
@@ -65,7 +65,8 @@ def by_node_size(n: int, node_size: int) -> list[list[int]]:
 
 
 def groups(t: Transport, nodes: Nodes) -> Groups:
-    """Returns the Groups of a hierarchy. All ranks of t must call it, with the same nodes.
+    """Returns the Groups of a hierarchy. All ranks of t must call this function, with the same
+    nodes.
 
     nodes   the ranks of each node, [[0, 1], [2, 3, 4]], or the number of consecutive ranks that
             share a node
@@ -115,7 +116,8 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Groups,
              functions that have an argument `all_reduce`
     across   the all-reduce between nodes, any `f(t, array, op)` that works in place
 
-    If `across` gives the same bits on all its ranks, so does this all-reduce."""
+    If `across` gives the same bits on all its ranks, this all-reduce also gives the same bits on
+    all ranks."""
     _check(t, groups)
     flat = chunks.flat(x)
     unit = chunks.bounds(len(flat), groups.n_units)
