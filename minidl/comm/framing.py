@@ -35,8 +35,7 @@ def isend(t, dst, kind, number=0, more=0, body=NO_BODY, label="framing.body"):
 
 def isend_body(t, dst, body, label):
     """Starts to send another body, without a header. The receiver must know the size of this body.
-    Returns the
-    list of requests to wait for."""
+    Returns the list of requests to wait for."""
     with t.named(label):
         return [t.isend(body, dst, BODY)] if body.nbytes else []
 

@@ -1,4 +1,4 @@
-"""Remote calls: run a function on another rank, get its result later, or its error.
+"""Remote calls: run a function on another rank, and get the function's result or error later.
 
 The plain form, one server that asks its clients in turn: minidl/plain/rpc.py. In this file every
 rank serves and calls, in any order, and calls may be nested. A rank that stops tells the other
@@ -21,16 +21,16 @@ sends the name and the arguments. If all ranks do the same at the same time, a c
    allowed. (A task that a served function spawned does not serve while it waits.)
 3. If a served function makes calls itself, its result is sent after all these calls have ended.
 4. If the function fails on the other rank, `wait` raises RemoteError, with the traceback of the
-   other rank. If the program does not call `wait`, the error is raised at the end of the block, or
-   at the end of the served function that made the call.
-5. The block ends when all ranks have reached its end. Until then every rank serves. If a rank
-   leaves the block by an exception, it tells the other ranks. Their calls to this rank then fail at
-   once.
+   other rank. If the program does not call `wait`, the error is raised at the end of the `with`
+   block, or at the end of the served function that made the call.
+5. The `with` block ends when all ranks have reached its end. Until then every rank serves. If a
+   rank leaves the block by an exception, it tells the other ranks. Their calls to this rank then
+   fail at once.
 
 The parameter server (parallel/server/) uses framing.py, but not this file, for two reasons. First,
-the server may answer a pull later, after pushes of other workers. Here a served function must end
-before the next call begins. Second, the server sends arrays without a function's name and without a
-copy, also to a GPU. So the bytes that it sends equal their formula.
+the server may answer a pull later, after pushes of other workers. In this file a served function
+must end before the next call begins. Second, the server sends arrays without a function's name and
+without a copy, also to a GPU. So the bytes that it sends equal their formula.
 
 A message is a header (framing.py: the kind and the number of the call) and an object, packed by
 objects.py. call() copies the arrays at once. The receiver may change the arrays that it gets.
@@ -232,7 +232,7 @@ class Service:
 
 
 class Future:
-    """The answer to a call, which may come later."""
+    """The answer to a call. The answer may come later."""
 
     def __init__(self, number, frame, rank, name, event):
         self.number, self.frame, self.rank, self.name = number, frame, rank, name

@@ -109,8 +109,8 @@ def choose(n, n_bytes, figures):
 
 @collective
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, figures: Figures) -> SameArray:
-    """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`, by
-    the fastest algorithm for x.nbytes.
+    """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`. It
+    uses the fastest algorithm for x.nbytes.
 
     figures: the result of `measure` or `stored`. It must be the same on all ranks."""
     chosen = choose(t.size, x.nbytes, figures)
@@ -147,7 +147,8 @@ def _rate(seconds_per_byte):
 
 
 def measure(t, rounds=20):
-    """Measures the Figures. Returns the Figures of rank 0 on all ranks. All ranks must call it.
+    """Measures the Figures. Returns the Figures of rank 0 on all ranks. All ranks must call this
+    function.
 
     It measures the time of all-reduces of 8 bytes and of 4 MiB, and solves the formulas for alpha,
     beta, ... So alpha includes the time that Python takes for a step. The shortest time of all
@@ -205,8 +206,9 @@ def file_of(t):
 
 
 def file_in(folder, words):
-    """Returns the Path of the file `words`.json in a folder of the cache. The cache is
-    $MINIDL_CACHE, or $XDG_CACHE_HOME/minidl, or ~/.cache/minidl: the first that is set."""
+    """Returns the Path of the file {words}.json in the folder `folder` of the cache. The cache is
+    $MINIDL_CACHE, or $XDG_CACHE_HOME/minidl, or ~/.cache/minidl. If both variables are set,
+    MINIDL_CACHE is used."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     cache = os.environ.get("MINIDL_CACHE") or os.path.join(base, "minidl")
     return Path(cache, folder, re.sub(r"[^\w.-]", "-", words) + ".json")
@@ -271,10 +273,11 @@ def store(t, figures):
 
 
 def stored(t):
-    """Returns the Figures in rank 0's file `file_of(t)`, on all ranks, or None if there is no file.
-    Also returns None, and warns on rank 0, if the figures in the file cannot be right.
+    """Returns the Figures in rank 0's file `file_of(t)`, on all ranks. Returns None if there is no
+    file. Also returns None, and warns on rank 0, if the figures in the file cannot be right.
 
-    All ranks must call it. A program may begin with `select.stored(t) or select.measure(t)`."""
+    All ranks must call this function. A program may begin with `select.stored(t) or
+    select.measure(t)`."""
     figures = None
     if t.rank == 0:
         found = kept(file_of(t), functools.partial(_are_good, n=t.size), f"--links {t.size}")

@@ -35,9 +35,9 @@ Every sum is computed in the order x_0 + x_1 + ... + x_(n-1), for any length. So
 same bits. They equal the bits of minidl/plain/naive.py, and do not depend on how gradients are cut
 into buckets.
 
-A ledger counts the bytes that a rank reads from a peer's piece as received from that peer. It
-counts the bytes that the peer reads from this rank's piece as sent. `bytes_read` is the formula.
-There are no messages. Copies to and from a rank's own piece do not count.
+If a rank reads bytes from a peer's piece, a ledger counts these bytes as received from that peer.
+If the peer reads bytes from this rank's piece, the ledger counts these bytes as sent. `bytes_read`
+is the formula. There are no messages. Copies to and from a rank's own piece do not count.
 
 Source: Graham & Shipman 2008, MPI's collectives through shared memory. Here the signals are flags.
 Test: tests/comm/test_shared_memory.py   Time: cost.py   Window: MPI.Win.Allocate_shared

@@ -7,20 +7,20 @@ If a rank waits long, its first thread asks all ranks:
             answers <-- "state?"  --> counters, waits, the line where main is (waits.py)
 
 The two threads use TCP (side_channel.py explains why not MPI), and sleep nearly all the time.
-docs/figures.md has their cost. They end the run in three cases:
+docs/figures.md has their cost. The threads end the run in three cases:
 
-    some ranks can never continue: seen twice within 0.25 s          a deadlock: at once
-    a rank waits `deadline_s` for a rank that computes               at the deadline
-    a connection closes, and its rank did not tell that it ends      it was killed: at once
+    two checks, 0.25 s apart, show ranks that can never continue     a deadlock: ends at once
+    a rank waits `deadline_s` seconds for a rank that computes       ends at the deadline
+    a connection closes, and its rank has not reported its end       a rank was killed: at once
 
 If a rank computes longer than the others, the threads report it, and the run continues
-(stragglers.py). cli/supervisor.py watches the ranks from outside, in the launcher. Its head
-explains why a lookout and a supervisor are both needed.
+(stragglers.py). cli/supervisor.py watches the ranks from outside, in the launcher. The head of
+supervisor.py explains why a lookout and a supervisor are both needed.
 
 The report goes to stderr, then MPI_Abort ends the run. docs/observe.md shows a report and how it is
 made. A rank that ends normally sends its last counters to the other ranks. So they know if a wait
-for this rank can never end. The lowest of the waiting ranks reports. If it cannot, another of these
-ranks reports.
+for this rank can never end. The lowest waiting rank reports. If this rank cannot report, another
+waiting rank does it.
 
 Test: tests/comm/observe/test_lookout.py, tests/mpi/test_watch_mpi.py   Used by: watch.py
 """

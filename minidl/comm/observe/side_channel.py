@@ -25,7 +25,7 @@ from minidl.comm.observe import door
 
 
 class Channel:
-    """The door of one process, and the addresses of all processes. All ranks of t must make a
+    """The `Door` of one process, and the addresses of all processes. All ranks of t must make a
     Channel."""
 
     def __init__(self, t):

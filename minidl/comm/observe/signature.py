@@ -35,9 +35,9 @@ def _parameters(fn):
 
 
 def arguments_of(fn, args, kwargs):
-    """Returns a list with one hashable value for each argument, for the ranks to compare. It is
-    (dtype, shape) for an array, the value of a number, the name of a function, or `...` for an
-    argument that is not compared."""
+    """Returns a list with one hashable value for each argument, for the ranks to compare. The value
+    is (dtype, shape) for an array, the number itself for a number, the name for a function, and
+    `...` for an argument that is not compared."""
     parameters = _parameters(fn)
     seen = [see(value) for value, (_, _, see) in zip(args, parameters, strict=False)]
     for name, default, see in parameters[len(args) :]:

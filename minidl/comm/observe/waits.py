@@ -86,8 +86,8 @@ def stuck(states):
 
 
 def _can_go_on(rank, states, suspects):
-    """Returns True if the wait of a thread of this rank may still end: because of a rank that is
-    not a suspect, or because of its own rank."""
+    """Returns True if this rank is not stuck: one of its waits may still end without a suspect, or
+    it waits for no other rank."""
     outward = [wait for wait in states[rank].waits if wait.needs]
     return not outward or any(not _hopeless(wait, states, suspects) for wait in outward)
 

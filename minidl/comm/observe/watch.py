@@ -4,9 +4,9 @@ r"""The ranks compare each collective call before its data is sent. A Watch also
     ring.all_reduce(t, x)              if the ranks disagree, all of them raise CallMismatch
 
     rank 0   all_reduce(x (10,)) --.   .-- no    ceil(log2 n) rounds of 16 bytes. Then all ranks
-    rank 1   all_reduce(x (10,)) ---\_/--- no    know the least and the largest digest (the
+    rank 1   all_reduce(x (10,)) ---\_/--- no    know the smallest and largest digest (the
     rank 2   all_reduce(x (12,)) ---/ \--- no    dissemination of Hensgen, Finkel and Manber 1988).
-    rank 3   all_reduce(x (10,)) --'   '-- no    If these two differ, all send their signatures
+    rank 3   all_reduce(x (10,)) --'   '-- no    If they differ, all ranks send signatures
 
     CallMismatch: rank 0: the ranks disagree on collective 3 of ranks 0-3; no payload has moved.
       ranks 0, 1, 3: ring.all_reduce(x float32 (10,), op add), at train.py:31
@@ -15,8 +15,8 @@ r"""The ranks compare each collective call before its data is sent. A Watch also
 
 A signature (signature.py) includes the line of the user's code. So the same call on different lines
 is an error, too. This finds a common mistake: the ranks sum two arrays of the same shape in a
-different order. If different lines mean the same collective, name it on all ranks: `with
-t.named("weights"): ...`. Then the ranks compare the name, and not the line.
+different order. If different lines mean the same collective, give the call a name on all ranks:
+`with t.named("weights"): ...`. Then the ranks compare the name, and not the line.
 
 The innermost transport sends the digests with a separate tag. So a ledger does not count them as
 data: it has a column `control` for them. Simulated ranks compare in a shared dictionary, which

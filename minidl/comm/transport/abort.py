@@ -5,11 +5,11 @@
     an uncaught exception in a thread           the same with threading.excepthook
     sys.exit(1), unless all ranks call it       `guarded` detects it, or `minidl run` does
 
-The failed rank writes a traceback to stderr (for sys.exit, one line). Each line begins with the
-rank's number. Then all ranks end. `minidl run` supervises the ranks and ends them (supervised.py).
-Without `minidl run`, MPI_Abort ends them, as in ChainerMN and `python -m mpi4py`. Python has no
-hook for SystemExit. So under plain mpirun, if one rank calls sys.exit(1), the other ranks wait,
-unless they have a Watch. Only a launcher detects os._exit(1).
+The failed rank writes a traceback to stderr. After sys.exit it writes one line instead. Each line
+begins with the rank's number. Then all ranks end. `minidl run` supervises the ranks and ends them
+(supervised.py). Without `minidl run`, MPI_Abort ends the ranks, as in ChainerMN and `python -m
+mpi4py`. Python has no hook for SystemExit. So under plain mpirun, if one rank calls sys.exit(1),
+the other ranks wait, unless they have a Watch. Only a launcher detects os._exit(1).
 
 Test: tests/mpi/test_abort.py, tests/cli/test_supervisor.py   Used by: mpi.py, cli/rank.py
 """
@@ -107,16 +107,16 @@ def name_the_rank(rank):
 
 
 def before_the_report(function):
-    """Adds a function. If this process fails, the function is called before the traceback is
-    written."""
+    """Adds `function` to the hook. If this process fails, the function is called before the
+    traceback is written."""
     if isinstance(sys.excepthook, FailureHook):
         sys.excepthook.first.append(function)
 
 
 @contextlib.contextmanager
 def guarded():
-    """A context for a rank's whole program. Every failure inside it ends all ranks. sys.exit(1)
-    counts as a failure, unless all ranks call it."""
+    """A context manager for a rank's whole program. Every failure inside its block ends all ranks.
+    sys.exit(1) counts as a failure, unless all ranks call it."""
     try:
         yield
     except BaseException as error:
@@ -164,7 +164,7 @@ def end_all(comm, status=1):
 
 
 def leave(status):
-    """Ends this process after it has reported the reason. The launcher ends the others."""
+    """Ends this process after it has reported the reason. The launcher ends the other ranks."""
     sys.stdout.flush()
     sys.stderr.flush()
     forget_shared_memory()  # world() may not have removed it, if the rank failed there
@@ -176,8 +176,8 @@ def forget_shared_memory():
     """Removes the name of MPICH's shared memory from /dev/shm.
 
     `world()` calls this function when all ranks have mapped the memory. A rank that ends itself
-    calls it, too. MPICH removes the name only at the end of a run. So if a run is killed, 2 MB or
-    more would stay in /dev/shm, which often has only 64 MB in a container."""
+    calls it, too. MPICH removes the name only at the end of a run. Without this function, a run
+    that is killed leaves 2 MB or more in /dev/shm. In a container /dev/shm often has only 64 MB."""
     with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
         for path in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
             with contextlib.suppress(OSError):  # another rank has removed it

@@ -48,7 +48,8 @@ class Background:
         self._lock = threading.Lock()
 
     def submit(self, fn: Callable[..., Any], *args: Any) -> Job:
-        """Queues `fn(transport, *args)`. Returns a Job at once. Raises RuntimeError if closed."""
+        """Queues `fn(transport, *args)`. Returns a Job at once. Raises RuntimeError after
+        close()."""
         job = Job(self.transport, fn, args)
         with self._lock:
             if self._closed:
@@ -92,7 +93,7 @@ class Background:
 
 
 class Job:
-    """One submitted call."""
+    """A call that submit() has queued. wait() returns the result of the call."""
 
     def __init__(self, t, fn, args):
         self._t, self._fn, self._args = t, fn, args

@@ -39,14 +39,14 @@ class Communicators:
     """The MPI communicators and windows of a group. One group at a time holds them.
 
     comm          for messages between two ranks
-    collectives   for messages of collectives; None until the first one
+    collectives   for messages of collectives; None until the first collective
     windows       {n_bytes: (every rank's memory, fence)}
     holder        a weak reference to the group's transport
     spoiled       True if wait() was never called for a receive. This receive would take a message
                   of a later group, so no later group gets these communicators
     made          {ranks: [Communicators of the subgroups of these ranks]}, in the same order on all
                   of these ranks
-    making        the number of this rank's threads in MPI's Create_group on comm
+    making        the number of this rank's threads that are inside MPI's Create_group on comm
     watched       the name that a Watch gives to the group; its counters contain this name"""
 
     def __init__(self, comm):
@@ -63,9 +63,9 @@ class Communicators:
 
 
 def for_group(mpi, parent, ranks):
-    """Returns Communicators for the parent's subgroup of these ranks: free ones if there are any,
-    otherwise new ones. All these ranks must call it. Raises RuntimeError if MPI cannot make another
-    communicator."""
+    """Returns Communicators for the parent's subgroup of these ranks: free Communicators if there
+    are any, otherwise new Communicators. All these ranks must call this function. Raises
+    RuntimeError if MPI cannot make another communicator."""
     made = parent.made.setdefault(ranks, [])
     for collect in (lambda: None, gc.collect):  # gc.collect deletes groups in reference cycles
         collect()
@@ -94,9 +94,9 @@ def for_group(mpi, parent, ranks):
 def create(mpi, parent, ranks):
     """Returns a new communicator of some of the parent's ranks. Only these ranks call it.
 
-    First these ranks exchange messages. Then all of them are here, and MPI makes the communicator
-    quickly. If a rank dies during the messages, or during MPI's Dup, the call raises an error. But
-    Open MPI's Create_group would wait for a dead rank for ever."""
+    First these ranks exchange messages. After that, all of them have begun this call, so MPI makes
+    the communicator quickly. If a rank dies during the messages, or during MPI's Dup, the call
+    raises an error. But Open MPI's Create_group would wait for a dead rank for ever."""
     _agreed(mpi, parent.comm, ranks, np.zeros(1, np.uint8))
     if tuple(ranks) == tuple(range(parent.comm.size)):
         return parent.comm.Dup()

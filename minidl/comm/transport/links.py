@@ -45,7 +45,7 @@ class Links:
     node        the number of ranks per node, or a tuple with the node of each rank. None if there
                 are no nodes
     nic         "node" or "rank": the owner of the port for messages between nodes
-    pairs       a tuple of ((src, dst), Link): messages from src to dst use this other link
+    pairs       a tuple of ((src, dst), Link): messages from src to dst use this Link
     straggler   a tuple of (rank, how many times longer it computes), one for each slow rank"""
 
     intra: Link
@@ -188,9 +188,9 @@ TIMES = {"": 0, "m": -3, "u": -6, "n": -9}
 
 
 def _sizes(node):
-    """Returns the nodes as a text. If node is a number: '2 ranks each'. If each node has
-    consecutive ranks: the sizes of the nodes, '2+3'. Otherwise: the ranks of each node, '[0, 2]+[1,
-    3]'. `parse` can read only the sizes."""
+    """Returns a text that describes the nodes. If node is a number, the text is '2 ranks each'. If
+    each node has consecutive ranks, the text has the sizes of the nodes, '2+3'. Otherwise it has
+    the ranks of each node, '[0, 2]+[1, 3]'. `parse` can read only a text with sizes."""
     if isinstance(node, int):
         return f"{node} ranks each"
     nodes = range(max(node) + 1)

@@ -30,7 +30,7 @@ _KEYS = ("", "nodes", "intra", "inter", "nic", "straggler")
 
 def parse(text, n):
     """Returns the Links of n ranks that `text` describes. The grammar is at the top of this file.
-    Raises ValueError if the text is wrong. Its message contains a right example."""
+    Raises ValueError if the text is wrong. The error's message contains a right example."""
     try:
         links = _parse(_items(re.sub(r"\s", "", text)), n)
         links.check_ranks(n)
@@ -41,8 +41,8 @@ def parse(text, n):
 
 
 def _items(text):
-    """Returns {key: value}. The link of all pairs has the key "". The text is cut at its commas,
-    but a latency stays together with the rate before it."""
+    """Returns the parts of the text as {key: value}. The link of all pairs has the key "". The text
+    is cut at its commas, but a latency stays together with the rate before it."""
     items = {}
     key = None
     for word in text.split(","):
@@ -103,7 +103,7 @@ def _parse_sizes(text, n):
 
 
 def _parse_straggler(text):
-    """Returns '2:3+5:1.5' as {2: 3.0, 5: 1.5}."""
+    """Returns {rank: how many times longer it computes}: {2: 3.0, 5: 1.5} for '2:3+5:1.5'."""
     parts = [re.fullmatch(r"(\d+):" + _NUMBER, part) for part in text.split("+")]
     if not all(parts):
         raise ValueError("straggler= wants rank:times, such as 2:3 (rank 2 computes 3 times "

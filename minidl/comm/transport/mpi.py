@@ -245,7 +245,8 @@ class _Receives(Request):
 def _wait(request, longest_nap, status=None):
     """Waits until the request is done.
 
-    longest_nap = 0 is for collectives: all ranks come at the same time, so MPI checks all the time.
+    longest_nap = 0 is for collectives. All ranks come at about the same time, so MPI checks the
+    request again and again, without a sleep.
 
     longest_nap > 0 is for other calls and for the background, where a wait may be long. After 0.1
     ms this function sleeps between two checks. It sleeps for a tenth of the time that it has

@@ -2,7 +2,8 @@
 
     sender      isend ---- put ---.                    Each (source, destination, tag) has a
                                   Channel  = match ->  Channel. It matches messages and receives in
-    receiver    irecv --- post ---'                    order. The one that comes first waits there.
+    receiver    irecv --- post ---'                    order. A message or receive waits in it for
+                                                       its match.
 
     small     the send completes at once. The first byte arrives alpha seconds after the port is
               free
@@ -42,8 +43,9 @@ class Network:
         """Returns the Group of this name and these world ranks. Each of these ranks must call it
         once.
 
-        The Network keeps the Group until all its ranks have called. After that the Group is deleted
-        when no rank has a reference, so a run may make a group in every step."""
+        The Network keeps the Group until all its ranks have called group(). After that the Group is
+        deleted as soon as no rank has a reference to it. So a run may make a group in every
+        step."""
         group, missing = self._half_made.pop(name, None) or (Group(self, ranks), len(ranks))
         self._groups[name] = group
         if missing > 1:
@@ -87,8 +89,8 @@ class Group:
         return inbox.channels[src]
 
     def is_busy(self, src, dst, tag=0):
-        """Returns True if messages or receives wait between these ranks. src: the rank in the
-        group. dst: the world rank."""
+        """Returns True if messages or receives wait in the Channel between these ranks. src: the
+        rank in the group. dst: the world rank."""
         inbox = self.inboxes.get((dst, tag))
         channel = inbox and inbox.channels.get(src)
         return bool(channel and (channel.queue or channel.posted))

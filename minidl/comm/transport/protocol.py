@@ -56,7 +56,8 @@ class Request(ABC):
 
 
 class Then(Request):
-    """A Request made of several requests. When all are done, its wait() calls `last()`, once."""
+    """A Request made of several requests. When all these requests are done, wait() calls `last()`,
+    once."""
 
     def __init__(self, requests, last):
         self._requests, self._last = requests, last
@@ -122,8 +123,8 @@ class Transport(ABC):
         """Returns the transport of the listed ranks of this group, in this order. Returns None on
         the other ranks.
 
-        All listed ranks must call it. They must make their subgroup calls on this transport in the
-        same order."""
+        All listed ranks must call this method. They must make their subgroup calls on this
+        transport in the same order."""
 
     @abstractmethod
     def spawn(self, fn, *args):
@@ -150,8 +151,8 @@ class Transport(ABC):
         """Adds `seconds` of work to a modelled clock. Does nothing if the clock is measured."""
 
     def stepped(self) -> None:  # noqa: B027
-        """Tells a Watch that a training step has ended. From this the Watch finds ranks that
-        compute longer than the others (stragglers.py)."""
+        """Tells a Watch that a training step has ended. So the Watch can find ranks that compute
+        longer than the others (stragglers.py)."""
 
     def entering(self, fn, args, kwargs):
         """`@collective` calls this method before `fn(t, *args, **kwargs)`, unless another
@@ -163,14 +164,14 @@ class Transport(ABC):
     def together(self, fn, chunk, args):
         """Tries to run the loop `fn(t, chunk, *args)` once for all ranks (lockstep.py).
 
-        Returns lockstep.Moved, the amounts that this rank sent and received. Returns None if this
-        rank must run the loop itself."""
+        Returns lockstep.Moved, the number of bytes and messages that this rank sent and received.
+        Returns None if this rank must run the loop itself."""
         return None
 
     @cached_property
     def uploads(self):
-        """A deque of (event, pinned arrays), one for each copy to a GPU that may not have ended.
-        See staging.keep."""
+        """A deque with an entry (event, pinned arrays) for each copy to a GPU that may not have
+        ended. See staging.keep."""
         held = deque()
         weakref.finalize(self, _finish, held)
         return held
@@ -192,8 +193,8 @@ class Transport(ABC):
         return self._scratch[: n_elems * dtype.itemsize].view(dtype)
 
     def shared(self, n_bytes):
-        """Returns a window: n_bytes on every rank that all ranks see (window.py). Calls with the
-        same n_bytes return the same window.
+        """Returns a window: n_bytes of memory on every rank, which all ranks can read (window.py).
+        Calls with the same n_bytes return the same window.
 
         All ranks must call shared(). Only one task of a rank may use the window at a time. Raises
         window.NoSharedMemory on all ranks if some ranks do not share memory. If threads of a rank
@@ -233,7 +234,7 @@ class Transport(ABC):
 
     def named(self, label):
         """`with t.named(label):` labels the messages of this block in ledgers and errors. If labels
-        are nested, the outermost counts."""
+        are nested, the messages get the outermost label."""
         return named(label)
 
     def __repr__(self):

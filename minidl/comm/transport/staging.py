@@ -149,7 +149,7 @@ def as_host(x):
 
 
 def says_cuda_aware(library):
-    """Returns True if a loaded MPI library is CUDA-aware, by its function MPIX_Query_cuda_support.
-    Returns False if it has no such function."""
+    """Returns True if the function MPIX_Query_cuda_support of a loaded MPI library says that the
+    library is CUDA-aware. Returns False if the library has no such function."""
     query = getattr(library, "MPIX_Query_cuda_support", None)
     return query is not None and query() == 1

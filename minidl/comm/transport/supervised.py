@@ -4,7 +4,7 @@
 
     born       rank.py has begun: nothing is imported yet    joining    world() begins
     joined     world() has ended: all ranks are in MPI       finished   the script has ended
-    exits      sys.exit(3), with the line                    failed     the rank ends, after `why`
+    exits      sys.exit(3) was called, on this line          failed     the rank ends, after `why`
     why        an exception, or a Watch's report             step       the number of steps done
     trained    elastic.run has ended                         strangers  refused connections
 

@@ -13,12 +13,12 @@ clocks. For a message of b bytes:
                        to receive at the stamp. If the end is already past, wait() does not sleep:
                        a message that arrived during a computation costs nothing
 
-So a measured time is never shorter than the model's time. It is longer, because this machine also
-takes time, and because sleeps end late. Threads and groups of a rank share its ports. If ranks
-share a NIC, the times of the NIC are three numbers in a file that all ranks map into their memory.
-A straggler sleeps in `t.compute(s)`, where s is the seconds that the work took. MPI moves large
-messages only while both sides are in a call, so overlap needs a background thread. Stamps compare
-the clocks of two processes, so all ranks must run on one machine.
+So a measured time is never shorter than the model's time. The measured time is longer, because this
+machine also takes time, and because sleeps end late. Threads and groups of a rank share its ports.
+If ranks share a NIC, the times of the NIC are three numbers in a file that all ranks map into their
+memory. A straggler sleeps in `t.compute(s)`, where s is the seconds that the work took. MPI moves
+large messages only while both sides are in a call, so overlap needs a background thread. Stamps
+compare the clocks of two processes, so all ranks must run on one machine.
 
 Test: tests/mpi/test_throttled.py   Tutorial: any that runs on several ranks
 """
@@ -44,7 +44,8 @@ NOT_ASLEEP = 150e-6
 
 
 class Throttled(Wrapper):
-    """The transport `t` at the speed of `links`. All ranks of t must make it together.
+    """The transport `t`, slowed down to the speed of `links`. All ranks of t must make a Throttled
+    together.
 
     ports: if t is a subgroup of a throttled transport, the ports of that transport. Raises
     ValueError for a simulated transport, and RuntimeError if the ranks run on several machines."""
@@ -127,7 +128,7 @@ class _Ports:
 
     by_number   {number: port}, with the numbers of links.py: the rank's own port and, if ranks
                 share NICs, the NICs of all nodes
-    lock        if two threads send, it keeps the stamps in the order of the messages"""
+    lock        if two threads send, the lock keeps the stamps in the order of the messages"""
 
     def __init__(self, t, links):
         links.check_ranks(1 + max(t.ranks))

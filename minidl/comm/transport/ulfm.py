@@ -118,7 +118,7 @@ def _revoke(held):
 
 def has_lost(t):
     """Returns True if a rank of t has died, or if another rank has noticed a death. Waits for up to
-    TOLD_S until MPI reports the death."""
+    TOLD_S seconds until MPI reports the death."""
     comm, until = t._comm, time.monotonic() + TOLD_S
     while not comm.Is_revoked() and not comm.Get_failed().Get_size():
         if time.monotonic() > until:
@@ -133,7 +133,8 @@ def revoke(t):
 
 
 def survivors(t, n_replacements=0):
-    """Returns the transport of the living ranks, in their old order. All living ranks must call it.
+    """Returns the transport of the living ranks, in their old order. All living ranks must call
+    this function.
 
     n_replacements: the largest number of dead ranks that the whole run replaces. A replacement is a
     new process of the same command. It gets the number of the dead rank."""
@@ -167,8 +168,8 @@ def _spawn(comm, n, newcomers):
 
 
 def all_say(t, yes):
-    """Returns True if `yes` is True on all ranks and none has died. All living ranks get the same
-    answer."""
+    """Returns True if `yes` is True on all ranks and no rank has died. All living ranks get the
+    same answer."""
     try:
         return bool(t._comm.Agree(int(yes)))
     except t._mpi.Exception:  # raised on all ranks

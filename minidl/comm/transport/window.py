@@ -64,7 +64,8 @@ class Window(ABC):
         self._signalled, self._waited = [0] * KINDS, [0] * KINDS
 
     def halves(self, dtype):
-        """Returns the halves of all pieces, as arrays of `dtype` in lists: [half][rank]."""
+        """Returns a list h with two lists, one for each half: h[half][rank] is this half of the
+        rank's piece, as an array of `dtype`."""
         if dtype not in self._typed:
             half = len(self.pieces[0]) // 2
             n_bytes = half // dtype.itemsize * dtype.itemsize
@@ -97,7 +98,7 @@ class Window(ABC):
 
     def moved(self, peer, n_read, n_given):  # noqa: B027  for ledgers and modelled clocks
         """Records that this rank reads n_read bytes of the peer's piece, and that the peer reads
-        n_given bytes of this rank's piece. Does nothing here."""
+        n_given bytes of this rank's piece. This base class records nothing."""
 
 
 class Flags(Window):
