@@ -94,8 +94,8 @@ def _exchange(t, outgoing, incoming):
 def _counts(rank, n, counts, name):
     counts = [int(count) for count in counts]
     if len(counts) != n or min(counts) < 0:
-        raise ValueError(f"rank {rank}: all_to_all_v needs {n} {name}, none negative, one for each "
-                         f"rank; got {counts}")
+        raise ValueError(f"rank {rank}: all_to_all_v needs {n} {name}, one for each rank, and "
+                         f"none may be negative; got {counts}")
     return counts
 
 

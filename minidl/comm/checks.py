@@ -46,8 +46,8 @@ def check_ranks(t, ranks):
     ranks = tuple(ranks)
     known = _distinct(ranks, t.size)
     if known is None:
-        raise ValueError(f"rank {t.rank}: subgroup needs one or more distinct ranks, each 0 to "
-                         f"{t.size - 1}; got {list(ranks)}")
+        raise ValueError(f"rank {t.rank}: subgroup needs one or more distinct ranks, each from 0 "
+                         f"to {t.size - 1}; got {list(ranks)}")
     return known
 
 
@@ -66,7 +66,7 @@ def check_array(t, array):
         kind = f"{type(array).__module__}.{type(array).__name__}"
         raise TypeError(
             f"rank {t.rank}: the transport moves host arrays (numpy.ndarray); got {kind}. Sum "
-            "device arrays with device.all_reduce, or copy them first (cupy.asnumpy).")
+            "device arrays with device.all_reduce, or first copy them to the host (cupy.asnumpy).")
     if array.dtype.hasobject:
         raise TypeError(f"rank {t.rank}: an array of Python objects has no bytes to send; got "
                         f"{array.dtype}. Convert it to numbers, or use objects.py.")

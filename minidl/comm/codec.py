@@ -111,7 +111,7 @@ def one_bit(scale_of):
             return xp.empty(0, np.float32)
         scale = payload[:4].copy().view(np.float32)
         signs = xp.unpackbits(payload[4:])[:length].astype(np.float32)
-        signs *= 2 * scale  # each is now 0 or 2 scale; the next line makes it -scale or +scale
+        signs *= 2 * scale  # each sign is now 0 or 2 scale; the next line subtracts scale
         return signs - scale
 
     return Codec(encode, decode, lambda length: length and 4 + -(-length // 8))
@@ -138,7 +138,7 @@ def encode_pairs(indices, values):
     if len(indices) and not 0 <= indices.min() <= indices.max() < 2**31:
         raise ValueError("(index, value) pairs want indices from 0 to 2147483647 (31 bits); got "
                          f"indices from {indices.min()} to {indices.max()}. Cut the array into "
-                         "shorter ones.")
+                         "shorter arrays.")
     values = values.astype(np.float32)
     return np.concatenate([indices.astype(np.int32).view(np.uint8), values.view(np.uint8)])
 

@@ -72,7 +72,7 @@ def tree_reduce(n, n_bytes, alpha, beta, gamma=0.0):
 
 def tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
     """2 ceil(log2 n) (alpha + K beta) + ceil(log2 n) K gamma"""
-    # The root does not send in the reduce. In the broadcast it sends most, so it is the busiest.
+    # The root does not send in the reduce. In the broadcast it is the busiest rank.
     down = tree_broadcast(n, n_bytes, alpha, beta)
     return down._replace(time_s=down.time_s + tree_reduce(n, n_bytes, alpha, beta, gamma).time_s)
 
@@ -165,10 +165,10 @@ def best_segments(n_bytes, beta, per_segment, extra):
     double tree, extra = 2 ceil(log2 n) - 3 and per_segment = alpha. Raises ValueError if
     per_segment <= 0."""
     if per_segment <= 0:
-        raise ValueError(f"best_segments: wanted per_segment > 0; got {per_segment}. If a segment "
-                         "takes no time of its own, no number of segments is the best")
+        raise ValueError(f"best_segments: wanted per_segment > 0; got {per_segment}. If "
+                         "per_segment is 0, a larger number of segments is always faster.")
     divided = max(extra, 0) * n_bytes * beta
-    below = max(1, math.floor(math.sqrt(divided / per_segment)))  # where the derivative is 0
+    below = max(1, math.floor(math.sqrt(divided / per_segment)))  # here the time has derivative 0
     return min(below, below + 1, key=lambda s: per_segment * s + divided / s)
 
 

@@ -130,7 +130,7 @@ def _check_axes(axes):
         raise ValueError(f"the axes of a grid are {', '.join(AXES)}; got {', '.join(unknown)}")
 
 
-# -- what an order costs
+# -- the time that an order of the axes costs
 
 
 class Traffic(NamedTuple):

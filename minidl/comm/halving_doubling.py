@@ -45,7 +45,7 @@ def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     if not _fold_in(t, x, scratch, p, op):
         return x[:0]
     low, far = 0, p // 2  # this rank still reduces 2 * far chunks; the first is chunk `low`
-    while far:  # far: the partner's distance in ranks, and the number of chunks that each sends
+    while far:  # far: the distance to the partner, and the number of chunks that each rank sends
         lower = chunks.span(x, p, low, low + far)
         upper = chunks.span(x, p, low + far, low + 2 * far)
         mine, theirs = (upper, lower) if r & far else (lower, upper)

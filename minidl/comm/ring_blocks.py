@@ -80,7 +80,8 @@ def all_gather_v(t: Transport, own: SameArray) -> tuple[SameArray, list[int]]:
     except the right neighbour's. Together these are 2(n-1) messages."""
     if own.ndim != 1:
         raise ValueError(
-            f"rank {t.rank}: all_gather_v joins 1-d arrays; got shape {own.shape}: reshape(-1)")
+            f"rank {t.rank}: all_gather_v wants a 1-d array; got shape {own.shape}. Pass "
+            "own.reshape(-1).")
     bounds = bounds_of(t, len(own))
     whole = xp_of([own]).empty(bounds[-1], own.dtype)
     whole[bounds[t.rank] : bounds[t.rank + 1]] = own

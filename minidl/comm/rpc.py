@@ -52,7 +52,7 @@ from minidl.comm.transport.background import Background
 
 CALL, RESULT, ERROR, LEFT = range(4)
 POLL_S = 1e-3  # seconds between two checks for the answer, if wait() has a time limit
-DEEPEST = 50  # the most nested calls: each takes about 10 of the 1,000 stack frames of Python
+DEEPEST = 50  # the most calls that may be nested: a call takes 10 of Python's 1,000 stack frames
 
 _frame = contextvars.ContextVar("the served call that is running")
 
@@ -87,7 +87,7 @@ class Service:
         self.rank, self.size = t.rank, t.size
         self._functions = functions
         self._numbers = itertools.count()
-        self._lock = threading.Lock()  # for values that both the caller and the serving task change
+        self._lock = threading.Lock()  # for values that the caller and the serving task change
         self._pending = {}  # number of a call -> its Future, until it is answered
         self._left = {}  # rank that left its block -> None, or the traceback of the exception
         # _open: True inside the block. _reason: the traceback of the exception that ended the block
@@ -121,8 +121,8 @@ class Service:
 
     def __enter__(self):
         if self._serving is not None:
-            raise RuntimeError(f"rank {self.rank}: a Service serves one block; make a new one for "
-                               "the next block")
+            raise RuntimeError(f"rank {self.rank}: a Service serves only one `with` block; got a "
+                               "second block. Make a new Service for each block.")
         self._open = True
         self._serving = self._t.spawn(self._serve)
         return self
@@ -188,7 +188,7 @@ class Service:
                 future = self._pending.pop(number)
             try:
                 value = objects.unpack(body)
-            except Exception as error:  # this rank cannot unpickle it: wait() raises this error
+            except Exception as error:  # the result cannot be unpickled: wait() raises this error
                 future._fail(error)
                 return
             if kind == ERROR:
@@ -207,8 +207,8 @@ class Service:
         token = _frame.set(frame)
         try:
             if frame.depth > DEEPEST:
-                raise RecursionError(f"rank {self.rank}: calls are nested {frame.depth} deep, "
-                                     f"wanted at most {DEEPEST}. Does a function call "
+                raise RecursionError(f"rank {self.rank}: wanted at most {DEEPEST} nested calls; "
+                                     f"got {frame.depth}. Does a function call "
                                      "itself, through other ranks, without end?")
             name, args, kwargs = objects.unpack(body)
             if name not in self._functions:
@@ -222,7 +222,8 @@ class Service:
             return RESULT, objects.pack(result)
         except (Exception, SystemExit) as error:
             what = traceback.format_exception_only(error)[-1].strip()
-            error.__traceback__ = error.__traceback__.tb_next  # without this function's own line
+            # The text leaves out the line of this function.
+            error.__traceback__ = error.__traceback__.tb_next
             trace = "".join(traceback.format_exception(error))
             # The error's text contains the text of the nested call's error twice. With n nested
             # calls it would grow as 2**n, so it is cut.
@@ -265,8 +266,8 @@ class Future:
             if t.time() >= until:
                 raise TimeoutError(
                     f"rank {t.rank}: wanted the result of {self.name}() on rank {self.rank} within "
-                    f"{timeout_s:g} s; got none yet. Is that rank busy or stopped? Wait again, or "
-                    "call with a longer timeout_s.")
+                    f"{timeout_s:g} s; got no result yet. Is that rank busy or stopped? Wait "
+                    "again, or call with a longer timeout_s.")
             t.pause(POLL_S)
 
     def done(self):
@@ -283,7 +284,7 @@ class _Frame:
 
     def __init__(self, service, depth=0):
         self.service, self.depth = service, depth
-        self.open = {}  # number -> Future without an answer, or with an error not yet raised
+        self.open = {}  # number -> Future that has no answer, or an error not yet raised
 
     def wait_for_all(self):
         """Waits for all open calls. Raises the first error."""

@@ -50,7 +50,7 @@ SMALL, LARGE = 8, 1 << 22
 
 # Figures in a file are valid if a message takes 1 ns to 10 s, and a byte at most 1 ms.
 TINY, MOST_S, MOST_S_PER_BYTE = 1e-9, 10, 1e-3
-MOST_BYTES = 1 << 16  # the most bytes that are read from a file
+MOST_BYTES = 1 << 16  # at most this many bytes are read from a file
 
 
 class Figures(NamedTuple):
@@ -114,7 +114,7 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, figures: Figures)
 
     figures: the result of `measure` or `stored`. It must be the same on all ranks."""
     chosen = choose(t.size, x.nbytes, figures)
-    return chosen.__wrapped__(t, x, op)  # its messages have the label of this call already
+    return chosen.__wrapped__(t, x, op)  # the messages already have the label of this call
 
 
 def explain(n, figures, sizes=SIZES):
@@ -184,7 +184,7 @@ def measure(t, rounds=20):
         signal = least["few shared"]
         signals = (shared_memory.segments(n, LARGE) + 1) * signal
         read = (least["large shared"] - signals - moved * gamma) / (2 * moved)
-        read = max(0.0, read)  # negative if noise made the sum alone slower than the all-reduce
+        read = max(0.0, read)  # read is negative if noise made the sum slower than the all-reduce
     # All ranks get the same figures: they must make the same choice.
     return objects.broadcast(t, Figures(alpha, max(0.0, beta), gamma, signal, read, copy))
 

@@ -38,8 +38,8 @@ import socket
 import time
 
 PROOF_BYTES = 16 + 16 + 64 + 1
-KNOCK_S = 3.0  # from the connection to the last byte of its proof; on one host it takes 1 ms
-SEATS = 64  # the most strangers at a time; a process may have 1024 open files
+KNOCK_S = 3.0  # seconds in which a caller must send its whole proof; on one host it takes 1 ms
+SEATS = 64  # the largest number of strangers; a process may have 1024 open files
 WINDOW = 64  # the last 64 calls of a process may arrive in any order; an older number is refused
 LINE_BYTES = 1 << 22  # the longest line; the state of a rank with a thousand peers has 200 kB
 CLOSED = "has closed"
@@ -96,7 +96,7 @@ class Door:
         over."""
         shown, until = self._strangers[connection]
         try:
-            more = connection.recv(PROOF_BYTES - len(shown))  # not more: after the proof come lines
+            more = connection.recv(PROOF_BYTES - len(shown))  # not more: lines follow the proof
         except BlockingIOError:
             more = None
         except OSError:
@@ -193,7 +193,7 @@ class Lines:
             if objects := self.heard():
                 return objects[0]
             if time.monotonic() >= until:
-                raise TimeoutError("no answer")
+                raise TimeoutError(f"wanted an answer within {ANSWER_S:g} s; got none")
         raise ValueError(self.over)
 
     def close(self):
@@ -211,9 +211,9 @@ def parse(line):
     try:
         value = json.loads(line)
     except RecursionError:
-        raise ValueError("JSON that is nested too deep") from None
+        raise ValueError("the JSON is nested too deep") from None
     if not isinstance(value, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("the line is not a JSON object")
     return value
 
 

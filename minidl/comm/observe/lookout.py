@@ -44,9 +44,9 @@ from minidl.comm.transport.abort import before_the_report
 from minidl.comm.transport.supervised import is_supervised, say
 from minidl.text import in_words, tr
 
-LOOK_S = 0.5  # the time between two checks of the own rank; they have no measurable cost
-SUSPECT_S = 1.0  # after a wait of this length a lookout asks the other ranks
-AGAIN_S = 0.25  # the time between the two checks that make a deadlock certain
+LOOK_S = 0.5  # seconds between two checks of this rank's waits; a check costs nearly nothing
+SUSPECT_S = 1.0  # after a wait of this many seconds a lookout asks the other ranks
+AGAIN_S = 0.25  # seconds between the two checks that make a deadlock certain
 
 
 class Book:
@@ -145,7 +145,7 @@ class Lookout:
     def _say(self, text):
         sys.stderr.write(tr(f"rank {self.rank}: {text}") + "\n")
         sys.stderr.flush()
-        sys.stdout.flush()  # last: if a rank died, the launcher may end this process at any moment
+        sys.stdout.flush()  # as the last step: if a rank died, the launcher may end this process
 
     # -- the thread that answers
 
@@ -155,8 +155,8 @@ class Lookout:
             select.select([*door.sockets(), *self._links], [], [], door.patience_s())
             gone = self._hear()
             until = time.monotonic() + ANSWER_S
-            # A rank that ends normally has sent a message before, on another connection. So read
-            # all messages first.
+            # A rank that ends normally has first sent a message on another connection. So read all
+            # messages before a closed connection is reported.
             while gone and not self._left and time.monotonic() < until and select.select(
                     [door.listener, *self._links], [], [], 0)[0]:
                 gone += self._hear()
@@ -203,7 +203,7 @@ class Lookout:
         if rank in self._last_states or self._over or self.rank != reporter or is_supervised():
             return  # a launcher that supervises knows more, such as the signal, and reports it
         # Report at once: the launcher will end this process, too (MPICH after 1 or 2 ms, Open MPI
-        # after 250 ms). MPICH may be faster than the next line. MPICH's own message has the signal.
+        # after 250 ms). MPICH may be faster than the next line. MPICH's message names the signal.
         self._say(
             f"watch: rank {rank} has died without a message: killed by a signal, or out of memory? "
             f"The last collective that rank {self.rank} began was {self._last()}.")

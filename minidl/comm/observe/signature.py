@@ -68,7 +68,7 @@ def signature_of(fn, label, line, *values):
     arguments = {parameter: _text(value) for parameter, value in given.items()}
     arrays = [parameter for parameter, value in given.items() if _is_array(value)]
     at = spot(*line) if line else "a background thread"
-    named = label if label != name else None  # set by the user
+    named = label if label != name else None  # a label that the user has set
     # Without the folder: on another host the same program may be in another folder.
     place = None if named or not line else [os.path.basename(line[0]), line[1]]
     compared = [name, arguments, named, place]
@@ -117,7 +117,7 @@ def explain(calls):
     (a, *_), (b, *_), *_ = alike.values()
     what, here, there = _difference(calls[a][1], calls[b][1])
     remedy = REMEDIES.get(what, "")
-    if what in calls[a][1]["arrays"] and what in calls[b][1]["arrays"]:  # float32 (10,)
+    if what in calls[a][1]["arrays"] and what in calls[b][1]["arrays"]:  # both are arrays
         same = here.rpartition(" (")[0] == there.rpartition(" (")[0]
         remedy = REMEDIES["shape" if same else "dtype"]
     lines.append(f"differs: {what} is {here} on rank {a}, {there} on rank {b}. {remedy}".rstrip())

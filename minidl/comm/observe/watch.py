@@ -46,7 +46,7 @@ from minidl.comm.transport.protocol import Request, Wrapper
 from minidl.comm.transport.window import KINDS
 from minidl.text import in_words
 
-DEADLINE_S = 300.0  # in no tutorial does a rank work this long while the others wait
+DEADLINE_S = 300.0  # in the tutorials no rank computes this long while other ranks wait
 TAG = 32767  # the largest tag that every MPI allows; users' tags are smaller
 
 
@@ -60,7 +60,7 @@ class Watch(Wrapper):
     a subgroup, the lookout of its parent and the name of the subgroup."""
 
     def __init__(self, t, deadline_s=DEADLINE_S, *, lookout=None, name=None):
-        if isinstance(t, Watch):  # `world()` may return a Watch: this one replaces it
+        if isinstance(t, Watch):  # `world()` may return a Watch: the new Watch replaces it
             lookout, t = t._lookout, t.inner
             if lookout is not None:
                 lookout.deadline_s = float("inf") if deadline_s is None else deadline_s
@@ -82,11 +82,12 @@ class Watch(Wrapper):
         self._keys = {}  # (sent or received, peer, tag) -> the keys of both ranks' counters
         self._windows = {}  # n_bytes -> _WatchedWindow
         self._made = {}  # ranks -> the number of subgroups made of them
-        if lookout is None:  # simulated, or one rank: no other rank asks for its waits
+        if lookout is None:  # simulated, or one rank: no other rank asks for this rank's waits
             for name in ("event", "together"):
                 setattr(self, name, getattr(t, name))
             for name in "isend irecv send recv sendrecv recv_any spawn".split():
-                setattr(self, name, getattr(super(), name))  # not t.isend: a profile replaces that
+                # Not t.isend: a profile replaces t.isend by its own method.
+                setattr(self, name, getattr(super(), name))
 
     # -- agreement
 
@@ -210,7 +211,7 @@ class Watch(Wrapper):
 
     def recv_any(self, tag=0):
         book = self._lookout.book
-        needs = []  # any one of them is enough
+        needs = []  # one fulfilled need is enough
         for src in range(self.size):
             peer, mine, theirs = self._keys_of(waits.received, waits.sent, src, tag)
             needs.append((peer, theirs, book.counters.get(mine, 0) + 1))

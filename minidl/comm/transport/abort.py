@@ -25,7 +25,7 @@ from minidl.comm.observe.places import is_ours, spot
 from minidl.comm.transport import supervised
 from minidl.text import tr
 
-TOGETHER_S = 0.5  # if all ranks call sys.exit: the longest time from the first call to the last
+TOGETHER_S = 0.5  # if all ranks call sys.exit, they do it within this many seconds
 
 
 class FailureHook:
@@ -144,7 +144,7 @@ def line_of(trace):
 def _all_leave(comm):
     """Returns True if all ranks call this within TOGETHER_S seconds. Then each rank ends by itself.
     """
-    sys.stdout.flush()  # now: when the first rank has ended, the launcher may end this one
+    sys.stdout.flush()  # now: when the first rank has ended, the launcher may end this rank
     barrier, until = comm.Ibarrier(), time.monotonic() + TOGETHER_S
     while not (here := barrier.Test()) and time.monotonic() < until:
         time.sleep(1e-3)
@@ -155,11 +155,11 @@ def end_all(comm, status=1):
     """Ends all ranks. May be called from any thread. Does not return."""
     if supervised.is_supervised():
         leave(status)
-    # If MPI is stuck in another thread, end without it after 1 s: the launcher ends the others.
+    # If MPI is stuck in another thread, end without it after 1 s: the launcher ends other ranks.
     last_resort = threading.Timer(1.0, os._exit, [status])
     last_resort.daemon = True
     last_resort.start()
-    time.sleep(0.1)  # so that the launcher prints our text: when it ends the ranks, it drops text
+    time.sleep(0.1)  # the launcher needs time to print our text: it drops text when it ends ranks
     comm.Abort(status)
 
 

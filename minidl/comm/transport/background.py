@@ -54,7 +54,7 @@ class Background:
         with self._lock:
             if self._closed:
                 raise RuntimeError(
-                    f"rank {self.transport.rank}: this Background was closed; make a new one")
+                    f"rank {self.transport.rank}: this Background was closed. Make another one.")
             self._waiting.append(job)
             self._last = job
             if not self._running:

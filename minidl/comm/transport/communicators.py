@@ -32,7 +32,7 @@ from minidl.comm.transport.window import HEADER
 GROUP_TAG = 32766
 AGREE_TAG = 32765
 LAST_TAG = 32764  # the tag of the last message on the communicator `comm`
-LAST_CODE = 0  # the same on the communicator `collectives`: no call has code 0 (call_code.py)
+LAST_CODE = 0  # the last message's tag on `collectives`: no call has code 0 (call_code.py)
 
 
 class Communicators:
@@ -80,7 +80,7 @@ def for_group(mpi, parent, ranks):
             return again
         try:
             new = Communicators(create(mpi, parent, ranks))
-        except mpi.Exception as error:  # all members get this error: MPI's ranks agree on a number
+        except mpi.Exception as error:  # all members get this error
             refused = error
         else:
             made.append(new)

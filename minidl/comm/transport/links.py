@@ -180,7 +180,7 @@ def _common(pairs, straggler):
             "straggler": tuple((straggler or {}).items())}
 
 
-# -- in words
+# -- links as text
 
 # Exponents of ten, not factors: float("50e-6") is the nearest float, 50 * 1e-6 is not.
 RATES = {"T": 12, "G": 9, "M": 6, "k": 3, "": 0}

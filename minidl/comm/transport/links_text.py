@@ -51,12 +51,12 @@ def _items(text):
             continue
         key, _, value = word.rpartition("=")
         if re.fullmatch(_NUMBER, word):
-            raise ValueError(f"{word!r} has no unit, wanted a rate such as 1Gbit or a latency such "
+            raise ValueError(f"{word!r} has no unit; wanted a rate such as 1Gbit or a latency such "
                              "as 50us")
         if key in items:
             raise ValueError(f"got {key + '=' if key else 'a link of all pairs'} twice")
         if key not in _KEYS and not _PAIR.fullmatch(key):
-            raise ValueError(f"got {key}=, wanted one of {'=, '.join(_KEYS[1:])}= or a pair (0-1=)")
+            raise ValueError(f"got {key}=; wanted one of {'=, '.join(_KEYS[1:])}= or a pair (0-1=)")
         items[key] = value
     return items
 
@@ -67,11 +67,12 @@ def _parse(items, n):
     straggler = _parse_straggler(items["straggler"]) if "straggler" in items else None
     if "nodes" not in items:
         if "" not in items or {"intra", "inter", "nic"} & set(items):
-            raise ValueError("without nodes=, wanted a link for all pairs, and no intra=, inter= "
-                             "or nic=")
+            raise ValueError("a network without nodes= needs a link for all pairs, and must not "
+                             "have intra=, inter= or nic=")
         return Links.uniform(*_parse_link(items[""]), pairs, straggler)
     if "" in items or not {"intra", "inter"} <= set(items):
-        raise ValueError("with nodes=, wanted intra= and inter=, and no link for all pairs")
+        raise ValueError("a network with nodes= needs intra= and inter=, and must not have a link "
+                         "for all pairs")
     intra, inter = _parse_link(items["intra"]), _parse_link(items["inter"])
     groups = _parse_sizes(items["nodes"], n)
     return Links.nodes(groups, intra, inter, items.get("nic", "node"), pairs, straggler)

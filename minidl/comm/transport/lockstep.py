@@ -33,12 +33,12 @@ import numpy as np
 
 from minidl.comm.chunks import Views
 
-IN_STEP = 32  # the smallest group that runs in lockstep; a smaller one would not be faster
+IN_STEP = 32  # the smallest group that runs in lockstep; a smaller group is not faster
 
 
 class Moved(NamedTuple):
-    """The number of bytes that one rank sent and received in a loop, for ledgers. n_messages: the
-    number of messages that it sent. It received as many."""
+    """The number of bytes that one rank sent to dst and received from src in a loop, for ledgers.
+    n_messages: the number of messages in each direction."""
 
     dst: int
     bytes_sent: int

@@ -27,7 +27,7 @@ from minidl.comm.transport.abort import end_all
 from minidl.comm.transport.protocol import Request, Transport
 from minidl.comm.transport.window import HEADER, Flags, NoSharedMemory
 
-PART_BYTES = 1 << 30  # less than the 2 GiB of a 32-bit count, and a round number in a trace
+PART_BYTES = 1 << 30  # less than 2 GiB, the largest 32-bit count; a round number in a trace
 
 
 class MPITransport(Transport):
@@ -88,7 +88,8 @@ class MPITransport(Transport):
         if not code:
             return self._comm, tag, tag
         held = self._held
-        if held.collectives is None:  # in a collective every rank sends or receives: all come here
+        # In a collective every rank sends or receives, so all ranks reach this line.
+        if held.collectives is None:
             held.collectives = communicators.create(self._mpi, held, range(self.size))
         return held.collectives, code & self._codes, self._mpi.ANY_TAG
 

@@ -191,7 +191,7 @@ def _engine(t, x):
     if isinstance(x, np.ndarray) or not x.flags.c_contiguous:
         kind = "a NumPy array" if isinstance(x, np.ndarray) else f"strides {x.strides}"
         raise ValueError(f"rank {t.rank}: NCCL wants a contiguous array on the GPU; got {kind}. "
-                         "Pass cupy.ascontiguousarray(x), and host arrays to ring.py.")
+                         "Pass cupy.ascontiguousarray(x). For host arrays use ring.py.")
     return t.nccl, t.cupy.cuda.get_current_stream().ptr
 
 

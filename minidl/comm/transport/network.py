@@ -108,7 +108,7 @@ class Group:
         return found
 
     def __del__(self):
-        self.network.unreceived += self.unreceived()  # they are an error in a deleted group, too
+        self.network.unreceived += self.unreceived()  # also an error if the group is deleted
 
 
 class Inbox:

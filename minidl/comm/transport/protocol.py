@@ -80,8 +80,8 @@ class Transport(ABC):
     simulated    True if the ranks share a process and a modelled clock
     cuda_aware   True if the transport sends device memory itself; else staging.py copies the memory
                  to the host
-    longest_nap  the longest sleep, in seconds, during a wait for a message. 0: the transport
-                 chooses (mpi.py)"""
+    longest_nap  the longest sleep, in seconds, during a wait for a message. 0 means that the
+                 transport chooses (mpi.py)"""
 
     rank: int
     size: int
@@ -227,7 +227,8 @@ class Transport(ABC):
 
         All ranks must queue the same calls in the same order."""
         if self._background is None:
-            from minidl.comm.transport.background import Background  # it imports this file
+            # Imported here, because background.py imports this file.
+            from minidl.comm.transport.background import Background
 
             self._background = Background(self)
         return self._background.submit(fn, *args)

@@ -40,7 +40,7 @@ class Task:
         self.rank, self.clock, self.spawned = rank, clock, spawned
         self.greenlet = self.waits_for = self.result = self.error = None
         self.stream = None  # CuPy's current stream, unless that is the null stream
-        self.ready_at = self.ticket = None  # the clock and ticket of its entry in the heap, if any
+        self.ready_at = self.ticket = None  # the clock and ticket of the task's entry in the heap
         self.done = False
         self.joiners = []
 
@@ -61,13 +61,14 @@ class Scheduler:
         self.current = None
         self.n_tasks = [0] * n  # unfinished tasks of each rank
         self.n_spawned = 0  # unfinished tasks that another task spawned
-        self.when_stuck = lambda: False  # called if no task can run; returns True if it woke one
+        self.when_stuck = lambda: False  # called if no task can run; returns True if it woke a task
 
     def start(self, rank, clock, fn, *args, spawned=False):
         """Makes a task of `fn(*args)`, and returns it. It runs when its turn comes."""
         task = Task(rank, clock, spawned)
         task.greenlet = self._greenlet(lambda: self._body(task, fn, args), parent=self._hub)
-        # A rank starts with empty context variables. A spawned task gets a copy of its parent's.
+        # A rank starts with empty context variables. A spawned task gets a copy of its
+        # parent's context variables.
         context = contextvars.copy_context() if spawned else contextvars.Context()
         task.greenlet.gr_context = context
         self.n_tasks[rank] += 1

@@ -72,7 +72,7 @@ def simulate(n: int, fn: Callable[..., Any], *args: Any, alpha: float | None = N
         raise ValueError("simulate wants links, or alpha and beta; got links together with "
                          "alpha or beta")
     if not isinstance(n, int) or n < 1:
-        raise ValueError(f"simulate wants a number of ranks, 1 or more, got {n!r}")
+        raise ValueError(f"simulate wants a number of ranks, 1 or more; got {n!r}")
     links.check_ranks(n)
     network = Network(n, links, rendezvous_bytes, in_step)
     scheduler = network.scheduler

@@ -66,7 +66,7 @@ class Throttled(Wrapper):
 
     def isend(self, array, dst, tag=0):
         with self._lock:
-            request = self.inner.isend(array, dst, tag)  # first: it checks the arguments
+            request = self.inner.isend(array, dst, tag)  # first, because isend checks the arguments
             alpha, beta, port = self._route(self.rank, dst)
             seconds = array.nbytes * beta
             start = port.send(time.perf_counter(), seconds)
@@ -84,7 +84,7 @@ class Throttled(Wrapper):
     def shared(self, n_bytes):
         raise NoSharedMemory(
             f"rank {self.rank}: the links ({self.links}) cannot slow down a shared window. Use an "
-            "all-reduce of messages, such as ring.all_reduce.")
+            "all-reduce that sends messages, such as ring.all_reduce.")
 
     def recv_any(self, tag=0):
         src, stamp = self._stamps.recv_any(tag)
@@ -96,12 +96,12 @@ class Throttled(Wrapper):
     send = Transport.send  # Wrapper.send would send at full speed
 
     def sendrecv(self, array, dst, into, src, tag=0):
-        check_peer(self, dst, "dst")  # first: after an error, no receive must be left open
+        check_peer(self, dst, "dst")  # first: an error must not leave a receive open
         return Transport.sendrecv(self, array, dst, into, src, tag)
 
     def compute(self, seconds):
         self.inner.compute(seconds)
-        # The work took `seconds` already. A straggler sleeps for the rest of its longer time.
+        # The work has already taken `seconds`. A straggler sleeps for the rest of its longer time.
         _sleep_until(time.perf_counter() + seconds * (self.links.slowdown(self.world_rank) - 1))
 
     def _route(self, src, dst):

@@ -35,7 +35,7 @@ from minidl.comm.transport.window import NoSharedMemory
 
 # "3 2,5": the run has spawned 3 processes so far; the two new processes become ranks 2 and 5
 NEWCOMER = "MINIDL_NEWCOMER"
-LOOK_S = 0.05  # the time between two checks for a revoked communicator; 20 a second cost nothing
+LOOK_S = 0.05  # seconds between two checks for a revoked communicator; 20 checks a second are cheap
 STUCK_S = 5.0  # if a rank is still making a group this many seconds after a death, it is stuck
 TOLD_S = 1.0  # after an error, wait this long for MPI to report the death that caused it
 
@@ -43,7 +43,7 @@ TOLD_S = 1.0  # after an error, wait this long for MPI to report the death that 
 class Healing(MPITransport):
     """A transport whose calls end with an error, on all ranks, when one rank has died."""
 
-    newcomer = False  # True if this process replaces one that has died
+    newcomer = False  # True if this process replaces a process that has died
     n_replaced = 0  # the number of processes that were replaced in this run
     lost = ()  # the ranks that have died, with their numbers in the group before this one
     _over = None  # an Event that ends the thread _look

@@ -34,7 +34,7 @@ from minidl.comm.labels import current_code, current_label
 KINDS = 2  # the number of kinds of signals; shared_memory.py needs two
 LINE = 64  # bytes of a cache line: two ranks' counts in one line would slow each other down
 HEADER = KINDS * LINE  # bytes of counts and notes before each rank's piece
-NOTE_BITS = 63 - BITS  # bits of a note; the bits above hold the collective's code: 8 bytes in all
+NOTE_BITS = 63 - BITS  # bits of a note; the higher bits hold the collective's code: 8 bytes in all
 TAG = 32760  # TAG + kind is the tag of a simulated signal; users' tags are smaller
 
 # How a rank waits: it reads the count SPINS times, then YIELDS times with sched_yield between the
@@ -43,7 +43,7 @@ TAG = 32760  # TAG + kind is the tag of a simulated signal; users' tags are smal
 # a peer lost its core for one slice, the peer runs again before this rank yields its own core. If
 # this rank yielded at once, each signal could cost a slice.
 SPINS = 10_000
-YIELDS = 2000  # lets other processes run; if ranks share cores, a rank begins with this
+YIELDS = 2000  # reads that let other processes run; if ranks share cores, a rank begins here
 NAP_S = 100e-6  # a rank sleeps this long: the peer computes, and can use the power of this core
 
 
@@ -107,8 +107,8 @@ class Flags(Window):
     def __init__(self, t, memory, fence):
         super().__init__(t, memory)
         self._fence = fence
-        # [kind][rank]: three numbers: the count, the note of the last even count, the note of the
-        # last odd count. Each number has 8 bytes, so a processor writes or reads it in one
+        # [kind][rank] has three numbers: the count, the note of the last even count, and the note
+        # of the last odd count. Each number has 8 bytes, so a processor writes or reads it in one
         # operation.
         self._words = [[memoryview(m)[k * LINE : (k + 1) * LINE].cast("q") for m in memory]
                        for k in range(KINDS)]
