@@ -1,4 +1,4 @@
-"""The mean over ranks, by any all-reduce. Test: tests/comm/test_average.py
+"""Computes the mean over ranks with any all-reduce. Test: tests/comm/test_average.py
 
     mean(t, gradients)      mean(t, gradients, tree.all_reduce)
     mean_block(t, gradients, bounds)      each rank gets one block of the mean, as ZeRO needs

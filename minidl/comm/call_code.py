@@ -1,4 +1,4 @@
-"""29 bits in every message tell which collective the sender is in. They cost no extra bytes.
+"""29 bits in every message tell which collective the sender has called. They cost no extra bytes.
 
     10 bits   the collective, and the name that `t.named` gave it       ring.all_reduce
      6        the dtype of the array                                    float32
@@ -11,8 +11,8 @@ The length of the array is not in the code, because every receive checks the num
 MPI sends a tag, a number of 4 bytes, with every message. A receiver may accept any tag and read the
 tag afterwards. So the tag of a collective's message is this code. A rank that receives a code other
 than its own raises an error at once. Without this check the result could be silently wrong.
-Example: one rank sums, and another takes the maximum. Their messages have the same size. Arrays of
-float32 and int32 have the same size, too.
+Example: one rank sums, and another takes the maximum. The messages of both ranks have the same
+size. Arrays of float32 and int32 have the same size, too.
 
 A header of 16 bytes before the data could hold more. But MPI sends two pieces of memory in one
 message at most half as fast as one piece. (16 MiB between 2 ranks: with MPICH two pieces take 58 ms

@@ -30,9 +30,9 @@ def split(x, n):
 
 
 class Views(Sequence):
-    """A sequence of the n chunks of the 1-d array x, like the list that `split` returns. Here a
-    view is made only when its chunk is used. If 4,096 simulated ranks kept 4,096 views each, the
-    views would take 2 GB."""
+    """A sequence of the n chunks of the 1-d array x, like the list that `split` returns. But this
+    class makes a view only when its chunk is used. If 4,096 simulated ranks kept 4,096 views each,
+    the views would take 2 GB."""
 
     def __init__(self, x, n):
         self.whole, self._n = x, n

@@ -1,4 +1,4 @@
-"""All-reduce of compressed payloads. It sends a quarter of the bytes, and rounds each number twice.
+"""All-reduce of compressed payloads. With INT8 it sends a quarter of the bytes of float32.
 
     1  all-to-all     rank r encodes its block j and sends it to rank j. Rank r decodes the payloads
                       that it receives and adds them to its own block in float32. This rounds each

@@ -16,7 +16,7 @@ that *sends* most. The formulas are exact in these cases:
 
     ring                          n divides the number of elements L; else the bytes are the mean
                                   over all ranks
-    binomial tree                 n is a power of two; else they are upper bounds
+    binomial tree                 n is a power of two; else the formulas are upper bounds
     halving and doubling          L is a multiple of p
     doubling all-reduce           n is a power of two; else the time is an upper bound
     double tree                   any n, one segment; for more segments the time is an upper bound
@@ -97,8 +97,8 @@ def doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
 
 
 def double_tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=1):
-    """2H alpha + (2H-1) K/S beta for the first segment, alpha + 2 K/S beta for each further one.
-    H is the height ceil(log2 n). S is the number of segments of each half.
+    """2H alpha + (2H-1) K/S beta for the first segment, alpha + 2 K/S beta for each further
+    segment. H is the height ceil(log2 n). S is the number of segments of each half.
 
     The formula is ours. A segment has K/2S bytes in each tree. Call these bytes a part. On the way
     up, a rank's port carries one part at the root's level, and two parts at each of the other H-1

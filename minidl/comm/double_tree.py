@@ -83,7 +83,8 @@ def parent(n, r):
 
 
 def children(n, r):
-    """Returns the children of rank r in tree 0 of n ranks: at most two. The root has one."""
+    """Returns the children of rank r in tree 0 of n ranks: at most two ranks. The root has one
+    child."""
     bit = (r & -r) >> 1
     if r == 0:
         return [1 << ((n - 1).bit_length() - 1)] if n > 1 else []

@@ -5,7 +5,7 @@ sizes. Each node cuts x into one chunk per rank. The cuts of all nodes together 
 pieces. Example: a node of 2 ranks cuts at 1/2, and a node of 3 ranks cuts at 1/3 and 2/3. Together
 the cuts make 4 pieces. Each piece has one owner in every node, and the owners of a piece all-reduce
 it. A rank of a smaller node owns more pieces. This file also accepts any all-reduce between the
-nodes, and other operations than a sum. It has a formula for the bytes.
+nodes, and other operations than a sum. `bytes_sent` is a formula for the bytes.
 
 A second form, `leader_all_reduce`, reduces onto one rank of each node (the leader), all-reduces
 among the leaders, and broadcasts. It sends fewer messages, but one rank of each node sends all
@@ -71,7 +71,7 @@ def groups(t: Transport, nodes: Nodes) -> Groups:
     nodes   the ranks of each node, [[0, 1], [2, 3, 4]], or the number of consecutive ranks that
             share a node
 
-    Raises ValueError unless every rank is in one node."""
+    Raises ValueError unless every rank is in exactly one node."""
     nodes = nodes if isinstance(nodes, int) else tuple(map(tuple, nodes))
     plan = _plan(t.size, nodes)
     if plan is None:
@@ -87,8 +87,9 @@ def groups(t: Transport, nodes: Nodes) -> Groups:
 
 @functools.lru_cache(10)  # all simulated ranks share one plan: a plan contains n ranks
 def _plan(n, nodes):
-    """Returns ({rank: its node}, first rank of each node, units, pieces). Returns None if the nodes
-    do not contain each of the n ranks exactly once, or if a node is empty."""
+    """Returns ({rank: its node}, first rank of each node, number of units, pieces), as in `cut`.
+    Returns None if the nodes do not contain each of the n ranks exactly once, or if a node is
+    empty."""
     nodes = tuple(map(tuple, by_node_size(n, nodes))) if isinstance(nodes, int) else nodes
     if sorted(rank for node in nodes for rank in node) != list(range(n)) or () in nodes:
         return None

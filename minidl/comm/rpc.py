@@ -17,8 +17,8 @@ sends the name and the arguments. If all ranks do the same at the same time, a c
    time, in the order of arrival. So served functions need no locks against each other. While a call
    runs, replies to this rank wait, too.
 2. A served function may call another rank and wait. During this wait its rank serves other calls,
-   so ranks may call each other in circles. Each nested call takes stack space: at most 50 are
-   allowed. (A task that a served function spawned does not serve while it waits.)
+   so ranks may call each other in circles. Each nested call takes stack space, so at most 50 nested
+   calls are allowed. (A task that a served function spawned does not serve while it waits.)
 3. If a served function makes calls itself, its result is sent after all these calls have ended.
 4. If the function fails on the other rank, `wait` raises RemoteError, with the traceback of the
    other rank. If the program does not call `wait`, the error is raised at the end of the `with`
@@ -32,8 +32,9 @@ the server may answer a pull later, after pushes of other workers. In this file 
 must end before the next call begins. Second, the server sends arrays without a function's name and
 without a copy, also to a GPU. So the bytes that it sends equal their formula.
 
-A message is a header (framing.py: the kind and the number of the call) and an object, packed by
-objects.py. call() copies the arrays at once. The receiver may change the arrays that it gets.
+A message is a header and an object. The header has the kind and the number of the call
+(framing.py). objects.py packs the object. call() copies the arrays at once. The receiver may change
+the arrays that it gets.
 
 Source: Birrell & Nelson 1984.   Test: tests/comm/test_rpc.py
 Time: 2 alpha + (bytes of the call + bytes of the reply) beta, if neither rank is busy

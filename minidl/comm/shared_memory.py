@@ -15,25 +15,25 @@ With 3 ranks:
                           copy in i+1              signal A(i+1)
                           wait for R(i) of all     copy out i
 
-Segment i uses half i mod 2 of the window. So a rank can copy segment i+1 in while other ranks still
-copy segment i out. Segment i+2 uses the same half as segment i. Because of two rules, a rank never
-overwrites numbers that another rank still reads:
-  - A rank copies segment i+2 in only after all ranks have signalled R(i). A rank signals R(i) after
-    it has read its chunk of segment i in all pieces.
+Segment i uses half i mod 2 of the window. So a rank can copy segment i+1 into the window while
+other ranks still copy segment i out. Segment i+2 uses the same half as segment i. Because of two
+rules, a rank never overwrites numbers that another rank still reads:
+  - A rank copies segment i+2 into the window only after all ranks have signalled R(i). A rank
+    signals R(i) after it has read its chunk of segment i in all pieces.
   - A rank writes its sum of segment i+2 only after all ranks have signalled A(i+2). A rank signals
     A(i+2) after it has copied segment i out.
 
 A segment stays in the processor's cache. So x is read from memory little more than once, and
 written to memory little more than once.
 
-A short array is not cut. Every rank copies its whole array in, and every rank adds the arrays of
-all ranks. That needs one signal instead of two, but every rank makes n-1 additions of the whole
-array. A rank copies the array of call i+2 in only after all ranks have signalled A(i+1). A rank
-signals A(i+1) after it has added the arrays of call i.
+A short array is not cut. Every rank copies its whole array into the window, and every rank adds the
+arrays of all ranks. This way needs one signal instead of two, but every rank makes n-1 additions of
+the whole array. A rank copies the array of call i+2 into the window only after all ranks have
+signalled A(i+1). A rank signals A(i+1) after it has added the arrays of call i.
 
 Every sum is computed in the order x_0 + x_1 + ... + x_(n-1), for any length. So all ranks get the
-same bits. They equal the bits of minidl/plain/naive.py, and do not depend on how gradients are cut
-into buckets.
+same bits. These bits equal the result of minidl/plain/naive.py. They do not depend on how gradients
+are cut into buckets.
 
 If a rank reads bytes from a peer's piece, a ledger counts these bytes as received from that peer.
 If the peer reads bytes from this rank's piece, the ledger counts these bytes as sent. `bytes_read`

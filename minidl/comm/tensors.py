@@ -23,8 +23,8 @@ def is_tensor(x):
 
 def has_tensor(args, kwargs):
     """Returns True if an argument of a call is a Tensor. Every collective calls this function, and
-    a small all-reduce takes only a few microseconds. To save time, arrays are not searched for an
-    attribute."""
+    a small all-reduce takes only a few microseconds. To save time, this function does
+    not call is_tensor for NumPy arrays."""
     for x in args:
         if type(x) is not np.ndarray and is_tensor(x):
             return True

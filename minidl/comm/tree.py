@@ -68,7 +68,8 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
 
 @collective
 def barrier(t: Transport) -> None:
-    """Returns when every rank has called barrier(). It is an all-reduce of an empty array."""
+    """Returns when every rank has called barrier(). A barrier is an all-reduce of an empty
+    array."""
     all_reduce(t, np.empty(0, np.uint8))
 
 

@@ -94,7 +94,7 @@ class Ledger(Wrapper):
         """Returns a dict {Row(group, label, peer, site): Count}.
 
         group: a tuple of world ranks. label: the label of the outermost collective. peer: a world
-        rank. site: file:line."""
+        rank. site: the line of your code, as 'file:line'."""
         return dict(self._select())
 
     def _select(self, peer=None, label=None, group=None, site=None):

@@ -6,8 +6,8 @@ If a rank waits long, its first thread asks all ranks:
             looks   every half second: still the same wait? After 1 s: ask all ranks
             answers <-- "state?"  --> counters, waits, the line where main is (waits.py)
 
-The two threads use TCP (side_channel.py explains why not MPI), and sleep nearly all the time.
-docs/figures.md has their cost. The threads end the run in three cases:
+The two threads use TCP (side_channel.py explains why they do not use MPI). They sleep nearly all
+the time. docs/figures.md has their cost. The threads end the run in three cases:
 
     two checks, 0.25 s apart, show ranks that can never continue     a deadlock: ends at once
     a rank waits `deadline_s` seconds for a rank that computes       ends at the deadline

@@ -26,8 +26,8 @@ from minidl.text import in_words
 
 @functools.cache
 def _parameters(fn):
-    """Returns [(name, default, see)] for the arguments of a collective after its transport.
-    see(value) is what the ranks compare."""
+    """Returns [(name, default, see)] for all arguments of a collective except its transport. The
+    ranks compare see(value)."""
     see = dict.fromkeys(getattr(fn, "own_args", ()), lambda value: ...)
     see |= dict.fromkeys(getattr(fn, "own_rows", ()), lambda x: (x.dtype, ("any", *x.shape[1:])))
     listed = list(inspect.signature(fn).parameters.values())[1:]
@@ -59,7 +59,7 @@ def _seen(value):
 
 def signature_of(fn, label, line, *values):
     """Returns a dict that describes a call, for JSON. Its entry "compared" must be equal on all
-    ranks. The other entries are words for the report.
+    ranks. The other entries are texts for the report.
 
     fn: the collective. label: the label of this call. line: (file, line) of the user's code, or
     None. values: the result of arguments_of."""
@@ -101,7 +101,7 @@ REMEDIES = call_code.REMEDIES | {
 
 
 def explain(calls):
-    """Returns a text: the call of each rank, and the first difference.
+    """Returns a text that shows the call of each rank, and the first difference.
 
     calls: {world rank: (digest, signature)}. At least two digests differ."""
     alike = {}  # digest -> the ranks that have it

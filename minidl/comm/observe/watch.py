@@ -133,9 +133,9 @@ class Watch(Wrapper):
     def _tell(self, call):
         """Returns pairs (rank, call) of every rank.
 
-        call: (digest, signature) of this rank. The all-gather uses a new group, so that no other
-        message can be taken for one of its messages. It runs in a new context (contextvars): the
-        ranks are in different collectives, but here their call codes must be equal."""
+        call: (digest, signature) of this rank. The all-gather uses a new group, so it cannot
+        receive another message by mistake. It runs in a new context (contextvars). There all ranks
+        have the same call code, although they are in different collectives."""
         group = self._raw.subgroup(range(self.size))
         return enumerate(contextvars.Context().run(objects.all_gather, group, call))
 

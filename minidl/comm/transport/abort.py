@@ -33,8 +33,8 @@ class FailureHook:
 
     prefix: the beginning of each line of the traceback, such as "rank 2: ".
     end(status): a function that ends all ranks. It does not return.
-    ends_mpi: if True, `abort_on_failure` keeps this hook. If False, it installs a hook that ends
-    MPI.
+    ends_mpi: if True, `abort_on_failure` keeps this hook. If False, abort_on_failure
+    installs another hook, which ends MPI.
     chained: the hook that the user had set before, or None. It is called after the report.
     first: functions without arguments, called before the report (lookout.py adds one)."""
 

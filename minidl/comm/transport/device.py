@@ -12,8 +12,8 @@ why there is no better way. The other functions of this file use the way of the 
 passed to them.
 
 The staged way works with any MPI. x goes in segments through two pinned buffers. The copies of two
-segments run at the same time as the all-reduce of a third segment. D: copy device to host, U: copy
-back. The copies are on one stream, first in first out:
+segments run at the same time as the all-reduce of a third segment. D is a copy from device to host,
+and U is a copy back. The copies are on one stream, first in first out:
 
     host      wait D0 | all-reduce 0    | wait D1 | all-reduce 1    | wait D2 | all-reduce 2
     stream    D0      | D1              |         | U0 D2           |         | U1 D3        | ...

@@ -38,7 +38,8 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Links:
-    """The network of n ranks. `uniform`, `nodes` and `links_text.parse` make it. Immutable.
+    """The network of n ranks. `uniform`, `nodes` and `links_text.parse` make a Links object. It is
+    immutable.
 
     intra       the Link between ranks of one node, or between all ranks if there are no nodes
     inter       the Link between nodes
@@ -200,7 +201,7 @@ def _sizes(node):
 
 
 def _with_unit(value, units):
-    """Returns a text such as '1 G' for 1e9. The unit is the largest in which the number is at least
-    1."""
+    """Returns a text such as '1 G' for 1e9. The unit is the largest unit for which the number is at
+    least 1."""
     name, power = next(((u, p) for u, p in units.items() if value >= 0.999999 * 10**p), ("", 0))
     return f"{value / 10**power:.6g} {name}"

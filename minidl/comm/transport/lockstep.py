@@ -80,7 +80,7 @@ class Lockstep:
 
     def release(self):
         """Wakes all ranks that wait at a loop. Each of them then runs the loop itself. Returns True
-        if there were such ranks."""
+        if a rank waited."""
         for here in self._waiting.values():
             for arrival in here:
                 self._network.scheduler.wake(arrival.task, 0.0)
@@ -121,8 +121,8 @@ class _Unlike(Exception):
 
 
 class _AllRanks:
-    """The transport that the loop gets. Instead of a number for one rank (rank, right, left) there
-    is an array with one element per rank."""
+    """The transport that the loop gets. Here `rank`, `right` and `left` are not numbers but arrays
+    with one element per rank."""
 
     simulated = True
 
@@ -170,7 +170,7 @@ class _Way:
     """The links and ports by which every rank sends to `right` and receives from `left`.
 
     It computes `Port.send` and `Port.receive` (links.py) for all ranks at once. The variables have
-    the same names as there."""
+    the same names as in links.py."""
 
     def __init__(self, network, group, world, right, left):
         self.right, self.left = right, left

@@ -78,7 +78,7 @@ class MPITransport(Transport):
         return _Receives(self, into, room, src, requests, tag, self._longest_nap(comm))
 
     def _longest_nap(self, comm):
-        """Returns the longest sleep of `_wait` in seconds. 0 means that it does not sleep."""
+        """Returns the longest sleep of `_wait` in seconds. 0 means that `_wait` does not sleep."""
         return self.longest_nap or (2e-4 if comm is self._comm else 0)
 
     def _way(self, tag):

@@ -5,8 +5,8 @@
     gpus = nccl.connect(t, cupy)        t, with a communicator of NCCL
     nccl.all_reduce(gpus, x)            x: a CuPy array, in place
 
-NCCL finds the links between the GPUs (NVLink, PCIe, network cards), and chooses ring or tree
-itself. Our transport sends only NCCL's id of 128 bytes, so a ledger does not see NCCL's messages.
+NCCL finds the links between the GPUs (NVLink, PCIe, network cards), and chooses between ring and
+tree. Our transport sends only NCCL's id of 128 bytes, so a ledger does not see NCCL's messages.
 NCCL's kernels run on the current stream. A call returns at once, and all later work on that stream
 finds the result in x.
 

@@ -3,7 +3,8 @@
 A collective is a plain function of a transport and an array, such as `ring.all_reduce(t, x)`. It is
 built on `isend` and `irecv`. There are two transports. `comm.world()` sends bytes between
 processes. `sim.simulate(n, fn)` runs n ranks in one process with a modelled clock. The same
-function runs on both. A Wrapper is a transport around another one. All transports keep these rules:
+function runs on both transports. A Wrapper is a transport around another transport. All transports
+keep these rules:
 
 1. Bytes are sent, not numbers. The dtype is not sent: both sides must know it. The receiver checks
    only the number of bytes: another size raises `SizeMismatch`. So float16 or bool need no MPI
@@ -257,8 +258,8 @@ def _pass_on(name):
 
 
 class Wrapper(Transport):
-    """A transport around another one, `inner`. It passes on every call that a subclass does not
-    override."""
+    """A transport around another transport, `inner`. It passes every call to `inner`, unless a
+    subclass overrides the method."""
 
     def __init__(self, inner):
         self.inner = inner

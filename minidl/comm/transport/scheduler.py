@@ -183,8 +183,8 @@ class Scheduler:
 
 
 def _line_of(task):
-    """Returns file:line of the user's code where a paused task is. If it runs no code of the user,
-    returns the line that submitted its job."""
+    """Returns file:line of the user's code where a paused task is. If the task runs no code of the
+    user, returns the line that submitted its job."""
     submitted = task.gr_context.get(submitted_at)
     if submitted and user_frame(task.gr_frame) is None:
         return spot(*submitted)

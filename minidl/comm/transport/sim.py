@@ -185,7 +185,7 @@ class SimTransport(Transport):
 
     def entering(self, fn, args, kwargs):
         """Compares the code of this call (call_code.py) with the code of the rank that came first.
-        Under MPI the ranks compare tags instead. This sends nothing, so it returns ()."""
+        Under MPI the ranks compare tags instead. This method sends nothing, so it returns ()."""
         self._n_collectives += 1
         code = current_code()
         seen = self.board.setdefault(("code", self._n_collectives), [code, self.rank, 0])

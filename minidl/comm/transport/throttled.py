@@ -8,7 +8,7 @@ message would arrive on the given network. The ports work as in the simulator (l
 clocks. For a message of b bytes:
 
     isend              start = the time when the sender's port is free; stamp = start + alpha
-    its wait()         sleeps until the port has sent the message: start + b*beta
+    a send's wait()    sleeps until the port has sent the message: start + b*beta
     a receive's wait() sleeps until the receiver's port has received the message. The port begins
                        to receive at the stamp. If the end is already past, wait() does not sleep:
                        a message that arrived during a computation costs nothing

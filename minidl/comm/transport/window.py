@@ -52,7 +52,8 @@ class NoSharedMemory(RuntimeError):
 
 
 class Window(ABC):
-    """The memory of all ranks, one piece per rank. Each piece has two equal halves, used in turn.
+    """The memory of all ranks, one piece per rank. Each piece has two equal halves, which are used
+    in turn.
 
     pieces   a list of uint8 arrays: each rank's n_bytes
     others   a list of the other ranks"""
@@ -102,7 +103,8 @@ class Window(ABC):
 
 
 class Flags(Window):
-    """The window of MPI processes. fence(): orders memory accesses, and lets other threads run."""
+    """The window of MPI processes. fence(): a function that orders memory accesses, and lets other
+    threads run."""
 
     def __init__(self, t, memory, fence):
         super().__init__(t, memory)
@@ -150,8 +152,8 @@ class Flags(Window):
 class Messages(Window):
     """The window of simulated ranks. Reading a byte of a peer's piece takes the beta of the link.
 
-    betas: for each rank, the beta of its link to this rank. charge(seconds): adds this time to this
-    rank's clock."""
+    betas: for each rank, the beta of its link to this rank. charge(seconds): a function that adds
+    this time to this rank's clock."""
 
     def __init__(self, t, memory, betas, charge):
         super().__init__(t, memory)
