@@ -110,9 +110,9 @@ def check_residual(t, x, residual):
     like = residual.shape == x.shape and residual.dtype == x.dtype
     if not like or x.dtype.itemsize < 4 or not residual.flags.c_contiguous:
         raise ValueError(
-            f"rank {t.rank}: wanted a contiguous residual like x, and x float32 or float64; got "
-            f"residual {residual.dtype} of shape {residual.shape}, x {x.dtype} of shape {x.shape}. "
-            "For the first call pass np.zeros_like(x)")
+            f"rank {t.rank}: wanted x in float32 or float64, and a contiguous residual of the "
+            f"same shape and dtype; got residual {residual.dtype} of shape {residual.shape}, x "
+            f"{x.dtype} of shape {x.shape}. For the first call pass np.zeros_like(x)")
 
 
 def _reduce(t, x, codec, divisor, residual):
@@ -124,7 +124,7 @@ def _reduce(t, x, codec, divisor, residual):
     block, xp = chunks.split(flat, n), xp_of([flat])
     owed = None if residual is None else chunks.split(residual, n)
     total = block[r].astype(np.float32 if residual is None else x.dtype)
-    # All receives are started first. Then this rank encodes one block while another is sent.
+    # All receives are started first. Then this rank encodes one block while another block is sent.
     incoming = [xp.empty(codec.n_bytes(len(total)), np.uint8) for _ in range(1, n)]
     arriving = [t.irecv(into, (r - s) % n) for s, into in enumerate(incoming, 1)]
     leaving = []
@@ -200,5 +200,5 @@ def sparse_all_reduce(t: Transport, indices: Array, values: SameArray, length: i
         total[...] = 0
         for i in range(t.size):
             where, what = decode_pairs(gathered[bounds[i] : bounds[i + 1]])
-            np.add.at(total, where, what)  # += would add only one value of a repeated index
+            np.add.at(total, where, what)  # += would add only one of the values with the same index
     return result

@@ -45,7 +45,7 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
     halves = chunks.split(flat, 2 if n > 1 else 1)
     n_segments = chunks.segment_count(halves[0].nbytes, segment_bytes)
     both = [(seat(n, t.rank, tree), chunks.split(h, n_segments)) for tree, h in enumerate(halves)]
-    # the first segment is one of the longest
+    # no segment is longer than the first segment
     theirs = t.scratch(len(both[0][1][0]), x.dtype, flat)
     going_up, going_down = [deque(), deque()], []
     # Receives that start one step earlier, into a second buffer, were not faster between processes.
@@ -77,7 +77,7 @@ def parent(n, r):
     """Returns the parent of rank r in tree 0 of n ranks, or None for the root, rank 0."""
     if r == 0:
         return None
-    bit = r & -r  # 2^height
+    bit = r & -r  # 2 ** (height of rank r)
     up = (r ^ bit) | (bit << 1)
     return up if up < n else r ^ bit
 

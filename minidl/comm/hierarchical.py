@@ -85,7 +85,7 @@ def groups(t: Transport, nodes: Nodes) -> Groups:
     return Groups(t.ranks, inside, leaders, pieces, n_units)
 
 
-@functools.lru_cache(10)  # all simulated ranks share one plan: a plan contains n ranks
+@functools.lru_cache(10)  # all simulated ranks share one plan, because a plan has n entries
 def _plan(n, nodes):
     """Returns ({rank: its node}, first rank of each node, number of units, pieces), as in `cut`.
     Returns None if the nodes do not contain each of the n ranks exactly once, or if a node is
@@ -124,7 +124,7 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Groups,
     unit = chunks.bounds(len(flat), groups.n_units)
     bounds = unit[:: groups.n_units // groups.inside.size]
     ring_blocks.reduce_scatter(groups.inside, flat, bounds, op)
-    for first, end, owners in groups.pieces:  # the same order on all ranks: no deadlock
+    for first, end, owners in groups.pieces:  # the same order on all ranks avoids a deadlock
         if owners is not None:
             across(owners, flat[unit[first] : unit[end]], op)
     ring_blocks.all_gather(groups.inside, flat, bounds)

@@ -67,7 +67,7 @@ def pack(value):
     header = np.array([len(arrays), len(text), *map(len, arrays)], np.int64)
     parts = [header.view(np.uint8)]
     for part in (*arrays, np.frombuffer(text, np.uint8)):
-        parts += [part, np.zeros(-len(part) % 8, np.uint8)]  # so the next part is aligned
+        parts += [part, np.zeros(-len(part) % 8, np.uint8)]  # padding aligns the next part
     return np.concatenate(parts)
 
 

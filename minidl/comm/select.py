@@ -143,7 +143,7 @@ def _rate(seconds_per_byte):
     return f"{1e-9 / seconds_per_byte:.2f} GB/s" if seconds_per_byte else "free"
 
 
-# -- measuring
+# -- measuring the figures
 
 
 def measure(t, rounds=20):
@@ -155,7 +155,7 @@ def measure(t, rounds=20):
     rounds is used, because other programs can only make a round slower."""
     n = t.size
     x, few = np.zeros(LARGE // 4, np.float32), np.zeros(SMALL // 4, np.float32)
-    # part has 256 KiB, which fit in a cache. big is 2 arrays of 32 MiB.
+    # `part` has 256 KiB, which fit in a cache. `big` has two arrays of 32 MiB.
     part, big = x[: 1 << 16], np.ones((2, 1 << 23), np.float32)
     works = {"sum": (lambda: np.add(part, part, out=part), 20),
              "copy": (lambda: np.copyto(big[0], big[1]), 1),
@@ -197,7 +197,7 @@ def _shares_memory(t):
     return True
 
 
-# -- keeping
+# -- keeping figures in a file
 
 
 def file_of(t):

@@ -87,7 +87,7 @@ class Ledger(Wrapper):
         self._lock = book.lock
         self._counts = book.groups.setdefault(self.ranks, {})
 
-    # -- reading
+    # -- reading the counts
 
     @property
     def rows(self):
@@ -161,7 +161,7 @@ class Ledger(Wrapper):
         lines.append(_line("total", "", "", self.count(), "").rstrip())
         return "\n".join(lines)
 
-    # -- counting
+    # -- counting the messages
 
     def entering(self, fn, args, kwargs):
         compared = self.inner.entering(fn, args, kwargs)

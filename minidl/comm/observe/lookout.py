@@ -88,7 +88,7 @@ class Book:
         fulfilled. any_of: if True, one fulfilled need is enough. what: (a text, its arguments), for
         reports."""
         me = threading.get_ident()
-        by = submitted_at.get(None)  # (file, line) that submitted the job, in a background thread
+        by = submitted_at.get(None)  # in a background thread: the line that submitted the job
         self.waits[me] = (next(self._serials), needs, what, any_of, by)
         start = time.monotonic()
         try:
@@ -342,7 +342,7 @@ class Lookout:
         label, line = self.book.last
         return label + (f" at {spot(*line)}" if line else "")
 
-    # -- the end
+    # -- the end of the program
 
     def _tell(self, say, **more):
         """Sends a line to all other ranks that have not ended. Gives up after a second."""
@@ -387,7 +387,7 @@ def _state(values):
                   for wait in values["waits"]]
         return _made(State, {**values, "waits": listed})
     except (KeyError, TypeError) as error:
-        raise ValueError(f"no state of a rank: {error}") from None
+        raise ValueError(f"the line is not the state of a rank: {error}") from None
 
 
 def _made(kind, values):
@@ -396,7 +396,7 @@ def _made(kind, values):
     for field in fields(kind):
         wanted = (float, int) if field.type is float else field.type
         if not isinstance(values.get(field.name, field.default), wanted) and field.name in values:
-            raise TypeError(f"{field.name} of a {kind.__name__}")
+            raise TypeError(f"wrong type of {field.name} in a {kind.__name__}")
     return kind(**values)
 
 

@@ -8,7 +8,7 @@ r"""The ranks compare each collective call before its data is sent. A Watch also
     rank 2   all_reduce(x (12,)) ---/ \--- no    dissemination of Hensgen, Finkel and Manber 1988).
     rank 3   all_reduce(x (10,)) --'   '-- no    If they differ, all ranks send signatures
 
-    CallMismatch: rank 0: the ranks disagree on collective 3 of ranks 0-3; no payload has moved.
+    CallMismatch: rank 0: the ranks disagree on collective 3 of ranks 0-3; no data has been sent.
       ranks 0, 1, 3: ring.all_reduce(x float32 (10,), op add), at train.py:31
       rank 2: ring.all_reduce(x float32 (12,), op add), at train.py:31
       differs: x is float32 (10,) on rank 0, float32 (12,) on rank 2. Is the last batch shorter ...
@@ -156,7 +156,7 @@ class Watch(Wrapper):
         calls = {self.ranks[rank]: call for rank, call in sorted(calls)}
         raise CallMismatch(
             f"rank {self.world_rank}: the ranks disagree on collective {self._number} of "
-            f"{in_words(self.ranks)}; no payload has moved.\n{explain(calls)}")
+            f"{in_words(self.ranks)}; no data has been sent.\n{explain(calls)}")
 
     def _members(self):
         return [(rank, self._begun, self._number) for rank in self.ranks]

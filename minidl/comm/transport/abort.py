@@ -167,7 +167,7 @@ def leave(status):
     """Ends this process after it has reported the reason. The launcher ends the other ranks."""
     sys.stdout.flush()
     sys.stderr.flush()
-    forget_shared_memory()  # world() may not have removed it, if the rank failed there
+    forget_shared_memory()  # if the rank failed in world(), the name still exists
     supervised.say("failed", status=status)
     os._exit(status)
 
@@ -180,5 +180,5 @@ def forget_shared_memory():
     that is killed leaves 2 MB or more in /dev/shm. In a container /dev/shm often has only 64 MB."""
     with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
         for path in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
-            with contextlib.suppress(OSError):  # another rank has removed it
+            with contextlib.suppress(OSError):  # another rank may have removed the name
                 os.unlink(path)

@@ -134,7 +134,7 @@ def _drain(mpi, comm, last):
         tag = None
         while tag != last:
             message = comm.Mprobe(rank, mpi.ANY_TAG, status)
-            tag = status.tag  # read it now: the receive may overwrite it
+            tag = status.tag  # read the tag now: the receive may overwrite it
             message.Recv((np.empty(status.Get_count(mpi.BYTE), np.uint8), mpi.BYTE))
     mpi.Request.Waitall(sent)
 

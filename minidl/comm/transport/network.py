@@ -33,9 +33,9 @@ class Network:
         self.scheduler = Scheduler(n)
         self.links, self.shared_nic = links, links.shared_nic
         self.rendezvous_bytes = float("inf") if rendezvous_bytes is None else rendezvous_bytes
-        self.ports = defaultdict(Port)  # number, as links.ports returns it -> Port
+        self.ports = defaultdict(Port)  # number of the port, as in links.ports -> Port
         self._groups = weakref.WeakValueDictionary()  # name -> Group
-        self._half_made = {}  # name -> (Group, the number of its ranks that have not made it yet)
+        self._half_made = {}  # name -> (Group, the number of ranks that have not called group() yet)
         self.unreceived = []  # error texts of deleted groups, one for each channel with messages
         self.lockstep = Lockstep(self, in_step)
 

@@ -92,8 +92,8 @@ class Transport(ABC):
     library: str
     cuda_aware = False
     longest_nap = 0
-    _background = None  # until in_background() makes one
-    _scratch = np.empty(0, np.uint8)  # until scratch() gives this transport its own
+    _background = None  # None until in_background() makes a Background
+    _scratch = np.empty(0, np.uint8)  # empty until scratch() allocates memory
 
     @property
     def innermost(self):
