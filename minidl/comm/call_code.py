@@ -15,15 +15,15 @@ Example: one rank sums, and another takes the maximum. The messages of both rank
 size. Arrays of float32 and int32 have the same size, too.
 
 A header of 16 bytes before the data could hold more. But MPI sends two pieces of memory in one
-message at most half as fast as one piece. (16 MiB between 2 ranks: with MPICH two pieces take 58 ms
-and one takes 20 ms, with Open MPI 128 ms and 26 ms.)
+message at most half as fast as one piece. (16 MiB between 2 ranks: with MPICH two pieces take 58
+ms, and one piece takes 20 ms. With Open MPI these times are 128 ms and 26 ms.)
 
 The collectives use a separate communicator (mpi.py), so a receive that accepts any tag never takes
 a message from outside the collectives. In the simulator the ranks compare codes in a shared
 dictionary (sim.py). In shared memory the code is a part of the signals (window.py).
 
 A Watch compares calls, too (observe/signature.py). Both checks are useful. The check of this file
-sends no message and is always on, but 29 bits are too few for a shape or a line of code. A Watch
+sends no message and is always on. But 29 bits are too few for a shape or a line of code. A Watch
 sends ceil(log2 n) messages of 16 bytes before each collective, and can report all differences. Both
 checks raise CallMismatch. The error's message gives the same advice in both cases.
 

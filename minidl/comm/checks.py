@@ -105,8 +105,9 @@ def check_floating(t, x, what):
 def check_bounds(t, bounds, length=None):
     """Returns `bounds` as a list of ints.
 
-    Raises ValueError unless there are n+1 bounds for n ranks, the first bound is 0, and no bound is
-    smaller than the bound before it. If `length` is given, the last bound must be `length`."""
+    For n ranks there must be n+1 bounds. The first bound must be 0, and no bound may be smaller
+    than the bound before it. If `length` is given, the last bound must be `length`. Otherwise
+    raises ValueError."""
     b = [int(place) for place in bounds]
     whole = len(b) == t.size + 1 and b[0] == 0 and (length is None or b[-1] == length)
     if not whole or b != sorted(b):

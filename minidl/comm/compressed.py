@@ -20,7 +20,7 @@ rounding errors of the last call. Every rank adds its residual to x before it ro
     residual, rank r     | error of block 0 | error of the sum of block r | error of block 2 | ...
 
 A rank does not round its own block before the sum. So this block's place in the residual can hold
-another error: the error of the block's sum. 1-bit Adam has two residuals; here one array is enough.
+another error: the error of the block's sum. 1-bit Adam has two residuals. Here one array is enough.
 In every call this equation is true, and so no error is lost over many calls:
 
     result + sum over ranks of residual = sum over ranks of (x + residual before the call)

@@ -105,8 +105,8 @@ def double_tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=1):
     levels. The way down takes the same time. So the first segment takes the time of 2(2H-1) parts,
     which are (2H-1) K/S bytes. If n is not a power of two, the first segment takes one part less on
     the way up, and one part less on the way down. Each further segment takes the time of four
-    parts: an inner rank sends one part up and two parts down in its own tree, and one part up in
-    the other tree. For gamma: at each level a rank adds two parts."""
+    parts. In its own tree an inner rank sends one part up and two parts down. In the other tree it
+    sends one part up. For gamma: at each level a rank adds two parts."""
     if n == 1:
         return Cost(0, 0, 0.0)
     height = (n - 1).bit_length()
@@ -140,8 +140,8 @@ def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=
 
 def shared_memory_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=0):
     """(S+1) alpha + 2(n-1)/n K beta + (n-1)/n K gamma, if the array is cut into S >= 1 segments.
-    alpha + (n-1) K (beta + gamma), if the array is short and not cut (S = 0): then every rank
-    reads all arrays.
+    alpha + (n-1) K (beta + gamma), if the array is short and not cut (S = 0). Then every rank reads
+    all arrays.
 
     alpha: seconds from a signal until a waiting rank sees it. beta: seconds per byte read from a
     peer's memory. There are no messages: Cost.n_bytes is the number of bytes that a rank reads.

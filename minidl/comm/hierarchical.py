@@ -138,7 +138,7 @@ def leader_all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Gr
     inside each node. Returns the result, in place like `ring.all_reduce`, with the same bits on all
     ranks.
 
-    This takes the time of a tree all-reduce of g ranks on the links inside a node, plus the time of
+    The time is the sum of two times: a tree all-reduce of g ranks on the links inside a node, and
     `across` on the links between nodes. groups, across: as for `all_reduce`."""
     _check(t, groups)
     flat = chunks.flat(x)

@@ -230,7 +230,7 @@ def kept(path, are_good, doctor):
     """Returns the dict that `keep` wrote to this file, or None if there is no file.
 
     Also returns None, and warns, if the file is damaged, if are_good(dict) is False, or if another
-    user may have written it. doctor: the option of `minidl doctor` that writes the file."""
+    user may have written the file. doctor: the option of `minidl doctor` that writes the file."""
     try:
         if not path.exists():
             return None

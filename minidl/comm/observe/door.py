@@ -92,8 +92,8 @@ class Door:
 
     def _knows(self, connection):
         """Returns True if the connection has sent a right proof. Closes the connection if it has
-        sent a wrong proof or a newline too early, if it has ended, or if KNOCK_S seconds are
-        over."""
+        ended, has sent a wrong proof or a newline too early, or has taken longer than KNOCK_S
+        seconds."""
         shown, until = self._strangers[connection]
         try:
             more = connection.recv(PROOF_BYTES - len(shown))  # not more: lines follow the proof
@@ -139,9 +139,9 @@ class Door:
 class Lines:
     """Lines of JSON on one connection, in both directions. `select` accepts this object.
 
-    over: "" while the connection works. After its end, a text with the reason: the other side
-    closed the connection, or sent a line that is too long or is not a JSON object. Such a line ends
-    only this connection."""
+    over: "" while the connection works. After its end, `over` is a text with the reason. Either the
+    other side closed the connection, or it sent a line that is too long or is not a JSON object.
+    Such a line ends only this connection."""
 
     def __init__(self, connection):
         connection.settimeout(ANSWER_S)

@@ -44,9 +44,10 @@ class Straggler(NamedTuple):
 def stragglers(before, after, ratio=RATIO, n_steps=STEPS):
     """Returns a list of the Stragglers.
 
-    before, after: {rank: State} at an earlier and a later time. A rank is a straggler if it has
-    done n_steps or more in this interval, and if its computing time per step is at least `ratio`
-    times the median of all ranks. If there are two ranks, the lower time is the median."""
+    before, after: {rank: State} at an earlier and a later time. A rank is a straggler if two things
+    are true. It has done n_steps steps or more in this interval. Its computing time per step is at
+    least `ratio` times the median of all ranks. If there are two ranks, the lower time is the
+    median."""
     paces = {}
     for rank, state in after.items():
         steps = state.steps - before[rank].steps if rank in before and not state.silent else 0

@@ -8,7 +8,7 @@ until a counter of another rank reaches a value:
     rank 1 in a send                        until the other rank has begun the receive
     rank 2 in the 7th collective            until every member has begun its 7th collective
 
-If a rank waits for a message that is on its way, the rank is not stuck, even in a slow network: the
+If a rank waits for a message that is on its way, the rank is not stuck, even in a slow network. The
 send is already counted. A rank is *stuck* if it waits for a rank that is stuck or has ended. This
 definition is circular, so we find the largest set of ranks that fulfils it. First all waiting ranks
 are suspects. A suspect is cleared if one of its waits needs no suspect. We repeat this until

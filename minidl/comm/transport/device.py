@@ -52,8 +52,8 @@ SEGMENT_BYTES = 4 << 20
 
 
 def connect(t, x):
-    """Returns (transport, text): the best transport for arrays like x, and a text that tells which
-    way it is, and why there is no better way.
+    """Returns (transport, text): the best transport for arrays like x, and a text. The text tells
+    which way the transport uses, and why there is no better way.
 
     The transport is t itself, or t with NCCL. All ranks of t must call connect, each with its own
     GPU as the current device."""

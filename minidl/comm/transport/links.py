@@ -146,8 +146,9 @@ class Links:
 class Port:
     """The place where messages leave and enter a rank (or a node with one NIC).
 
-    out_free: the time when the port has sent all its messages. in_start, in_free: the start and the
-    end of the last period in which the port received without a pause (a busy period)."""
+    out_free: the time when the port has sent all its messages. A busy period is a time in which the
+    port receives without a pause. in_start, in_free: the start and the end of the last busy
+    period."""
 
     __slots__ = ("out_free", "in_start", "in_free")
 

@@ -19,9 +19,9 @@ same bits as if the ranks ran one by one.
 
 Ranks that reach such a loop (`@in_step`) wait there. When all ranks of the group are there, the
 last rank runs the loop for all ranks. In some cases this could change the result, so each rank runs
-the loop itself. The cases are: ranks share ports; a task was spawned; `rendezvous_bytes` is set; a
-rank does not come and no other task can run; the arrays or messages of the ranks differ in size or
-dtype.
+the loop itself. There are five such cases: ranks share ports; a task was spawned;
+`rendezvous_bytes` is set; a rank does not come and no other task can run; the ranks' arrays or
+messages differ in size or dtype.
 
 Test: tests/comm/transport/test_lockstep.py   Used by: sim.py, for groups of IN_STEP ranks or more
 Measured: benchmarks/bench_scaling.py

@@ -35,7 +35,7 @@ class Network:
         self.rendezvous_bytes = float("inf") if rendezvous_bytes is None else rendezvous_bytes
         self.ports = defaultdict(Port)  # number of the port, as in links.ports -> Port
         self._groups = weakref.WeakValueDictionary()  # name -> Group
-        self._half_made = {}  # name -> (Group, the number of ranks that have not called group() yet)
+        self._half_made = {}  # name -> (Group, the number of ranks that have yet to call group())
         self.unreceived = []  # error texts of deleted groups, one for each channel with messages
         self.lockstep = Lockstep(self, in_step)
 

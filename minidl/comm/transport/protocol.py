@@ -9,7 +9,7 @@ keep these rules:
 1. Bytes are sent, not numbers. The dtype is not sent: both sides must know it. The receiver checks
    only the number of bytes: another size raises `SizeMismatch`. So float16 or bool need no MPI
    datatype, and our own code shows the precision of every sum.
-2. Messages from one rank to another with the same tag keep their order: the first send matches the
+2. Messages from one rank to another with the same tag keep their order. The first send matches the
    first receive, the second send matches the second receive, and so on. Different tags are
    independent.
 3. After `isend` or `irecv`, do not read or write the buffer until the request's `wait()` has
@@ -199,8 +199,7 @@ class Transport(ABC):
 
         All ranks must call shared(). Only one task of a rank may use the window at a time. Raises
         window.NoSharedMemory on all ranks if some ranks do not share memory. If threads of a rank
-        use several windows, let one thread make all the windows: Open MPI can hang if two threads
-        make windows at the same time."""
+        use several windows, let one thread make all the windows. Otherwise Open MPI can hang."""
         raise NotImplementedError(f"rank {self.rank}: {type(self).__name__} has no shared windows")
 
     def send(self, array: np.ndarray, dst: int, tag: int = 0) -> None:

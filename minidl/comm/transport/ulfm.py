@@ -12,8 +12,9 @@ whether a communicator is revoked or a rank has died. Then the thread revokes al
 communicators of its rank (of groups, of background threads). The survivors make a new communicator,
 in their old order.
 
-One call gets no error: Open MPI's Create_group makes a group of some ranks, and waits for ever if
-one of these ranks dies during the call. A rank that is stuck in this call ends itself (_look).
+One call gets no error: Open MPI's Create_group, which makes a group of some ranks. It waits for
+ever if one of these ranks dies during the call. A rank that is stuck in this call ends itself
+(_look).
 
 Open MPI detects only a death by a signal. It does not detect os._exit(3), so `minidl run --heal`
 then ends the rank's guard process by a signal (cli/rank.py). A rank that waits on shared memory
