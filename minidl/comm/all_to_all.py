@@ -1,4 +1,4 @@
-"""All-to-all: every rank sends a block to every rank. This transposes the blocks across ranks.
+"""All-to-all: every rank sends a block to every rank. It transposes the blocks across ranks.
 
     rank 0   a0 a1 a2        a0 b0 c0       Expert parallelism, sequence parallelism and the first
     rank 1   b0 b1 b2   ->   a1 b1 c1       half of compressed.py use all-to-all.

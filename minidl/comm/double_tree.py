@@ -38,8 +38,8 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
     """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`.
 
     All ranks get the same bits. Each half is reduced on one rank, the root of its tree. The other
-    ranks copy the result. A rank sends `bytes_sent` bytes, in messages of segment_bytes or a little
-    less."""
+    ranks copy the result. A rank sends `bytes_sent` bytes, in messages of segment_bytes bytes or a
+    little less."""
     n, top = t.size, height_of(t.size)
     flat = chunks.flat(x)
     halves = chunks.split(flat, 2 if n > 1 else 1)

@@ -85,7 +85,8 @@ def unpack(message):
 
 
 def pickled(value):
-    """Returns (the pickle without the contents of arrays, these contents as flat uint8 arrays)."""
+    """Returns (the pickle without the contents of arrays, a list of these contents as flat uint8
+    arrays)."""
     buffers = []
     text = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return text, [np.frombuffer(b.raw(), np.uint8) for b in buffers]

@@ -150,9 +150,9 @@ def measure(t, rounds=20):
     """Measures the Figures. Returns the Figures of rank 0 on all ranks. All ranks must call this
     function.
 
-    It measures the time of all-reduces of 8 bytes and of 4 MiB, and solves the formulas for alpha,
-    beta, ... So alpha includes the time that Python takes for a step. The shortest time of all
-    rounds is used, because other programs can only make a round slower."""
+    The function measures the time of all-reduces of 8 bytes and of 4 MiB, and solves the formulas
+    for alpha, beta, ... So alpha includes the time that Python takes for a step. The shortest time
+    of all rounds is used, because other programs can only make a round slower."""
     n = t.size
     x, few = np.zeros(LARGE // 4, np.float32), np.zeros(SMALL // 4, np.float32)
     # `part` has 256 KiB, which fit in a cache. `big` has two arrays of 32 MiB.

@@ -139,7 +139,7 @@ class Ledger(Wrapper):
         return ring.all_reduce(self.inner.subgroup(range(self.size)), n_bytes)
 
     def reset(self):
-        """Deletes all counts, also of the subgroups."""
+        """Deletes all counts, also the counts of the subgroups."""
         for counts in self._book.groups.values():
             counts.clear()
 

@@ -62,7 +62,7 @@ class Book:
         self._main, self._began = threading.main_thread().ident, time.monotonic()
 
     def stepped(self):
-        """Notes the end of a training step. The main thread calls it."""
+        """Notes the end of a training step. The main thread calls this method."""
         self.steps, self.computed_s = (
             self.steps + 1, time.monotonic() - self._began - self.waited_s)
 

@@ -14,7 +14,7 @@ r"""The ranks compare each collective call before its data is sent. A Watch also
       differs: x is float32 (10,) on rank 0, float32 (12,) on rank 2. Is the last batch shorter ...
 
 A signature (signature.py) includes the line of the user's code. So the same call on different lines
-is an error, too. This finds a common mistake: the ranks sum two arrays of the same shape in a
+is an error, too. This rule finds a common mistake: the ranks sum two arrays of the same shape in a
 different order. If different lines mean the same collective, give the call a name on all ranks:
 `with t.named("weights"): ...`. Then the ranks compare the name, and not the line.
 

@@ -176,8 +176,9 @@ def forget_shared_memory():
     """Removes the name of MPICH's shared memory from /dev/shm.
 
     `world()` calls this function when all ranks have mapped the memory. A rank that ends itself
-    calls it, too. MPICH removes the name only at the end of a run. Without this function, a run
-    that is killed leaves 2 MB or more in /dev/shm. In a container /dev/shm often has only 64 MB."""
+    calls this function, too. MPICH removes the name only at the end of a run. Without this
+    function, a run that is killed leaves 2 MB or more in /dev/shm. In a container /dev/shm often
+    has only 64 MB."""
     with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
         for path in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
             with contextlib.suppress(OSError):  # another rank may have removed the name

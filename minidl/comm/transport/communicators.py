@@ -5,7 +5,7 @@
 
 A communicator cannot be freed when one rank deletes its group. MPI would give the communicator's
 number to the next communicator, and a message that was not received would arrive there. So we keep
-the communicator, and note its ranks. When the same ranks make a group again:
+the communicator, and note its ranks. When the same ranks make a group again, there are two steps:
 
     1  agree     each member tells which of the kept communicators it does not use any more (a weak
                  reference shows that). If no member uses a communicator, it is free. This takes
@@ -92,7 +92,8 @@ def for_group(mpi, parent, ranks):
 
 
 def create(mpi, parent, ranks):
-    """Returns a new communicator of some of the parent's ranks. Only these ranks call it.
+    """Returns a new communicator of some of the parent's ranks. Only these ranks call this
+    function.
 
     First these ranks exchange messages. After that, all of them have begun this call, so MPI makes
     the communicator quickly. If a rank dies during the messages, or during MPI's Dup, the call

@@ -187,8 +187,8 @@ def broadcast(t, x, root=0):
 
 
 def cut(flat, segment_bytes):
-    """Returns a list of views of the 1-d array `flat`. Each view has segment_bytes; the last may be
-    shorter. For an empty array the list has one empty view."""
+    """Returns a list of views of the 1-d array `flat`. Each view has segment_bytes bytes. The last
+    view may be shorter. For an empty array the list has one empty view."""
     n_elems = max(1, segment_bytes // flat.dtype.itemsize)
     return [flat[i : i + n_elems] for i in range(0, max(1, len(flat)), n_elems)]
 

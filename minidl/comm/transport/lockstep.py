@@ -169,8 +169,8 @@ class _AllRanks:
 class _Way:
     """The links and ports by which every rank sends to `right` and receives from `left`.
 
-    It computes `Port.send` and `Port.receive` (links.py) for all ranks at once. The variables have
-    the same names as in links.py."""
+    A _Way computes `Port.send` and `Port.receive` (links.py) for all ranks at once. The variables
+    have the same names as in links.py."""
 
     def __init__(self, network, group, world, right, left):
         self.right, self.left = right, left

@@ -32,7 +32,7 @@ _DTYPES = {"int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "fl
 
 
 def connect(t, cupy):
-    """Returns t as a transport with a communicator of NCCL. All ranks of t must call it.
+    """Returns t as a transport with a communicator of NCCL. All ranks of t must call this function.
 
     cupy   the module. Its current device must be the GPU of this rank. NCCL raises an error if two
            ranks use the same GPU

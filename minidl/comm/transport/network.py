@@ -40,8 +40,8 @@ class Network:
         self.lockstep = Lockstep(self, in_step)
 
     def group(self, name, ranks):
-        """Returns the Group of this name and these world ranks. Each of these ranks must call it
-        once.
+        """Returns the Group of this name and these world ranks. Each of these ranks must call this
+        method once.
 
         The Network keeps the Group until all its ranks have called group(). After that the Group is
         deleted as soon as no rank has a reference to it. So a run may make a group in every
@@ -89,8 +89,8 @@ class Group:
         return inbox.channels[src]
 
     def is_busy(self, src, dst, tag=0):
-        """Returns True if messages or receives wait in the Channel between these ranks. src: the
-        rank in the group. dst: the world rank."""
+        """Returns True if messages or receives wait in the Channel between these ranks. src: a rank
+        of the group. dst: a world rank."""
         inbox = self.inboxes.get((dst, tag))
         channel = inbox and inbox.channels.get(src)
         return bool(channel and (channel.queue or channel.posted))
@@ -142,7 +142,7 @@ class Channel:
         self.leaves, self.enters = (network.ports[k] for k in network.links.ports(src, dst))
 
     def send(self, data):
-        """Sends an array. The caller must not change it afterwards. Returns the Request."""
+        """Sends an array. The caller must not change the array afterwards. Returns the Request."""
         if data.nbytes > self.network.rendezvous_bytes:
             request = Rendezvous(self, data.nbytes)
             self.put((data, None, request))

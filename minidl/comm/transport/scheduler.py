@@ -25,7 +25,8 @@ class Deadlock(RuntimeError):
 
 
 class RankFailed(RuntimeError):
-    """A rank raised an exception. rank: its number. __cause__: the exception, with traceback."""
+    """A rank raised an exception. rank: the number of this rank. __cause__: the exception, with its
+    traceback."""
 
     rank = None
 
@@ -154,8 +155,8 @@ class Scheduler:
         the tasks whose clock is before a limit: the clock of the current task, or `clock` if that
         is later.
 
-        This is needed only if tasks share a port: tasks of one rank, or ranks with one NIC. In
-        other cases the order of the tasks has no effect."""
+        This method is needed only if tasks share a port: tasks of one rank, or ranks with one NIC.
+        In other cases the order of the tasks has no effect."""
         task = self.current
         clock = max(clock, task.clock)
         if self.earlier_than(clock):

@@ -79,8 +79,8 @@ def _no_registrations_on_one_host(environ):
     thread that ends returns a piece of memory, and in ZeRO 3 some threads end in each step. So
     without this function the table grows by 2 KiB with every step.
 
-    MPICH's mpiexec tells how many ranks are on this host. Other launchers do not tell it. Then
-    there may be a network card, and the table is not switched off."""
+    MPICH's mpiexec tells how many ranks are on this host. Other launchers do not tell this number.
+    Then ranks may use a network card, so the table is not switched off."""
     here = environ.get("MPI_LOCALNRANKS")
     if here is not None and here == environ.get("PMI_SIZE"):
         environ.setdefault("UCX_RCACHE_ENABLE", "n")
