@@ -89,13 +89,13 @@ class Watch(Wrapper):
                 # Not t.isend: a profile replaces t.isend by its own method.
                 setattr(self, name, getattr(super(), name))
 
-    # -- agreement
+    # -- comparing the ranks' calls
 
     def entering(self, fn, args, kwargs):
         if self.size == 1:
             return self.inner.entering(fn, args, kwargs)
         self._check(fn, args, kwargs)
-        sent = self.inner.entering(fn, args, kwargs)  # after _check, whose error explains more
+        sent = self.inner.entering(fn, args, kwargs)  # after _check, because its error explains more
         return sent if self.simulated else (*sent, *self._compared)
 
     def _check(self, fn, args, kwargs):
@@ -105,7 +105,7 @@ class Watch(Wrapper):
         call = (fn, label, line, *values)
         digest = self._digests.get(call)
         if digest is None:
-            if len(self._digests) > 1000:  # probably shapes that do not occur again
+            if len(self._digests) > 1000:  # most of these shapes probably do not occur again
                 self._digests.clear()
             digest = self._digests[call] = digest_of(repr(signature_of(*call)["compared"]))
         if self.simulated:

@@ -144,7 +144,7 @@ def line_of(trace):
 def _all_leave(comm):
     """Returns True if all ranks call this within TOGETHER_S seconds. Then each rank ends by itself.
     """
-    sys.stdout.flush()  # now: when the first rank has ended, the launcher may end this rank
+    sys.stdout.flush()  # flush now: when one rank has ended, the launcher may end this rank
     barrier, until = comm.Ibarrier(), time.monotonic() + TOGETHER_S
     while not (here := barrier.Test()) and time.monotonic() < until:
         time.sleep(1e-3)

@@ -184,7 +184,7 @@ def _common(pairs, straggler):
 
 # -- links as text
 
-# Exponents of ten, not factors: float("50e-6") is the nearest float, 50 * 1e-6 is not.
+# Exponents of ten, not factors: float("50e-6") is the float nearest to 50e-6, but 50 * 1e-6 is not.
 RATES = {"T": 12, "G": 9, "M": 6, "k": 3, "": 0}
 TIMES = {"": 0, "m": -3, "u": -6, "n": -9}
 

@@ -108,7 +108,7 @@ class Group:
         return found
 
     def __del__(self):
-        self.network.unreceived += self.unreceived()  # also an error if the group is deleted
+        self.network.unreceived += self.unreceived()  # an error, even if the group is deleted
 
 
 class Inbox:
