@@ -157,7 +157,8 @@ class Service:
 
     def _serve(self):
         try:
-            # A rank that left its block by an exception still receives the answers that are on their way.
+            # A rank that left its block by an exception still receives the answers that are on
+            # their way.
             while len(self._left) < self.size or self._pending:
                 self._serve_one()
         except Exception as error:

@@ -124,8 +124,8 @@ class SimTransport(Transport):
         return channel.post(into)
 
     def sendrecv(self, array, dst, into, src, tag=0):
-        # This method does the same as in the base class, but is faster if the message is there: a ring
-        # of 1,024 ranks calls this method two million times.
+        # This method does the same as in the base class, but is faster if the message has
+        # already come. A ring of 1,024 ranks calls this method two million times.
         pair = self._pairs.get((dst, src, tag)) or self._open_pair(dst, src, tag)
         scheduler, port, limit, alpha, beta, beta_in, outgoing, incoming, queue = pair
         n_bytes = array.nbytes
