@@ -211,7 +211,7 @@ def parse(line):
     try:
         value = json.loads(line)
     except RecursionError:
-        raise ValueError("the JSON is nested too deep") from None
+        raise ValueError("the JSON is nested too deeply") from None
     if not isinstance(value, dict):
         raise ValueError("the line is not a JSON object")
     return value
