@@ -8,24 +8,24 @@ Ranks and the network
     checks.py       errors for wrong arguments, before anything is sent
     objects.py      Python objects as messages: broadcast, gather, all-gather
     framing.py      a message with a header
-    rpc.py          run a function on another rank, get its result or its error
+    rpc.py          runs a function on another rank; returns the function's result or error
 
 Collectives
     chunks.py       how a vector is cut into n chunks
     ring.py         reduce-scatter, all-gather, all-reduce around a ring
-    ring_blocks.py  the same with blocks of any length; rank r owns block r
+    ring_blocks.py  the ring with blocks of any length; rank r owns block r
     tree.py         binomial broadcast, reduce, all-reduce, barrier
     halving_doubling.py  all-reduce that sends the ring's bytes in 2 log2 n steps
     double_tree.py  all-reduce by two trees: each tree sums half of the array, in segments
     hierarchical.py all-reduce inside the nodes, then between the nodes
     shared_memory.py  all-reduce through memory that ranks share: one copy instead of two
-    scatter_gather.py  blocks from one rank to all ranks and back, by a binomial tree
+    scatter_gather.py  sends blocks from one rank to all ranks, or back, by a binomial tree
     all_to_all.py   every rank sends a block to every rank; blocks may differ in length
-    average.py      the mean over ranks, by any all-reduce
-    codec.py        an array in fewer bytes: float16, int8, one bit, (index, value) pairs
+    average.py      the mean over ranks, computed with any all-reduce
+    codec.py        encodes an array in fewer bytes: float16, int8, one bit, (index, value) pairs
     compressed.py   all-reduce that sends arrays encoded by a codec
     grid.py         the ranks as a grid, a group for each row along an axis
-    cost.py         the alpha-beta-gamma formulas
+    cost.py         formulas for the time, messages and bytes of each collective
     select.py       chooses the fastest all-reduce for a size, by cost.py and measured figures
     tensors.py      a collective also accepts a Tensor, and then returns Tensors
 

@@ -1,18 +1,18 @@
-"""All-to-all: every rank sends a block to every rank. This transposes the blocks across ranks.
+"""All-to-all: every rank sends a block to every rank. It transposes the blocks across ranks.
 
     rank 0   a0 a1 a2        a0 b0 c0       Expert parallelism, sequence parallelism and the first
-    rank 1   b0 b1 b2   ->   a1 b1 c1       half of compressed.py use it.
+    rank 1   b0 b1 b2   ->   a1 b1 c1       half of compressed.py use all-to-all.
     rank 2   c0 c1 c2        a2 b2 c2
 
 There are n-1 steps. In step s, rank r sends to rank r+s and receives from rank r-s (mod n). So in
-every step each port carries one message in and one message out. If all ranks sent to
-rank 0 first, then to rank 1, their messages would have to wait at one port.
+every step each port sends one message and receives one message. If all ranks sent to rank 0 first,
+then to rank 1, their messages would have to wait at one port.
 
 Every block is sent once, from the rank that has it to the rank that needs it. So (n-1)/n of the
 array leaves each rank. No algorithm can send less.
 
 Source: Thakur, Rabenseifner & Gropp 2005, section 4.4. If n is a power of two, the paper pairs rank
-r with rank r xor s. That takes the same number of steps and bytes.
+r with rank r xor s. This pairing takes the same number of steps and bytes.
 Test: tests/comm/test_all_to_all.py   MPI's names: Alltoall, Alltoallv   Time: cost.py
 """
 
@@ -58,9 +58,10 @@ def all_to_all_v(t: Transport, x: SameArray, counts: Counts,
     Returns (y, counts_in): the rows that this rank received, ordered by sender, and the number of
     rows from each sender.
 
-    x: (rows, ...). The dtype and the shape of a row are the same on all ranks. counts: n ints, with
-    the sum len(x). counts_in: the number of rows from each rank, if known. If None, the ranks first
-    send each other their counts, 8 (n-1) bytes in n-1 messages.
+    x: (rows, ...). The dtype and the shape of a row are the same on all ranks. counts: one int for
+    each of the n ranks. The sum of counts is len(x). counts_in: the number of rows from each rank,
+    if known. If counts_in is None, the ranks first send each other their counts. That takes 8 (n-1)
+    bytes in n-1 messages.
 
     This rank sends all its rows, except those for itself, in n-1 messages. A message may be empty.
     """
@@ -93,8 +94,8 @@ def _exchange(t, outgoing, incoming):
 def _counts(rank, n, counts, name):
     counts = [int(count) for count in counts]
     if len(counts) != n or min(counts) < 0:
-        raise ValueError(f"rank {rank}: all_to_all_v needs {n} {name}, none negative, one for each "
-                         f"rank; got {counts}")
+        raise ValueError(f"rank {rank}: all_to_all_v needs {n} {name}, one for each rank, and "
+                         f"none may be negative; got {counts}")
     return counts
 
 

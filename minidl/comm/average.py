@@ -1,10 +1,10 @@
-"""The mean over ranks, by any all-reduce. Test: tests/comm/test_average.py
+"""Computes the mean over ranks with any all-reduce. Test: tests/comm/test_average.py
 
     mean(t, gradients)      mean(t, gradients, tree.all_reduce)
     mean_block(t, gradients, bounds)      each rank gets one block of the mean, as ZeRO needs
 
-A mean cannot be the op of an all-reduce, because the mean of means is not the mean of all. So these
-functions sum, then divide, then round to the array's dtype.
+A mean cannot be the op of an all-reduce, because the mean of means is not the mean of all arrays.
+So these functions sum, then divide, then round to the array's dtype.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def mean(t: Transport, x: SameArray, all_reduce: Callable[..., Any] = ring.all_r
     """Writes the mean of all ranks' x into x, on every rank. Returns x.
 
     x: floating point or complex. Arrays of float16 and bfloat16 are summed and divided in float32,
-    then cast back. So their messages are twice as long. This is needed because a float16 sum of 8
-    gradients can exceed 65504, the largest float16 number, even if the mean does not."""
+    then cast back. So their messages are twice as long. float32 is needed because a float16 sum of
+    8 gradients can exceed 65504, the largest float16 number, even if the mean does not."""
     if x.dtype.kind != "c":
         check_floating(t, x, "a mean")
     total = all_reduce(t, x.astype(accumulate_dtype(x.dtype), copy=False))
@@ -48,10 +48,10 @@ def mean_block(t, x, bounds, divisor=None):
 
     divisor: the sum is divided by this number. If None, it is divided by the number of ranks.
 
-    A rank sends x without its own block. float32 and float64 arrays are
-    reduced by a ring. float16 and bfloat16 arrays are sent by an all-to-all. Then an element takes
-    2 bytes in the message, but the additions are in float32. In all cases the additions are in the
-    order of the ring."""
+    A rank sends every block of x except its own. float32 and float64 arrays are reduced by a ring.
+    float16 and bfloat16 arrays are sent by an all-to-all. Then an element takes 2 bytes in the
+    message, but the additions are in float32. In all cases the additions are in the order of the
+    ring."""
     divisor = t.size if divisor is None else divisor
     if accumulate_dtype(x.dtype) == x.dtype:
         own = ring_blocks.reduce_scatter(t, x, bounds)

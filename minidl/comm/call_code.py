@@ -1,4 +1,4 @@
-"""29 bits in every message tell which collective the sender is in. They cost no extra bytes.
+"""29 bits in every message tell which collective the sender has called. They cost no extra bytes.
 
     10 bits   the collective, and the name that `t.named` gave it       ring.all_reduce
      6        the dtype of the array                                    float32
@@ -11,21 +11,21 @@ The length of the array is not in the code, because every receive checks the num
 MPI sends a tag, a number of 4 bytes, with every message. A receiver may accept any tag and read the
 tag afterwards. So the tag of a collective's message is this code. A rank that receives a code other
 than its own raises an error at once. Without this check the result could be silently wrong.
-Example: one rank sums, and another takes the maximum. Their messages have the same size. Arrays of
-float32 and int32 have the same size, too.
+Example: one rank sums, and another takes the maximum. The messages of both ranks have the same
+size. Arrays of float32 and int32 have the same size, too.
 
-A header of 16 bytes before the data could hold more. But if MPI sends two pieces of memory in one
-message, it has half the speed of one piece, or less. (16 MiB between 2 ranks: with MPICH two pieces
-take 58 ms and one takes 20 ms, with Open MPI 128 ms and 26 ms.)
+A header of 16 bytes before the data could hold more. But MPI sends two pieces of memory in one
+message at most half as fast as one piece. (16 MiB between 2 ranks: with MPICH two pieces take 58
+ms, and one piece takes 20 ms. With Open MPI these times are 128 ms and 26 ms.)
 
 The collectives use a separate communicator (mpi.py), so a receive that accepts any tag never takes
 a message from outside the collectives. In the simulator the ranks compare codes in a shared
 dictionary (sim.py). In shared memory the code is a part of the signals (window.py).
 
 A Watch compares calls, too (observe/signature.py). Both checks are useful. The check of this file
-sends no message and is always on, but 29 bits are too few for a shape or a line of code. A Watch
+sends no message and is always on. But 29 bits are too few for a shape or a line of code. A Watch
 sends ceil(log2 n) messages of 16 bytes before each collective, and can report all differences. Both
-checks raise CallMismatch, and give the same advice in its message.
+checks raise CallMismatch. The error's message gives the same advice in both cases.
 
 Test: tests/comm/test_call_code.py, tests/mpi/test_call_code_mpi.py   Used by: collective.py
 """
@@ -54,7 +54,7 @@ class CallMismatch(ValueError):
 
 @functools.cache
 def plan_of(fn):
-    """Returns a dict that tells where the arguments of a collective are.
+    """Returns a dict that tells where to find the arguments of a collective in a call.
 
     The keys are "x", "op" and "root", if the collective has them. "x" is the first argument that
     must be alike on all ranks. A value is (position among the arguments after t, name, default)."""
@@ -88,7 +88,8 @@ def code_of(fn, label, args, kwargs):
 
 @functools.lru_cache(1000)
 def _code(fn, label, dtype, op, root):
-    """Returns the code of a call. A value that the collective does not have is None."""
+    """Returns the code of a call. dtype, op and root are None if the collective has no such
+    argument."""
     code = 1 + zlib.crc32(f"{fn.__module__}.{fn.__name__} {label}".encode()) % 1023
     if dtype is not None:
         code |= _of_dtype(dtype) << 10

@@ -1,6 +1,6 @@
 """Errors for wrong arguments, before anything is sent.
 
-Each error tells the rank, what was wanted, what came, and what to do.
+The text of each error names the rank. It then tells what was wanted, what came, and what to do.
 
 Test: tests/comm/test_checks.py   Used by: the transports, and every algorithm
 """
@@ -14,12 +14,13 @@ from minidl.comm.labels import current_label
 
 
 class SizeMismatch(ValueError):
-    """A message and the receive that it matched have different byte counts."""
+    """A message does not have the number of bytes that its receive expects."""
 
 
 def size_mismatch(rank, src, expected, got):
-    """Returns the SizeMismatch for a message from rank src. expected: the bytes that the receive
-    wanted. got: the bytes of the message, or 'more' if their number is not known."""
+    """Returns the SizeMismatch for a message from rank src. expected: the number of bytes that the
+    receive expects. got: the number of bytes in the message, or 'more' if this number is not
+    known."""
     label = current_label(default=None)
     if label is None:
         what = "recv needs a buffer of the message's size"
@@ -32,7 +33,8 @@ def size_mismatch(rank, src, expected, got):
 
 
 def check_peer(t, peer, role):
-    """Raises ValueError unless `peer` is a rank of this group. role: "dst", "src" or "root"."""
+    """Raises ValueError unless `peer` is a rank of this group. role: the name of the argument,
+    "dst", "src" or "root". It is a part of the error's text."""
     if not 0 <= peer < t.size:
         raise ValueError(
             f"rank {t.rank}: {role} must be a rank of this group, 0 to {t.size - 1}; got {peer}")
@@ -44,8 +46,8 @@ def check_ranks(t, ranks):
     ranks = tuple(ranks)
     known = _distinct(ranks, t.size)
     if known is None:
-        raise ValueError(f"rank {t.rank}: subgroup needs one or more distinct ranks, each 0 to "
-                         f"{t.size - 1}; got {list(ranks)}")
+        raise ValueError(f"rank {t.rank}: subgroup needs one or more distinct ranks, each from 0 "
+                         f"to {t.size - 1}; got {list(ranks)}")
     return known
 
 
@@ -64,7 +66,7 @@ def check_array(t, array):
         kind = f"{type(array).__module__}.{type(array).__name__}"
         raise TypeError(
             f"rank {t.rank}: the transport moves host arrays (numpy.ndarray); got {kind}. Sum "
-            "device arrays with device.all_reduce, or copy them first (cupy.asnumpy).")
+            "device arrays with device.all_reduce, or first copy them to the host (cupy.asnumpy).")
     if array.dtype.hasobject:
         raise TypeError(f"rank {t.rank}: an array of Python objects has no bytes to send; got "
                         f"{array.dtype}. Convert it to numbers, or use objects.py.")
@@ -72,7 +74,7 @@ def check_array(t, array):
 
 def check_call(name, t, x=None, op=None, *_, **__):
     """Is called after an error in a collective. If the transport, the array or the op has a wrong
-    type, raises a TypeError that explains it. Otherwise does nothing."""
+    type, raises a TypeError that names the wrong type. Otherwise does nothing."""
     if not hasattr(t, "entering"):
         raise TypeError(f"{name} wants a transport as its first argument, such as comm.world(); "
                         f"got {type(t).__name__}")
@@ -82,8 +84,8 @@ def check_call(name, t, x=None, op=None, *_, **__):
 
 
 def check_flat(t, x):
-    """Returns x. Raises ValueError unless x is 1-d and contiguous: only then can x be cut into
-    views."""
+    """Returns x. Raises ValueError unless x is 1-d and contiguous, because only such an array can
+    be cut into views."""
     if x.ndim != 1 or not x.flags.c_contiguous:
         raise ValueError(f"rank {t.rank}: wanted a 1-d contiguous array, to change it in place; "
                          f"got shape {x.shape}, strides {x.strides}. Pass "
@@ -103,8 +105,9 @@ def check_floating(t, x, what):
 def check_bounds(t, bounds, length=None):
     """Returns `bounds` as a list of ints.
 
-    Raises ValueError unless there are n+1 bounds, the first is 0, and none is smaller than the one
-    before. If `length` is given, the last bound must be `length`."""
+    For n ranks there must be n+1 bounds. The first bound must be 0, and no bound may be smaller
+    than the bound before it. If `length` is given, the last bound must be `length`. Otherwise
+    raises ValueError."""
     b = [int(place) for place in bounds]
     whole = len(b) == t.size + 1 and b[0] == 0 and (length is None or b[-1] == length)
     if not whole or b != sorted(b):

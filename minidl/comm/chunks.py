@@ -30,9 +30,9 @@ def split(x, n):
 
 
 class Views(Sequence):
-    """A sequence of the n chunks of the 1-d array x, like the list that `split` returns. Here a
-    view is made only when its chunk is used. If 4,096 simulated ranks kept 4,096 views each, the
-    views would take 2 GB."""
+    """A sequence of the n chunks of the 1-d array x, like the list that `split` returns. But this
+    class makes a view only when its chunk is used. If 4,096 simulated ranks kept 4,096 views each,
+    the views would take 2 GB."""
 
     def __init__(self, x, n):
         self.whole, self._n = x, n
@@ -53,7 +53,7 @@ def longest(chunk):
 
 def segment_count(n_bytes, segment_bytes=SEGMENT_BYTES):
     """Returns the number of segments into which a pipeline cuts an array of n_bytes: 1 or more.
-    A segment has about segment_bytes bytes, or less."""
+    A segment has about segment_bytes bytes, or fewer."""
     return max(1, -(-n_bytes // segment_bytes))
 
 
@@ -65,7 +65,7 @@ def span(x, n, first, end):
 
 def size(length, n, i):
     """Returns the number of elements in chunk i of a vector of `length` elements, cut into n
-    chunks. i is taken modulo n: i = n is chunk 0."""
+    chunks. i is taken modulo n, so i = n means chunk 0."""
     return length // n + (i % n < length % n)
 
 

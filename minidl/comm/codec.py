@@ -1,4 +1,4 @@
-"""An array in fewer bytes: encoded as a payload of uint8, and decoded.
+"""Codecs. A codec encodes an array in fewer bytes, as a payload of uint8, and decodes the payload.
 
                  payload of L elements               bytes                  error of an element x
     FP16         L float16                           2 L                    |x| / 2048 + 3e-8
@@ -95,7 +95,8 @@ def _n_blocks(length):
 def one_bit(scale_of):
     """Returns the codec that keeps one scale and the sign of each element. 0 counts as positive.
 
-    scale_of(xp, x): computes the scale of the array x, a number."""
+    scale_of(xp, x): a function that returns the scale of the array x, a number. xp is the array
+    library of x, NumPy or CuPy."""
 
     def encode(x):
         xp = xp_of([x])
@@ -110,7 +111,7 @@ def one_bit(scale_of):
             return xp.empty(0, np.float32)
         scale = payload[:4].copy().view(np.float32)
         signs = xp.unpackbits(payload[4:])[:length].astype(np.float32)
-        signs *= 2 * scale  # each is now 0 or 2 scale; the next line makes it -scale or +scale
+        signs *= 2 * scale  # each sign is now 0 or 2 scale; the next line subtracts scale
         return signs - scale
 
     return Codec(encode, decode, lambda length: length and 4 + -(-length // 8))
@@ -126,8 +127,8 @@ def encode_pairs(indices, values):
     """Returns the payload (a flat uint8 array) of k elements of a long array: the k indices as
     int32, then the k values as float32. Raises ValueError for wrong shapes, dtypes or indices.
 
-    indices: k ints in any order, 0 to 2**31 - 1. If an index occurs twice, the receiver adds the
-    two values. values: k numbers."""
+    indices: k ints from 0 to 2**31 - 1, in any order. If an index occurs twice, the receiver adds
+    the two values. values: k numbers."""
     indices, values = np.asarray(indices), np.asarray(values)
     if indices.shape != values.shape or indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise ValueError(
@@ -137,7 +138,7 @@ def encode_pairs(indices, values):
     if len(indices) and not 0 <= indices.min() <= indices.max() < 2**31:
         raise ValueError("(index, value) pairs want indices from 0 to 2147483647 (31 bits); got "
                          f"indices from {indices.min()} to {indices.max()}. Cut the array into "
-                         "shorter ones.")
+                         "shorter arrays.")
     values = values.astype(np.float32)
     return np.concatenate([indices.astype(np.int32).view(np.uint8), values.view(np.uint8)])
 

@@ -1,8 +1,9 @@
 """The decorator of every collective: it labels the messages and informs the transport of the call.
 
     @collective
-    def all_reduce(t, x, op=np.add): ...        in ring.py: ledgers and errors call its
-                                                messages 'ring.all_reduce' (labels.py)
+    def all_reduce(t, x, op=np.add): ...        a function of ring.py, so its messages have the
+                                                label 'ring.all_reduce' in ledgers and errors
+                                                (labels.py)
 
 All ranks of t must call the same collectives, in the same order.
 
@@ -43,9 +44,9 @@ def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):
     """Decorator of a collective `fn(t, ...)`. The messages of fn get the label 'file.function',
     unless a caller has set a label.
 
-    Before fn runs, `t.entering` is called, unless another collective calls this one. All ranks must
-    pass the same arguments, and arrays of the same dtype and shape. watch.py checks this, with two
-    exceptions:
+    Before fn runs, `t.entering` is called, unless another collective calls fn. All ranks must pass
+    the same arguments, and arrays of the same dtype and shape (watch.py checks this rule). There
+    are two exceptions:
 
     own_args   names of arguments that may differ, such as a buffer that only the root has
     own_rows   names of arrays whose first axis may differ
@@ -63,7 +64,7 @@ def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):
             return with_tensors(labelled, label, t, args, kwargs, wait)
         if not wait:
             return t.in_background(functools.partial(labelled, **kwargs), *args)
-        if _running.get(NOTHING) is not NOTHING:  # another collective calls this one
+        if _running.get(NOTHING) is not NOTHING:  # another collective calls fn
             return fn(t, *args, **kwargs)
         outermost = _label.get(label)
         name = outermost + _subject.get("")

@@ -1,4 +1,4 @@
-"""All-reduce of compressed payloads: a quarter of the bytes, each number rounded twice.
+"""All-reduce of compressed payloads. With INT8 it sends a quarter of the bytes of float32.
 
     1  all-to-all     rank r encodes its block j and sends it to rank j. Rank r decodes the payloads
                       that it receives and adds them to its own block in float32. This rounds each
@@ -8,11 +8,11 @@
 
     error of block r <= sum of e(x_k) over the ranks k != r  +  e(sum)
 
-e is the error of the codec (codec.py). Two other ways are possible. A ring that decodes, adds and
-encodes in every step would round the growing partial sums n-1 times. With int8 and values up to m,
-the error of such a ring is at most about n^2/2 * m/254. The error here is at most 2n * m/254. The
-other way is to gather all encoded arrays and to add them on every rank. That rounds each number
-only once, but sends n/2 times as many bytes.
+e is the error of the codec (codec.py). Two other ways are possible. The first way is a ring that
+decodes, adds and encodes in every step. Such a ring rounds the growing partial sums n-1 times. With
+int8 and values up to m, the error of the ring is at most about n^2/2 * m/254. The error here is at
+most 2n * m/254. The second way gathers all encoded arrays and adds them on every rank. This way
+rounds each number only once, but sends n/2 times as many bytes.
 
 Error feedback: `residual` is an array like x that the caller keeps from call to call. It holds the
 rounding errors of the last call. Every rank adds its residual to x before it rounds again:
@@ -20,16 +20,16 @@ rounding errors of the last call. Every rank adds its residual to x before it ro
     residual, rank r     | error of block 0 | error of the sum of block r | error of block 2 | ...
 
 A rank does not round its own block before the sum. So this block's place in the residual can hold
-another error: the error of the block's sum. 1-bit Adam has two residuals; here one array is enough.
+another error: the error of the block's sum. 1-bit Adam has two residuals. Here one array is enough.
 In every call this equation is true, and so no error is lost over many calls:
 
     result + sum over ranks of residual = sum over ranks of (x + residual before the call)
 
-Sparse arrays are sent as (index, value) pairs: an all-gather of unequal lengths. Then every rank
-adds all pairs in rank order. Let each rank have k = rho L pairs, where L is the dense length. Then
-a rank sends 8 (n-1) k bytes. The dense ring sends 8 (n-1) L / n bytes, which is 1 / (n rho) times
-as much. Example: rho = 0.001. On 16 ranks the dense ring sends 62 times as many bytes, but on 1,000
-ranks it sends the same number.
+Sparse arrays are sent as (index, value) pairs, by an all-gather of blocks of any length. Then every
+rank adds all pairs in rank order. Let each rank have k = rho L pairs, where L is the dense length.
+Then a rank sends 8 (n-1) k bytes. The dense ring sends 8 (n-1) L / n bytes, which is 1 / (n rho)
+times as much. Example: rho = 0.001. On 16 ranks the dense ring sends 62 times as many bytes, but on
+1,000 ranks it sends the same number.
 
     DataParallel(model, t, all_reduce=functools.partial(compressed.all_reduce, codec=codec.FP16))
 
@@ -73,9 +73,9 @@ def all_reduce(t: Transport, x: SameArray, codec: Codec = INT8,
     without compression.
 
     residual: a contiguous array like x, for error feedback (see the head of this file). Pass zeros
-    in the first call. Each call overwrites the residual. With a residual, the additions are in the
-    dtype of x, which must be float32 or float64, and FloatingPointError is raised for inf or nan:
-    they would stay in the residual for ever."""
+    in the first call. Each call overwrites the residual. With a residual, x must be float32 or
+    float64, and the additions are in the dtype of x. Raises FloatingPointError for inf or nan,
+    because these values would stay in the residual for ever."""
     if x.dtype.kind in "iub":
         return ring_blocks.all_reduce(t, x)
     return (_reduce if residual is None else _with_feedback)(t, x, codec, 1, residual)
@@ -84,8 +84,8 @@ def all_reduce(t: Transport, x: SameArray, codec: Codec = INT8,
 @collective
 def mean(t: Transport, x: SameArray, codec: Codec = INT8,
          residual: Array | None = None) -> SameArray:
-    """Like `all_reduce`, but divides the sum by n before the sum is encoded. So the sum may exceed
-    65504, the largest float16 number, as long as the mean does not."""
+    """Like `all_reduce`, but divides the sum by n, the number of ranks, before the sum is encoded.
+    So the sum may exceed 65504, the largest float16 number, as long as the mean does not."""
     return (_reduce if residual is None else _with_feedback)(t, x, codec, t.size, residual)
 
 
@@ -105,14 +105,14 @@ def _with_feedback(t, x, codec, divisor, residual):
 
 
 def check_residual(t, x, residual):
-    """Raises ValueError unless the residual is contiguous and has the shape and dtype of x, float32
-    or float64."""
+    """Raises ValueError unless x is float32 or float64, and the residual is contiguous and has the
+    shape and dtype of x."""
     like = residual.shape == x.shape and residual.dtype == x.dtype
     if not like or x.dtype.itemsize < 4 or not residual.flags.c_contiguous:
         raise ValueError(
-            f"rank {t.rank}: wanted a contiguous residual like x, and x float32 or float64; got "
-            f"residual {residual.dtype} of shape {residual.shape}, x {x.dtype} of shape {x.shape}. "
-            "For the first call pass np.zeros_like(x)")
+            f"rank {t.rank}: wanted x in float32 or float64, and a contiguous residual of the "
+            f"same shape and dtype; got residual {residual.dtype} of shape {residual.shape}, x "
+            f"{x.dtype} of shape {x.shape}. For the first call pass np.zeros_like(x)")
 
 
 def _reduce(t, x, codec, divisor, residual):
@@ -124,7 +124,7 @@ def _reduce(t, x, codec, divisor, residual):
     block, xp = chunks.split(flat, n), xp_of([flat])
     owed = None if residual is None else chunks.split(residual, n)
     total = block[r].astype(np.float32 if residual is None else x.dtype)
-    # All receives are started first. Then this rank encodes one block while another is sent.
+    # All receives are started first. Then this rank encodes one block while another block is sent.
     incoming = [xp.empty(codec.n_bytes(len(total)), np.uint8) for _ in range(1, n)]
     arriving = [t.irecv(into, (r - s) % n) for s, into in enumerate(incoming, 1)]
     leaving = []
@@ -176,8 +176,8 @@ def sparse_all_reduce(t: Transport, indices: Array, values: SameArray, length: i
     Device arrays are added on the host, because a GPU's atomic additions have no fixed order. Then
     the sum is copied to the device of `values`.
 
-    A rank sends 8 (n-1) bytes for the lengths. Then it sends 8 bytes for each pair of all ranks
-    except the right neighbour's pairs. Together these are 2(n-1) messages.
+    A rank sends 8 (n-1) bytes for the lengths. Then it sends the pairs of all ranks except its
+    right neighbour, 8 bytes for each pair. Together these are 2(n-1) messages.
 
     equal: True if all ranks have the same number of pairs. Then no lengths are sent."""
     like, (indices, values) = values, (
@@ -200,5 +200,5 @@ def sparse_all_reduce(t: Transport, indices: Array, values: SameArray, length: i
         total[...] = 0
         for i in range(t.size):
             where, what = decode_pairs(gathered[bounds[i] : bounds[i + 1]])
-            np.add.at(total, where, what)  # += would add only one value of a repeated index
+            np.add.at(total, where, what)  # += would add only one of the values with the same index
     return result

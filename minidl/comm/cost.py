@@ -16,7 +16,7 @@ that *sends* most. The formulas are exact in these cases:
 
     ring                          n divides the number of elements L; else the bytes are the mean
                                   over all ranks
-    binomial tree                 n is a power of two; else they are upper bounds
+    binomial tree                 n is a power of two; else the formulas are upper bounds
     halving and doubling          L is a multiple of p
     doubling all-reduce           n is a power of two; else the time is an upper bound
     double tree                   any n, one segment; for more segments the time is an upper bound
@@ -32,8 +32,8 @@ from minidl.comm.halving_doubling import core
 
 
 class Cost(NamedTuple):
-    """messages, n_bytes: how much the busiest rank sends. time_s: modelled seconds until all ranks
-    are done."""
+    """messages, n_bytes: how many messages and bytes the busiest rank sends. time_s: the modelled
+    seconds until all ranks are done."""
 
     messages: int
     n_bytes: float
@@ -72,7 +72,7 @@ def tree_reduce(n, n_bytes, alpha, beta, gamma=0.0):
 
 def tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
     """2 ceil(log2 n) (alpha + K beta) + ceil(log2 n) K gamma"""
-    # The root does not send in the reduce. In the broadcast it sends most, so it is the busiest.
+    # The root does not send in the reduce. In the broadcast it is the busiest rank.
     down = tree_broadcast(n, n_bytes, alpha, beta)
     return down._replace(time_s=down.time_s + tree_reduce(n, n_bytes, alpha, beta, gamma).time_s)
 
@@ -97,16 +97,16 @@ def doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
 
 
 def double_tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=1):
-    """2H alpha + (2H-1) K/S beta for the first segment, alpha + 2 K/S beta for each further one.
-    H is the height ceil(log2 n). S is the number of segments of each half.
+    """2H alpha + (2H-1) K/S beta for the first segment, alpha + 2 K/S beta for each further
+    segment. H is the height ceil(log2 n). S is the number of segments of each half.
 
     The formula is ours. A segment has K/2S bytes in each tree. Call these bytes a part. On the way
-    up, a rank's port carries two parts at each of the H levels, but only one part at the root's
-    level. The way down takes the same time. So the first segment takes the time of 2(2H-1) parts,
-    which are (2H-1) K/S bytes. If n is not a power of two, it takes one part less on the way up,
-    and one part less on the way down. Each further segment takes the time of four parts: an inner
-    rank sends one part up and two parts down in its own tree, and one part up in the other tree.
-    For gamma: at each level a rank adds two parts."""
+    up, a rank's port carries one part at the root's level, and two parts at each of the other H-1
+    levels. The way down takes the same time. So the first segment takes the time of 2(2H-1) parts,
+    which are (2H-1) K/S bytes. If n is not a power of two, the first segment takes one part less on
+    the way up, and one part less on the way down. Each further segment takes the time of four
+    parts. In its own tree an inner rank sends one part up and two parts down. In the other tree it
+    sends one part up. For gamma: at each level a rank adds two parts."""
     if n == 1:
         return Cost(0, 0, 0.0)
     height = (n - 1).bit_length()
@@ -140,8 +140,8 @@ def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=
 
 def shared_memory_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=0):
     """(S+1) alpha + 2(n-1)/n K beta + (n-1)/n K gamma, if the array is cut into S >= 1 segments.
-    alpha + (n-1) K (beta + gamma), if the array is short and not cut (S = 0): then every rank
-    reads all arrays.
+    alpha + (n-1) K (beta + gamma), if the array is short and not cut (S = 0). Then every rank reads
+    all arrays.
 
     alpha: seconds from a signal until a waiting rank sees it. beta: seconds per byte read from a
     peer's memory. There are no messages: Cost.n_bytes is the number of bytes that a rank reads.
@@ -161,14 +161,14 @@ def best_segments(n_bytes, beta, per_segment, extra):
     smallest.
 
     A pipeline of S segments takes S steps, and `extra` more steps until the first segment has
-    arrived everywhere. Each step takes `per_segment` seconds and the time of K/S bytes. For a
+    arrived everywhere. Each step takes `per_segment` seconds plus the time of K/S bytes. For a
     double tree, extra = 2 ceil(log2 n) - 3 and per_segment = alpha. Raises ValueError if
     per_segment <= 0."""
     if per_segment <= 0:
-        raise ValueError(f"best_segments: wanted per_segment > 0; got {per_segment}. If a segment "
-                         "takes no time of its own, no number of segments is the best")
+        raise ValueError(f"best_segments: wanted per_segment > 0; got {per_segment}. If "
+                         "per_segment is 0, a larger number of segments is always faster.")
     divided = max(extra, 0) * n_bytes * beta
-    below = max(1, math.floor(math.sqrt(divided / per_segment)))  # where the derivative is 0
+    below = max(1, math.floor(math.sqrt(divided / per_segment)))  # here the time has derivative 0
     return min(below, below + 1, key=lambda s: per_segment * s + divided / s)
 
 

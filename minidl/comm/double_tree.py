@@ -37,15 +37,15 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
                segment_bytes: int = chunks.SEGMENT_BYTES) -> SameArray:
     """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`.
 
-    All ranks get the same bits: each half is reduced on one rank, the root of its tree, and the
-    other ranks copy the result. A rank sends `bytes_sent` bytes, in messages of segment_bytes or a
+    All ranks get the same bits. Each half is reduced on one rank, the root of its tree. The other
+    ranks copy the result. A rank sends `bytes_sent` bytes, in messages of segment_bytes bytes or a
     little less."""
     n, top = t.size, height_of(t.size)
     flat = chunks.flat(x)
     halves = chunks.split(flat, 2 if n > 1 else 1)
     n_segments = chunks.segment_count(halves[0].nbytes, segment_bytes)
     both = [(seat(n, t.rank, tree), chunks.split(h, n_segments)) for tree, h in enumerate(halves)]
-    # the first segment is one of the longest
+    # no segment is longer than the first segment
     theirs = t.scratch(len(both[0][1][0]), x.dtype, flat)
     going_up, going_down = [deque(), deque()], []
     # Receives that start one step earlier, into a second buffer, were not faster between processes.
@@ -77,13 +77,14 @@ def parent(n, r):
     """Returns the parent of rank r in tree 0 of n ranks, or None for the root, rank 0."""
     if r == 0:
         return None
-    bit = r & -r  # 2^height
+    bit = r & -r  # 2 ** (height of rank r)
     up = (r ^ bit) | (bit << 1)
     return up if up < n else r ^ bit
 
 
 def children(n, r):
-    """Returns the children of rank r in tree 0 of n ranks: at most two. The root has one."""
+    """Returns the children of rank r in tree 0 of n ranks: at most two ranks. The root has one
+    child."""
     bit = (r & -r) >> 1
     if r == 0:
         return [1 << ((n - 1).bit_length() - 1)] if n > 1 else []

@@ -1,7 +1,7 @@
 """A message with a header. Remote calls and the parameter server send such messages.
 
     header   | kind | number | more | bytes of the body |     four int64: HEADER_BYTES
-    body     | any bytes                                |     a second message, unless it is empty
+    body     | any bytes                                |     a second message, unless empty
 
     framing.send(t, 1, PULL, version, 0, ids, "table.ids")
     src, kind, version, _, n_bytes = framing.recv(t, "param_server.header")         from any rank
@@ -34,8 +34,8 @@ def isend(t, dst, kind, number=0, more=0, body=NO_BODY, label="framing.body"):
 
 
 def isend_body(t, dst, body, label):
-    """Starts to send another body, without a header. The receiver must know its size. Returns the
-    list of requests to wait for."""
+    """Starts to send another body, without a header. The receiver must know the size of this body.
+    Returns the list of requests to wait for."""
     with t.named(label):
         return [t.isend(body, dst, BODY)] if body.nbytes else []
 

@@ -1,7 +1,7 @@
 """The ranks as a grid: one axis for each way to divide the work, and a group of ranks for each row.
 
 The plain form, with three axes and a step that uses them: minidl/plain/grid.py. This file has five
-axes in any order, groups along several axes, and a model of what each order costs.
+axes in any order, groups along several axes, and a model of the time that each order takes.
 
     tp 2, dp 2, pp 2; tp is fastest        dp 0      dp 1
                                   pp 0     0  1      2  3      tensor-parallel groups  01 23 45 67
@@ -130,7 +130,7 @@ def _check_axes(axes):
         raise ValueError(f"the axes of a grid are {', '.join(AXES)}; got {', '.join(unknown)}")
 
 
-# -- what an order costs
+# -- the time that an order of the axes costs
 
 
 class Traffic(NamedTuple):
@@ -154,7 +154,8 @@ def traffic(sizes, links, n_bytes):
 
     The time is exact if all links of a group are alike and no message waits. Otherwise the real
     time may be shorter, for two reasons. A chunk also goes over links that are faster than the
-    slowest one. And a message's latency and its waiting overlap, but the model adds them."""
+    slowest one. And while a message waits, its latency already passes, but the model adds the two
+    times."""
     n = math.prod(sizes.values())
     node = np.array([links.node_of(rank) for rank in range(n)])
     result = {}

@@ -1,4 +1,4 @@
-"""Recursive halving and doubling: the bytes of the ring in 2 log2 n steps (Rabenseifner 2004).
+"""Recursive halving and doubling: sends the ring's bytes in 2 log2 n steps (Rabenseifner 2004).
 
 The plain form: minidl/plain/halving_doubling.py. This file adds five things. Rank r owns chunk r of
 `chunks.split`, so the halving part (reduce-scatter) and the doubling part (all-gather) can be
@@ -7,8 +7,9 @@ called alone. The all-reduces accept other operations than a sum, and arrays of 
 formula.
 
 If n is not a power of two, let p be the largest power of two below n. Each extra rank r >= p sends
-all of x to rank r-p, which adds it ("fold in"). At the end rank r-p sends the result back.
-Rabenseifner's own fold sends one more message and halves the time of this addition.
+all of x to rank r-p. Rank r-p adds this x to its own ("fold in"), and at the end sends the result
+back ("fold out"). Rabenseifner's own fold sends one more message and halves the time of this
+addition.
 
 Source: Rabenseifner 2004, "Optimization of collective reduction operations"; Thakur et al. 2005.
 Test: tests/comm/test_halving_doubling.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 
 def core(n):
-    """Returns the largest power of two <= n. This is the number of ranks that halve and double."""
+    """Returns the largest power of two <= n. This many ranks take part in the halving and the
+    doubling."""
     return 1 << (n.bit_length() - 1)
 
 
@@ -38,13 +40,14 @@ def core(n):
 def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     """Reduces x over the ranks. Returns this rank's complete chunk of `chunks.split(x, core(n))`.
 
-    x: as for `ring.reduce_scatter`. Rank r owns chunk r. An extra rank gets an empty array."""
+    x: as for `ring.reduce_scatter`. Rank r owns chunk r. An extra rank (r >= core(n)) gets an empty
+    array."""
     p, r = core(t.size), t.rank
     scratch = t.scratch(len(check_flat(t, x)), x.dtype, x)
     if not _fold_in(t, x, scratch, p, op):
         return x[:0]
     low, far = 0, p // 2  # this rank still reduces 2 * far chunks; the first is chunk `low`
-    while far:  # far: the partner's distance in ranks, and the number of chunks that each sends
+    while far:  # far: the distance to the partner, and the number of chunks that each rank sends
         lower = chunks.span(x, p, low, low + far)
         upper = chunks.span(x, p, low + far, low + 2 * far)
         mine, theirs = (upper, lower) if r & far else (lower, upper)
@@ -75,8 +78,8 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`.
 
     All ranks get the same bits: each chunk is reduced on one rank, and the others copy the result.
-    Let p = core(n). A rank r < p sends `bytes_sent` bytes in 2 log2 p messages. It sends one
-    message more if rank r+p exists (an extra rank). An extra rank sends one message."""
+    Let p = core(n). A rank r < p sends `bytes_sent` bytes in 2 log2 p messages. If rank r+p exists,
+    it is an extra rank, and rank r sends one message more. An extra rank sends one message."""
     flat = chunks.flat(x)
     reduce_scatter(t, flat, op)
     all_gather(t, flat)
@@ -86,7 +89,7 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
 @collective
 def doubling_all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     """All-reduce for short messages, in log2 n steps. In each step two partners exchange the whole
-    x, and both partners add. Returns the result, in place like `ring.all_reduce`.
+    x, and each partner adds both arrays. Returns the result, in place like `ring.all_reduce`.
 
     This function takes half as many steps as `all_reduce`. Let K be the bytes of x, and p =
     core(n). A rank r < p sends log2 p * K bytes, and K bytes more if rank r+p exists (an extra

@@ -1,11 +1,11 @@
-"""Hierarchical all-reduce: most bytes are sent inside the nodes, few between them.
+"""Hierarchical all-reduce: most bytes are sent inside the nodes, few between the nodes.
 
 The plain form, for nodes of one size: minidl/plain/hierarchical.py. Here nodes may have different
 sizes. Each node cuts x into one chunk per rank. The cuts of all nodes together divide x into
 pieces. Example: a node of 2 ranks cuts at 1/2, and a node of 3 ranks cuts at 1/3 and 2/3. Together
 the cuts make 4 pieces. Each piece has one owner in every node, and the owners of a piece all-reduce
 it. A rank of a smaller node owns more pieces. This file also accepts any all-reduce between the
-nodes, and other operations than a sum. It has a formula for the bytes.
+nodes, and other operations than a sum. `bytes_sent` is a formula for the bytes.
 
 A second form, `leader_all_reduce`, reduces onto one rank of each node (the leader), all-reduces
 among the leaders, and broadcasts. It sends fewer messages, but one rank of each node sends all
@@ -65,12 +65,13 @@ def by_node_size(n: int, node_size: int) -> list[list[int]]:
 
 
 def groups(t: Transport, nodes: Nodes) -> Groups:
-    """Returns the Groups of a hierarchy. All ranks of t must call it, with the same nodes.
+    """Returns the Groups of a hierarchy. All ranks of t must call this function, with the same
+    nodes.
 
     nodes   the ranks of each node, [[0, 1], [2, 3, 4]], or the number of consecutive ranks that
             share a node
 
-    Raises ValueError unless every rank is in one node."""
+    Raises ValueError unless every rank is in exactly one node."""
     nodes = nodes if isinstance(nodes, int) else tuple(map(tuple, nodes))
     plan = _plan(t.size, nodes)
     if plan is None:
@@ -84,10 +85,11 @@ def groups(t: Transport, nodes: Nodes) -> Groups:
     return Groups(t.ranks, inside, leaders, pieces, n_units)
 
 
-@functools.lru_cache(10)  # all simulated ranks share one plan: a plan contains n ranks
+@functools.lru_cache(10)  # all simulated ranks share one plan, because a plan has n entries
 def _plan(n, nodes):
-    """Returns ({rank: its node}, first rank of each node, units, pieces). Returns None if the nodes
-    do not contain each of the n ranks exactly once, or if a node is empty."""
+    """Returns ({rank: its node}, first rank of each node, number of units, pieces), as in `cut`.
+    Returns None if the nodes do not contain each of the n ranks exactly once, or if a node is
+    empty."""
     nodes = tuple(map(tuple, by_node_size(n, nodes))) if isinstance(nodes, int) else nodes
     if sorted(rank for node in nodes for rank in node) != list(range(n)) or () in nodes:
         return None
@@ -115,13 +117,14 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Groups,
              functions that have an argument `all_reduce`
     across   the all-reduce between nodes, any `f(t, array, op)` that works in place
 
-    If `across` gives the same bits on all its ranks, so does this all-reduce."""
+    If `across` gives the same bits on all its ranks, this all-reduce also gives the same bits on
+    all ranks."""
     _check(t, groups)
     flat = chunks.flat(x)
     unit = chunks.bounds(len(flat), groups.n_units)
     bounds = unit[:: groups.n_units // groups.inside.size]
     ring_blocks.reduce_scatter(groups.inside, flat, bounds, op)
-    for first, end, owners in groups.pieces:  # the same order on all ranks: no deadlock
+    for first, end, owners in groups.pieces:  # the same order on all ranks avoids a deadlock
         if owners is not None:
             across(owners, flat[unit[first] : unit[end]], op)
     ring_blocks.all_gather(groups.inside, flat, bounds)
@@ -135,7 +138,7 @@ def leader_all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Gr
     inside each node. Returns the result, in place like `ring.all_reduce`, with the same bits on all
     ranks.
 
-    This takes the time of a tree all-reduce of g ranks on the links inside a node, plus the time of
+    The time is the sum of two times: a tree all-reduce of g ranks on the links inside a node, and
     `across` on the links between nodes. groups, across: as for `all_reduce`."""
     _check(t, groups)
     flat = chunks.flat(x)

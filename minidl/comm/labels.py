@@ -46,7 +46,7 @@ def about(subject):
 
 
 def current_subject():
-    """Returns the subject as ' of bucket 3', or '' if none is set."""
+    """Returns the subject as a text such as ' of bucket 3'. Returns '' if no subject is set."""
     return _subject.get("")
 
 

@@ -12,8 +12,8 @@ of the rest. Each part is padded to a multiple of 8 bytes:
 
     number of arrays, size of the pickle, size of each array | array | array | ... | pickle
 
-So the sender copies an array once, and the receiver does not copy it: there the array is a view of
-the message. Unpickling can run any code, so accept such messages only from ranks of the same job.
+So the sender copies an array once. The receiver does not copy it: its array is a view of the
+message. Unpickling can run any code, so accept such messages only from ranks of the same job.
 
 Test: tests/comm/test_objects.py   Used by: select.py, throttled.py, watch.py, rpc.py, the tutorials
 """
@@ -67,7 +67,7 @@ def pack(value):
     header = np.array([len(arrays), len(text), *map(len, arrays)], np.int64)
     parts = [header.view(np.uint8)]
     for part in (*arrays, np.frombuffer(text, np.uint8)):
-        parts += [part, np.zeros(-len(part) % 8, np.uint8)]  # so the next part is aligned
+        parts += [part, np.zeros(-len(part) % 8, np.uint8)]  # padding aligns the next part
     return np.concatenate(parts)
 
 
@@ -85,7 +85,8 @@ def unpack(message):
 
 
 def pickled(value):
-    """Returns (the pickle without the contents of arrays, these contents as flat uint8 arrays)."""
+    """Returns (the pickle without the contents of arrays, a list of these contents as flat uint8
+    arrays)."""
     buffers = []
     text = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return text, [np.frombuffer(b.raw(), np.uint8) for b in buffers]

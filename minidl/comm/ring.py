@@ -6,7 +6,7 @@ all ranks make the same call. Other collectives use the reduce-scatter and the a
 (ring_blocks.py). `bytes_sent` is a formula.
 
 All ranks end with the same bits, because the all-gather copies them. The bits depend on n and on
-where the chunks begin: the sum of chunk c begins at rank c and goes around the ring, x_c + x_(c+1)
+where the chunks begin. The sum of chunk c begins at rank c and goes around the ring: x_c + x_(c+1)
 + ...
 
 Test: tests/comm/test_ring.py   Tutorial: tutorials/07_ring.py   Time: cost.py

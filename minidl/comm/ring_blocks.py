@@ -3,17 +3,18 @@
     bounds = [0, 3, 3, 7, 9]      rank r's block is x[bounds[r] : bounds[r+1]]; rank 1's is empty
 
     0 -> 1      In step s of the reduce-scatter, rank r sends its partial sum of block r-s-1 to the
-    ^    v      right. It receives block r-s-2 from the left and adds it to its own. The sum of
-    3 <- 2      block r starts at rank r+1 and is complete at rank r. The all-gather sends the
-                complete blocks around the ring once more.
+    ^    v      right. It receives block r-s-2 from the left and adds it to its own block r-s-2.
+    3 <- 2      The sum of block r starts at rank r+1 and is complete at rank r. The all-gather
+                sends the complete blocks around the ring once more.
 
-This is ring.py with other numbers: chunk r+1 of ring.py is block r here. So the sum of block r
-begins at rank r+1 and goes around the ring: (x_(r+1) + x_(r+2)) + ... + x_r. In `ring.all_reduce`
-the sum of chunk r begins at rank r. So with three ranks or more, a floating point sum may
-have other last bits than in ring.py. But `all_reduce` here gives the same bits as `reduce_scatter`.
-So training with either of these two functions gives the same bits.
+The algorithm is the same as in ring.py, but the numbers differ: chunk r+1 of ring.py is block r
+here. So the sum of block r begins at rank r+1 and goes around the ring: (x_(r+1) + x_(r+2)) + ... +
+x_r. In `ring.all_reduce` the sum of chunk r begins at rank r. So with three ranks or more, the last
+bits of a floating point sum may differ from the last bits in ring.py. But `all_reduce` here gives
+the same bits as `reduce_scatter`. So training with either of these two functions gives the same
+bits.
 
-A step takes as long as its longest block.
+The longest block of a step decides how long the step takes.
 
 Test: tests/comm/test_ring_blocks.py   MPI's names: Reduce_scatter, Allgatherv   Time: cost.py
 """
@@ -61,8 +62,8 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     """Returns the elementwise op of all ranks' x on every rank, like `ring.all_reduce`: in place if
     x is contiguous. Each block has the bits that `reduce_scatter` with `chunks.bounds` gives.
 
-    A rank sends 2 x.nbytes minus the bytes of two blocks: its own and its right neighbour's. That
-    takes 2(n-1) messages."""
+    A rank sends 2 x.nbytes minus the bytes of two blocks: its own and its right neighbour's. It
+    sends them in 2(n-1) messages."""
     flat = chunks.flat(x)
     bounds = chunks.bounds(len(flat), t.size)
     reduce_scatter(t, flat, bounds, op)
@@ -74,12 +75,13 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
 def all_gather_v(t: Transport, own: SameArray) -> tuple[SameArray, list[int]]:
     """Joins every rank's 1-d array `own`, of any length, in rank order. Returns (whole, bounds).
 
-    The array of rank r is whole[bounds[r] : bounds[r+1]]. All ranks must have the same dtype. A
-    rank first sends the lengths, 8 (n-1) bytes. Then it sends every array in `whole` except the
-    right neighbour's. Together these are 2(n-1) messages."""
+    The array of rank r is whole[bounds[r] : bounds[r+1]]. The arrays of all ranks must have the
+    same dtype. A rank first sends the lengths, 8 (n-1) bytes. Then it sends every array in `whole`
+    except the right neighbour's. Together these are 2(n-1) messages."""
     if own.ndim != 1:
         raise ValueError(
-            f"rank {t.rank}: all_gather_v joins 1-d arrays; got shape {own.shape}: reshape(-1)")
+            f"rank {t.rank}: all_gather_v wants a 1-d array; got shape {own.shape}. Pass "
+            "own.reshape(-1).")
     bounds = bounds_of(t, len(own))
     whole = xp_of([own]).empty(bounds[-1], own.dtype)
     whole[bounds[t.rank] : bounds[t.rank + 1]] = own

@@ -1,4 +1,4 @@
-"""Remote calls: run a function on another rank, get its result later, or its error.
+"""Remote calls: run a function on another rank, and get the function's result or error later.
 
 The plain form, one server that asks its clients in turn: minidl/plain/rpc.py. In this file every
 rank serves and calls, in any order, and calls may be nested. A rank that stops tells the other
@@ -17,23 +17,24 @@ sends the name and the arguments. If all ranks do the same at the same time, a c
    time, in the order of arrival. So served functions need no locks against each other. While a call
    runs, replies to this rank wait, too.
 2. A served function may call another rank and wait. During this wait its rank serves other calls,
-   so ranks may call each other in circles. Each nested call takes stack space: at most 50 are
-   allowed. (A task that a served function spawned does not serve while it waits.)
+   so ranks may call each other in circles. Each nested call takes stack space, so at most 50 nested
+   calls are allowed. (A task that a served function spawned does not serve while it waits.)
 3. If a served function makes calls itself, its result is sent after all these calls have ended.
 4. If the function fails on the other rank, `wait` raises RemoteError, with the traceback of the
-   other rank. If the program does not call `wait`, the error is raised at the end of the block, or
-   at the end of the served function that made the call.
-5. The block ends when all ranks have reached its end. Until then every rank serves. If a rank
-   leaves the block by an exception, it tells the other ranks. Their calls to this rank then fail at
-   once.
+   other rank. If the program does not call `wait`, the error is raised at the end of the `with`
+   block, or at the end of the served function that made the call.
+5. The `with` block ends when all ranks have reached its end. Until then every rank serves. If a
+   rank leaves the block by an exception, it tells the other ranks. Their calls to this rank then
+   fail at once.
 
 The parameter server (parallel/server/) uses framing.py, but not this file, for two reasons. First,
-the server may answer a pull later, after pushes of other workers. Here a served function must end
-before the next call begins. Second, the server sends arrays without a function's name and without a
-copy, also to a GPU. So the bytes that it sends equal their formula.
+the server may answer a pull later, after pushes of other workers. In this file a served function
+must end before the next call begins. Second, the server sends arrays without a function's name and
+without a copy, also to a GPU. So the bytes that it sends equal their formula.
 
-A message is a header (framing.py: the kind and the number of the call) and an object, packed by
-objects.py. call() copies the arrays at once. The receiver may change the arrays that it gets.
+A message is a header and an object. The header has the kind and the number of the call
+(framing.py). objects.py packs the object. call() copies the arrays at once. The receiver may change
+the arrays that it gets.
 
 Source: Birrell & Nelson 1984.   Test: tests/comm/test_rpc.py
 Time: 2 alpha + (bytes of the call + bytes of the reply) beta, if neither rank is busy
@@ -52,7 +53,7 @@ from minidl.comm.transport.background import Background
 
 CALL, RESULT, ERROR, LEFT = range(4)
 POLL_S = 1e-3  # seconds between two checks for the answer, if wait() has a time limit
-DEEPEST = 50  # the most nested calls: each takes about 10 of the 1,000 stack frames of Python
+DEEPEST = 50  # the most calls that may be nested: a call takes 10 of Python's 1,000 stack frames
 
 _frame = contextvars.ContextVar("the served call that is running")
 
@@ -87,7 +88,7 @@ class Service:
         self.rank, self.size = t.rank, t.size
         self._functions = functions
         self._numbers = itertools.count()
-        self._lock = threading.Lock()  # for values that both the caller and the serving task change
+        self._lock = threading.Lock()  # for values that the caller and the serving task change
         self._pending = {}  # number of a call -> its Future, until it is answered
         self._left = {}  # rank that left its block -> None, or the traceback of the exception
         # _open: True inside the block. _reason: the traceback of the exception that ended the block
@@ -121,8 +122,8 @@ class Service:
 
     def __enter__(self):
         if self._serving is not None:
-            raise RuntimeError(f"rank {self.rank}: a Service serves one block; make a new one for "
-                               "the next block")
+            raise RuntimeError(f"rank {self.rank}: a Service serves only one `with` block; got a "
+                               "second block. Make a new Service for each block.")
         self._open = True
         self._serving = self._t.spawn(self._serve)
         return self
@@ -156,7 +157,8 @@ class Service:
 
     def _serve(self):
         try:
-            # A rank that left by an exception still receives the answers that are on their way.
+            # A rank that left its block by an exception still receives the answers that are on
+            # their way.
             while len(self._left) < self.size or self._pending:
                 self._serve_one()
         except Exception as error:
@@ -188,7 +190,7 @@ class Service:
                 future = self._pending.pop(number)
             try:
                 value = objects.unpack(body)
-            except Exception as error:  # this rank cannot unpickle it: wait() raises this error
+            except Exception as error:  # the result cannot be unpickled: wait() raises this error
                 future._fail(error)
                 return
             if kind == ERROR:
@@ -207,8 +209,8 @@ class Service:
         token = _frame.set(frame)
         try:
             if frame.depth > DEEPEST:
-                raise RecursionError(f"rank {self.rank}: calls are nested {frame.depth} deep, "
-                                     f"wanted at most {DEEPEST}. Does a function call "
+                raise RecursionError(f"rank {self.rank}: wanted at most {DEEPEST} nested calls; "
+                                     f"got {frame.depth}. Does a function call "
                                      "itself, through other ranks, without end?")
             name, args, kwargs = objects.unpack(body)
             if name not in self._functions:
@@ -222,7 +224,8 @@ class Service:
             return RESULT, objects.pack(result)
         except (Exception, SystemExit) as error:
             what = traceback.format_exception_only(error)[-1].strip()
-            error.__traceback__ = error.__traceback__.tb_next  # without this function's own line
+            # The text leaves out the line of this function.
+            error.__traceback__ = error.__traceback__.tb_next
             trace = "".join(traceback.format_exception(error))
             # The error's text contains the text of the nested call's error twice. With n nested
             # calls it would grow as 2**n, so it is cut.
@@ -232,7 +235,7 @@ class Service:
 
 
 class Future:
-    """The answer to a call, which may come later."""
+    """The answer to a call. The answer may come later."""
 
     def __init__(self, number, frame, rank, name, event):
         self.number, self.frame, self.rank, self.name = number, frame, rank, name
@@ -265,8 +268,8 @@ class Future:
             if t.time() >= until:
                 raise TimeoutError(
                     f"rank {t.rank}: wanted the result of {self.name}() on rank {self.rank} within "
-                    f"{timeout_s:g} s; got none yet. Is that rank busy or stopped? Wait again, or "
-                    "call with a longer timeout_s.")
+                    f"{timeout_s:g} s; got no result yet. Is that rank busy or stopped? Wait "
+                    "again, or call with a longer timeout_s.")
             t.pause(POLL_S)
 
     def done(self):
@@ -283,7 +286,7 @@ class _Frame:
 
     def __init__(self, service, depth=0):
         self.service, self.depth = service, depth
-        self.open = {}  # number -> Future without an answer, or with an error not yet raised
+        self.open = {}  # number -> Future that has no answer, or an error not yet raised
 
     def wait_for_all(self):
         """Waits for all open calls. Raises the first error."""

@@ -5,7 +5,7 @@
     step 2   0 [1] 1  2 [3] 3  4 [5] 5  6 [7] 7      is the same picture, backwards.
 
 The root could also send every block itself, in n-1 messages. Its link would carry the same bytes.
-In the model of cost.py that is not slower, because the latencies overlap. But each message also
+In the model of cost.py this way is not slower, because the latencies overlap. But each message also
 takes time of the root's processor, which the model ignores. The tree needs only ceil(log2 n)
 messages.
 
@@ -40,7 +40,7 @@ def scatter(t: Transport, x: Array | None, out: SameArray, root: int = 0,
     x: on root, the array with the rows of all blocks. The other ranks pass None. out: the array for
     this rank's block. It has the dtype of x, and rows of the same shape. bounds: the n+1 places
     where x is cut, the same on all ranks. If None, all blocks have the same length. The root sends
-    x without its own block."""
+    every block except its own."""
     n, me = t.size, (t.rank - root) % t.size
     bounds = _bounds(t, out, root, bounds)
     if t.rank == root:
@@ -88,8 +88,8 @@ def _end(n, me):
 
 
 def _places(bounds, root):
-    """Returns n+1 places: the block of the renamed rank v is from place v to place v+1. The root's
-    block begins at place 0."""
+    """Returns a list p of n+1 ints: the block of the renamed rank v has the rows p[v] to p[v+1].
+    The root's block comes first."""
     lengths = np.roll(np.diff(bounds), -root)
     return [0, *np.cumsum(lengths).tolist()]
 

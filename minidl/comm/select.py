@@ -50,7 +50,7 @@ SMALL, LARGE = 8, 1 << 22
 
 # Figures in a file are valid if a message takes 1 ns to 10 s, and a byte at most 1 ms.
 TINY, MOST_S, MOST_S_PER_BYTE = 1e-9, 10, 1e-3
-MOST_BYTES = 1 << 16  # the most bytes that are read from a file
+MOST_BYTES = 1 << 16  # at most this many bytes are read from a file
 
 
 class Figures(NamedTuple):
@@ -109,12 +109,12 @@ def choose(n, n_bytes, figures):
 
 @collective
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, figures: Figures) -> SameArray:
-    """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`, by
-    the fastest algorithm for x.nbytes.
+    """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`. It
+    uses the fastest algorithm for x.nbytes.
 
     figures: the result of `measure` or `stored`. It must be the same on all ranks."""
     chosen = choose(t.size, x.nbytes, figures)
-    return chosen.__wrapped__(t, x, op)  # its messages have the label of this call already
+    return chosen.__wrapped__(t, x, op)  # the messages already have the label of this call
 
 
 def explain(n, figures, sizes=SIZES):
@@ -143,18 +143,19 @@ def _rate(seconds_per_byte):
     return f"{1e-9 / seconds_per_byte:.2f} GB/s" if seconds_per_byte else "free"
 
 
-# -- measuring
+# -- measuring the figures
 
 
 def measure(t, rounds=20):
-    """Measures the Figures. Returns the Figures of rank 0 on all ranks. All ranks must call it.
+    """Measures the Figures. Returns the Figures of rank 0 on all ranks. All ranks must call this
+    function.
 
-    It measures the time of all-reduces of 8 bytes and of 4 MiB, and solves the formulas for alpha,
-    beta, ... So alpha includes the time that Python takes for a step. The shortest time of all
-    rounds is used, because other programs can only make a round slower."""
+    The function measures the time of all-reduces of 8 bytes and of 4 MiB, and solves the formulas
+    for alpha, beta, ... So alpha includes the time that Python takes for a step. The shortest time
+    of all rounds is used, because other programs can only make a round slower."""
     n = t.size
     x, few = np.zeros(LARGE // 4, np.float32), np.zeros(SMALL // 4, np.float32)
-    # part has 256 KiB, which fit in a cache. big is 2 arrays of 32 MiB.
+    # `part` has 256 KiB, which fit in a cache. `big` has two arrays of 32 MiB.
     part, big = x[: 1 << 16], np.ones((2, 1 << 23), np.float32)
     works = {"sum": (lambda: np.add(part, part, out=part), 20),
              "copy": (lambda: np.copyto(big[0], big[1]), 1),
@@ -183,7 +184,7 @@ def measure(t, rounds=20):
         signal = least["few shared"]
         signals = (shared_memory.segments(n, LARGE) + 1) * signal
         read = (least["large shared"] - signals - moved * gamma) / (2 * moved)
-        read = max(0.0, read)  # negative if noise made the sum alone slower than the all-reduce
+        read = max(0.0, read)  # read is negative if noise made the sum slower than the all-reduce
     # All ranks get the same figures: they must make the same choice.
     return objects.broadcast(t, Figures(alpha, max(0.0, beta), gamma, signal, read, copy))
 
@@ -196,7 +197,7 @@ def _shares_memory(t):
     return True
 
 
-# -- keeping
+# -- keeping figures in a file
 
 
 def file_of(t):
@@ -205,8 +206,9 @@ def file_of(t):
 
 
 def file_in(folder, words):
-    """Returns the Path of the file `words`.json in a folder of the cache. The cache is
-    $MINIDL_CACHE, or $XDG_CACHE_HOME/minidl, or ~/.cache/minidl: the first that is set."""
+    """Returns the Path of the file {words}.json in the folder `folder` of the cache. The cache is
+    $MINIDL_CACHE, or $XDG_CACHE_HOME/minidl, or ~/.cache/minidl. If both variables are set,
+    MINIDL_CACHE is used."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     cache = os.environ.get("MINIDL_CACHE") or os.path.join(base, "minidl")
     return Path(cache, folder, re.sub(r"[^\w.-]", "-", words) + ".json")
@@ -228,7 +230,7 @@ def kept(path, are_good, doctor):
     """Returns the dict that `keep` wrote to this file, or None if there is no file.
 
     Also returns None, and warns, if the file is damaged, if are_good(dict) is False, or if another
-    user may have written it. doctor: the option of `minidl doctor` that writes the file."""
+    user may have written the file. doctor: the option of `minidl doctor` that writes the file."""
     try:
         if not path.exists():
             return None
@@ -271,10 +273,11 @@ def store(t, figures):
 
 
 def stored(t):
-    """Returns the Figures in rank 0's file `file_of(t)`, on all ranks, or None if there is no file.
-    Also returns None, and warns on rank 0, if the figures in the file cannot be right.
+    """Returns the Figures in rank 0's file `file_of(t)`, on all ranks. Returns None if there is no
+    file. Also returns None, and warns on rank 0, if the figures in the file cannot be right.
 
-    All ranks must call it. A program may begin with `select.stored(t) or select.measure(t)`."""
+    All ranks must call this function. A program may begin with `select.stored(t) or
+    select.measure(t)`."""
     figures = None
     if t.rank == 0:
         found = kept(file_of(t), functools.partial(_are_good, n=t.size), f"--links {t.size}")

@@ -15,29 +15,29 @@ With 3 ranks:
                           copy in i+1              signal A(i+1)
                           wait for R(i) of all     copy out i
 
-Segment i uses half i mod 2 of the window. So a rank can copy segment i+1 in while other ranks still
-copy segment i out. Segment i+2 uses the same half as segment i. Because of two rules, a rank never
-overwrites numbers that another rank still reads:
-  - A rank copies segment i+2 in only after all ranks have signalled R(i). A rank signals R(i) after
-    it has read its chunk of segment i in all pieces.
+Segment i uses half i mod 2 of the window. So a rank can copy segment i+1 into the window while
+other ranks still copy segment i out. Segment i+2 uses the same half as segment i. Because of two
+rules, a rank never overwrites numbers that another rank still reads:
+  - A rank copies segment i+2 into the window only after all ranks have signalled R(i). A rank
+    signals R(i) after it has read its chunk of segment i in all pieces.
   - A rank writes its sum of segment i+2 only after all ranks have signalled A(i+2). A rank signals
     A(i+2) after it has copied segment i out.
 
 A segment stays in the processor's cache. So x is read from memory little more than once, and
 written to memory little more than once.
 
-A short array is not cut. Every rank copies its whole array in, and every rank adds the arrays of
-all ranks. That needs one signal instead of two, but every rank makes n-1 additions of the whole
-array. A rank copies the array of call i+2 in only after all ranks have signalled A(i+1). A rank
-signals A(i+1) after it has added the arrays of call i.
+A short array is not cut. Every rank copies its whole array into the window, and every rank adds the
+arrays of all ranks. This way needs one signal instead of two, but every rank makes n-1 additions of
+the whole array. A rank copies the array of call i+2 into the window only after all ranks have
+signalled A(i+1). A rank signals A(i+1) after it has added the arrays of call i.
 
 Every sum is computed in the order x_0 + x_1 + ... + x_(n-1), for any length. So all ranks get the
-same bits. They equal the bits of minidl/plain/naive.py, and do not depend on how gradients are cut
-into buckets.
+same bits. These bits equal the result of minidl/plain/naive.py. They do not depend on how gradients
+are cut into buckets.
 
-A ledger counts the bytes that a rank reads from a peer's piece as received from that peer. It
-counts the bytes that the peer reads from this rank's piece as sent. `bytes_read` is the formula.
-There are no messages. Copies to and from a rank's own piece do not count.
+If a rank reads bytes from a peer's piece, a ledger counts these bytes as received from that peer.
+If the peer reads bytes from this rank's piece, the ledger counts these bytes as sent. `bytes_read`
+is the formula. There are no messages. Copies to and from a rank's own piece do not count.
 
 Source: Graham & Shipman 2008, MPI's collectives through shared memory. Here the signals are flags.
 Test: tests/comm/test_shared_memory.py   Time: cost.py   Window: MPI.Win.Allocate_shared
@@ -112,10 +112,11 @@ def segments(n, n_bytes):
 def bytes_read(length, itemsize, n, reader, owner, chunk_bytes=CHUNK_BYTES):
     """Returns the bytes that rank `reader` reads from the piece of rank `owner` in an all-reduce.
 
-    In each segment the reader reads two chunks in the owner's piece: the chunk with the reader's
-    number, to add it, and the chunk with the owner's number, which holds the sum. If x is short,
-    the reader reads the owner's whole x instead. From all owners together a rank reads K bytes (the
-    bytes of x) and the bytes of n-2 chunks. If x is short, it reads (n-1) K bytes."""
+    In each segment the reader reads two chunks in the owner's piece. It adds the chunk with the
+    reader's number to its sum. It copies the chunk with the owner's number, which holds the owner's
+    sum. If x is short, the reader reads the owner's whole x instead. From all owners together a
+    rank reads K bytes (the bytes of x) and the bytes of n-2 chunks. If x is short, it reads (n-1) K
+    bytes."""
     if length * itemsize * n <= WHOLE_BYTES:
         return length * itemsize
     longest = segment_bytes(n, chunk_bytes) // itemsize

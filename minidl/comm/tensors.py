@@ -3,8 +3,8 @@
     ring.all_reduce(t, p.grad)        sums the array of p.grad in place, and returns p.grad
 
 A collective is not an operation of the autograd graph. So a collective raises an error for a Tensor
-that an operation computed, and for a leaf that needs a gradient, unless gradients are switched off.
-The error comes from Tensor.array_to_change and tells what to do instead.
+that an operation computed, and for a leaf that needs a gradient. If gradients are switched off, it
+raises no error. The error comes from Tensor.array_to_change and tells what to do instead.
 
 Test: tests/comm/test_tensors.py   Used by: collective.py
 """
@@ -22,8 +22,9 @@ def is_tensor(x):
 
 
 def has_tensor(args, kwargs):
-    """Returns True if an argument of a call is a Tensor. Every collective asks this, and a small
-    all-reduce takes few microseconds, so arrays are not searched for an attribute."""
+    """Returns True if an argument of a call is a Tensor. Every collective calls this function, and
+    a small all-reduce takes only a few microseconds. To save time, this function does
+    not call is_tensor for NumPy arrays."""
     for x in args:
         if type(x) is not np.ndarray and is_tensor(x):
             return True
@@ -31,17 +32,17 @@ def has_tensor(args, kwargs):
 
 
 def place(array):
-    """Returns (address, shape, strides, dtype). If this is equal for two arrays, they are the same
-    array."""
+    """Returns (address, shape, strides, dtype). If two arrays have the same place, they are the
+    same array."""
     return address(array), tuple(array.shape), tuple(array.strides), array.dtype
 
 
 def with_tensors(call, name, t, args, kwargs, wait):
-    """Calls call(t, *args, **kwargs) with the arrays of the Tensors. Returns the result, or a Job
-    if not `wait`.
+    """Calls call(t, *args, **kwargs), with the array of each Tensor in place of the Tensor. Returns
+    the result, or a Job if `wait` is False.
 
-    Each array in the result becomes a Tensor. If this array belongs to a Tensor in the arguments,
-    this Tensor is returned, otherwise a new one. name: the collective's label, for error
+    Each array in the result becomes a Tensor. If the array belongs to a Tensor in the arguments,
+    that Tensor is returned, otherwise a new Tensor. name: the collective's label, for error
     messages."""
     tensors = [x for x in (*args, *kwargs.values()) if is_tensor(x)]
     given = {place(x.array): x for x in tensors}

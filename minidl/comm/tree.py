@@ -42,8 +42,9 @@ def broadcast(t: Transport, x: SameArray, root: int = 0) -> SameArray:
 def reduce(t: Transport, x: SameArray, root: int = 0, op: Op = np.add) -> SameArray | None:
     """Reduces x onto root, in x's dtype. Returns x on root, None on the other ranks.
 
-    x is overwritten: with the result on root, and with a partial result on each rank that has
-    children. x need not be contiguous. Every rank except root sends one message of x.nbytes bytes.
+    On root, x is overwritten with the result. On each other rank that has children, x is
+    overwritten with a partial result. x need not be contiguous. Every rank except root sends one
+    message of x.nbytes bytes.
     """
     check_peer(t, root, "root")
     n, me = t.size, (t.rank - root) % t.size
@@ -67,7 +68,8 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
 
 @collective
 def barrier(t: Transport) -> None:
-    """Returns when every rank has called it. It is an all-reduce of an empty array."""
+    """Returns when every rank has called barrier(). A barrier is an all-reduce of an empty
+    array."""
     all_reduce(t, np.empty(0, np.uint8))
 
 

@@ -48,5 +48,5 @@ def test_a_workspace_that_is_not_flat_is_refused(t, name, x):
 
 @ranks(2, mpi=False)
 def test_an_all_gather_v_of_grids_is_refused(t):
-    with pytest.raises(ValueError, match=rf"rank {t.rank}: .* joins 1-d arrays; got shape"):
+    with pytest.raises(ValueError, match=rf"rank {t.rank}: .* wants a 1-d array; got shape"):
         ring_blocks.all_gather_v(t, np.ones((2, 2)))

@@ -11,11 +11,11 @@ A caller sends a proof of 97 bytes, then lines of JSON. The proof:
     the caller    its call 0    HMAC-SHA256 of the two parts before, keyed by the token
 
 Any program may connect. The door checks the proof before it parses any other byte. A connection is
-a stranger until it has sent a right proof. A stranger takes one of SEATS places, for at most
-KNOCK_S seconds. The door closes and counts these strangers:
+a stranger until it has sent a right proof. There are SEATS places for strangers. A stranger has a
+place for at most KNOCK_S seconds. The door closes and counts these strangers:
 
-    another first line             closed at its first newline, or after 97 bytes
-    no bytes, or one a second      closed after KNOCK_S
+    a first line without a proof   closed at its first newline, or after 97 bytes
+    no bytes, or one per second    closed after KNOCK_S seconds
     a thousand connections         if there are more than SEATS strangers, the oldest is closed
     the proof of an earlier call   closed: its number was used before
 
@@ -38,8 +38,8 @@ import socket
 import time
 
 PROOF_BYTES = 16 + 16 + 64 + 1
-KNOCK_S = 3.0  # from the connection to the last byte of its proof; on one host it takes 1 ms
-SEATS = 64  # the most strangers at a time; a process may have 1024 open files
+KNOCK_S = 3.0  # seconds in which a caller must send its whole proof; on one host it takes 1 ms
+SEATS = 64  # the largest number of strangers; a process may have 1024 open files
 WINDOW = 64  # the last 64 calls of a process may arrive in any order; an older number is refused
 LINE_BYTES = 1 << 22  # the longest line; the state of a rank with a thousand peers has 200 kB
 CLOSED = "has closed"
@@ -47,9 +47,10 @@ ANSWER_S = 1.0  # the longest wait for an answer; an idle Python answers in 1 ms
 
 
 class Door:
-    """One listening socket. n_turned_away: the number of strangers that were closed.
+    """One listening socket. n_turned_away: the number of strangers that the door has closed.
 
-    token: the secret that callers must know. one_host: listen only on the loopback address."""
+    token: the secret that callers must know. one_host: if True, the door listens only on the
+    loopback address."""
 
     def __init__(self, token, one_host=True, backlog=1024):
         self.listener = socket.create_server(("127.0.0.1" if one_host else "", 0), backlog=backlog)
@@ -91,10 +92,11 @@ class Door:
 
     def _knows(self, connection):
         """Returns True if the connection has sent a right proof. Closes the connection if it has
-        sent a wrong proof or a newline too early, if it has ended, or if KNOCK_S are over."""
+        ended, has sent a wrong proof or a newline too early, or has taken longer than KNOCK_S
+        seconds."""
         shown, until = self._strangers[connection]
         try:
-            more = connection.recv(PROOF_BYTES - len(shown))  # not more: after the proof come lines
+            more = connection.recv(PROOF_BYTES - len(shown))  # not more: lines follow the proof
         except BlockingIOError:
             more = None
         except OSError:
@@ -137,9 +139,9 @@ class Door:
 class Lines:
     """Lines of JSON on one connection, in both directions. `select` accepts this object.
 
-    over: "" while the connection works. After its end, a text with the reason: the other side
-    closed the connection, or sent a line that is too long or is not a JSON object. Such a line ends
-    only this connection."""
+    over: "" while the connection works. After its end, `over` is a text with the reason. Either the
+    other side closed the connection, or it sent a line that is too long or is not a JSON object.
+    Such a line ends only this connection."""
 
     def __init__(self, connection):
         connection.settimeout(ANSWER_S)
@@ -151,12 +153,13 @@ class Lines:
 
     def say(self, **line):
         """Sends a JSON object. Raises OSError if the other side has closed the connection, or does
-        not read for ANSWER_S."""
+        not read for ANSWER_S seconds."""
         self.connection.sendall(json.dumps(line).encode() + b"\n")
 
     def heard(self):
         """Returns a list with the objects of all complete lines that have come. Call this when
-        `select` has returned this connection: otherwise it waits for up to ANSWER_S."""
+        `select` has returned this connection: otherwise heard() waits for up to ANSWER_S
+        seconds."""
         try:
             data = self.connection.recv(1 << 16)
         except TimeoutError:
@@ -182,15 +185,15 @@ class Lines:
         return objects
 
     def answer(self):
-        """Waits for one line, and returns its object. Raises TimeoutError after ANSWER_S, and
-        ValueError if the connection has ended."""
+        """Waits for one line, and returns its object. Raises TimeoutError after ANSWER_S seconds,
+        and ValueError if the connection has ended."""
         until = time.monotonic() + ANSWER_S
         while not self.over:
             self.connection.settimeout(max(1e-3, until - time.monotonic()))
             if objects := self.heard():
                 return objects[0]
             if time.monotonic() >= until:
-                raise TimeoutError("no answer")
+                raise TimeoutError(f"wanted an answer within {ANSWER_S:g} s; got none")
         raise ValueError(self.over)
 
     def close(self):
@@ -208,9 +211,9 @@ def parse(line):
     try:
         value = json.loads(line)
     except RecursionError:
-        raise ValueError("JSON that is nested too deep") from None
+        raise ValueError("the JSON is nested too deeply") from None
     if not isinstance(value, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("the line is not a JSON object")
     return value
 
 
@@ -225,7 +228,8 @@ def new_caller():
 
 
 def proof(token, caller, number):
-    """Returns the proof for one call: 97 bytes. number: 0, 1, 2, ..., a new one for each call."""
+    """Returns the proof for one call: 97 bytes. number: 0, 1, 2, ..., a new number for each
+    call."""
     return _signed(token, f"{caller}{number:016x}".encode())
 
 

@@ -40,7 +40,8 @@ _site = contextvars.ContextVar("the line that called the running collective")
 
 @dataclass(slots=True)
 class Count:
-    """Bytes and messages of data in both directions, and the bytes of checks."""
+    """The number of bytes and messages that were sent and received, and the bytes of a Watch's
+    checks."""
 
     bytes_sent: int = 0
     messages_sent: int = 0
@@ -67,7 +68,7 @@ class Row(NamedTuple):
 
 
 class _Book:
-    """The counts. A ledger and the ledgers of its subgroups have the same _Book."""
+    """Holds the counts. A ledger and the ledgers of its subgroups have the same _Book."""
 
     def __init__(self):
         self.counting = True
@@ -86,14 +87,14 @@ class Ledger(Wrapper):
         self._lock = book.lock
         self._counts = book.groups.setdefault(self.ranks, {})
 
-    # -- reading
+    # -- reading the counts
 
     @property
     def rows(self):
-        """A dict {Row(group, label, peer, site): Count}.
+        """Returns a dict {Row(group, label, peer, site): Count}.
 
         group: a tuple of world ranks. label: the label of the outermost collective. peer: a world
-        rank. site: file:line."""
+        rank. site: the line of your code, as 'file:line'."""
         return dict(self._select())
 
     def _select(self, peer=None, label=None, group=None, site=None):
@@ -138,7 +139,7 @@ class Ledger(Wrapper):
         return ring.all_reduce(self.inner.subgroup(range(self.size)), n_bytes)
 
     def reset(self):
-        """Deletes all counts, also of the subgroups."""
+        """Deletes all counts, also the counts of the subgroups."""
         for counts in self._book.groups.values():
             counts.clear()
 
@@ -160,7 +161,7 @@ class Ledger(Wrapper):
         lines.append(_line("total", "", "", self.count(), "").rstrip())
         return "\n".join(lines)
 
-    # -- counting
+    # -- counting the messages
 
     def entering(self, fn, args, kwargs):
         compared = self.inner.entering(fn, args, kwargs)
@@ -212,7 +213,9 @@ class Ledger(Wrapper):
         return _CountedWindow(self, self.inner.shared(n_bytes))
 
     def _moved(self, peer, n_read, n_given):
-        """Counts bytes that were read through a shared window, without a message."""
+        """Counts bytes that were read through a shared window, without a message. n_read: the bytes
+        that this rank read from the peer's piece. n_given: the bytes that the peer read from this
+        rank's piece."""
         if self._book.counting:
             self._add(self._key(peer), n_given, 0, n_read, 0)
 

@@ -6,21 +6,21 @@ If a rank waits long, its first thread asks all ranks:
             looks   every half second: still the same wait? After 1 s: ask all ranks
             answers <-- "state?"  --> counters, waits, the line where main is (waits.py)
 
-The two threads use TCP (side_channel.py explains why not MPI), and sleep nearly all the time.
-docs/figures.md has their cost. They end the run in three cases:
+The two threads use TCP (side_channel.py explains why they do not use MPI). They sleep nearly all
+the time. docs/figures.md has their cost. The threads end the run in three cases:
 
-    some ranks can never continue: seen twice within 0.25 s          a deadlock: at once
-    a rank waits `deadline_s` for a rank that computes               at the deadline
-    a connection closes, and its rank did not tell that it ends      it was killed: at once
+    two checks, 0.25 s apart, show ranks that can never continue     a deadlock: ends at once
+    a rank waits `deadline_s` seconds for a rank that computes       ends at the deadline
+    a connection closes, and its rank has not reported its end       a rank was killed: at once
 
 If a rank computes longer than the others, the threads report it, and the run continues
-(stragglers.py). cli/supervisor.py watches the ranks from outside, in the launcher. Its head
-explains why a lookout and a supervisor are both needed.
+(stragglers.py). cli/supervisor.py watches the ranks from outside, in the launcher. The head of
+supervisor.py explains why a lookout and a supervisor are both needed.
 
 The report goes to stderr, then MPI_Abort ends the run. docs/observe.md shows a report and how it is
 made. A rank that ends normally sends its last counters to the other ranks. So they know if a wait
-for this rank can never end. The lowest of the waiting ranks reports. If it cannot, another of these
-ranks reports.
+for this rank can never end. The lowest waiting rank reports. If this rank cannot report, another
+waiting rank does it.
 
 Test: tests/comm/observe/test_lookout.py, tests/mpi/test_watch_mpi.py   Used by: watch.py
 """
@@ -44,9 +44,9 @@ from minidl.comm.transport.abort import before_the_report
 from minidl.comm.transport.supervised import is_supervised, say
 from minidl.text import in_words, tr
 
-LOOK_S = 0.5  # the time between two checks of the own rank; they have no measurable cost
-SUSPECT_S = 1.0  # after a wait of this length a lookout asks the other ranks
-AGAIN_S = 0.25  # the time between the two checks that make a deadlock certain
+LOOK_S = 0.5  # seconds between two checks of this rank's waits; a check costs nearly nothing
+SUSPECT_S = 1.0  # after a wait of this many seconds a lookout asks the other ranks
+AGAIN_S = 0.25  # seconds between the two checks that make a deadlock certain
 
 
 class Book:
@@ -62,7 +62,7 @@ class Book:
         self._main, self._began = threading.main_thread().ident, time.monotonic()
 
     def stepped(self):
-        """Notes the end of a training step. The main thread calls it."""
+        """Notes the end of a training step. The main thread calls this method."""
         self.steps, self.computed_s = (
             self.steps + 1, time.monotonic() - self._began - self.waited_s)
 
@@ -88,7 +88,7 @@ class Book:
         fulfilled. any_of: if True, one fulfilled need is enough. what: (a text, its arguments), for
         reports."""
         me = threading.get_ident()
-        by = submitted_at.get(None)  # (file, line) that submitted the job, in a background thread
+        by = submitted_at.get(None)  # in a background thread: the line that submitted the job
         self.waits[me] = (next(self._serials), needs, what, any_of, by)
         start = time.monotonic()
         try:
@@ -145,7 +145,7 @@ class Lookout:
     def _say(self, text):
         sys.stderr.write(tr(f"rank {self.rank}: {text}") + "\n")
         sys.stderr.flush()
-        sys.stdout.flush()  # last: if a rank died, the launcher may end this process at any moment
+        sys.stdout.flush()  # as the last step: if a rank died, the launcher may end this process
 
     # -- the thread that answers
 
@@ -155,8 +155,8 @@ class Lookout:
             select.select([*door.sockets(), *self._links], [], [], door.patience_s())
             gone = self._hear()
             until = time.monotonic() + ANSWER_S
-            # A rank that ends normally has sent a message before, on another connection. So read
-            # all messages first.
+            # A rank that ends normally has first sent a message on another connection. So read all
+            # messages before a closed connection is reported.
             while gone and not self._left and time.monotonic() < until and select.select(
                     [door.listener, *self._links], [], [], 0)[0]:
                 gone += self._hear()
@@ -203,7 +203,7 @@ class Lookout:
         if rank in self._last_states or self._over or self.rank != reporter or is_supervised():
             return  # a launcher that supervises knows more, such as the signal, and reports it
         # Report at once: the launcher will end this process, too (MPICH after 1 or 2 ms, Open MPI
-        # after 250 ms). MPICH may be faster than the next line. MPICH's own message has the signal.
+        # after 250 ms). MPICH may be faster than the next line. MPICH's message names the signal.
         self._say(
             f"watch: rank {rank} has died without a message: killed by a signal, or out of memory? "
             f"The last collective that rank {self.rank} began was {self._last()}.")
@@ -342,7 +342,7 @@ class Lookout:
         label, line = self.book.last
         return label + (f" at {spot(*line)}" if line else "")
 
-    # -- the end
+    # -- the end of the program
 
     def _tell(self, say, **more):
         """Sends a line to all other ranks that have not ended. Gives up after a second."""
@@ -387,7 +387,7 @@ def _state(values):
                   for wait in values["waits"]]
         return _made(State, {**values, "waits": listed})
     except (KeyError, TypeError) as error:
-        raise ValueError(f"no state of a rank: {error}") from None
+        raise ValueError(f"the line is not the state of a rank: {error}") from None
 
 
 def _made(kind, values):
@@ -396,7 +396,7 @@ def _made(kind, values):
     for field in fields(kind):
         wanted = (float, int) if field.type is float else field.type
         if not isinstance(values.get(field.name, field.default), wanted) and field.name in values:
-            raise TypeError(f"{field.name} of a {kind.__name__}")
+            raise TypeError(f"wrong type of {field.name} in a {kind.__name__}")
     return kind(**values)
 
 

@@ -22,7 +22,7 @@ _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 
 @functools.cache  # a call takes microseconds, and there are many calls for the same few files
 def is_ours(filename):
-    """Returns True if the file belongs to minidl, or is Python's module threading."""
+    """Returns True if the file belongs to minidl, or is the file of Python's module `threading`."""
     return os.path.abspath(filename).startswith(_PACKAGE) or filename == threading.__file__
 
 

@@ -25,7 +25,7 @@ from minidl.comm.observe import door
 
 
 class Channel:
-    """The door of one process, and the addresses of all processes. All ranks of t must make a
+    """The `Door` of one process, and the addresses of all processes. All ranks of t must make a
     Channel."""
 
     def __init__(self, t):
@@ -66,7 +66,7 @@ def own_addresses():
     with contextlib.suppress(OSError):
         found = socket.gethostbyname_ex(socket.gethostname())[2]
     with contextlib.suppress(OSError, ImportError):
-        import fcntl  # Linux: the address of every interface
+        import fcntl  # on Linux: to read the address of every network interface
 
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
             for _, name in socket.if_nameindex():

@@ -26,8 +26,8 @@ from minidl.text import in_words
 
 @functools.cache
 def _parameters(fn):
-    """Returns [(name, default, see)] for the arguments of a collective after its transport.
-    see(value) is what the ranks compare."""
+    """Returns [(name, default, see)] for all arguments of a collective except its transport. The
+    ranks compare see(value)."""
     see = dict.fromkeys(getattr(fn, "own_args", ()), lambda value: ...)
     see |= dict.fromkeys(getattr(fn, "own_rows", ()), lambda x: (x.dtype, ("any", *x.shape[1:])))
     listed = list(inspect.signature(fn).parameters.values())[1:]
@@ -35,9 +35,9 @@ def _parameters(fn):
 
 
 def arguments_of(fn, args, kwargs):
-    """Returns a list with one hashable value for each argument, for the ranks to compare. It is
-    (dtype, shape) for an array, the value of a number, the name of a function, or `...` for an
-    argument that is not compared."""
+    """Returns a list with one hashable value for each argument, for the ranks to compare. The value
+    is (dtype, shape) for an array, the number itself for a number, the name for a function, and
+    `...` for an argument that is not compared."""
     parameters = _parameters(fn)
     seen = [see(value) for value, (_, _, see) in zip(args, parameters, strict=False)]
     for name, default, see in parameters[len(args) :]:
@@ -59,7 +59,7 @@ def _seen(value):
 
 def signature_of(fn, label, line, *values):
     """Returns a dict that describes a call, for JSON. Its entry "compared" must be equal on all
-    ranks. The other entries are words for the report.
+    ranks. The other entries are texts for the report.
 
     fn: the collective. label: the label of this call. line: (file, line) of the user's code, or
     None. values: the result of arguments_of."""
@@ -68,7 +68,7 @@ def signature_of(fn, label, line, *values):
     arguments = {parameter: _text(value) for parameter, value in given.items()}
     arrays = [parameter for parameter, value in given.items() if _is_array(value)]
     at = spot(*line) if line else "a background thread"
-    named = label if label != name else None  # set by the user
+    named = label if label != name else None  # a label that the user has set
     # Without the folder: on another host the same program may be in another folder.
     place = None if named or not line else [os.path.basename(line[0]), line[1]]
     compared = [name, arguments, named, place]
@@ -101,7 +101,7 @@ REMEDIES = call_code.REMEDIES | {
 
 
 def explain(calls):
-    """Returns a text: the call of each rank, and the first difference.
+    """Returns a text that shows the call of each rank, and the first difference.
 
     calls: {world rank: (digest, signature)}. At least two digests differ."""
     alike = {}  # digest -> the ranks that have it
@@ -117,7 +117,7 @@ def explain(calls):
     (a, *_), (b, *_), *_ = alike.values()
     what, here, there = _difference(calls[a][1], calls[b][1])
     remedy = REMEDIES.get(what, "")
-    if what in calls[a][1]["arrays"] and what in calls[b][1]["arrays"]:  # float32 (10,)
+    if what in calls[a][1]["arrays"] and what in calls[b][1]["arrays"]:  # both are arrays
         same = here.rpartition(" (")[0] == there.rpartition(" (")[0]
         remedy = REMEDIES["shape" if same else "dtype"]
     lines.append(f"differs: {what} is {here} on rank {a}, {there} on rank {b}. {remedy}".rstrip())

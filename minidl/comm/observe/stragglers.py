@@ -5,10 +5,10 @@
     rank 2   | compute ............... | compute ............... |     0.3 s: 3 times the median
 
 A step takes the same time on all ranks, so the time of a step does not show the straggler. The
-computing time does: the time of a step minus the time in which the main thread waits for others.
-`t.stepped()` ends a step (elastic.run calls it). The lookout of the first rank asks all ranks for
-their computing times after STEPS steps, at most every PACE_S seconds. This sends n short TCP
-messages.
+computing time shows the straggler. It is the time of a step minus the time in which the main thread
+waits for other ranks. `t.stepped()` ends a step (elastic.run calls it). The lookout of the first
+rank asks all ranks for their computing times after STEPS steps, at most every PACE_S seconds. This
+sends n short TCP messages.
 
 A straggler is reported, and the run continues. In local SGD and with a parameter server, ranks do
 not wait at every step. There the other ranks lose less time, or continue without the straggler.
@@ -21,11 +21,11 @@ Used by: lookout.py; parallel/data/straggler.py and parallel/server, which can c
 from statistics import median_low
 from typing import NamedTuple
 
-# A straggler takes at least this many times the median. A rank that shares its core with another
-# program usually takes less.
+# The computing time of a straggler is at least this many times the median. If a rank shares its
+# core with another program, the rank's time is usually less.
 RATIO = 2.0
-STEPS = 20  # the times are measured over at least this many steps
-PACE_S = 5.0  # the shortest time between two questions to all ranks
+STEPS = 20  # computing times are measured over at least this many steps
+PACE_S = 5.0  # the shortest time in seconds between two questions to all ranks
 
 
 class Straggler(NamedTuple):
@@ -44,9 +44,10 @@ class Straggler(NamedTuple):
 def stragglers(before, after, ratio=RATIO, n_steps=STEPS):
     """Returns a list of the Stragglers.
 
-    before, after: {rank: State} at an earlier and a later time. A rank is a straggler if it has
-    done n_steps or more in this interval, and if its computing time per step is at least `ratio`
-    times the median of all ranks. If there are two ranks, the lower time is the median."""
+    before, after: {rank: State} at an earlier and a later time. A rank is a straggler if two things
+    are true. It has done n_steps steps or more in this interval. Its computing time per step is at
+    least `ratio` times the median of all ranks. If there are two ranks, the lower time is the
+    median."""
     paces = {}
     for rank, state in after.items():
         steps = state.steps - before[rank].steps if rank in before and not state.silent else 0

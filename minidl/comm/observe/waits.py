@@ -8,8 +8,8 @@ until a counter of another rank reaches a value:
     rank 1 in a send                        until the other rank has begun the receive
     rank 2 in the 7th collective            until every member has begun its 7th collective
 
-If a rank waits for a message that is on its way, it is not stuck, even in a slow network: the send
-is already counted. A rank is *stuck* if it waits for a rank that is stuck or has ended. This
+If a rank waits for a message that is on its way, the rank is not stuck, even in a slow network. The
+send is already counted. A rank is *stuck* if it waits for a rank that is stuck or has ended. This
 definition is circular, so we find the largest set of ranks that fulfils it. First all waiting ranks
 are suspects. A suspect is cleared if one of its waits needs no suspect. We repeat this until
 nothing changes. If a second check finds the same ranks in the same waits, these ranks can never
@@ -37,8 +37,8 @@ class Wait:
     """One thread's wait. No two waits of a rank have the same `serial`.
 
     what     a text for the report
-    needs    the wait ends when all needs are fulfilled; if `any_of`, when one is fulfilled. If
-             there are no needs, the thread waits for its own rank
+    needs    the wait ends when all needs are fulfilled; if `any_of` is True, when one need is
+             fulfilled. If there are no needs, the thread waits for its own rank
     line     file:line of the user's code
     seconds  the time since the wait was first seen"""
 
@@ -86,8 +86,8 @@ def stuck(states):
 
 
 def _can_go_on(rank, states, suspects):
-    """Returns True if the wait of a thread of this rank may still end: because of a rank that is
-    not a suspect, or because of its own rank."""
+    """Returns True if this rank is not stuck: one of its waits may still end without a suspect, or
+    it waits for no other rank."""
     outward = [wait for wait in states[rank].waits if wait.needs]
     return not outward or any(not _hopeless(wait, states, suspects) for wait in outward)
 

@@ -4,19 +4,19 @@ r"""The ranks compare each collective call before its data is sent. A Watch also
     ring.all_reduce(t, x)              if the ranks disagree, all of them raise CallMismatch
 
     rank 0   all_reduce(x (10,)) --.   .-- no    ceil(log2 n) rounds of 16 bytes. Then all ranks
-    rank 1   all_reduce(x (10,)) ---\_/--- no    know the least and the largest digest (the
+    rank 1   all_reduce(x (10,)) ---\_/--- no    know the smallest and largest digest (the
     rank 2   all_reduce(x (12,)) ---/ \--- no    dissemination of Hensgen, Finkel and Manber 1988).
-    rank 3   all_reduce(x (10,)) --'   '-- no    If these two differ, all send their signatures
+    rank 3   all_reduce(x (10,)) --'   '-- no    If they differ, all ranks send signatures
 
-    CallMismatch: rank 0: the ranks disagree on collective 3 of ranks 0-3; no payload has moved.
+    CallMismatch: rank 0: the ranks disagree on collective 3 of ranks 0-3; no data has been sent.
       ranks 0, 1, 3: ring.all_reduce(x float32 (10,), op add), at train.py:31
       rank 2: ring.all_reduce(x float32 (12,), op add), at train.py:31
       differs: x is float32 (10,) on rank 0, float32 (12,) on rank 2. Is the last batch shorter ...
 
 A signature (signature.py) includes the line of the user's code. So the same call on different lines
-is an error, too. This finds a common mistake: the ranks sum two arrays of the same shape in a
-different order. If different lines mean the same collective, name it on all ranks: `with
-t.named("weights"): ...`. Then the ranks compare the name, and not the line.
+is an error, too. This rule finds a common mistake: the ranks sum two arrays of the same shape in a
+different order. If different lines mean the same collective, give the call a name on all ranks:
+`with t.named("weights"): ...`. Then the ranks compare the name, and not the line.
 
 The innermost transport sends the digests with a separate tag. So a ledger does not count them as
 data: it has a column `control` for them. Simulated ranks compare in a shared dictionary, which
@@ -46,7 +46,7 @@ from minidl.comm.transport.protocol import Request, Wrapper
 from minidl.comm.transport.window import KINDS
 from minidl.text import in_words
 
-DEADLINE_S = 300.0  # in no tutorial does a rank work this long while the others wait
+DEADLINE_S = 300.0  # in the tutorials no rank computes this long while other ranks wait
 TAG = 32767  # the largest tag that every MPI allows; users' tags are smaller
 
 
@@ -60,7 +60,7 @@ class Watch(Wrapper):
     a subgroup, the lookout of its parent and the name of the subgroup."""
 
     def __init__(self, t, deadline_s=DEADLINE_S, *, lookout=None, name=None):
-        if isinstance(t, Watch):  # `world()` may return a Watch: this one replaces it
+        if isinstance(t, Watch):  # `world()` may return a Watch: the new Watch replaces it
             lookout, t = t._lookout, t.inner
             if lookout is not None:
                 lookout.deadline_s = float("inf") if deadline_s is None else deadline_s
@@ -82,19 +82,20 @@ class Watch(Wrapper):
         self._keys = {}  # (sent or received, peer, tag) -> the keys of both ranks' counters
         self._windows = {}  # n_bytes -> _WatchedWindow
         self._made = {}  # ranks -> the number of subgroups made of them
-        if lookout is None:  # simulated, or one rank: no other rank asks for its waits
+        if lookout is None:  # simulated, or one rank: no other rank asks for this rank's waits
             for name in ("event", "together"):
                 setattr(self, name, getattr(t, name))
             for name in "isend irecv send recv sendrecv recv_any spawn".split():
-                setattr(self, name, getattr(super(), name))  # not t.isend: a profile replaces that
+                # Not t.isend: a profile replaces t.isend by its own method.
+                setattr(self, name, getattr(super(), name))
 
-    # -- agreement
+    # -- comparing the ranks' calls
 
     def entering(self, fn, args, kwargs):
         if self.size == 1:
             return self.inner.entering(fn, args, kwargs)
         self._check(fn, args, kwargs)
-        sent = self.inner.entering(fn, args, kwargs)  # after _check, whose error explains more
+        sent = self.inner.entering(fn, args, kwargs)  # after _check: its error explains more
         return sent if self.simulated else (*sent, *self._compared)
 
     def _check(self, fn, args, kwargs):
@@ -104,7 +105,7 @@ class Watch(Wrapper):
         call = (fn, label, line, *values)
         digest = self._digests.get(call)
         if digest is None:
-            if len(self._digests) > 1000:  # probably shapes that do not occur again
+            if len(self._digests) > 1000:  # most of these shapes probably do not occur again
                 self._digests.clear()
             digest = self._digests[call] = digest_of(repr(signature_of(*call)["compared"]))
         if self.simulated:
@@ -132,9 +133,9 @@ class Watch(Wrapper):
     def _tell(self, call):
         """Returns pairs (rank, call) of every rank.
 
-        call: (digest, signature) of this rank. The all-gather uses a new group, so that no other
-        message can be taken for one of its messages. It runs in a new context (contextvars): the
-        ranks are in different collectives, but here their call codes must be equal."""
+        call: (digest, signature) of this rank. The all-gather uses a new group, so it cannot
+        receive another message by mistake. It runs in a new context (contextvars). There all ranks
+        have the same call code, although they are in different collectives."""
         group = self._raw.subgroup(range(self.size))
         return enumerate(contextvars.Context().run(objects.all_gather, group, call))
 
@@ -155,7 +156,7 @@ class Watch(Wrapper):
         calls = {self.ranks[rank]: call for rank, call in sorted(calls)}
         raise CallMismatch(
             f"rank {self.world_rank}: the ranks disagree on collective {self._number} of "
-            f"{in_words(self.ranks)}; no payload has moved.\n{explain(calls)}")
+            f"{in_words(self.ranks)}; no data has been sent.\n{explain(calls)}")
 
     def _members(self):
         return [(rank, self._begun, self._number) for rank in self.ranks]
@@ -210,7 +211,7 @@ class Watch(Wrapper):
 
     def recv_any(self, tag=0):
         book = self._lookout.book
-        needs = []  # any one of them is enough
+        needs = []  # one fulfilled need is enough
         for src in range(self.size):
             peer, mine, theirs = self._keys_of(waits.received, waits.sent, src, tag)
             needs.append((peer, theirs, book.counters.get(mine, 0) + 1))

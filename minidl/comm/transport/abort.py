@@ -5,11 +5,11 @@
     an uncaught exception in a thread           the same with threading.excepthook
     sys.exit(1), unless all ranks call it       `guarded` detects it, or `minidl run` does
 
-The failed rank writes a traceback to stderr (for sys.exit, one line). Each line begins with the
-rank's number. Then all ranks end. `minidl run` supervises the ranks and ends them (supervised.py).
-Without `minidl run`, MPI_Abort ends them, as in ChainerMN and `python -m mpi4py`. Python has no
-hook for SystemExit. So under plain mpirun, if one rank calls sys.exit(1), the other ranks wait,
-unless they have a Watch. Only a launcher detects os._exit(1).
+The failed rank writes a traceback to stderr. After sys.exit it writes one line instead. Each line
+begins with the rank's number. Then all ranks end. `minidl run` supervises the ranks and ends them
+(supervised.py). Without `minidl run`, MPI_Abort ends the ranks, as in ChainerMN and `python -m
+mpi4py`. Python has no hook for SystemExit. So under plain mpirun, if one rank calls sys.exit(1),
+the other ranks wait, unless they have a Watch. Only a launcher detects os._exit(1).
 
 Test: tests/mpi/test_abort.py, tests/cli/test_supervisor.py   Used by: mpi.py, cli/rank.py
 """
@@ -25,7 +25,7 @@ from minidl.comm.observe.places import is_ours, spot
 from minidl.comm.transport import supervised
 from minidl.text import tr
 
-TOGETHER_S = 0.5  # if all ranks call sys.exit: the longest time from the first call to the last
+TOGETHER_S = 0.5  # if all ranks call sys.exit, they do it within this many seconds
 
 
 class FailureHook:
@@ -33,8 +33,8 @@ class FailureHook:
 
     prefix: the beginning of each line of the traceback, such as "rank 2: ".
     end(status): a function that ends all ranks. It does not return.
-    ends_mpi: if True, `abort_on_failure` keeps this hook. If False, it installs a hook that ends
-    MPI.
+    ends_mpi: if True, `abort_on_failure` keeps this hook. If False, abort_on_failure
+    installs another hook, which ends MPI.
     chained: the hook that the user had set before, or None. It is called after the report.
     first: functions without arguments, called before the report (lookout.py adds one)."""
 
@@ -107,16 +107,16 @@ def name_the_rank(rank):
 
 
 def before_the_report(function):
-    """Adds a function. If this process fails, the function is called before the traceback is
-    written."""
+    """Adds `function` to the hook. If this process fails, the function is called before the
+    traceback is written."""
     if isinstance(sys.excepthook, FailureHook):
         sys.excepthook.first.append(function)
 
 
 @contextlib.contextmanager
 def guarded():
-    """A context for a rank's whole program. Every failure inside it ends all ranks. sys.exit(1)
-    counts as a failure, unless all ranks call it."""
+    """A context manager for a rank's whole program. Every failure inside its block ends all ranks.
+    sys.exit(1) counts as a failure, unless all ranks call it."""
     try:
         yield
     except BaseException as error:
@@ -144,7 +144,7 @@ def line_of(trace):
 def _all_leave(comm):
     """Returns True if all ranks call this within TOGETHER_S seconds. Then each rank ends by itself.
     """
-    sys.stdout.flush()  # now: when the first rank has ended, the launcher may end this one
+    sys.stdout.flush()  # flush now: when one rank has ended, the launcher may end this rank
     barrier, until = comm.Ibarrier(), time.monotonic() + TOGETHER_S
     while not (here := barrier.Test()) and time.monotonic() < until:
         time.sleep(1e-3)
@@ -155,19 +155,19 @@ def end_all(comm, status=1):
     """Ends all ranks. May be called from any thread. Does not return."""
     if supervised.is_supervised():
         leave(status)
-    # If MPI is stuck in another thread, end without it after 1 s: the launcher ends the others.
+    # If MPI is stuck in another thread, end without it after 1 s: the launcher ends other ranks.
     last_resort = threading.Timer(1.0, os._exit, [status])
     last_resort.daemon = True
     last_resort.start()
-    time.sleep(0.1)  # so that the launcher prints our text: when it ends the ranks, it drops text
+    time.sleep(0.1)  # the launcher needs time to print our text: it drops text when it ends ranks
     comm.Abort(status)
 
 
 def leave(status):
-    """Ends this process after it has reported the reason. The launcher ends the others."""
+    """Ends this process after it has reported the reason. The launcher ends the other ranks."""
     sys.stdout.flush()
     sys.stderr.flush()
-    forget_shared_memory()  # world() may not have removed it, if the rank failed there
+    forget_shared_memory()  # if the rank failed in world(), the name still exists
     supervised.say("failed", status=status)
     os._exit(status)
 
@@ -176,9 +176,10 @@ def forget_shared_memory():
     """Removes the name of MPICH's shared memory from /dev/shm.
 
     `world()` calls this function when all ranks have mapped the memory. A rank that ends itself
-    calls it, too. MPICH removes the name only at the end of a run. So if a run is killed, 2 MB or
-    more would stay in /dev/shm, which often has only 64 MB in a container."""
+    calls this function, too. MPICH removes the name only at the end of a run. Without this
+    function, a run that is killed leaves 2 MB or more in /dev/shm. In a container /dev/shm often
+    has only 64 MB."""
     with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
         for path in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
-            with contextlib.suppress(OSError):  # another rank has removed it
+            with contextlib.suppress(OSError):  # another rank may have removed the name
                 os.unlink(path)

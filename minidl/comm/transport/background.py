@@ -48,12 +48,13 @@ class Background:
         self._lock = threading.Lock()
 
     def submit(self, fn: Callable[..., Any], *args: Any) -> Job:
-        """Queues `fn(transport, *args)`. Returns a Job at once. Raises RuntimeError if closed."""
+        """Queues `fn(transport, *args)`. Returns a Job at once. Raises RuntimeError after
+        close()."""
         job = Job(self.transport, fn, args)
         with self._lock:
             if self._closed:
                 raise RuntimeError(
-                    f"rank {self.transport.rank}: this Background was closed; make a new one")
+                    f"rank {self.transport.rank}: this Background was closed. Make another one.")
             self._waiting.append(job)
             self._last = job
             if not self._running:
@@ -92,7 +93,7 @@ class Background:
 
 
 class Job:
-    """One submitted call."""
+    """A call that submit() has queued. wait() returns the result of the call."""
 
     def __init__(self, t, fn, args):
         self._t, self._fn, self._args = t, fn, args

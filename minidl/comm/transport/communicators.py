@@ -5,7 +5,7 @@
 
 A communicator cannot be freed when one rank deletes its group. MPI would give the communicator's
 number to the next communicator, and a message that was not received would arrive there. So we keep
-the communicator, and note its ranks. When the same ranks make a group again:
+the communicator, and note its ranks. When the same ranks make a group again, there are two steps:
 
     1  agree     each member tells which of the kept communicators it does not use any more (a weak
                  reference shows that). If no member uses a communicator, it is free. This takes
@@ -28,25 +28,25 @@ import numpy as np
 from minidl.comm.transport.window import HEADER
 
 # The tag of the messages by which MPI makes a group. With tag 0, Open MPI could receive a user's
-# message instead of its own, and hang. watch.py uses 32767.
+# message instead of its own, and hang. watch.py uses the tag 32767.
 GROUP_TAG = 32766
 AGREE_TAG = 32765
 LAST_TAG = 32764  # the tag of the last message on the communicator `comm`
-LAST_CODE = 0  # the same on the communicator `collectives`: no call has code 0 (call_code.py)
+LAST_CODE = 0  # the last message's tag on `collectives`: no call has code 0 (call_code.py)
 
 
 class Communicators:
     """The MPI communicators and windows of a group. One group at a time holds them.
 
     comm          for messages between two ranks
-    collectives   for messages of collectives; None until the first one
+    collectives   for messages of collectives; None until the first collective
     windows       {n_bytes: (every rank's memory, fence)}
     holder        a weak reference to the group's transport
     spoiled       True if wait() was never called for a receive. This receive would take a message
                   of a later group, so no later group gets these communicators
     made          {ranks: [Communicators of the subgroups of these ranks]}, in the same order on all
                   of these ranks
-    making        the number of this rank's threads in MPI's Create_group on comm
+    making        the number of this rank's threads that are inside MPI's Create_group on comm
     watched       the name that a Watch gives to the group; its counters contain this name"""
 
     def __init__(self, comm):
@@ -63,9 +63,9 @@ class Communicators:
 
 
 def for_group(mpi, parent, ranks):
-    """Returns Communicators for the parent's subgroup of these ranks: free ones if there are any,
-    otherwise new ones. All these ranks must call it. Raises RuntimeError if MPI cannot make another
-    communicator."""
+    """Returns Communicators for the parent's subgroup of these ranks: free Communicators if there
+    are any, otherwise new Communicators. All these ranks must call this function. Raises
+    RuntimeError if MPI cannot make another communicator."""
     made = parent.made.setdefault(ranks, [])
     for collect in (lambda: None, gc.collect):  # gc.collect deletes groups in reference cycles
         collect()
@@ -80,7 +80,7 @@ def for_group(mpi, parent, ranks):
             return again
         try:
             new = Communicators(create(mpi, parent, ranks))
-        except mpi.Exception as error:  # all members get this error: MPI's ranks agree on a number
+        except mpi.Exception as error:  # all members get this error
             refused = error
         else:
             made.append(new)
@@ -92,11 +92,12 @@ def for_group(mpi, parent, ranks):
 
 
 def create(mpi, parent, ranks):
-    """Returns a new communicator of some of the parent's ranks. Only these ranks call it.
+    """Returns a new communicator of some of the parent's ranks. Only these ranks call this
+    function.
 
-    First these ranks exchange messages. Then all of them are here, and MPI makes the communicator
-    quickly. If a rank dies during the messages, or during MPI's Dup, the call raises an error. But
-    Open MPI's Create_group would wait for a dead rank for ever."""
+    First these ranks exchange messages. After that, all of them have begun this call, so MPI makes
+    the communicator quickly. If a rank dies during the messages, or during MPI's Dup, the call
+    raises an error. But Open MPI's Create_group would wait for a dead rank for ever."""
     _agreed(mpi, parent.comm, ranks, np.zeros(1, np.uint8))
     if tuple(ranks) == tuple(range(parent.comm.size)):
         return parent.comm.Dup()
@@ -134,7 +135,7 @@ def _drain(mpi, comm, last):
         tag = None
         while tag != last:
             message = comm.Mprobe(rank, mpi.ANY_TAG, status)
-            tag = status.tag  # read it now: the receive may overwrite it
+            tag = status.tag  # read the tag now: the receive may overwrite it
             message.Recv((np.empty(status.Get_count(mpi.BYTE), np.uint8), mpi.BYTE))
     mpi.Request.Waitall(sent)
 

@@ -7,12 +7,13 @@
 
 `connect(t, x)` chooses a way. It takes NCCL if every rank has its own GPU and CuPy can load NCCL.
 Otherwise it takes the direct way if the MPI library reads and writes device memory itself.
-Otherwise it takes the staged way. It also returns a text: which way it took, and why there is no
-better way. The functions of this file then use the way of the transport that they get.
+Otherwise it takes the staged way. `connect` also returns a text that tells which way it took, and
+why there is no better way. The other functions of this file use the way of the transport that is
+passed to them.
 
 The staged way works with any MPI. x goes in segments through two pinned buffers. The copies of two
-segments run at the same time as the all-reduce of a third segment. D: copy device to host, U: copy
-back. The copies are on one stream, first in first out:
+segments run at the same time as the all-reduce of a third segment. D is a copy from device to host,
+and U is a copy back. The copies are on one stream, first in first out:
 
     host      wait D0 | all-reduce 0    | wait D1 | all-reduce 1    | wait D2 | all-reduce 2
     stream    D0      | D1              |         | U0 D2           |         | U1 D3        | ...
@@ -21,7 +22,7 @@ back. The copies are on one stream, first in first out:
 Segment i uses buffer i mod 2. In the stream, D(i+1) comes after U(i-1), which uses the same buffer.
 So this buffer is free when D(i+1) begins. The host waits only for D(i). Let s be the number of
 segments, c the seconds to copy one segment, and r the seconds to reduce one segment. Then the time
-is at most 2c + s max(r, 2c). Without overlap it would be s (r + 2c).
+is at most 2c + s max(r, 2c). Without overlap the time would be s (r + 2c).
 
 Any other algorithm runs on device arrays, too: then staging.py stages each message. A ring of such
 messages waits for the device 2(n-1) times, and copies 2(n-1)/n times the bytes of x to the host.
@@ -51,8 +52,8 @@ SEGMENT_BYTES = 4 << 20
 
 
 def connect(t, x):
-    """Returns (transport, text): the best transport for arrays like x, and a text that tells which
-    way it is, and why there is no better way.
+    """Returns (transport, text): the best transport for arrays like x, and a text. The text tells
+    which way the transport uses, and why there is no better way.
 
     The transport is t itself, or t with NCCL. All ranks of t must call connect, each with its own
     GPU as the current device."""
@@ -77,8 +78,8 @@ def connect(t, x):
 def why_no_nccl(facts):
     """Returns None if NCCL can connect the ranks, otherwise a text with the reason.
 
-    facts: a list with (name of its GPU, True if CuPy can load NCCL, ...) for each rank. Further
-    entries of the tuple are ignored."""
+    facts: a list with (name of the rank's GPU, True if CuPy can load NCCL, ...) for each rank.
+    Further entries of the tuple are ignored."""
     ranks = defaultdict(list)
     for rank, (gpu, available, *_) in enumerate(facts):
         if not available:
@@ -109,7 +110,8 @@ def all_reduce(t, x, op=np.add):
 
 @collective
 def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_bytes=SEGMENT_BYTES):
-    """`all_reduce` through two pinned buffers of segment_bytes, or of x.nbytes if that is less.
+    """Does the same as `all_reduce`, by the staged way: through two pinned buffers of
+    segment_bytes, or of x.nbytes if x is smaller. Returns x.
 
     all_reduce   any `f(t, array, op)` that works in place on host arrays. It is called once for
                  each segment
@@ -185,8 +187,8 @@ def broadcast(t, x, root=0):
 
 
 def cut(flat, segment_bytes):
-    """Returns a list of views of the 1-d array `flat`. Each view has segment_bytes; the last may be
-    shorter. For an empty array the list has one empty view."""
+    """Returns a list of views of the 1-d array `flat`. Each view has segment_bytes bytes. The last
+    view may be shorter. For an empty array the list has one empty view."""
     n_elems = max(1, segment_bytes // flat.dtype.itemsize)
     return [flat[i : i + n_elems] for i in range(0, max(1, len(flat)), n_elems)]
 

@@ -38,14 +38,15 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Links:
-    """The network of n ranks. `uniform`, `nodes` and `links_text.parse` make it. Immutable.
+    """The network of n ranks. `uniform`, `nodes` and `links_text.parse` make a Links object. It is
+    immutable.
 
     intra       the Link between ranks of one node, or between all ranks if there are no nodes
     inter       the Link between nodes
     node        the number of ranks per node, or a tuple with the node of each rank. None if there
                 are no nodes
     nic         "node" or "rank": the owner of the port for messages between nodes
-    pairs       a tuple of ((src, dst), Link): messages from src to dst use this other link
+    pairs       a tuple of ((src, dst), Link): messages from src to dst use this Link
     straggler   a tuple of (rank, how many times longer it computes), one for each slow rank"""
 
     intra: Link
@@ -145,8 +146,9 @@ class Links:
 class Port:
     """The place where messages leave and enter a rank (or a node with one NIC).
 
-    out_free: the time when the port has sent all its messages. in_start, in_free: the start and the
-    end of the last period in which the port received without a pause (a busy period)."""
+    out_free: the time when the port has sent all its messages. A busy period is a time in which the
+    port receives without a pause. in_start, in_free: the start and the end of the last busy
+    period."""
 
     __slots__ = ("out_free", "in_start", "in_free")
 
@@ -180,17 +182,17 @@ def _common(pairs, straggler):
             "straggler": tuple((straggler or {}).items())}
 
 
-# -- in words
+# -- links as text
 
-# Exponents of ten, not factors: float("50e-6") is the nearest float, 50 * 1e-6 is not.
+# Exponents of ten, not factors: float("50e-6") is the float nearest to 50e-6, but 50 * 1e-6 is not.
 RATES = {"T": 12, "G": 9, "M": 6, "k": 3, "": 0}
 TIMES = {"": 0, "m": -3, "u": -6, "n": -9}
 
 
 def _sizes(node):
-    """Returns the nodes as a text. If node is a number: '2 ranks each'. If each node has
-    consecutive ranks: the sizes of the nodes, '2+3'. Otherwise: the ranks of each node, '[0, 2]+[1,
-    3]'. `parse` can read only the sizes."""
+    """Returns a text that describes the nodes. If node is a number, the text is '2 ranks each'. If
+    each node has consecutive ranks, the text has the sizes of the nodes, '2+3'. Otherwise it has
+    the ranks of each node, '[0, 2]+[1, 3]'. `parse` can read only a text with sizes."""
     if isinstance(node, int):
         return f"{node} ranks each"
     nodes = range(max(node) + 1)
@@ -200,7 +202,7 @@ def _sizes(node):
 
 
 def _with_unit(value, units):
-    """Returns a text such as '1 G' for 1e9. The unit is the largest in which the number is at least
-    1."""
+    """Returns a text such as '1 G' for 1e9. The unit is the largest unit for which the number is at
+    least 1."""
     name, power = next(((u, p) for u, p in units.items() if value >= 0.999999 * 10**p), ("", 0))
     return f"{value / 10**power:.6g} {name}"

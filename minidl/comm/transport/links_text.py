@@ -30,7 +30,7 @@ _KEYS = ("", "nodes", "intra", "inter", "nic", "straggler")
 
 def parse(text, n):
     """Returns the Links of n ranks that `text` describes. The grammar is at the top of this file.
-    Raises ValueError if the text is wrong. Its message contains a right example."""
+    Raises ValueError if the text is wrong. The error's message contains a right example."""
     try:
         links = _parse(_items(re.sub(r"\s", "", text)), n)
         links.check_ranks(n)
@@ -41,8 +41,8 @@ def parse(text, n):
 
 
 def _items(text):
-    """Returns {key: value}. The link of all pairs has the key "". The text is cut at its commas,
-    but a latency stays together with the rate before it."""
+    """Returns the parts of the text as {key: value}. The link of all pairs has the key "". The text
+    is cut at its commas, but a latency stays together with the rate before it."""
     items = {}
     key = None
     for word in text.split(","):
@@ -51,12 +51,12 @@ def _items(text):
             continue
         key, _, value = word.rpartition("=")
         if re.fullmatch(_NUMBER, word):
-            raise ValueError(f"{word!r} has no unit, wanted a rate such as 1Gbit or a latency such "
+            raise ValueError(f"{word!r} has no unit; wanted a rate such as 1Gbit or a latency such "
                              "as 50us")
         if key in items:
             raise ValueError(f"got {key + '=' if key else 'a link of all pairs'} twice")
         if key not in _KEYS and not _PAIR.fullmatch(key):
-            raise ValueError(f"got {key}=, wanted one of {'=, '.join(_KEYS[1:])}= or a pair (0-1=)")
+            raise ValueError(f"got {key}=; wanted one of {'=, '.join(_KEYS[1:])}= or a pair (0-1=)")
         items[key] = value
     return items
 
@@ -67,11 +67,12 @@ def _parse(items, n):
     straggler = _parse_straggler(items["straggler"]) if "straggler" in items else None
     if "nodes" not in items:
         if "" not in items or {"intra", "inter", "nic"} & set(items):
-            raise ValueError("without nodes=, wanted a link for all pairs, and no intra=, inter= "
-                             "or nic=")
+            raise ValueError("a network without nodes= needs a link for all pairs, and must not "
+                             "have intra=, inter= or nic=")
         return Links.uniform(*_parse_link(items[""]), pairs, straggler)
     if "" in items or not {"intra", "inter"} <= set(items):
-        raise ValueError("with nodes=, wanted intra= and inter=, and no link for all pairs")
+        raise ValueError("a network with nodes= needs intra= and inter=, and must not have a link "
+                         "for all pairs")
     intra, inter = _parse_link(items["intra"]), _parse_link(items["inter"])
     groups = _parse_sizes(items["nodes"], n)
     return Links.nodes(groups, intra, inter, items.get("nic", "node"), pairs, straggler)
@@ -103,7 +104,7 @@ def _parse_sizes(text, n):
 
 
 def _parse_straggler(text):
-    """Returns '2:3+5:1.5' as {2: 3.0, 5: 1.5}."""
+    """Returns {rank: how many times longer it computes}: {2: 3.0, 5: 1.5} for '2:3+5:1.5'."""
     parts = [re.fullmatch(r"(\d+):" + _NUMBER, part) for part in text.split("+")]
     if not all(parts):
         raise ValueError("straggler= wants rank:times, such as 2:3 (rank 2 computes 3 times "

@@ -1,4 +1,4 @@
-"""Many simulated ranks in one array: a loop that is the same on all ranks runs once for all.
+"""Many simulated ranks in one array: a loop that is the same on all ranks runs only once.
 
     rank 0   sendrecv(chunk 0 to 1, chunk 3 from 3)
     rank 1   sendrecv(chunk 1 to 2, chunk 0 from 0)         one step of a ring: 4 messages
@@ -12,15 +12,16 @@
 A ring of 4,096 ranks sends 33.5 million messages. If they are sent one by one, each message takes
 about 8 us, and all messages take 4.5 minutes. The loop alone, without a transport, takes one or two
 minutes: its slices and its sum take 2 to 4 us per message. But in one array there are only 8,190
-steps, and each step moves 4,096 messages. The code is the code of ring.py. Here `t.rank` is an
+steps, and each step moves 4,096 messages. The loop is the code of ring.py. Here `t.rank` is an
 array, and `chunk[array]` is one chunk of each rank. `sendrecv` moves all messages and all clocks of
 a step at once, by the formulas of network.py and links.py. Results, clocks and ledgers have the
 same bits as if the ranks ran one by one.
 
 Ranks that reach such a loop (`@in_step`) wait there. When all ranks of the group are there, the
-last one runs the loop for all. In some cases the result could differ. Then each rank runs the loop
-itself. The cases are: ranks share ports; a task was spawned; `rendezvous_bytes` is set; a rank does
-not come and no other task can run; the arrays or messages of the ranks differ in size or dtype.
+last rank runs the loop for all ranks. In some cases this could change the result, so each rank runs
+the loop itself. There are five such cases: ranks share ports; a task was spawned;
+`rendezvous_bytes` is set; a rank does not come and no other task can run; the ranks' arrays or
+messages differ in size or dtype.
 
 Test: tests/comm/transport/test_lockstep.py   Used by: sim.py, for groups of IN_STEP ranks or more
 Measured: benchmarks/bench_scaling.py
@@ -32,12 +33,12 @@ import numpy as np
 
 from minidl.comm.chunks import Views
 
-IN_STEP = 32  # the smallest group that runs in lockstep; a smaller one would not be faster
+IN_STEP = 32  # the smallest group that runs in lockstep; a smaller group is not faster
 
 
 class Moved(NamedTuple):
-    """The bytes that one rank sent and received in a loop, for ledgers. n_messages: the number of
-    messages in each direction."""
+    """The number of bytes that one rank sent to dst and received from src in a loop, for ledgers.
+    n_messages: the number of messages in each direction."""
 
     dst: int
     bytes_sent: int
@@ -79,7 +80,7 @@ class Lockstep:
 
     def release(self):
         """Wakes all ranks that wait at a loop. Each of them then runs the loop itself. Returns True
-        if there were such ranks."""
+        if a rank waited."""
         for here in self._waiting.values():
             for arrival in here:
                 self._network.scheduler.wake(arrival.task, 0.0)
@@ -120,8 +121,8 @@ class _Unlike(Exception):
 
 
 class _AllRanks:
-    """The transport that the loop gets. Instead of a number for one rank (rank, right, left) there
-    is an array with one element per rank."""
+    """The transport that the loop gets. Here `rank`, `right` and `left` are not numbers but arrays
+    with one element per rank."""
 
     simulated = True
 
@@ -168,8 +169,8 @@ class _AllRanks:
 class _Way:
     """The links and ports by which every rank sends to `right` and receives from `left`.
 
-    It computes `Port.send` and `Port.receive` (links.py) for all ranks at once. The variables have
-    the same names as there."""
+    A _Way computes `Port.send` and `Port.receive` (links.py) for all ranks at once. The variables
+    have the same names as in links.py."""
 
     def __init__(self, network, group, world, right, left):
         self.right, self.left = right, left
@@ -234,14 +235,14 @@ class _Chunks:
         return len(self._lengths)
 
     def __getitem__(self, i):
-        """If i is an array: returns a _Part, chunk i[r] of each rank r. If i is a number: returns
-        chunk i of rank 0, for its length and dtype."""
+        """If i is an array, returns a _Part, chunk i[r] of each rank r. If i is a number, returns
+        chunk i of rank 0, because the loop reads only its length and dtype."""
         return _Part(self, i) if isinstance(i, np.ndarray) else self.stack[0, i, :self._lengths[i]]
 
 
 class _Part:
-    """One chunk of every rank: chunk index[r] of rank r. If index is None, it is the scratch array
-    of every rank."""
+    """One chunk of every rank: chunk index[r] of rank r. If index is None, the _Part is the scratch
+    array of every rank."""
 
     def __init__(self, chunks=None, index=None):
         self.index, self._chunks, self._values = index, chunks, None
@@ -264,7 +265,8 @@ class _Part:
         return self  # scratch[: len(chunk)] needs no cut: a shorter chunk is padded with zeros
 
     def __array_ufunc__(self, op, method, *inputs, out):
-        """Runs op(theirs, mine, out=mine) of the loop for all ranks."""
+        """Is called when the loop calls op(theirs, mine, out=mine). Runs op for all ranks at
+        once."""
         place, = out
         values = [part.get() for part in inputs]
         place.put(op(*values, out=np.empty_like(values[0])))

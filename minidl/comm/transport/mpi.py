@@ -27,7 +27,7 @@ from minidl.comm.transport.abort import end_all
 from minidl.comm.transport.protocol import Request, Transport
 from minidl.comm.transport.window import HEADER, Flags, NoSharedMemory
 
-PART_BYTES = 1 << 30  # less than the 2 GiB of a 32-bit count, and a round number in a trace
+PART_BYTES = 1 << 30  # less than 2 GiB, the largest 32-bit count; a round number in a trace
 
 
 class MPITransport(Transport):
@@ -78,7 +78,7 @@ class MPITransport(Transport):
         return _Receives(self, into, room, src, requests, tag, self._longest_nap(comm))
 
     def _longest_nap(self, comm):
-        """Returns the longest sleep of `_wait` in seconds. 0 means that it does not sleep."""
+        """Returns the longest sleep of `_wait` in seconds. 0 means that `_wait` does not sleep."""
         return self.longest_nap or (2e-4 if comm is self._comm else 0)
 
     def _way(self, tag):
@@ -88,7 +88,8 @@ class MPITransport(Transport):
         if not code:
             return self._comm, tag, tag
         held = self._held
-        if held.collectives is None:  # in a collective every rank sends or receives: all come here
+        # In a collective every rank sends or receives, so all ranks reach this line.
+        if held.collectives is None:
             held.collectives = communicators.create(self._mpi, held, range(self.size))
         return held.collectives, code & self._codes, self._mpi.ANY_TAG
 
@@ -245,7 +246,8 @@ class _Receives(Request):
 def _wait(request, longest_nap, status=None):
     """Waits until the request is done.
 
-    longest_nap = 0 is for collectives: all ranks come at the same time, so MPI checks all the time.
+    longest_nap = 0 is for collectives. All ranks come at about the same time, so MPI checks the
+    request again and again, without a sleep.
 
     longest_nap > 0 is for other calls and for the background, where a wait may be long. After 0.1
     ms this function sleeps between two checks. It sleeps for a tenth of the time that it has

@@ -5,8 +5,8 @@
     gpus = nccl.connect(t, cupy)        t, with a communicator of NCCL
     nccl.all_reduce(gpus, x)            x: a CuPy array, in place
 
-NCCL finds the links between the GPUs (NVLink, PCIe, network cards), and chooses ring or tree
-itself. Our transport sends only NCCL's id of 128 bytes, so a ledger does not see NCCL's messages.
+NCCL finds the links between the GPUs (NVLink, PCIe, network cards), and chooses between ring and
+tree. Our transport sends only NCCL's id of 128 bytes, so a ledger does not see NCCL's messages.
 NCCL's kernels run on the current stream. A call returns at once, and all later work on that stream
 finds the result in x.
 
@@ -32,7 +32,7 @@ _DTYPES = {"int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "fl
 
 
 def connect(t, cupy):
-    """Returns t as a transport with a communicator of NCCL. All ranks of t must call it.
+    """Returns t as a transport with a communicator of NCCL. All ranks of t must call this function.
 
     cupy   the module. Its current device must be the GPU of this rank. NCCL raises an error if two
            ranks use the same GPU
@@ -191,7 +191,7 @@ def _engine(t, x):
     if isinstance(x, np.ndarray) or not x.flags.c_contiguous:
         kind = "a NumPy array" if isinstance(x, np.ndarray) else f"strides {x.strides}"
         raise ValueError(f"rank {t.rank}: NCCL wants a contiguous array on the GPU; got {kind}. "
-                         "Pass cupy.ascontiguousarray(x), and host arrays to ring.py.")
+                         "Pass cupy.ascontiguousarray(x). For host arrays use ring.py.")
     return t.nccl, t.cupy.cuda.get_current_stream().ptr
 
 

@@ -2,7 +2,8 @@
 
     sender      isend ---- put ---.                    Each (source, destination, tag) has a
                                   Channel  = match ->  Channel. It matches messages and receives in
-    receiver    irecv --- post ---'                    order. The one that comes first waits there.
+    receiver    irecv --- post ---'                    order. A message or receive waits in it for
+                                                       its match.
 
     small     the send completes at once. The first byte arrives alpha seconds after the port is
               free
@@ -32,18 +33,19 @@ class Network:
         self.scheduler = Scheduler(n)
         self.links, self.shared_nic = links, links.shared_nic
         self.rendezvous_bytes = float("inf") if rendezvous_bytes is None else rendezvous_bytes
-        self.ports = defaultdict(Port)  # number, as links.ports returns it -> Port
+        self.ports = defaultdict(Port)  # number of the port, as in links.ports -> Port
         self._groups = weakref.WeakValueDictionary()  # name -> Group
-        self._half_made = {}  # name -> (Group, the number of its ranks that have not made it yet)
+        self._half_made = {}  # name -> (Group, the number of ranks that have yet to call group())
         self.unreceived = []  # error texts of deleted groups, one for each channel with messages
         self.lockstep = Lockstep(self, in_step)
 
     def group(self, name, ranks):
-        """Returns the Group of this name and these world ranks. Each of these ranks must call it
-        once.
+        """Returns the Group of this name and these world ranks. Each of these ranks must call this
+        method once.
 
-        The Network keeps the Group until all its ranks have called. After that the Group is deleted
-        when no rank has a reference, so a run may make a group in every step."""
+        The Network keeps the Group until all its ranks have called group(). After that the Group is
+        deleted as soon as no rank has a reference to it. So a run may make a group in every
+        step."""
         group, missing = self._half_made.pop(name, None) or (Group(self, ranks), len(ranks))
         self._groups[name] = group
         if missing > 1:
@@ -87,8 +89,8 @@ class Group:
         return inbox.channels[src]
 
     def is_busy(self, src, dst, tag=0):
-        """Returns True if messages or receives wait between these ranks. src: the rank in the
-        group. dst: the world rank."""
+        """Returns True if messages or receives wait in the Channel between these ranks. src: a rank
+        of the group. dst: a world rank."""
         inbox = self.inboxes.get((dst, tag))
         channel = inbox and inbox.channels.get(src)
         return bool(channel and (channel.queue or channel.posted))
@@ -106,7 +108,7 @@ class Group:
         return found
 
     def __del__(self):
-        self.network.unreceived += self.unreceived()  # they are an error in a deleted group, too
+        self.network.unreceived += self.unreceived()  # an error, even if the group is deleted
 
 
 class Inbox:
@@ -140,7 +142,7 @@ class Channel:
         self.leaves, self.enters = (network.ports[k] for k in network.links.ports(src, dst))
 
     def send(self, data):
-        """Sends an array. The caller must not change it afterwards. Returns the Request."""
+        """Sends an array. The caller must not change the array afterwards. Returns the Request."""
         if data.nbytes > self.network.rendezvous_bytes:
             request = Rendezvous(self, data.nbytes)
             self.put((data, None, request))

@@ -3,12 +3,13 @@
 A collective is a plain function of a transport and an array, such as `ring.all_reduce(t, x)`. It is
 built on `isend` and `irecv`. There are two transports. `comm.world()` sends bytes between
 processes. `sim.simulate(n, fn)` runs n ranks in one process with a modelled clock. The same
-function runs on both. A Wrapper is a transport around another one. All transports keep these rules:
+function runs on both transports. A Wrapper is a transport around another transport. All transports
+keep these rules:
 
 1. Bytes are sent, not numbers. The dtype is not sent: both sides must know it. The receiver checks
    only the number of bytes: another size raises `SizeMismatch`. So float16 or bool need no MPI
    datatype, and our own code shows the precision of every sum.
-2. Messages from one rank to another with the same tag keep their order: the first send matches the
+2. Messages from one rank to another with the same tag keep their order. The first send matches the
    first receive, the second send matches the second receive, and so on. Different tags are
    independent.
 3. After `isend` or `irecv`, do not read or write the buffer until the request's `wait()` has
@@ -56,7 +57,8 @@ class Request(ABC):
 
 
 class Then(Request):
-    """A Request made of several requests. When all are done, its wait() calls `last()`, once."""
+    """A Request made of several requests. When all these requests are done, wait() calls `last()`,
+    once."""
 
     def __init__(self, requests, last):
         self._requests, self._last = requests, last
@@ -79,8 +81,8 @@ class Transport(ABC):
     simulated    True if the ranks share a process and a modelled clock
     cuda_aware   True if the transport sends device memory itself; else staging.py copies the memory
                  to the host
-    longest_nap  the longest sleep, in seconds, during a wait for a message. 0: the transport
-                 chooses (mpi.py)"""
+    longest_nap  the longest sleep, in seconds, during a wait for a message. 0 means that the
+                 transport chooses (mpi.py)"""
 
     rank: int
     size: int
@@ -90,8 +92,8 @@ class Transport(ABC):
     library: str
     cuda_aware = False
     longest_nap = 0
-    _background = None  # until in_background() makes one
-    _scratch = np.empty(0, np.uint8)  # until scratch() gives this transport its own
+    _background = None  # None until in_background() makes a Background
+    _scratch = np.empty(0, np.uint8)  # empty until scratch() allocates memory
 
     @property
     def innermost(self):
@@ -122,8 +124,8 @@ class Transport(ABC):
         """Returns the transport of the listed ranks of this group, in this order. Returns None on
         the other ranks.
 
-        All listed ranks must call it. They must make their subgroup calls on this transport in the
-        same order."""
+        All listed ranks must call this method. They must make their subgroup calls on this
+        transport in the same order."""
 
     @abstractmethod
     def spawn(self, fn, *args):
@@ -150,8 +152,8 @@ class Transport(ABC):
         """Adds `seconds` of work to a modelled clock. Does nothing if the clock is measured."""
 
     def stepped(self) -> None:  # noqa: B027
-        """Tells a Watch that a training step has ended. From this the Watch finds ranks that
-        compute longer than the others (stragglers.py)."""
+        """Tells a Watch that a training step has ended. So the Watch can find ranks that compute
+        longer than the others (stragglers.py)."""
 
     def entering(self, fn, args, kwargs):
         """`@collective` calls this method before `fn(t, *args, **kwargs)`, unless another
@@ -163,14 +165,14 @@ class Transport(ABC):
     def together(self, fn, chunk, args):
         """Tries to run the loop `fn(t, chunk, *args)` once for all ranks (lockstep.py).
 
-        Returns lockstep.Moved, the amounts that this rank sent and received. Returns None if this
-        rank must run the loop itself."""
+        Returns lockstep.Moved, the number of bytes and messages that this rank sent and received.
+        Returns None if this rank must run the loop itself."""
         return None
 
     @cached_property
     def uploads(self):
-        """A deque of (event, pinned arrays), one for each copy to a GPU that may not have ended.
-        See staging.keep."""
+        """A deque with an entry (event, pinned arrays) for each copy to a GPU that may not have
+        ended. See staging.keep."""
         held = deque()
         weakref.finalize(self, _finish, held)
         return held
@@ -192,13 +194,12 @@ class Transport(ABC):
         return self._scratch[: n_elems * dtype.itemsize].view(dtype)
 
     def shared(self, n_bytes):
-        """Returns a window: n_bytes on every rank that all ranks see (window.py). Calls with the
-        same n_bytes return the same window.
+        """Returns a window: n_bytes of memory on every rank, which all ranks can read (window.py).
+        Calls with the same n_bytes return the same window.
 
         All ranks must call shared(). Only one task of a rank may use the window at a time. Raises
         window.NoSharedMemory on all ranks if some ranks do not share memory. If threads of a rank
-        use several windows, let one thread make all the windows: Open MPI can hang if two threads
-        make windows at the same time."""
+        use several windows, let one thread make all the windows. Otherwise Open MPI can hang."""
         raise NotImplementedError(f"rank {self.rank}: {type(self).__name__} has no shared windows")
 
     def send(self, array: np.ndarray, dst: int, tag: int = 0) -> None:
@@ -226,14 +227,15 @@ class Transport(ABC):
 
         All ranks must queue the same calls in the same order."""
         if self._background is None:
-            from minidl.comm.transport.background import Background  # it imports this file
+            # Imported here, because background.py imports this file.
+            from minidl.comm.transport.background import Background
 
             self._background = Background(self)
         return self._background.submit(fn, *args)
 
     def named(self, label):
         """`with t.named(label):` labels the messages of this block in ledgers and errors. If labels
-        are nested, the outermost counts."""
+        are nested, the messages get the outermost label."""
         return named(label)
 
     def __repr__(self):
@@ -255,8 +257,8 @@ def _pass_on(name):
 
 
 class Wrapper(Transport):
-    """A transport around another one, `inner`. It passes on every call that a subclass does not
-    override."""
+    """A transport around another transport, `inner`. It passes every call to `inner`, unless a
+    subclass overrides the method."""
 
     def __init__(self, inner):
         self.inner = inner

@@ -25,7 +25,8 @@ class Deadlock(RuntimeError):
 
 
 class RankFailed(RuntimeError):
-    """A rank raised an exception. rank: its number. __cause__: the exception, with traceback."""
+    """A rank raised an exception. rank: the number of this rank. __cause__: the exception, with its
+    traceback."""
 
     rank = None
 
@@ -40,7 +41,7 @@ class Task:
         self.rank, self.clock, self.spawned = rank, clock, spawned
         self.greenlet = self.waits_for = self.result = self.error = None
         self.stream = None  # CuPy's current stream, unless that is the null stream
-        self.ready_at = self.ticket = None  # the clock and ticket of its entry in the heap, if any
+        self.ready_at = self.ticket = None  # the clock and ticket of the task's entry in the heap
         self.done = False
         self.joiners = []
 
@@ -61,13 +62,14 @@ class Scheduler:
         self.current = None
         self.n_tasks = [0] * n  # unfinished tasks of each rank
         self.n_spawned = 0  # unfinished tasks that another task spawned
-        self.when_stuck = lambda: False  # called if no task can run; returns True if it woke one
+        self.when_stuck = lambda: False  # called if no task can run; returns True if it woke a task
 
     def start(self, rank, clock, fn, *args, spawned=False):
         """Makes a task of `fn(*args)`, and returns it. It runs when its turn comes."""
         task = Task(rank, clock, spawned)
         task.greenlet = self._greenlet(lambda: self._body(task, fn, args), parent=self._hub)
-        # A rank starts with empty context variables. A spawned task gets a copy of its parent's.
+        # A rank starts with empty context variables. A spawned task gets a copy of its
+        # parent's context variables.
         context = contextvars.copy_context() if spawned else contextvars.Context()
         task.greenlet.gr_context = context
         self.n_tasks[rank] += 1
@@ -153,8 +155,8 @@ class Scheduler:
         the tasks whose clock is before a limit: the clock of the current task, or `clock` if that
         is later.
 
-        This is needed only if tasks share a port: tasks of one rank, or ranks with one NIC. In
-        other cases the order of the tasks has no effect."""
+        This method is needed only if tasks share a port: tasks of one rank, or ranks with one NIC.
+        In other cases the order of the tasks has no effect."""
         task = self.current
         clock = max(clock, task.clock)
         if self.earlier_than(clock):
@@ -182,8 +184,8 @@ class Scheduler:
 
 
 def _line_of(task):
-    """Returns file:line of the user's code where a paused task is. If it runs no code of the user,
-    returns the line that submitted its job."""
+    """Returns file:line of the user's code where a paused task is. If the task runs no code of the
+    user, returns the line that submitted its job."""
     submitted = task.gr_context.get(submitted_at)
     if submitted and user_frame(task.gr_frame) is None:
         return spot(*submitted)

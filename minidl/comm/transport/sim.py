@@ -72,7 +72,7 @@ def simulate(n: int, fn: Callable[..., Any], *args: Any, alpha: float | None = N
         raise ValueError("simulate wants links, or alpha and beta; got links together with "
                          "alpha or beta")
     if not isinstance(n, int) or n < 1:
-        raise ValueError(f"simulate wants a number of ranks, 1 or more, got {n!r}")
+        raise ValueError(f"simulate wants a number of ranks, 1 or more; got {n!r}")
     links.check_ranks(n)
     network = Network(n, links, rendezvous_bytes, in_step)
     scheduler = network.scheduler
@@ -124,8 +124,8 @@ class SimTransport(Transport):
         return channel.post(into)
 
     def sendrecv(self, array, dst, into, src, tag=0):
-        # This does what the base class does, but is faster if the message is already there: a ring
-        # of 1,024 ranks calls this method two million times.
+        # This method does the same as in the base class, but is faster if the message has
+        # already come. A ring of 1,024 ranks calls this method two million times.
         pair = self._pairs.get((dst, src, tag)) or self._open_pair(dst, src, tag)
         scheduler, port, limit, alpha, beta, beta_in, outgoing, incoming, queue = pair
         n_bytes = array.nbytes
@@ -185,7 +185,7 @@ class SimTransport(Transport):
 
     def entering(self, fn, args, kwargs):
         """Compares the code of this call (call_code.py) with the code of the rank that came first.
-        Under MPI the ranks compare tags instead. This sends nothing, so it returns ()."""
+        Under MPI the ranks compare tags instead. This method sends nothing, so it returns ()."""
         self._n_collectives += 1
         code = current_code()
         seen = self.board.setdefault(("code", self._n_collectives), [code, self.rank, 0])

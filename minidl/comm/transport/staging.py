@@ -125,8 +125,8 @@ def on_host(t, x, reads=ALL, writes=ALL):
 @contextmanager
 def new_on(t, like, n_elems, dtype):
     """`with new_on(t, like, 10, "f4") as (host, x):` yields a host array and a new array x on the
-    device of `like`, both 1-d with n_elems. At the end of the block, copies host to x. If `like` is
-    a NumPy array, host and x are the same array."""
+    device of `like`. Both arrays are 1-d and have n_elems elements. At the end of the block, copies
+    host to x. If `like` is a NumPy array, host and x are the same array."""
     if not on_device(like):
         host = np.empty(n_elems, dtype)
         yield host, host
@@ -149,7 +149,7 @@ def as_host(x):
 
 
 def says_cuda_aware(library):
-    """Returns True if a loaded MPI library is CUDA-aware, by its function MPIX_Query_cuda_support.
-    Returns False if it has no such function."""
+    """Returns True if the function MPIX_Query_cuda_support of a loaded MPI library says that the
+    library is CUDA-aware. Returns False if the library has no such function."""
     query = getattr(library, "MPIX_Query_cuda_support", None)
     return query is not None and query() == 1

@@ -4,7 +4,7 @@
 
     born       rank.py has begun: nothing is imported yet    joining    world() begins
     joined     world() has ended: all ranks are in MPI       finished   the script has ended
-    exits      sys.exit(3), with the line                    failed     the rank ends, after `why`
+    exits      sys.exit(3), and the line that calls it       failed     the rank ends, after `why`
     why        an exception, or a Watch's report             step       the number of steps done
     trained    elastic.run has ended                         strangers  refused connections
 
@@ -51,7 +51,8 @@ def say(what, **more):
         return False
     line = json.dumps({"say": what, **more}).encode() + b"\n"
     try:
-        os.write(int(os.environ[LINK].partition(":")[0]), line)  # short, so it is written whole
+        # The line is short, so one write sends the whole line.
+        os.write(int(os.environ[LINK].partition(":")[0]), line)
     except OSError:
         return False  # the launcher has ended
     return True

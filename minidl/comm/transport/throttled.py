@@ -8,17 +8,17 @@ message would arrive on the given network. The ports work as in the simulator (l
 clocks. For a message of b bytes:
 
     isend              start = the time when the sender's port is free; stamp = start + alpha
-    its wait()         sleeps until the port has sent the message: start + b*beta
+    a send's wait()    sleeps until the port has sent the message: start + b*beta
     a receive's wait() sleeps until the receiver's port has received the message. The port begins
                        to receive at the stamp. If the end is already past, wait() does not sleep:
                        a message that arrived during a computation costs nothing
 
-So a measured time is never shorter than the model's time. It is longer, because this machine also
-takes time, and because sleeps end late. Threads and groups of a rank share its ports. If ranks
-share a NIC, the times of the NIC are three numbers in a file that all ranks map into their memory.
-A straggler sleeps in `t.compute(s)`, where s is the seconds that the work took. MPI moves large
-messages only while both sides are in a call, so overlap needs a background thread. Stamps compare
-the clocks of two processes, so all ranks must run on one machine.
+So a measured time is never shorter than the model's time. The measured time is longer, because this
+machine also takes time, and because sleeps end late. Threads and groups of a rank share its ports.
+If ranks share a NIC, the times of the NIC are three numbers in a file that all ranks map into their
+memory. A straggler sleeps in `t.compute(s)`, where s is the seconds that the work took. MPI moves
+large messages only while both sides are in a call, so overlap needs a background thread. Stamps
+compare the clocks of two processes, so all ranks must run on one machine.
 
 Test: tests/mpi/test_throttled.py   Tutorial: any that runs on several ranks
 """
@@ -44,7 +44,8 @@ NOT_ASLEEP = 150e-6
 
 
 class Throttled(Wrapper):
-    """The transport `t` at the speed of `links`. All ranks of t must make it together.
+    """The transport `t`, slowed down to the speed of `links`. All ranks of t must make a Throttled
+    together.
 
     ports: if t is a subgroup of a throttled transport, the ports of that transport. Raises
     ValueError for a simulated transport, and RuntimeError if the ranks run on several machines."""
@@ -65,7 +66,7 @@ class Throttled(Wrapper):
 
     def isend(self, array, dst, tag=0):
         with self._lock:
-            request = self.inner.isend(array, dst, tag)  # first: it checks the arguments
+            request = self.inner.isend(array, dst, tag)  # first, because isend checks the arguments
             alpha, beta, port = self._route(self.rank, dst)
             seconds = array.nbytes * beta
             start = port.send(time.perf_counter(), seconds)
@@ -83,7 +84,7 @@ class Throttled(Wrapper):
     def shared(self, n_bytes):
         raise NoSharedMemory(
             f"rank {self.rank}: the links ({self.links}) cannot slow down a shared window. Use an "
-            "all-reduce of messages, such as ring.all_reduce.")
+            "all-reduce that sends messages, such as ring.all_reduce.")
 
     def recv_any(self, tag=0):
         src, stamp = self._stamps.recv_any(tag)
@@ -95,12 +96,12 @@ class Throttled(Wrapper):
     send = Transport.send  # Wrapper.send would send at full speed
 
     def sendrecv(self, array, dst, into, src, tag=0):
-        check_peer(self, dst, "dst")  # first: after an error, no receive must be left open
+        check_peer(self, dst, "dst")  # first: an error must not leave a receive open
         return Transport.sendrecv(self, array, dst, into, src, tag)
 
     def compute(self, seconds):
         self.inner.compute(seconds)
-        # The work took `seconds` already. A straggler sleeps for the rest of its longer time.
+        # The work has already taken `seconds`. A straggler sleeps for the rest of its longer time.
         _sleep_until(time.perf_counter() + seconds * (self.links.slowdown(self.world_rank) - 1))
 
     def _route(self, src, dst):
@@ -127,7 +128,7 @@ class _Ports:
 
     by_number   {number: port}, with the numbers of links.py: the rank's own port and, if ranks
                 share NICs, the NICs of all nodes
-    lock        if two threads send, it keeps the stamps in the order of the messages"""
+    lock        if two threads send, the lock keeps the stamps in the order of the messages"""
 
     def __init__(self, t, links):
         links.check_ranks(1 + max(t.ranks))

@@ -12,8 +12,9 @@ whether a communicator is revoked or a rank has died. Then the thread revokes al
 communicators of its rank (of groups, of background threads). The survivors make a new communicator,
 in their old order.
 
-One call gets no error: Open MPI's Create_group makes a group of some ranks, and waits for ever if
-one of these ranks dies during the call. A rank that is stuck in this call ends itself (_look).
+One call gets no error: Open MPI's Create_group, which makes a group of some ranks. It waits for
+ever if one of these ranks dies during the call. A rank that is stuck in this call ends itself
+(_look).
 
 Open MPI detects only a death by a signal. It does not detect os._exit(3), so `minidl run --heal`
 then ends the rank's guard process by a signal (cli/rank.py). A rank that waits on shared memory
@@ -35,7 +36,7 @@ from minidl.comm.transport.window import NoSharedMemory
 
 # "3 2,5": the run has spawned 3 processes so far; the two new processes become ranks 2 and 5
 NEWCOMER = "MINIDL_NEWCOMER"
-LOOK_S = 0.05  # the time between two checks for a revoked communicator; 20 a second cost nothing
+LOOK_S = 0.05  # seconds between two checks for a revoked communicator; 20 checks a second are cheap
 STUCK_S = 5.0  # if a rank is still making a group this many seconds after a death, it is stuck
 TOLD_S = 1.0  # after an error, wait this long for MPI to report the death that caused it
 
@@ -43,7 +44,7 @@ TOLD_S = 1.0  # after an error, wait this long for MPI to report the death that 
 class Healing(MPITransport):
     """A transport whose calls end with an error, on all ranks, when one rank has died."""
 
-    newcomer = False  # True if this process replaces one that has died
+    newcomer = False  # True if this process replaces a process that has died
     n_replaced = 0  # the number of processes that were replaced in this run
     lost = ()  # the ranks that have died, with their numbers in the group before this one
     _over = None  # an Event that ends the thread _look
@@ -118,7 +119,7 @@ def _revoke(held):
 
 def has_lost(t):
     """Returns True if a rank of t has died, or if another rank has noticed a death. Waits for up to
-    TOLD_S until MPI reports the death."""
+    TOLD_S seconds until MPI reports the death."""
     comm, until = t._comm, time.monotonic() + TOLD_S
     while not comm.Is_revoked() and not comm.Get_failed().Get_size():
         if time.monotonic() > until:
@@ -133,7 +134,8 @@ def revoke(t):
 
 
 def survivors(t, n_replacements=0):
-    """Returns the transport of the living ranks, in their old order. All living ranks must call it.
+    """Returns the transport of the living ranks, in their old order. All living ranks must call
+    this function.
 
     n_replacements: the largest number of dead ranks that the whole run replaces. A replacement is a
     new process of the same command. It gets the number of the dead rank."""
@@ -167,8 +169,8 @@ def _spawn(comm, n, newcomers):
 
 
 def all_say(t, yes):
-    """Returns True if `yes` is True on all ranks and none has died. All living ranks get the same
-    answer."""
+    """Returns True if `yes` is True on all ranks and no rank has died. All living ranks get the
+    same answer."""
     try:
         return bool(t._comm.Agree(int(yes)))
     except t._mpi.Exception:  # raised on all ranks

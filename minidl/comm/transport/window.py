@@ -34,7 +34,7 @@ from minidl.comm.labels import current_code, current_label
 KINDS = 2  # the number of kinds of signals; shared_memory.py needs two
 LINE = 64  # bytes of a cache line: two ranks' counts in one line would slow each other down
 HEADER = KINDS * LINE  # bytes of counts and notes before each rank's piece
-NOTE_BITS = 63 - BITS  # bits of a note; the bits above hold the collective's code: 8 bytes in all
+NOTE_BITS = 63 - BITS  # bits of a note; the higher bits hold the collective's code: 8 bytes in all
 TAG = 32760  # TAG + kind is the tag of a simulated signal; users' tags are smaller
 
 # How a rank waits: it reads the count SPINS times, then YIELDS times with sched_yield between the
@@ -43,8 +43,8 @@ TAG = 32760  # TAG + kind is the tag of a simulated signal; users' tags are smal
 # a peer lost its core for one slice, the peer runs again before this rank yields its own core. If
 # this rank yielded at once, each signal could cost a slice.
 SPINS = 10_000
-YIELDS = 2000  # lets other processes run; if ranks share cores, a rank begins with this
-NAP_S = 100e-6  # a rank sleeps this long: the peer computes, and can use the power of this core
+YIELDS = 2000  # reads that let other processes run; if ranks share cores, a rank begins here
+NAP_S = 100e-6  # seconds of a sleep: meanwhile the peer can use the power of this core
 
 
 class NoSharedMemory(RuntimeError):
@@ -52,7 +52,8 @@ class NoSharedMemory(RuntimeError):
 
 
 class Window(ABC):
-    """The memory of all ranks, one piece per rank. Each piece has two equal halves, used in turn.
+    """The memory of all ranks, one piece per rank. Each piece has two equal halves, which are used
+    in turn.
 
     pieces   a list of uint8 arrays: each rank's n_bytes
     others   a list of the other ranks"""
@@ -64,7 +65,8 @@ class Window(ABC):
         self._signalled, self._waited = [0] * KINDS, [0] * KINDS
 
     def halves(self, dtype):
-        """Returns the halves of all pieces, as arrays of `dtype` in lists: [half][rank]."""
+        """Returns a list h with two lists, one for each half: h[half][rank] is this half of the
+        rank's piece, as an array of `dtype`."""
         if dtype not in self._typed:
             half = len(self.pieces[0]) // 2
             n_bytes = half // dtype.itemsize * dtype.itemsize
@@ -97,17 +99,18 @@ class Window(ABC):
 
     def moved(self, peer, n_read, n_given):  # noqa: B027  for ledgers and modelled clocks
         """Records that this rank reads n_read bytes of the peer's piece, and that the peer reads
-        n_given bytes of this rank's piece. Does nothing here."""
+        n_given bytes of this rank's piece. This base class records nothing."""
 
 
 class Flags(Window):
-    """The window of MPI processes. fence(): orders memory accesses, and lets other threads run."""
+    """The window of MPI processes. fence(): a function that orders memory accesses, and lets other
+    threads run."""
 
     def __init__(self, t, memory, fence):
         super().__init__(t, memory)
         self._fence = fence
-        # [kind][rank]: three numbers: the count, the note of the last even count, the note of the
-        # last odd count. Each number has 8 bytes, so a processor writes or reads it in one
+        # [kind][rank] has three numbers: the count, the note of the last even count, and the note
+        # of the last odd count. Each number has 8 bytes, so a processor writes or reads it in one
         # operation.
         self._words = [[memoryview(m)[k * LINE : (k + 1) * LINE].cast("q") for m in memory]
                        for k in range(KINDS)]
@@ -149,8 +152,8 @@ class Flags(Window):
 class Messages(Window):
     """The window of simulated ranks. Reading a byte of a peer's piece takes the beta of the link.
 
-    betas: for each rank, the beta of its link to this rank. charge(seconds): adds this time to this
-    rank's clock."""
+    betas: for each rank, the beta of its link to this rank. charge(seconds): a function that adds
+    this time to this rank's clock."""
 
     def __init__(self, t, memory, betas, charge):
         super().__init__(t, memory)

@@ -3,7 +3,7 @@
     mpiexec -n 4 python script.py          t = minidl.comm.world(): rank 0..3 of 4
 
     MPITransport           sends bytes between processes (mpi.py). With --heal, ranks continue when
-                           one has died (ulfm.py)
+                           a rank has died (ulfm.py)
       Throttled            around MPITransport, if MINIDL_NET describes a network to imitate
         Watch              the outermost: reports why a run hangs. MINIDL_WATCH=no switches it off
 
@@ -39,10 +39,11 @@ def world(part_bytes: int = PART_BYTES) -> Transport:
 
     MINIDL_NET     a network (links_text.py): messages are as slow as on this network. Set by
                    `minidl run --net`
-    MINIDL_WATCH   the Watch's deadline in seconds. 0: no deadline. "no": no Watch, as with `minidl
-                   run --no-watch`. Without this variable there is a Watch with a deadline of 300 s
-    MINIDL_HEAL    1: ranks continue when one has died, as with `minidl run --heal`. Then there is
-                   no Watch, because a Watch would end all ranks
+    MINIDL_WATCH   the Watch's deadline in seconds. 0 means no deadline. "no" means no Watch, as
+                   with `minidl run --no-watch`. Without this variable there is a Watch with a
+                   deadline of 300 s
+    MINIDL_HEAL    if 1, ranks continue when a rank has died, as with `minidl run --heal`. Then
+                   there is no Watch, because a Watch would end all ranks
 
     part_bytes: the largest part of a message (mpi.py). Raises RuntimeError if MPI was started
     without thread support, or by the launcher of another MPI."""
@@ -70,16 +71,16 @@ def world(part_bytes: int = PART_BYTES) -> Transport:
 
 
 def _no_registrations_on_one_host(environ):
-    """Switches off a table of UCX that would grow with every step. Call it before MPI is loaded.
+    """Switches off a table of UCX that grows with every step. Call it before MPI is loaded.
 
     MPICH sends by UCX, which remembers the memory that a network card may read. When the process
-    returns a piece of memory to the system, UCX writes a note of 144 bytes. It frees these notes
-    when a card next reads memory. If all ranks are on one host, that never happens. A Python thread
-    that ends returns a piece of memory, and in ZeRO 3 some threads end in each step. So the table
-    would grow by 2 KiB with every step.
+    returns a piece of memory to the system, UCX writes a note of 144 bytes. UCX frees these notes
+    when a card next reads memory. If all ranks are on one host, no card reads memory. A Python
+    thread that ends returns a piece of memory, and in ZeRO 3 some threads end in each step. So
+    without this function the table grows by 2 KiB with every step.
 
-    MPICH's mpiexec tells how many ranks are on this host. Other launchers do not tell it. Then
-    there may be a network card, and the table is not switched off."""
+    MPICH's mpiexec tells how many ranks are on this host. Other launchers do not tell this number.
+    Then ranks may use a network card, so the table is not switched off."""
     here = environ.get("MPI_LOCALNRANKS")
     if here is not None and here == environ.get("PMI_SIZE"):
         environ.setdefault("UCX_RCACHE_ENABLE", "n")

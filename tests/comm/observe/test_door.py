@@ -129,7 +129,7 @@ def test_a_caller_comes_in_at_once_among_strangers_who_say_nothing(at):
 
 @pytest.mark.parametrize("data, objects, why", [
     (b'{"a": 1}\n{"a"', [{"a": 1}], ""),
-    (b'{"a": 1}\n[1]\n{"a": 2}\n', [{"a": 1}], "not ours: no JSON object"),
+    (b'{"a": 1}\n[1]\n{"a": 2}\n', [{"a": 1}], "not ours: the line is not a JSON object"),
     (b"[" * 50_000 + b"\n", [], "not ours"),  # nested too deep, or (Python 3.14) not closed
     (b"\xff\xfe\n", [], "not ours"),
     (b"1" * 5000 + b"\n", [], "not ours"),
