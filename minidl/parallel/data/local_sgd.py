@@ -39,7 +39,8 @@ To save at the end of a round: snapshot.save(..., model=local.module, rounds=loc
 rank saves its own momentum in a folder of its own (docs/large_batches.md).
 
 Sources: Stich 2019 (arXiv 1805.09767); Lin et al. 2020 (arXiv 1808.07217), post-local; Wang & Joshi
-2019 (arXiv 1810.08313), adaptive. DiLoCo, which steps on the mean: diloco.py
+2019 (arXiv 1810.08313), adaptive. diloco.py has DiLoCo, which uses the mean movement of the weights
+as a gradient.
 Test: tests/parallel/data/test_local_sgd.py   Tutorial: tutorials/17_local_sgd.py
 """
 

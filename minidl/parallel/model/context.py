@@ -57,7 +57,7 @@ def context_parallel(model, t, method="ring", order=None, length=None):
     gradients. (If ranks have different numbers of tokens, the mean of the ranks' mean losses is
     another loss.)
 
-    A GPT gets the positions of its part. If a row holds several texts, call
+    A GPT uses the positions of this rank's part. If a row holds several texts, call
     model(part(x), part(positions)). This sends one byte for each token. Dropout is the same as for
     the whole text if all ranks' generators have the same state.
 

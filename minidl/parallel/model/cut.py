@@ -17,8 +17,8 @@ from minidl.nn.module import Module
 
 
 def split_by_cost(costs, n):
-    """Returns a list: how many layers each of n stages gets, at least one. The cost of the most
-    expensive stage is as small as possible.
+    """Returns a list of n numbers: how many layers each stage gets. Each stage gets at least one
+    layer, and the cost of the most expensive stage is as small as possible.
 
     costs: a list of the costs of the layers. Raises ValueError if there are fewer layers than
     stages."""

@@ -93,7 +93,8 @@ def expert_parameters(model: Module):
 
 
 class Ranks:
-    """Joins the ranks of an nn.MoE layer. The layer uses it in place of nn.moe.Alone."""
+    """Exchanges counts and rows between the ranks, for an nn.MoE layer. The layer uses a Ranks
+    object in place of nn.moe.Alone."""
 
     def __init__(self, t, over, average, bounds):
         if not set(t.ranks) <= set(over.ranks):
@@ -115,8 +116,9 @@ class Ranks:
         return counts, self.over.rank
 
     def divisor(self, n_tokens, me):
-        """Returns the divisor for the sum of this rank's probabilities. If gradients are averaged,
-        this is the rank's own number of tokens, else the number of all tokens."""
+        """Returns the number by which the sum of this rank's probabilities is divided. If gradients
+        are averaged, this is the rank's own number of tokens, else the number of tokens of all
+        ranks."""
         return n_tokens[me] if self.average else n_tokens.sum()
 
     def run(self, experts, rows, plan):

@@ -88,9 +88,9 @@ class Pipeline:
                 products are kept until W
     inputs_first: for schedules without W. If True, backward is still split into two parts
                 (split.py), and the input's gradient is sent between these parts. So the stage
-                before gets the gradient earlier, by the time of a W. GPipe and 1F1B then idle
-                (p-1)(F + B), not (p-1)(F + B + W). A rank holds the same activations as before, and
-                also the gradients of one micro-batch's matrix products
+                before gets the gradient earlier, by the seconds of one part W. GPipe and 1F1B then
+                idle (p-1)(F + B), not (p-1)(F + B + W). A rank holds the same activations as
+                before, and also the gradients of one micro-batch's matrix products
     seconds:    (F, B, W), the seconds of the three parts. Only a modelled clock uses them
 
     The attribute `lanes` has the times of this rank's work in the last step: a list of At
@@ -389,7 +389,7 @@ class _Step:
         return results
 
     def pass_on(self, do, outputs):
-        """Returns (the arrays of a stage's result, the roots of its backward)."""
+        """Returns (the arrays of a stage's result, the roots of the stage's backward)."""
         outputs_of_stage = tensors_of(outputs)
         if not outputs_of_stage:
             raise TypeError(f"rank {self.t.rank}: stage {do.stage} of a pipeline must return a "
@@ -419,8 +419,9 @@ class _Step:
         return stage(*inputs)
 
     def agree(self, do, form):
-        """Raises ValueError unless a stage's results have the same form for all micro-batches of a
-        step. The next stage relies on this."""
+        """Raises ValueError unless a stage's results have the same shapes and dtypes for all
+        micro-batches of a step. One header, which is sent once in a step, describes the results of
+        all micro-batches."""
         if self.form.setdefault(do.stage, form) != form:
             raise ValueError(
                 f"rank {self.t.rank}: stage {do.stage} must return the same shapes and dtypes for "
@@ -456,8 +457,9 @@ class _Step:
         self.send_without_backward(do, used)
 
     def expect(self, do, used):
-        """If `do` is the stage's last backward in this step, and reaches a parameter, tells data
-        parallelism that this backward sends, and returns the Reducer. Else returns None."""
+        """Returns the stage's Reducer if `do` is the stage's last backward in this step and reaches
+        a parameter. In this case expect() also tells the Reducer that this backward sends
+        gradients. Else returns None."""
         reducer = self.reducer_of_last(do)
         if reducer is None or used.keys().isdisjoint(reducer.params):
             return None
@@ -472,7 +474,8 @@ class _Step:
             reducer.absent(self.n_samples)
 
     def reducer_of_last(self, do):
-        """Returns the stage's Reducer if `do` is its last backward in this step, else None."""
+        """Returns the stage's Reducer if `do` is the stage's last backward in this step. Else
+        returns None."""
         replica = self.pipe.replicas.get(do.stage)
         if replica is None or self.pipe.last[do[:2]] != do:
             return None
@@ -558,8 +561,8 @@ def _in_words(form):
 
 def _header(t, do, counts, form):
     """Returns a header, (HEADER,) int64. First come the numbers of samples, micro-batches and
-    tensors. Then come for each tensor four things: its dtype, 1 if it wants a gradient else 0, its
-    number of dimensions, and its shape."""
+    tensors. Then four things follow for each tensor: its dtype, 1 if it wants a gradient (else 0),
+    its number of dimensions, and its shape."""
     numbers = [*counts, len(form)]
     for shape, dtype, wants in form:
         if str(dtype) not in DTYPES:
@@ -574,7 +577,8 @@ def _header(t, do, counts, form):
 
 
 def _read(header):
-    """Returns (samples, micro-batches, form) of a header."""
+    """Returns (number of samples, number of micro-batches, form) from a header. form: a list with
+    (shape, dtype, True if a gradient is wanted) for each tensor."""
     n_samples, n_micro, n, *numbers = header.tolist()
     form = []
     for _ in range(n):

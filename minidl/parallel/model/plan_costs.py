@@ -55,7 +55,7 @@ class Shape(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A rank's share of a block, or of an end of the model.
+    """A rank's share of a block, or of one end of the model (embeddings or output layer).
 
     weights     the number of elements of the weights
     tensors     the number of parameters
@@ -77,7 +77,8 @@ class Share(NamedTuple):
 @cache
 def block(shape, tp, width, method="", ep=1):
     """Returns the Share of one TransformerBlock. width: the bytes of an element of an activation.
-    method: the method of cp."""
+    method: "ring" or "ulysses", the method of context parallelism; "" without context
+    parallelism."""
     C, heads = shape.width, -(-shape.heads // tp)
     c, f = heads * (C // shape.heads), -(-4 * C // tp)  # columns of q, columns of feed-forward
     # Saved for each token: each norm saves its input, C elements, and two numbers. The linear
@@ -152,8 +153,8 @@ def balanced(shape, p):
 
 
 def weights(shape, tp, stage):
-    """Returns (number of elements, number of parameters) of a rank of this stage, without
-    experts."""
+    """Returns (number of elements, number of parameters) of the weights that a rank of this stage
+    has. Experts are not counted."""
     one, (first, last) = block(shape, tp, 4), ends(shape, tp, 4)
     both = stage.first and stage.last  # the tied weight counts once
     return tuple(stage.blocks * one[i] + stage.first * first[i] + stage.last * last[i]

@@ -139,9 +139,9 @@ def ring_attention_s(way, n, block, sums, forward, backward):
     """Returns (forward, backward): by how many seconds ring attention (ring_attention.py) takes
     longer than its computation.
 
-    block: the bytes of a rank's keys and values. sums: the bytes of the gradients of these.
-    forward, backward: the seconds of computation. In backward, from the second step on, a sum is
-    sent before the next block. The last sum arrives after all computation."""
+    block: the bytes of a rank's keys and values. sums: the bytes of the gradients of these keys and
+    values. forward, backward: the seconds of computation. In backward, from the second step on, a
+    sum is sent before the next block. The last sum arrives after all computation."""
     visit, again = forward / n, backward / n
     there = pass_around_s(way, n, [(n - 1, block, visit)], visit)
     hops = [(1, block, again), (1, sums, 0.0)]

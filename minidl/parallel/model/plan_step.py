@@ -82,7 +82,8 @@ def waits_for_the_last(zero, pp):
 
 def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header, tied, *own):
     """Returns ({axis: bytes that a rank sends in a step}, seconds of dp, seconds of the tied
-    weight). gradients, header, tied, own: pairs (bytes, seconds of an all-reduce) of fixed()."""
+    weight). gradients, header, tied, own: pairs (bytes, seconds of an all-reduce), which fixed()
+    returns."""
     shape, width, (pp, tp, cp, ep) = task.shape, WIDTHS[task.precision][0], sizes
     again, kept = task.recompute, tokens * shape.width * width
     # 12: bytes of the loss's three sums in float32, for each token
@@ -120,9 +121,9 @@ def _mean(n):
 
 
 def seconds(task, tokens, sizes, method, links, network):
-    """Returns {part of WORK: (times of a block, times of the output layer and loss, times of the
-    embeddings)} for one micro-batch with `tokens` tokens on a rank. Times are (F, B for the inputs,
-    W) in seconds. sizes: (tp, cp, ep)."""
+    """Returns {part: (times of a block, times of the output layer and loss, times of the
+    embeddings)} for one micro-batch with `tokens` tokens on a rank. part: a name in WORK. Times are
+    (F, B for the inputs, W) in seconds. sizes: (tp, cp, ep)."""
     shape, width, again = task.shape, WIDTHS[task.precision][0], task.recompute
     tp, cp, ep = sizes
     one, (_, last) = costs.block(shape, tp, width), costs.ends(shape, tp, width)

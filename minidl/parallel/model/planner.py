@@ -1,4 +1,4 @@
-"""How to divide a GPT over n ranks: tries every dp x pp x tp x cp x ep, with memory and step time.
+"""Finds how to divide a GPT over n ranks: computes memory and time of every dp x pp x tp x cp x ep.
 
     n = product of   what it sends                                  what a rank then has
     tp   tensor      4 all-reduces of activations in each block,    1/tp of the weights, gradients

@@ -1,9 +1,9 @@
 """Ring attention: K and V are sent around the ring of ranks, and queries stay on their rank.
 
 The plain form, with the formulas of the online softmax: minidl/plain/ring_attention.py. Here the
-next block travels while a rank computes with this block, by the kernel if possible. Any mask and
-dropout may be used, and query heads may share keys. The zigzag order gives all ranks equal work
-(text_parts.py).
+next block travels while a rank computes with the block that it has. A kernel computes the attention
+of a block, if possible. Any mask and dropout may be used, and query heads may share keys. The
+zigzag order gives all ranks equal work (text_parts.py).
 
 In backward gk and gv, the gradients of a block's K and V, follow one step behind the block. The
 owner of a block adds its own part of these gradients at the end, so the other parts need n-1 hops
@@ -98,9 +98,9 @@ def merge(xp, o, lse, o2, lse2):
 
 
 class Ring(OfWhole):
-    """Attention whose keys come block by block. The class for one rank (Attention or SelfAttention)
-    computes the result of a block and its log-sum-exp, by the kernel if possible. Sums over blocks
-    are float32 (float64 for float64)."""
+    """Attention in which a rank gets the keys block by block. The class for one rank (Attention or
+    SelfAttention) computes the result of a block and its log-sum-exp, by the kernel if possible.
+    Sums over blocks are float32 (float64 for float64 inputs)."""
 
     def _begin(self, q, k, t, order, length, **options):
         n_tokens, self.order, self.causal = [a.shape[2] for a in (q, k)], order, self.is_causal

@@ -8,11 +8,11 @@
              rank 1     F0 F1    B0 F2 B1 F3 B2    B3
              rank 2        F0 B0 F1 B1 F2 B2 F3 B3
 
-With p ranks and m micro-batches GPipe and 1F1B take m + p - 1 times F + B (the time of a forward
-and a backward). In this time each rank is idle for p - 1 times F + B. So the bubble, the idle
-fraction, is (p - 1) / (m + p - 1). In 1F1B rank s holds the activations of min(p - s, m)
-micro-batches. With GPipe every rank holds the activations of all m micro-batches. There are two
-ways to make the bubble smaller:
+With p ranks and m micro-batches GPipe and 1F1B take (m + p - 1)(F + B) seconds, if a forward takes
+F and a backward takes B seconds. In this time each rank is idle for (p - 1)(F + B) seconds. So the
+bubble, the idle fraction, is (p - 1) / (m + p - 1). In 1F1B rank s holds the activations of
+min(p-s, m) micro-batches. With GPipe every rank holds the activations of all m micro-batches. There
+are two ways to make the bubble smaller:
 
     interleaved   each rank has v stages, and each stage has 1/v of the rank's layers. The bubble is
                   (p - 1) / (v m + p - 1), and v times the messages are sent
@@ -72,10 +72,11 @@ def one_f_one_b(p, m):
 def interleaved(p, m, v):
     """Returns the interleaved 1F1B schedule of p v stages. Rank r has stages r, p + r, 2 p + r, ...
 
-    A rank takes micro-batches in groups of N. It runs a group through one of its stages, then
-    through its next stage. If m is divisible by p, N = p. Otherwise all micro-batches are one
-    group, N = m. The formula of the bubble holds for N >= p. If m < p, every rank also waits while
-    the group passes the other ranks. It waits for the time of p - m parts in each of its stages.
+    A rank takes micro-batches in groups of N. The rank runs a group through one of its stages, and
+    then through the next of its stages. If m is divisible by p, N = p. Otherwise all micro-batches
+    are one group, N = m. The formula of the bubble holds for N >= p. If m < p, every rank also
+    waits while the group passes the other ranks. It waits for the time of p - m parts in each of
+    its stages.
 
     Raises ValueError if v > 1, m > 2 p, and m is not divisible by p. A rank would then have to keep
     N - p results until the next rank can receive these results."""

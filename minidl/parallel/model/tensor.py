@@ -2,7 +2,7 @@
 
 The plain form, with the picture of columns and rows: minidl/plain/tensor_parallel.py. Here layers
 have biases, and attention and embeddings are divided, too. Widths need not be multiples of the
-number of ranks. Sums may travel while the next product is computed (overlapped.py). Sequence
+number of ranks. Sums may be sent while the next product is computed (overlapped.py). Sequence
 parallelism is possible.
 
 A row layer's bias is added once, after the sum. Attention is cut by heads: the qkv layer is a
@@ -18,10 +18,10 @@ the gradients of the norm's weights and of the bias. The backward of `copy` sums
 
 A column layer gathers its input, K bytes, and keeps it for backward. With `gather_again` the rank
 keeps only its own K/n bytes, and backward gathers the rest again. For this (n-1)/n K more bytes are
-sent. A block of a GPT then holds 2 (n-1)/n B T C elements fewer, and sends the same number of
-elements more.
+sent. In a block of a GPT, a rank then keeps 2 (n-1)/n B T C fewer elements for backward. It sends
+this number of elements in addition.
 
-A layer draws the whole matrix from the generator, and keeps its slice. So any number of ranks
+A layer draws the random numbers of the whole matrix, and keeps its slice. So any number of ranks
 trains the same model. `chunks.bounds` cuts widths and heads. In attention each rank has its own
 heads, so dropout there uses a different generator on each rank (`apart`). Elsewhere all ranks draw
 the same numbers.

@@ -37,8 +37,8 @@ from minidl.parallel.model.tensor import Divided, cut, leaving
 
 class VocabEmbedding(Divided, Embedding):
     """Embedding with some of the rows on each rank: ids (...) -> (..., width). With `seq` the
-    result is this rank's block of the tokens. Backward sends nothing. With `seq` it runs an
-    all-gather."""
+    result is this rank's block of the tokens. Without `seq` backward sends nothing. With `seq`
+    backward runs an all-gather."""
 
     def divide(self, t, seq=None, all_reduce=None):
         super().divide(t, seq)
@@ -129,7 +129,8 @@ NONE = -1  # no target has this value, so the kernel leaves out no row
 
 def cross_entropy(t, input, target, n_classes, *, ignore_index=-100, reduction="mean",
                   label_smoothing=0.0):
-    """Returns F.cross_entropy of logits whose columns are divided over t, the same on all ranks.
+    """Returns F.cross_entropy of logits whose columns are divided over the ranks of t. The result
+    is the same on all ranks.
 
     input: this rank's columns of the logits, (rows, number of its columns). n_classes: the number
     of columns on all ranks. target: (rows,), the same on all ranks. Raises ValueError for other

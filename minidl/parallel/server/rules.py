@@ -6,7 +6,7 @@
     ASYNC         any worker                           makes an update at once
     bounded(s)    a worker at most s steps ahead of    makes an update at once
                   the slowest (SSP)
-    GEO           any worker                           is a difference of weights; added at once
+    GEO           any worker                           adds a difference of weights at once
 
     steps       worker 2   1---2---3---4 waits          bounded(1): a worker that has pushed 4 times
                 worker 3   1-----------2------          waits until all have pushed at least 3 times

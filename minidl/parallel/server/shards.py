@@ -78,8 +78,8 @@ class Shard:
 
 
 def check(t, params, n_servers):
-    """Returns the Shard of each server. Raises ValueError unless there are a server and a worker,
-    and all tensors have one dtype."""
+    """Returns the Shard of each server. Raises ValueError unless there is at least one server and
+    at least one worker, and all tensors have one dtype."""
     if not 1 <= n_servers < t.size:
         raise ValueError(f"rank {t.rank}: a parameter server wants at least one server and one "
                          f"worker; got n_servers={n_servers} and {t.size} ranks in all")

@@ -30,7 +30,8 @@ FIRST = 64  # slots of a new table
 class Rows(NamedTuple):
     """How rows are updated.
 
-    update   update(w, g, *state) changes w and the state in place; all are (rows, dim)
+    update   a function. update(w, g, *state) changes w and the state in place. All arrays are
+             (rows, dim)
     state    the names of the state arrays
     scale    initial weights are uniform in [-scale, scale). If scale is 0, the weights start at
              0"""

@@ -17,10 +17,10 @@
                 snapshot.save("runs", step, t, model=model, tables=tables, source=src)
 
 SYNC applies the pushes of a step when a push for each partition of the stream has arrived, in the
-order of the partitions. So the bits are the same for any numbers of workers and servers, also for
-one rank without messages. ASYNC applies each push when it arrives. A push contains the position up
-to which its partition was read. A server drops a push whose position it has already seen. So a
-worker may push again if it does not know whether a push has arrived.
+order of the partitions. So the bits are the same for any numbers of workers and servers, also for a
+single rank, which sends no messages. ASYNC applies each push when it arrives. A push contains the
+position up to which its partition was read. A server drops a push whose position it has already
+seen. So a worker may push again if it does not know whether a push has arrived.
 
 A cut is a consistent moment to save. The messages of a rank arrive in order. So when the cuts of
 all workers have arrived, all pushes before the cuts have arrived, and no later push has arrived.

@@ -27,7 +27,8 @@ from minidl.parallel.server.shards import LEAVE, PULL, PUSH, REFUSED, check, rec
 
 
 class Refused(RuntimeError):
-    """A server has failed, or has dropped this worker. rank: the rank of this server."""
+    """Raised on a worker if a server has failed or has dropped this worker. rank: the rank of this
+    server."""
 
     rank = None
 
@@ -95,7 +96,8 @@ class Worker:
             request.wait()
 
     def _receive(self, server):
-        """Returns the values of a server's reply. Raises Refused."""
+        """Returns the values of a server's reply. Raises Refused if the server refuses to send
+        values."""
         _, kind, version, _, n_bytes = framing.recv(self.t, "param_server.header", server)
         if kind == REFUSED:
             text = recv_text(self.t, server, n_bytes, "param_server.refused")

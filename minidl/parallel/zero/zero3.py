@@ -13,9 +13,9 @@ while this unit runs, and the model may be any module, not only a list of layers
 A unit is one item of the outermost lists (ModuleList, Sequential), such as a transformer's block.
 The unit's weights are complete while the unit runs, in forward and in backward. Between forward and
 backward the unit's parameters hold a `Freed`. The graph saves parameters by reference (saved.py),
-not their arrays, so the arrays can be freed. Our packer gathers the weights again before backward
-reads them. Meanwhile the background thread gathers the next unit. The units keep the order of the
-first forward, which is the same on all ranks.
+not their arrays, so the arrays can be freed. The packer (`Zero3.pack`) gathers the weights again
+before backward reads them. Meanwhile the background thread gathers the next unit. The units keep
+the order of the first forward, which is the same on all ranks.
 
 Parameters outside of all units (embeddings, the head) belong to the root. They are whole from the
 start of forward to the end of backward, so they are gathered once a step. Small units
@@ -282,7 +282,8 @@ def _gather(t, bucket, whole, number):
 
 
 def items(model):
-    """Returns the items with parameters of the outermost lists (ModuleList, Sequential)."""
+    """Returns the items of the outermost lists (ModuleList, Sequential), but only items that have
+    parameters."""
     if isinstance(model, (ModuleList, Sequential)):
         return [m for m in model.children() if any(True for _ in m.parameters())]
     return [m for child in model.children() for m in items(child)]
