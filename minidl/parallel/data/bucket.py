@@ -101,7 +101,7 @@ def cut(params, cap, first_cap=None, number=None):
     buckets = []
     for kind in kinds.values():
         n_bytes = [p.nbytes for p in kind]
-        first = None if buckets else first_cap  # only for the first bucket of the first kind
+        first = None if buckets else first_cap  # `first_cap` is for one bucket only: the first
         for run in assign(n_bytes, cap, first):
             buckets.append([kind[i] for i in run])
     return buckets
@@ -262,7 +262,7 @@ class Reducer(LeafHook):
         backwards. A forward without a backward adds no samples."""
         used = {p for p in self.params if p in used}
         waiting = self.unsent.params
-        if waiting and all(p.grad is None for p in waiting):  # the user cleared them
+        if waiting and all(p.grad is None for p in waiting):  # the user cleared these gradients
             self.unsent.forget()
         if sends:
             n_samples += self.unsent.n_samples
@@ -291,7 +291,7 @@ class Reducer(LeafHook):
                 f"rank {self.t.rank}: this forward used none of the model's {len(self.params)} "
                 "parameters, so its backward would send nothing while the other ranks wait. If "
                 "this rank has no batch, call model.absent()")
-        if self.arrived:  # backward is not over
+        if self.arrived:  # the backward before is not over
             raise RuntimeError(
                 f"rank {self.t.rank}: a forward began, but the backward of the previous forward "
                 f"has not reached all parameters ({self.n_missing} are missing). Call backward on "
@@ -300,9 +300,9 @@ class Reducer(LeafHook):
             raise RuntimeError(
                 f"rank {self.t.rank}: got a forward of {n_samples} samples after a forward of "
                 f"{self.n_samples} samples whose backward has not run. One backward for two "
-                "forwards wants the same number of samples in each. Use equal numbers, or call "
-                "backward after each forward. If the first forward was not for training, run it "
-                "under no_grad()")
+                "forwards wants the same number of samples in both forwards. Use equal numbers, "
+                "or call backward after each forward. If the first forward was not for training, "
+                "run it under no_grad()")
 
     def absent(self, n_samples=0):
         """Takes part in a backward of the other ranks, without a backward on this rank.
@@ -311,8 +311,9 @@ class Reducer(LeafHook):
         of samples of these backwards, plus n_samples. Raises RuntimeError if a backward is under
         way."""
         if self.arrived:
-            raise RuntimeError(f"rank {self.t.rank}: absent() in the middle of a backward; wanted "
-                               "it instead of a backward, on a rank without a batch")
+            raise RuntimeError(f"rank {self.t.rank}: absent() was called in the middle of a "
+                               "backward. On a rank that has no batch, call absent() instead of a "
+                               "backward")
         self.used = set()
         self.n_missing = 0
         self.n_samples = self.unsent.n_samples + n_samples
@@ -328,9 +329,10 @@ class Reducer(LeafHook):
         if the backward of that forward is already over."""
         if self.armed and (p not in self.used or not self.n_missing):
             raise RuntimeError(
-                f"rank {self.t.rank}: got a gradient of shape {tuple(p.shape)} that the latest "
-                "forward does not account for. A backward that sends wants exactly one forward. "
-                "Run other forwards under no_sync(), and do not call backward twice on one forward")
+                f"rank {self.t.rank}: got a gradient of shape {tuple(p.shape)} of a "
+                "parameter that the latest forward did not use, or after the end of its backward. "
+                "A backward that sends gradients wants exactly one forward. Run other forwards "
+                "under no_sync(), and do not call backward twice on one forward")
         bucket = self.bucket_of[p]
         if self.armed:
             if not self.arrived:

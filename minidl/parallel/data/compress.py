@@ -54,7 +54,7 @@ def chosen(kernel, reference):
     must give the same bytes."""
     @or_numpy
     def run(array, *options):
-        floats = backend.xp_of([array]).empty(0, np.float32)  # `array` may be bytes
+        floats = backend.xp_of([array]).empty(0, np.float32)  # not `array`: it may be bytes
         return dispatch.pick(kernel, reference, floats)(array, *options)
 
     return run
@@ -233,9 +233,9 @@ def wants_plain_sgd(what, rank, optimizer, group):
     if type(optimizer) is not SGD or group["momentum"]:
         options = f"(momentum={group['momentum']})" if "momentum" in group else ""
         raise ValueError(
-            f"rank {rank}: {what} already applies momentum, so the optimizer must not; wanted "
-            f"optim.SGD(momentum=0), got {type(optimizer).__name__}{options}. Set the momentum in "
-            f"{what}")
+            f"rank {rank}: {what} already applies momentum, so the optimizer must not apply it "
+            f"again; wanted optim.SGD(momentum=0), got {type(optimizer).__name__}{options}. Set "
+            f"the momentum in {what}")
     if any(optimizer.leaf_of(p).is_local for p in group["params"]):
         raise ValueError(
             f"rank {rank}: {what} applies momentum to the model's parameters, but not to divided "

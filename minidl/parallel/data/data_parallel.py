@@ -129,7 +129,8 @@ class DataParallel(Module):
         self.frozen = [p for p in common if not p.requires_grad]
         if not params:
             raise ValueError(f"rank {t.rank}: no parameter requires a gradient; wanted at least "
-                             "one to train. Set requires_grad=True before you wrap the model")
+                             "one parameter to train. Set requires_grad=True before you wrap the "
+                             "model")
         if all_reduce is None:
             self.t, self.way = t, _ = device.connect(t, params[0].array)
         broadcast_state(t, [*common, *model.buffers()])
@@ -149,10 +150,10 @@ class DataParallel(Module):
         check_arguments(cls.__name__, model, t)
         if isinstance(model, DataParallel):
             raise TypeError(
-                f"rank {t.rank}: wanted a model to wrap in {cls.__name__}; got one that is wrapped "
-                f"in {type(model).__name__} already, so its gradients would be sent twice. Use "
-                "only one wrapper. ZeRO and Compressed cannot be combined: ZeRO divides gradients "
-                "over ranks, and Compressed needs whole gradients")
+                f"rank {t.rank}: wanted a model to wrap in {cls.__name__}; got a model that is "
+                f"already wrapped in {type(model).__name__}, so its gradients would be sent twice. "
+                "Use only one wrapper. ZeRO and Compressed cannot be combined: ZeRO divides "
+                "gradients over ranks, and Compressed needs whole gradients")
 
     def forward(self, *inputs: Any, n_samples: float | None = None, **options: Any) -> Any:
         if is_grad_enabled():

@@ -108,7 +108,8 @@ class DiLoCo:
                              "parameter")
         if period < 1 or period % n or not 0 <= delay < period // n:
             raise ValueError(f"rank {t.rank}: DiLoCo wants a period divisible by {n}, the number "
-                             f"of fragments, and a delay from 0 to below {period}/{n}; got "
+                             "of fragments, and a delay of 0 or more, but less than "
+                             f"{period}/{n}; got "
                              f"period={period}, delay={delay}")
         broadcast_state(t, [*model.parameters(), *model.buffers()])
         self.module, self.t, self.inner = model, t, optimizer

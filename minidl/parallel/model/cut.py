@@ -78,7 +78,7 @@ class GPTStage(Module):
         self.first, self.last, self.context = first, last, model.context
         if first:
             self.token, self.position, self.drop = model.token, model.position, model.drop
-            self.positions = model.positions  # context.py sets it if a text is in parts
+            self.positions = model.positions  # context.py replaces it for texts in parts
         self.blocks = ModuleDict(blocks)
         if last:
             self.norm, self.head = model.norm, model.head

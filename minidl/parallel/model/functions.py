@@ -131,7 +131,7 @@ def all_to_all(t, x, split, join, length=None):
                       back=lambda g: transposed(t, g, join, split, back))
 
 
-# -- of arrays
+# -- functions of arrays, outside of the graph
 
 
 @collective

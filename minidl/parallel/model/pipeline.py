@@ -109,13 +109,14 @@ class Pipeline:
                             "schedule")
         if len(schedule) != t.size:
             raise ValueError(f"rank {t.rank}: a pipeline wants a schedule for {t.size} ranks, the "
-                             f"number of ranks in t; got one for {len(schedule)}")
+                             f"number of ranks in t; got a schedule for {len(schedule)} "
+                             "ranks")
         schedules.check(schedule)
         self.ranks = schedules.rank_of_stage(schedule)
         if len(self.ranks) != len(stages):
             raise ValueError(f"rank {t.rank}: the schedule has {len(self.ranks)} stages, but the "
-                             f"model is cut into {len(stages)}. Cut it into {len(self.ranks)}, or "
-                             "make another schedule")
+                             f"model is cut into {len(stages)} stages. Cut the model into "
+                             f"{len(self.ranks)} stages, or make another schedule")
         self.t = t
         self.loss = loss
         self.zero = zero
@@ -123,7 +124,7 @@ class Pipeline:
         self.seconds = seconds
 
         self.dos = schedule[t.rank]
-        self.last = {(do.kind, do.stage): do for do in self.dos}  # the last part of each kind
+        self.last = {(do.kind, do.stage): do for do in self.dos}  # (kind, stage) -> the last part
         self.n_micro = schedules.n_micro(schedule)
         self.splits = schedules.splits(schedule)
         self.in_two = self.splits or inputs_first  # B leaves the weights' gradients to a W
@@ -426,7 +427,7 @@ class _Step:
             raise ValueError(
                 f"rank {self.t.rank}: stage {do.stage} must return the same shapes and dtypes for "
                 f"all micro-batches of a step; got {_in_words(self.form[do.stage])} for the first "
-                f"one, and {_in_words(form)} for micro-batch {do.micro}")
+                f"micro-batch, and {_in_words(form)} for micro-batch {do.micro}")
 
     def B(self, do, gradients):
         pipe = self.pipe
@@ -498,7 +499,7 @@ class _Step:
                 if needed.stage not in self.form:
                     self.read_header(needed, src)
                 form = self.form[needed.stage]
-            else:  # a gradient for each result of this stage that wants one
+            else:  # a gradient for each result of this stage that wants a gradient
                 form = [(shape, dtype, wants) for shape, dtype, wants in self.form[do.stage]
                         if wants]
             xp = self.pipe.xp()
@@ -512,7 +513,7 @@ class _Step:
         header = self.t.recv(np.empty(HEADER, np.int64), src, _tag(needed))
         self.n_samples, m, self.form[needed.stage] = _read(header)
         if m != self.pipe.n_micro:
-            raise ValueError(f"rank {self.t.rank}: all ranks must have one schedule; got a "
+            raise ValueError(f"rank {self.t.rank}: all ranks must have the same schedule; got a "
                              f"schedule for {self.pipe.n_micro} micro-batches on this rank, and "
                              f"for {m} on rank {src}")
 
@@ -566,8 +567,8 @@ def _header(t, do, counts, form):
     numbers = [*counts, len(form)]
     for shape, dtype, wants in form:
         if str(dtype) not in DTYPES:
-            raise TypeError(f"rank {t.rank}: stage {do.stage} of a pipeline must return one of the "
-                            f"dtypes {', '.join(DTYPES)}; got {dtype}")
+            raise TypeError(f"rank {t.rank}: stage {do.stage} of a pipeline must return "
+                            f"Tensors of one of the dtypes {', '.join(DTYPES)}; got {dtype}")
         numbers += [DTYPES.index(str(dtype)), wants, len(shape), *shape]
     if len(numbers) > HEADER:
         raise ValueError(f"rank {t.rank}: stage {do.stage} returns {len(form)} tensors. Their "

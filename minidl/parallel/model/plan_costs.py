@@ -105,7 +105,7 @@ def ends(shape, tp, width):
     these Shares counts the tied weight."""
     C, words = shape.width, -(-shape.vocab // tp)
     first = Share((words + shape.context) * C, 2, 0, 0,
-                  8 + (width if tp > 1 else 0))  # the id, and 1 or 0 of this rank's mask of ids
+                  8 + (width if tp > 1 else 0))  # the id; with tp 1 or 0: is the id on this rank?
     # saved for each token: the inputs of norm and output layer, two numbers of the norm, the logits
     # in float32, the target and lse
     last = Share((words + 2) * C, 3, words * C, 0, 2 * width * C + 8 + 4 * words + 12)
@@ -218,8 +218,8 @@ def waits(schedule, v, m, stages, hop, port):
         bubble, sends = total - sum(slowest), one_f_one_b
     else:
         bubble, sends = (total - sum(slowest)) / v, 2 * (v * p - 1) * hop
-        # if hops are long: one message for each part, during the longer of F and B (an estimate
-        # that was fitted to simulations)
+        # if hops are long, ranks wait for one message with each part F or B, whichever takes longer
+        # (an estimate that was fitted to simulations)
         f, b, w = slowest
         sends = max(sends, m * (max(f, b + w) + v * hop) - busy + (p * v + p - 2) * hop)
     # a rank's port sends all its activations and gradients

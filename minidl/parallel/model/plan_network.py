@@ -49,7 +49,7 @@ class Network:
         links.check_ranks(n)
         self.links, self.node = links, n if links.node is None else links.node
         self.slowest = max([1.0, *(times for _, times in links.straggler)])
-        if isinstance(self.node, tuple):  # a node for each rank; must be equal blocks of ranks
+        if isinstance(self.node, tuple):  # the node of each rank; all nodes must be equal
             size = self.node.count(self.node[0])
             alike = n % size == 0 and self.node == tuple(r // size for r in range(n))
             self.node = size if alike else None

@@ -24,7 +24,7 @@ from minidl.parallel.model import plan_costs as costs
 from minidl.parallel.model import plan_network as net
 from minidl.parallel.model.pipeline import HEADER_BYTES
 
-WORK = ("compute", "tp", "cp", "ep")  # the parts of Plan.parts that each micro-batch takes
+WORK = ("compute", "tp", "cp", "ep")  # the keys of Plan.parts for each micro-batch
 
 
 def links_of_axes(network, sizes):
@@ -104,7 +104,7 @@ def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header,
         c = costs.block(shape, tp, width).attention // (4 * shape.context)
         if method == "ring":  # K and V; backward also sends their gradients in float32
             sent["cp"] = blocks * (cp - 1) * 2 * tokens * c * ((2 + again) * width + 4)
-        else:  # four columns each way
+        else:  # Ulysses sends q, k, v and the result
             sent["cp"] = blocks * _mean(cp) * 4 * tokens * c * (2 + again) * width
     if shape.experts:
         k = shape.top_k

@@ -278,4 +278,4 @@ def _schedules(task, pp, m, v):
         return ["interleaved"] if m % pp == 0 else []
     if pp == 1:
         return ["1f1b"]
-    return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)  # recompute: B runs F again
+    return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)  # B would run F again

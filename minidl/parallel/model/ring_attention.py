@@ -105,8 +105,9 @@ class Ring(OfWhole):
     def _begin(self, q, k, t, order, length, **options):
         n_tokens, self.order, self.causal = [a.shape[2] for a in (q, k)], order, self.is_causal
         if self.causal and n_tokens[0] != n_tokens[1]:
-            raise ValueError(f"rank {t.rank}: causal ring attention wants as many queries as keys; "
-                             f"got {n_tokens[0]} queries and {n_tokens[1]} keys on this rank")
+            raise ValueError(f"rank {t.rank}: causal ring attention wants equal numbers of "
+                             f"queries and keys; got {n_tokens[0]} queries and {n_tokens[1]} keys "
+                             "on this rank")
         whole = [t.size * m if length is None else length for m in n_tokens]
         n_each = [check_part(t, *pair, order) for pair in zip(whole, n_tokens)][1]
         self.sizes = [2 * len(k) * k.shape[1] * k.shape[3] * m for m in n_each]
@@ -152,7 +153,7 @@ class Ring(OfWhole):
             o, lse = attend(*arrays)
             if arrays[3] is not None:
                 lse[...] = xp.where(self._blind(arrays[3]), -math.inf, lse)
-            # if this rank has keys, its own block comes first, and all queries see keys of it
+            # if this rank has keys, its own block comes first, and all queries see keys of this block
             if not results:
                 results[:] = o.astype(self.dtype, copy=False), lse
             else:

@@ -192,8 +192,9 @@ def check(schedule):
     for rank, dos in enumerate(schedule):
         for do in dos:
             if do.kind not in ("F", "B", "W"):
-                raise ValueError(f"rank {rank}: a part of a schedule has kind 'F', 'B' or 'W'; got "
-                                 f"{do.kind!r}, for stage {do.stage} and micro-batch {do.micro}")
+                raise ValueError(f"rank {rank}: a part of a schedule must have kind 'F', 'B' or "
+                                 f"'W'; got {do.kind!r}, for stage {do.stage} and micro-batch "
+                                 f"{do.micro}")
             if ranks.setdefault(do.stage, rank) != rank:
                 raise ValueError(f"a schedule wants all parts of a stage on one rank; got parts of "
                                  f"stage {do.stage} on rank {ranks[do.stage]} and on rank {rank}")
@@ -230,9 +231,9 @@ def _check_rank(rank, dos, stages, m, kinds):
             parts = [Do(kind, stage, i) for kind in kinds]
             for do in parts:
                 if do not in place:
-                    raise ValueError(f"rank {rank}: its schedule has no part {do.kind} of stage "
-                                     f"{do.stage} for micro-batch {do.micro}; wanted each part "
-                                     "once")
+                    raise ValueError(f"rank {rank}: the schedule of this rank wants each part "
+                                     f"once; got no part {do.kind} of stage {do.stage} for "
+                                     f"micro-batch {do.micro}")
             for a, b in zip(parts, parts[1:], strict=False):
                 if place[a] > place[b]:
                     raise ValueError(f"rank {rank}: stage {stage} must run part {a.kind} of "

@@ -67,9 +67,10 @@ def cut(p, t, dim, bounds=None, repeats=1):
     if p.part is not None:  # p is tied: another layer that shares p has cut it
         if p.part[1:] != (dim, p.part.bounds if bounds is None else bounds, repeats):
             raise ValueError(f"rank {t.rank}: two layers that share a weight must cut it in the "
-                             f"same way; the first cut dimension {p.part.dim} at "
-                             f"{p.part.bounds} ({p.part.repeats} times), got a cut of dimension "
-                             f"{dim} at {part.bounds} ({repeats} times)")
+                             f"same way; the first layer cut dimension {p.part.dim} at the indices "
+                             f"{p.part.bounds} in each of {p.part.repeats} pieces; got a cut of "
+                             f"dimension {dim} at the indices {part.bounds} in each of {repeats} "
+                             "pieces")
         return
     if left or part.bounds[-1] != length or min(np.diff(part.bounds)) < 1:
         raise ValueError(f"rank {t.rank}: wanted at least one row or column for each of {t.size} "
@@ -141,7 +142,7 @@ class Divided:
         return f"{super().extra_repr()}, rank {self.t.rank} of {self.t.size}"
 
 
-_OF_THE_WHOLE = ("bias", "generator", "dropout", "padding_idx", "eps")  # a layer's own arguments
+_OF_THE_WHOLE = ("bias", "generator", "dropout", "padding_idx", "eps")  # arguments that the divided layer keeps
 
 
 class ColumnLinear(Divided, Linear):
@@ -261,8 +262,8 @@ class ParallelAttention(Divided, CausalSelfAttention):
     def divide(self, t, seq=None, overlap=0, all_reduce=None, gather_again=False):
         super().divide(t, seq)
         if self.n_heads < t.size:
-            raise ValueError(f"rank {t.rank}: wanted a head for each of {t.size} ranks; got "
-                             f"{self.n_heads} heads. Use fewer ranks along tp")
+            raise ValueError(f"rank {t.rank}: wanted at least one head for each of {t.size} "
+                             f"ranks; got {self.n_heads} heads. Use fewer ranks along tp")
         width = self.qkv.in_features // self.n_heads
         heads = chunks.bounds(self.n_heads, t.size)
         columns = [width * h for h in heads]

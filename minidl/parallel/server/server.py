@@ -77,8 +77,8 @@ class Server:
                              + ("optimizer=None" if rule.differences else "an optimizer")
                              + f"; got {'no' if optimizer is None else 'an'} optimizer")
         if slower is not None and (slower <= 1 or not rule.goes_on):
-            raise ValueError(f"rank {t.rank}: a server wants slower= above 1, and with slower= a "
-                             "rule that need not wait for all workers (not SYNC); got "
+            raise ValueError(f"rank {t.rank}: with slower=, a server wants a number above 1 and a "
+                             "rule that does not wait for all workers (SYNC waits for all); got "
                              f"slower={slower}, rule {rule.name}")
         self.slower, self.slow = slower, frozenset()  # workers that no other worker waits for
         # granted: {worker: time of its last pull}. step_s: {worker: seconds of its last step}
@@ -252,7 +252,7 @@ class Server:
             due = self.t.time() + period_s
             self.t.compute(period_s)
             while not self.t.simulated and self.clocks and self.t.time() < due:
-                time.sleep(min(period_s, 0.02))  # short, because the end of the job waits for this
+                time.sleep(min(period_s, 0.02))  # short, because the end of the job waits for this thread
             over = not self.clocks
             framing.send(self.t, self.t.rank, TICK, 0, over, label="param_server.tick")
 

@@ -87,7 +87,7 @@ class Table:
     def clear(self):
         # `slots` and `waiting` are in the order of the last push, the newest at the end
         self.slots = OrderedDict()  # id -> slot
-        self.waiting = OrderedDict()  # id without a row -> (pushes, time of the last one)
+        self.waiting = OrderedDict()  # id without a row -> (pushes, time of the last push)
         self.free, self.now = [], -(2**62)
         kinds = ("weight", *self.rule.state)
         self.arrays = {kind: np.zeros((FIRST, self.dim), np.float32) for kind in kinds}

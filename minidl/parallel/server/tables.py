@@ -112,9 +112,9 @@ class Tables:
                              f"{self.partitions - 1}; got shape {np.shape(grads)} and partition "
                              f"{partition}")
         if len(np.unique(ids)) < len(ids):
-            raise ValueError(f"rank {self.t.rank}: push wants each id once; got {len(ids)} ids, of "
-                             f"which {len(np.unique(ids))} are different. First add the gradients "
-                             "of equal ids (np.unique, np.add.at)")
+            raise ValueError(f"rank {self.t.rank}: push wants each id once; got {len(ids)} ids, "
+                             f"but only {len(np.unique(ids))} different ids. First add the "
+                             "gradients of equal ids (np.unique, np.add.at)")
         self._said.add((table, partition))
         position = position if len(ids) else 0
         grads, key = np.ascontiguousarray(grads, np.float32), table * self.partitions + partition

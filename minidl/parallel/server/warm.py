@@ -40,14 +40,15 @@ def warm_start(tables, offline, gate):
         raise ValueError(f"rank {tables.t.rank}: a warm start wants offline Tables on "
                          f"{tables.n_servers} servers, as the run's Tables; got offline Tables on "
                          f"{offline.n_servers}. Load the offline snapshot into Tables with "
-                         f"{tables.n_servers} servers; another number may have saved it")
+                         f"{tables.n_servers} servers; a run with another number of servers may "
+                         "have saved the snapshot")
     own = {name: (table.rows(), table.now) for name, table in tables.tables.items()}
     before, taken = gate(), False
     for name, table in tables.tables.items():
         taken_over(table, offline.tables[name])
     try:
         after = gate()
-        taken = bool(after <= before)  # False if either is nan
+        taken = bool(after <= before)  # False if `before` or `after` is nan
     finally:
         for name, table in tables.tables.items() if not taken else ():
             rows, now = own[name]

@@ -69,9 +69,9 @@ class Worker:
         was not called before."""
         for server, shard in enumerate(self.shards):
             if self._pulled[server] is None:
-                raise RuntimeError(f"rank {self.t.rank}: push_difference() wants a pull() before "
-                                   "it, because it sends the difference to the pulled weights; got "
-                                   "no pull()")
+                raise RuntimeError(f"rank {self.t.rank}: push_difference() sends the difference "
+                                   "from the pulled weights; got no pulled weights. Call pull() "
+                                   "first")
             values = shard.pack([p.array for p in shard.params])
             values -= self._pulled[server]
             values /= self.n_workers

@@ -103,8 +103,9 @@ class Offload:
         if getattr(optimizer, "whole_tensors", False) and optimizer.sharded_by:
             raise ValueError(
                 f"Offload wants an elementwise optimizer for the shards of a ZeRO stage; got "
-                f"{type(optimizer).__name__}, which needs the norms of whole tensors, and their "
-                "parts are on several ranks. Use AdamW or SGD, or Offload without ZeRO")
+                f"{type(optimizer).__name__}, which needs the norms of whole tensors. With a ZeRO "
+                "stage the parts of a tensor are on several ranks. Use AdamW or SGD, or Offload "
+                "without ZeRO")
         self.inner, self.delay_after = optimizer, delay_after
         params = optimizer.parameters()
         xp = backend.xp_of([p.array for p in params], "Offload")
@@ -122,7 +123,7 @@ class Offload:
         self.updating = []  # jobs of a delayed update
         self.remove_hooks = [p.on_grad_ready(self.on_grad_ready) for p in params if p.requires_grad]
 
-    # -- gradients come down
+    # -- gradients: from the device to the host
 
     def on_grad_ready(self, p):
         """Starts to copy a bucket to the host when its last gradient is complete. Backward calls
@@ -254,7 +255,7 @@ class Offload:
         self.wait_for_update()
         self.lanes.wait([self.send_up(bucket, ()) for bucket in self.buckets if bucket.updated])
 
-    # -- as an optimizer is used
+    # -- the methods of an optimizer
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients that no step has used."""

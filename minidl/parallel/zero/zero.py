@@ -245,7 +245,7 @@ class Zero1(DataParallel):
         self.buckets = self.reducer.buckets
         self.reducer.on_end = self.ended
 
-        for bucket in self.buckets:  # the model may be divided itself (parallel/model/)
+        for bucket in self.buckets:  # other ranks may hold other parts (parallel/model/)
             first = bucket.params[0]
             bucket.shard.declare(sharded_by=(*first.sharded_by, self), copies=first.copies)
 

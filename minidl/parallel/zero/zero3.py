@@ -87,7 +87,7 @@ class Zero3(Zero1):
         modules = items(model)
         plan = plan_units(t, model, modules)
         super().__init__(model, t, groups, math.inf, math.inf, overlap, broadcast_buffers,
-                         free_gradients=True, runs=plan[::-1])  # in the order of the gradients
+                         free_gradients=True, runs=plan[::-1])  # the last unit's gradients come first
         small = [set(params) for params in plan if sum(p.numel() for p in params) <= stay_below]
         # frozen weights, such as a base model under adapters, are cut too; they have no gradients
         self.frozen_buckets = []
@@ -217,8 +217,8 @@ class Zero3(Zero1):
             raise TypeError(
                 f"rank {self.t.rank}: Zero3.absent() wants a function that runs the model and "
                 "returns a loss, because all ranks gather weights together in forward and "
-                "backward; got none. Call model.absent(lambda: F.cross_entropy(model(x), y)) with "
-                "any batch x, y. This batch counts as 0 samples")
+                "backward; got no function. Call model.absent(lambda: "
+                "F.cross_entropy(model(x), y)) with any batch x, y. This batch counts as 0 samples")
         buffers = [(b, b.array.copy()) for b in self.module.buffers()]
         self.weighs_nothing = True
         try:
@@ -276,7 +276,7 @@ class Zero3(Zero1):
 
 
 def _gather(t, bucket, whole, number):
-    # the label lets ranks that run their units in different orders get an error
+    # with this label, ranks that run their units in different orders get an error
     with about(f"weights {number}"):
         bucket.all_gather(t, whole, bucket.bounds)  # no return: the job would keep the result alive
 

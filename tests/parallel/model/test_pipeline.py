@@ -485,7 +485,7 @@ def test_a_missing_batch_is_refused():
 
 
 @pytest.mark.parametrize("schedule, n_stages, said", [
-    (gpipe(3, 2), 3, "a schedule for 2 ranks, .* got one for 3"),
+    (gpipe(3, 2), 3, "a schedule for 2 ranks, .* got a schedule for 3"),
     (gpipe(2, 2), 3, "has 2 stages, but the model is cut into 3"),
     ([gpipe(2, 1)[0], gpipe(2, 1)[1][::-1]], 2, "stage 1 must run part F .* before part B"),
 ])
