@@ -142,7 +142,7 @@ class Divided:
         return f"{super().extra_repr()}, rank {self.t.rank} of {self.t.size}"
 
 
-_OF_THE_WHOLE = ("bias", "generator", "dropout", "padding_idx", "eps")  # arguments that the divided layer keeps
+_OF_THE_WHOLE = ("bias", "generator", "dropout", "padding_idx", "eps")  # as in the whole layer
 
 
 class ColumnLinear(Divided, Linear):

@@ -252,7 +252,7 @@ class Server:
             due = self.t.time() + period_s
             self.t.compute(period_s)
             while not self.t.simulated and self.clocks and self.t.time() < due:
-                time.sleep(min(period_s, 0.02))  # short, because the end of the job waits for this thread
+                time.sleep(min(period_s, 0.02))  # short: the end of the job waits for it
             over = not self.clocks
             framing.send(self.t, self.t.rank, TICK, 0, over, label="param_server.tick")
 

@@ -87,7 +87,7 @@ class Zero3(Zero1):
         modules = items(model)
         plan = plan_units(t, model, modules)
         super().__init__(model, t, groups, math.inf, math.inf, overlap, broadcast_buffers,
-                         free_gradients=True, runs=plan[::-1])  # the last unit's gradients come first
+                         free_gradients=True, runs=plan[::-1])  # the last unit comes first
         small = [set(params) for params in plan if sum(p.numel() for p in params) <= stay_below]
         # frozen weights, such as a base model under adapters, are cut too; they have no gradients
         self.frozen_buckets = []
