@@ -7,8 +7,8 @@ it.
 
 All ranks must send the buckets in the same order. The best order is the order in which backward
 completes the gradients. It is not known before the first backward. So the first backward uses the
-reversed order of definition. Then rank 0 broadcasts the order that it has seen, and all ranks
-rebuild the buckets, once.
+order in which the parameters were defined, reversed. Then rank 0 broadcasts the order in which its
+gradients arrived, and all ranks rebuild the buckets, once.
 A header is sent before the first bucket (header.py). The header tells every rank which parameters
 no rank used, and which parameters only some ranks used.
 
@@ -182,7 +182,8 @@ class Unsent:
 
     params     the parameters whose `grad` contains an unsent gradient
     n_samples  the number of samples of the backwards under no_sync()
-    n_coming   the number of samples of the latest forward, until its backward begins; then None"""
+    n_coming   the number of samples of the latest forward. It becomes None when the backward of
+               this forward begins"""
 
     def __init__(self):
         self.n_coming = None

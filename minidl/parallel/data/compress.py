@@ -7,7 +7,8 @@
                  two thin matrices
     new residual = g + residual - sent
 
-In every step, and so in the sum of all steps, this holds up to the rounding of additions:
+This equation holds in every step, up to the rounding of additions. So it holds for the sum of all
+steps, too:
 
     gradient that the parameters get + sum over ranks of the new residuals
         = mean gradient              + sum over ranks of the residuals before the step
@@ -96,7 +97,7 @@ class Method:
 
 
 class ErrorFeedback(Method):
-    """Rounds the numbers by a codec (comm/codec.py) and keeps the rounding errors as residual."""
+    """Rounds gradients by a codec (comm/codec.py), and keeps the rounding errors as residual."""
 
     def __init__(self, codec=codec.INT8):
         self.codec = codec

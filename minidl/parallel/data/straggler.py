@@ -8,9 +8,9 @@ The rule. When all n ranks average together (a meeting), they exchange their tim
 its seconds per step since the last mean. If a rank's time is at least `without` times the median,
 this rank is left out of the next rounds. The other p ranks average without the slow rank: they
 divide the sum of their weights by p. From the slow rank's time all ranks compute how many rounds
-the others make until the slow rank has finished its own round. The next meeting is after this
-number of rounds, but at most after MOST_ROUNDS rounds. If the slow rank comes later, the others
-wait for it.
+the other ranks make until the slow rank has finished its own round. The next meeting is after this
+number of rounds, but after MOST_ROUNDS rounds at the latest. If the slow rank comes later, the
+other ranks wait for it.
 
 The slow rank started its round from an old mean, so its weights do not count in the new mean. It
 gets the mean of the others and their number of steps. Then it takes part again, unless it is still

@@ -52,8 +52,9 @@ if TYPE_CHECKING:
 
 
 class Normalise(Function):
-    """Batch norm as a Function. x is seen as (N, C, places); each rank has other samples. Saves
-    xhat, 1 / std and w, as batch_norm does. Updates the running statistics in place."""
+    """Batch norm as a Function. x is treated as an array (N, C, places). The ranks have different
+    samples. Saves xhat, 1 / std and w, as batch_norm does. Updates the running statistics in
+    place."""
 
     op = "sync_batch_norm"
     precision = "black"

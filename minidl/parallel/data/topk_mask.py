@@ -155,7 +155,7 @@ def largest(index, value, k):
 
 def with_zeros(x, index, k):
     """Returns k pairs (index, value): all elements of x that are not 0, and the first zeros of x.
-    index: the indices of the elements that are not 0, fewer than k."""
+    index: the indices of the elements that are not 0. There are fewer than k such elements."""
     xp = backend.xp_of([x], "top_k")
     keep = xp.zeros(x.size, bool)
     keep[:k] = True

@@ -17,9 +17,9 @@ header of 256 bytes are sent over each boundary between ranks.
 
 The loss is the mean over the micro-batches. Gradients have the same bits as on one rank that runs
 the micro-batches one after another. If two ranks share a weight (a GPT's embedding and output
-layer), its gradient is summed over these ranks at the end. Several steps before `zero_grad` add
-their gradients, as several backwards do. `Parameter.sharded_by` tells clipping and GradScaler that
-other ranks have gradients, too.
+layer), its gradient is summed over these ranks at the end. If step() is called several times before
+`zero_grad`, the gradients add up, as with several backwards. `Parameter.sharded_by` tells clipping
+and GradScaler that other ranks have gradients, too.
 
 Sources: Huang et al. 2019 (arXiv 1811.06965); Narayanan et al. 2021 (arXiv 2104.04473).
 Test: tests/parallel/model/test_pipeline.py   Tutorial: tutorials/14_pipeline.py

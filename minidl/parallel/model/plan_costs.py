@@ -14,18 +14,18 @@ send to the next of p stages takes c seconds, and c is much less than F and B:
                 p F + (p-1) B - m F                  less
 
 B is the whole backward. In ZB-H1 B is the part for the inputs, and W the part for the weights. If
-stages differ, (p-1) F is the sum of F over all stages except the slowest. Bubbles are exact if the
-stages are equal (for GPipe always). Sends are exact if three conditions hold: m is divisible by p,
-c is small (c < W / 2; for interleaved c < F / v), and no port is busy. For a larger c the sends are
-estimates, within 10 % of the schedule's time. Only the messages of ring attention are counted as
-overlapped with computation.
+stages differ, (p-1) F stands for the sum of F over all stages except the slowest. Bubbles are exact
+if the stages are equal (for GPipe always). Sends are exact if three conditions hold: m is divisible
+by p, c is small (c < W / 2; for interleaved c < F / v), and no port is busy. For a larger c the
+sends are estimates, within 10 % of the schedule's time. Only the messages of ring attention are
+counted as overlapped with computation.
 
-Memory: weights, gradients and optimizer as in memory/predict.py, and the activations of the live
-micro-batches. Three things are not counted: a layer's workspace, buffers of messages, and weights
-that ZeRO 3 gathers for a short time. Only flops of matrices and of attention are counted, including
-the half that a causal mask hides. In a tensor-parallel group the formulas are for rank 0, which has
-the largest share. The formulas assume that tokens are routed evenly to experts, and none is
-dropped.
+The memory is the sum of weights, gradients and optimizer state (as in memory/predict.py), and of
+the activations of the live micro-batches. Three things are not counted: a layer's workspace,
+buffers of messages, and weights that ZeRO 3 gathers for a short time. Only flops of matrices and of
+attention are counted, including the half that a causal mask hides. In a tensor-parallel group the
+formulas are for rank 0, which has the largest share. The formulas assume that tokens are routed
+evenly to experts, and none is dropped.
 
 Sources: Narayanan et al. 2021 (arXiv 2104.04473); Qi et al. 2024 (arXiv 2401.10241).
 Test: tests/parallel/model/test_plan_costs.py   Used by: planner.py   Seconds: plan_network.py

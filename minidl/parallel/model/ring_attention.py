@@ -153,7 +153,7 @@ class Ring(OfWhole):
             o, lse = attend(*arrays)
             if arrays[3] is not None:
                 lse[...] = xp.where(self._blind(arrays[3]), -math.inf, lse)
-            # if this rank has keys, its own block comes first, and all queries see some of these keys
+            # if this rank has keys, its own block comes first, and every query sees a key there
             if not results:
                 results[:] = o.astype(self.dtype, copy=False), lse
             else:

@@ -8,7 +8,7 @@ parallelism is possible.
 A row layer's bias is added once, after the sum. Attention is cut by heads: the qkv layer is a
 column layer, and each rank gets the columns of its heads. The projection is a row layer. So a block
 of a GPT runs 4 all-reduces in a step: two in forward (`all_reduce`) and two in backward (`copy`).
-Each has B T C elements, for B texts of T tokens and a width of C.
+Each all-reduce has B T C elements, for B texts of T tokens and a width of C.
 
 Sequence parallelism (`seq=1`, the dimension of tokens): between a row layer and the next column
 layer, each rank has only its block of the tokens. `all_reduce` becomes `reduce_scatter`, and `copy`

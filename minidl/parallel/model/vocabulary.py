@@ -64,7 +64,7 @@ class VocabEmbedding(Divided, Embedding):
 
 class VocabCrossEntropy(Function):
     """Computes -log softmax(x)[target]. x (rows, V / n) has this rank's columns. Saves three
-    arrays: x, which the layer before keeps anyway; the targets; and lse, one number for each row.
+    arrays: x, which the layer before keeps, too; the targets; and lse, one number for each row.
 
     If a row has only logits of -inf on a rank (masked words), the rank's lse of this row is -inf,
     and the rank's part of the sum is 0. If this is so on all ranks, the loss is nan, as in PyTorch.
@@ -132,9 +132,10 @@ def cross_entropy(t, input, target, n_classes, *, ignore_index=-100, reduction="
     """Returns F.cross_entropy of logits whose columns are divided over the ranks of t. The result
     is the same on all ranks.
 
-    input: this rank's columns of the logits, (rows, number of its columns). n_classes: the number
-    of columns on all ranks. target: (rows,), the same on all ranks. Raises ValueError for other
-    shapes, and IndexError for a target that is not a class. Collective."""
+    input: this rank's columns of the logits, of shape (rows, number of this rank's columns).
+    n_classes: the number of columns on all ranks. target: the classes, of shape (rows,), the same
+    on all ranks. Raises ValueError for other shapes, and IndexError for a target that is not a
+    class. Collective."""
     check_reduction("cross_entropy", reduction)
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"rank {t.rank}: cross_entropy wants label_smoothing from 0 to 1; got "

@@ -29,8 +29,9 @@ Failures: a worker that leaves by an exception tells the servers. A worker that 
 `silence_s` seconds is dropped. All rules except SYNC then go on without this worker. With `slower`
 these rules also go on without a straggler: with bounded(s), workers wait only for workers that are
 not slow. A server that fails answers each pull with its rank and its error, and this ends the job.
-(If a process is killed, mpiexec ends the others.) A server needs no locks, because it handles one
-message at a time, in the order of arrival (in the simulator: in the order of modelled time).
+(If a process is killed, mpiexec ends the other processes.) A server needs no locks, because it
+handles one message at a time, in the order of arrival (in the simulator: in the order of modelled
+time).
 
 Source: Li et al. 2014 (OSDI), "Scaling distributed machine learning with the parameter server".
 Test: tests/parallel/server/test_server.py, test_failures.py
@@ -252,7 +253,7 @@ class Server:
             due = self.t.time() + period_s
             self.t.compute(period_s)
             while not self.t.simulated and self.clocks and self.t.time() < due:
-                time.sleep(min(period_s, 0.02))  # short: the end of the job waits for it
+                time.sleep(min(period_s, 0.02))  # short: the job's end waits for this loop
             over = not self.clocks
             framing.send(self.t, self.t.rank, TICK, 0, over, label="param_server.tick")
 

@@ -70,7 +70,7 @@ class ShardedBucket:
     bounds    rank r owns weights[bounds[r] : bounds[r+1]]
     shard     this rank's block as a leaf, for the optimizer. shard.grad is the mean gradient of the
               block
-    flat      1-d array of the gradients of all elements. It is made in the first backward. With
+    flat      a 1-d array of the gradients of all elements. It is made in the first backward. With
               free_gradients it is freed after the scatter of each backward"""
 
     # how often the weights are gathered in a step. If stage 3 frees the weights, this is how often

@@ -237,7 +237,8 @@ class Zero3(Zero1):
     @contextmanager
     def gathered(self):
         """A context: `with model.gathered() as module:`. Inside the context each parameter has all
-        its elements. Do not change the elements: the shards would keep the old ones. Collective."""
+        its elements. Do not change the elements, because the shards do not get the changes.
+        Collective."""
         self.need(*self.buckets)
         stays, self.stays = self.stays, set(self.buckets)
         try:
