@@ -7,8 +7,8 @@
                  two thin matrices
     new residual = g + residual - sent
 
-This equation holds in every step, up to the rounding of additions. So it holds for the sum of all
-steps, too:
+The equation below holds in every step, up to the rounding of additions. So it holds for the sum of
+all steps, too:
 
     gradient that the parameters get + sum over ranks of the new residuals
         = mean gradient              + sum over ranks of the residuals before the step

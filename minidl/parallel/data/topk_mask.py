@@ -121,7 +121,7 @@ def sample_of(x, k):
     """Returns (sample, j). sample: |x| of evenly spaced elements of x. top_k uses the j-th largest
     element of the sample as its threshold."""
     xp, n = backend.xp_of([x], "top_k"), x.size
-    # the sample has on average at least 8 of the k largest elements (8 with an error of 3)
+    # the sample has on average at least 8 of the k largest elements (standard deviation 3)
     size = min(n, max(n // 100, 8 * n // k))
     step = n // size
     step -= step > 1 and step % 2 == 0  # an even step might meet the same columns in every row
