@@ -295,7 +295,7 @@ class LocalSGD:
 def divergence(t, params, all_reduce=None):
     """Returns how far apart the ranks' weights are: the root mean square over ranks of |w_k - mean
     of all w_k|, where w_k are rank k's weights. It is 0 at the start of a round. Collective. It
-    sends as many bytes as a round, so do not call it in every step."""
+    sends the same number of bytes as a round, so do not call it in every step."""
     means = [p.array.copy() for p in params]
     with about("divergence"):
         average_arrays(t, means, all_reduce)

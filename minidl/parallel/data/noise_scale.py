@@ -107,9 +107,9 @@ class NoiseScale:
 
     @property
     def value(self):
-        """B_simple, a number of samples (a float), or nan while the average of |G|^2 is not
-        positive. The averages of S and |G|^2 began at 0, so they have the same bias. The bias
-        cancels in their quotient."""
+        """The noise scale B_simple, a number of samples (a float). It is nan while the average of
+        |G|^2 is not positive. The averages of S and |G|^2 began at 0, so they have the same bias.
+        The bias cancels in their quotient."""
         return self.s / self.g2 if self.g2 > 0 else math.nan
 
     def state_dict(self):

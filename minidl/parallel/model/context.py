@@ -119,8 +119,8 @@ def _one_text(t, order, length, places):
     """Is called in place of GPT.one_text, and works for rows that are divided over the ranks.
 
     places (B, L): the positions of this rank's part. Returns a function (queries, keys) -> mask,
-    which can be the attn_mask of ring_attention. Each rank sends one byte for each token, for
-    (n-1)/n of the tokens. Collective."""
+    which can be the attn_mask of ring_attention. Each rank sends (n-1)/n bytes for each token of
+    the whole text. Collective."""
     xp, n = backend.xp_of([places]), t.size
     length = n * places.shape[1] if length is None else length
     check_part(t, length, places.shape[1], order)

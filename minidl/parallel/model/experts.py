@@ -105,9 +105,9 @@ class Ranks:
         self.members = [over.ranks.index(rank) for rank in t.ranks]
 
     def gather(self, n_chosen):
-        """Returns the counts of all ranks of `over`, an array (n, k, E), and this rank's index in
-        the first dimension. n_chosen (k, E): how many tokens of this rank chose each expert as
-        their 1st to k-th choice. Collective."""
+        """Returns (counts, index). counts: the counts of all ranks of `over`, an array (n, k, E).
+        index: this rank's index in the first dimension. n_chosen (k, E): how many tokens of this
+        rank chose each expert as their 1st to k-th choice. Collective."""
         counts = np.zeros((self.over.size, *n_chosen.shape), np.int64)
         counts[self.over.rank] = n_chosen
         with named("experts.counts"):

@@ -137,7 +137,7 @@ def all_to_all(t, x, split, join, length=None):
 @collective
 def total(t, x):
     """Returns the sum of all ranks' x, on every rank. Sends 2(n-1)/n K bytes. If x is contiguous,
-    the sum is in place."""
+    the sum is written into x."""
     if backend.accumulate_dtype(x.dtype) == x.dtype:
         return device.all_reduce(t, chunks.contiguous(x))
     flat = chunks.flat(x)

@@ -469,7 +469,7 @@ class _Step:
 
     def send_without_backward(self, do, used):
         """If `do` is the stage's last backward and reaches no parameter, sends the gradients of the
-        backwards before it."""
+        earlier backwards."""
         reducer = self.reducer_of_last(do)
         if reducer is not None and used.keys().isdisjoint(reducer.params):
             reducer.absent(self.n_samples)
@@ -485,8 +485,8 @@ class _Step:
     # -- what goes from stage to stage
 
     def coming(self, do):
-        """Waits for the arrays that this part needs from another stage. Returns these arrays, or
-        None if the part needs none."""
+        """Waits for the arrays that the part `do` needs from another stage. Returns these arrays,
+        or None if the part needs no arrays."""
         needed = schedules.before(do, len(self.pipe.ranks))
         if needed is None or needed.stage == do.stage:
             return None

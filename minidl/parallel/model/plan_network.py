@@ -42,8 +42,8 @@ class Way(NamedTuple):
 class Network:
     """A network of nodes with `node` consecutive ranks each, for closed forms.
 
-    slowest: how many times longer the slowest rank computes than the others. Raises ValueError if
-    the nodes have unequal sizes, or if some pairs of ranks have links of their own."""
+    slowest: how many times longer the slowest rank computes than the other ranks. Raises ValueError
+    if the nodes have unequal sizes, or if some pairs of ranks have links of their own."""
 
     def __init__(self, links, n):
         links.check_ranks(n)
@@ -157,8 +157,8 @@ def all_to_all_s(way, n, n_bytes):
 
     b is the time of one block's bytes. If all links are equal, the time is (n-1)(alpha + b).
     Otherwise it is the longer of two times. The first is the time of n-1 steps, one after another.
-    If g ranks of the group are on a node, g - 2 steps use the fast link, and the others use the
-    slow link. The second is the time of all bytes that leave a node through its port."""
+    If g ranks of the group are on a node, g - 2 steps use the fast link, and the other steps use
+    the slow link. The second is the time of all bytes that leave a node through its port."""
     part = n_bytes / n
     if not way.slow:
         return cost.all_to_all(n, n_bytes, *way.intra).time_s

@@ -120,7 +120,7 @@ class Plan(NamedTuple):
 
     @property
     def bubble(self):
-        """The fraction of the pipeline's time in which the slowest stage waits for others."""
+        """The fraction of the pipeline's time in which the slowest stage waits for other stages."""
         waiting = self.parts["bubble"] + self.parts["sends"]
         return waiting / (sum(self.parts[part] for part in WORK) + waiting)
 

@@ -184,10 +184,10 @@ def live(schedule):
 def check(schedule):
     """Raises ValueError unless the schedule can run. The message has the rank and the part.
 
-    Three things must hold. Each stage is on one rank, which runs F, B and W of every micro-batch in
-    this order, each once. A stage sends its results in the order in which the next stage receives
-    these results. No rank waits for ever, even if a stage can send a result only after its previous
-    result was received."""
+    Three things must hold. Each stage is on one rank. For every micro-batch this rank runs F, B and
+    W of the stage once, in this order. A stage sends its results in the order in which the next
+    stage receives these results. No rank waits for ever, even if a stage can send a result only
+    after its previous result was received."""
     ranks = {}
     for rank, dos in enumerate(schedule):
         for do in dos:
@@ -219,8 +219,8 @@ def check(schedule):
 
 
 def _check_rank(rank, dos, stages, m, kinds):
-    """Raises ValueError unless the rank runs each part of each of its stages and m micro-batches
-    once, in the right order."""
+    """Raises ValueError unless the rank runs each part once, in the right order, for each of its
+    stages and each of m micro-batches."""
     place = {do: i for i, do in enumerate(dos)}
     for do, n in Counter(dos).items():
         if n > 1:

@@ -14,7 +14,7 @@ from minidl.parallel.model.text_parts import OfWhole, as_mask, check_part, mask_
 
 
 class UlyssesAttention(OfWhole, Attention):
-    """Attention of all tokens and some of the heads."""
+    """Attention over all tokens of the text, for some of the heads."""
 
     op = "ulysses_attention"
 

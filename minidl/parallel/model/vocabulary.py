@@ -163,8 +163,8 @@ def cross_entropy(t, input, target, n_classes, *, ignore_index=-100, reduction="
 def bytes_sent(n_rows, itemsize, n, rank, smooths=False):
     """Returns the bytes that `rank` of n sends in `cross_entropy`.
 
-    itemsize: the bytes of an element of the sums, 4 also for float16. smooths: True with label
-    smoothing."""
+    itemsize: the bytes of an element of the sums. For float16 this is 4, too. smooths: True with
+    label smoothing."""
     n_sums = 3 if smooths else 2
     return ring.bytes_sent(n_rows, itemsize, n, rank) + ring.bytes_sent(
         n_sums * n_rows, itemsize, n, rank)

@@ -33,7 +33,8 @@ class Rule(NamedTuple):
 
     may_pull(clocks, worker)   returns True if the worker may pull. clocks: {worker: number of its
                                pushes}, for the workers that have not left
-    apply(server)              called after each request. Turns pushes in server.inbox into updates
+    apply(server)              is called after each request. It turns pushes in server.inbox into
+                               updates
     """
 
     name: str

@@ -49,7 +49,7 @@ from minidl.parallel.server.shards import GRANTED, LEAVE, PUSH, REFUSED, TICK, c
 
 
 class WorkerLost(RuntimeError):
-    """Raised on a server: a worker failed, and the rule needs all workers."""
+    """Raised on a server if a worker has failed and the rule needs all workers."""
 
 
 class Server:
@@ -225,8 +225,8 @@ class Server:
             self._remove(src, reason)
 
     def _remove(self, worker, reason):
-        """Goes on without a worker. reason: why the worker failed; None if it left at its end.
-        Raises WorkerLost if the worker failed and the rule needs all workers."""
+        """Goes on without a worker. reason: why the worker failed, or None if the worker has
+        finished. Raises WorkerLost if the worker failed and the rule needs all workers."""
         self.state[worker] = reason or "left"
         del self.clocks[worker]
         self.waiting.discard(worker)

@@ -179,8 +179,8 @@ class Table:
 
     def rows(self):
         """Returns {name: array}, in the order of the last push: "id", "seen" (the time of the last
-        push), "weight" and the state of each row. "waiting" has (id, pushes, last push) of each id
-        without a row."""
+        push), "weight" and the state of each row. "waiting" has (id, number of pushes, time of the
+        last push) for each id without a row."""
         slots = list(self.slots.values())
         waiting = [(id, *one) for id, one in self.waiting.items()]
         return {"id": np.array(list(self.slots), np.int64), "seen": self.seen[slots],

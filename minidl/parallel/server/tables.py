@@ -234,7 +234,8 @@ class Tables:
             request.wait()
 
     def _shares(self, ids):
-        """Returns for each server the indices of its ids in `ids`."""
+        """Returns a list with one array for each server: the places in `ids` where the ids of this
+        server are."""
         owner = mixed(ids) % np.uint64(self.n_servers)
         return [np.flatnonzero(owner == server) for server in range(self.n_servers)]
 

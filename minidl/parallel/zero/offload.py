@@ -226,7 +226,7 @@ class Offload:
         return update
 
     def send_up(self, bucket, after):
-        """Starts to copy the new weights to the device. Returns the job."""
+        """Starts to copy the bucket's new weights to the device. Returns the job."""
         params, bucket.updated = bucket.updated, {}
         event = computed(next(iter(params)).array)  # the device may still read the old weights
 

@@ -262,8 +262,8 @@ class Zero1(DataParallel):
 
     def check(self):
         """Checks before forward that the parameters match the shards, and removes Scattered
-        gradients. Raises RuntimeError if gather() is missing, or if the array of a parameter was
-        replaced by another array."""
+        gradients. Raises RuntimeError if gather() was not called after the optimizer's step, or if
+        the array of a parameter was replaced by another array."""
         if any(b.gathered != b.shard.version for b in self.reducer.buckets):
             raise RuntimeError(f"rank {self.t.rank}: the optimizer has updated the shards, but the "
                                "parameters still have the old values. Call model.gather() after "

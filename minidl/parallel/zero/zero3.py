@@ -129,8 +129,8 @@ class Zero3(Zero1):
 
     def pack(self, node, held, inputs, outputs):
         """A packer (saved.py): changes what the graph saves for backward. If `held` is one of our
-        parameters, or the array of a frozen one, returns (parameter, a function that gathers and
-        returns its array); else None."""
+        parameters, or the array of a frozen parameter, returns (parameter, a function that gathers
+        and returns its array); else None."""
         if isinstance(held, Tensor):
             bucket = self.reducer.bucket_of.get(held)
             return bucket and (held, partial(self.gathered_array, bucket, held))
