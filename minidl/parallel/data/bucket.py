@@ -166,7 +166,7 @@ class Done:
 
 
 class Joined:
-    """A job that works on x on a side stream of the GPU. wait() waits until the job has started its
+    """A job that works on x on a side stream of the GPU. wait() waits until the job has put its
     work on the side stream. wait() also makes the compute stream wait until this work is done."""
 
     def __init__(self, job, x):
