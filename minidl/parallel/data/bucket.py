@@ -243,7 +243,7 @@ class Reducer(LeafHook):
         self.jobs = []
         self.arrived = []  # parameters in order of arrival in this backward
         self.n_missing = 0
-        self.armed = False  # True: the coming backward sends
+        self.armed = False  # True: the coming backward sends its gradients
         self.unsent = Unsent()
         self.build(list(reversed(params)))
         self.remove_hooks = [p.add_leaf_hook(self) for p in params]

@@ -104,7 +104,7 @@ def all_reduce_s(way, n, n_bytes):
     steps, chunk, apart = 2 * (n - 1), n_bytes / n, n // way.slow
     port, fast = way.queue * chunk * way.inter.beta, hop_s(way.intra, chunk)
     # slow: how many of the 2 n - 2 hops go over slow links. Two rounds would have 2 n hops; the two
-    # hops that are left out count as fast ones, if there are fast hops
+    # hops that are left out count as fast hops, if there are any
     slow = 2 * way.slow - max(0, 3 - apart)
     between = (slow - 1) * (apart - 1)
     rounds = slow * hop_s(way.inter, chunk) + between * fast

@@ -186,7 +186,7 @@ class Zero3(Zero1):
 
     def free(self, buckets):
         for b in buckets:
-            # its weights were gathered ahead, but not used: after a step they would be old
+            # if b was gathered ahead, but not used: after a step its weights would be old
             if b in self.coming:
                 self.coming.pop(b)[1].wait()
             if b.weights is not None and b not in self.stays:
@@ -225,7 +225,7 @@ class Zero3(Zero1):
             loss().backward()
         finally:
             self.weighs_nothing = False
-            for b, before in buffers:  # batch norm's statistics must not change by this batch
+            for b, before in buffers:  # this batch must not change batch norm's statistics
                 b.array[...] = before
 
     def gather(self) -> None:
