@@ -234,7 +234,7 @@ def test_two_forwards_for_one_backward_are_refused():
         x = np.ones((1, 3), np.float32)
         (model(x, "left") + model(x, "right")).sum().backward()
 
-    assert "A backward that sends wants exactly one forward" in failure(body)
+    assert "A backward that sends gradients wants exactly one forward" in failure(body)
 
 
 def test_forwards_of_unequal_samples_before_one_backward_are_refused():
