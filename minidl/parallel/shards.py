@@ -19,7 +19,8 @@ from minidl.comm import ring
 
 
 class Shards:
-    """Joins the ranks of t for these parameters. `p.copies` is how many of the ranks hold p.
+    """Connects parameters with the ranks of t, so that clipping and GradScaler include all these
+    ranks. `p.copies` is the number of these ranks that hold p.
 
     Adds this object to p.sharded_by of each parameter p. If a parameter is already divided over the
     ranks of another axis, its sharded_by then has two groups."""
@@ -35,6 +36,6 @@ class Shards:
         return bool(ring.all_reduce(self.t, np.array([bool(flag)]), np.logical_or)[0])
 
     def sum_over_ranks(self, x):
-        """Returns the sum of all ranks' x, a float. Clipping sums squared norms with it.
-        Collective."""
+        """Returns the sum of all ranks' x, a float. Clipping calls this function to sum squared
+        norms. Collective."""
         return float(ring.all_reduce(self.t, np.array([float(x)]))[0])

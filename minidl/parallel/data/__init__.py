@@ -1,6 +1,6 @@
 """Data parallelism: every rank has the same model, and trains it on its part of the batch.
 
-    join           trains if ranks have unequal numbers of batches; evaluates over all ranks
+    join           trains ranks with unequal numbers of batches; evaluates over all ranks
     data_parallel  averages gradients while backward runs
     bucket         groups gradients that are sent together
     samples        finds the number of samples of a batch
@@ -15,7 +15,7 @@
     diloco         uses the mean movement of the weights as the gradient of an outer optimizer
     noise_scale    measures up to which size a larger batch helps
     flat           copies many arrays into one buffer, and cuts the buffer into parts for ranks
-    header         is sent before the gradients: how many samples a rank has, and which parameters
+    header         a message before the gradients: how many samples a rank has, and which parameters
                    it used
     codecs         kernels that convert gradients into float16 and int8 payloads, and back
     topk_mask      finds the largest elements of a vector, as (index, value) pairs

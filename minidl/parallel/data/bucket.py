@@ -7,8 +7,8 @@ it.
 
 All ranks must send the buckets in the same order. The best order is the order in which backward
 completes the gradients. It is not known before the first backward. So the first backward uses the
-reversed order of definition. Then rank 0 broadcasts the order that it has seen, and all ranks
-rebuild the buckets, once.
+order in which the parameters were defined, reversed. Then rank 0 broadcasts the order in which its
+gradients arrived, and all ranks rebuild the buckets, once.
 A header is sent before the first bucket (header.py). The header tells every rank which parameters
 no rank used, and which parameters only some ranks used.
 
@@ -38,8 +38,9 @@ def default_all_reduce(params):
 
 
 def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
-    """Replaces buffer by the mean over all ranks' samples: sum over ranks r of n_r buffer_r /
-    n_total. n_r: the n_samples of rank r. n_total: the sum of all n_r. Collective.
+    """Replaces buffer by the mean over all samples: the sum over ranks r of n_r buffer_r, divided
+    by n_total. n_r and buffer_r are n_samples and buffer of rank r. n_total is the sum of all n_r.
+    Collective.
 
     It takes three steps: multiply by a weight, sum over ranks, divide by the number of ranks. The
     weight is exactly 1.0 if all ranks have the same number of samples. Equal batches then give the
@@ -100,7 +101,7 @@ def cut(params, cap, first_cap=None, number=None):
     buckets = []
     for kind in kinds.values():
         n_bytes = [p.nbytes for p in kind]
-        first = None if buckets else first_cap  # only for the first bucket of the first kind
+        first = None if buckets else first_cap  # `first_cap` is for one bucket only: the first
         for run in assign(n_bytes, cap, first):
             buckets.append([kind[i] for i in run])
     return buckets
@@ -109,8 +110,8 @@ def cut(params, cap, first_cap=None, number=None):
 class Bucket:
     """Parameters whose gradients are sent together.
 
-    flat     a 1-d array for all gradients, of NumPy or CuPy like the parameters. It has the
-             accumulation dtype (fp16 gradients are summed in fp32)
+    flat     a 1-d array for all gradients, in the same memory (host or GPU) as the parameters. The
+             array has the accumulation dtype (fp16 gradients are summed in fp32)
     views    {parameter: its part of `flat`, in the parameter's shape}"""
 
     def __init__(self, params, all_reduce):
@@ -124,8 +125,9 @@ class Bucket:
         self.n_missing = 0  # gradients still to come in this backward
 
     def take(self, p):
-        """The reducer calls this when p's gradient is complete. Does nothing here, because fill()
-        copies all gradients of the bucket at once, on a GPU with one launch."""
+        """The Reducer calls take() when p's gradient is complete. A plain Bucket does nothing here,
+        because fill() copies all gradients of the bucket at once. On a GPU this takes one
+        launch."""
 
     def fill(self, unused):
         """Copies the gradients into `flat`, and zeros for a parameter that has no gradient. unused:
@@ -164,8 +166,8 @@ class Done:
 
 
 class Joined:
-    """A job that works on x on a side stream of the GPU. wait() waits until the job's work is on
-    the side stream. It also makes the compute stream wait until this work is done."""
+    """A job that works on x on a side stream of the GPU. wait() waits until the job has put its
+    work on the side stream. wait() also makes the compute stream wait until this work is done."""
 
     def __init__(self, job, x):
         self.job, self.x = job, x
@@ -175,32 +177,33 @@ class Joined:
 
 
 class Unsent:
-    """What backwards under no_sync() have left in the gradients. The next backward that sends also
-    sends this.
+    """Counts the gradients that backwards under no_sync() computed and that are not sent yet. The
+    next backward outside of no_sync() sends these gradients, too.
 
-    params     the parameters whose `grad` contains such a backward
-    n_samples  the number of samples of these backwards
-    n_coming   the number of samples of the latest forward, until its backward begins; then None"""
+    params     the parameters whose `grad` contains an unsent gradient
+    n_samples  the number of samples of the backwards under no_sync()
+    n_coming   the number of samples of the latest forward. It becomes None when the backward of
+               this forward begins"""
 
     def __init__(self):
         self.n_coming = None
         self.forget()
 
     def forget(self):
-        """Drops everything: the next backward that sends will not count it."""
+        """Forgets all unsent gradients and their samples."""
         self.params = set()
         self.n_samples = 0
 
     def add(self, p):
-        """Adds a parameter whose gradient is ready."""
+        """Adds a parameter whose gradient of a backward under no_sync() is complete."""
         self.params.add(p)
         if self.n_coming is not None:  # the first gradient of this backward
             self.n_samples += self.n_coming
             self.n_coming = None
 
     def discard(self, p):
-        """Removes a parameter whose gradient was cleared. After the last one no samples are
-        left."""
+        """Removes a parameter whose gradient was cleared. When the last parameter has been removed,
+        n_samples becomes 0."""
         self.params.discard(p)
         if not self.params:
             self.forget()
@@ -218,9 +221,9 @@ class Reducer(LeafHook):
     on_end()             a function that is called at the end of each backward that sends its
                          gradients. A backward under no_sync sends nothing
 
-    expect() announces a backward. After the last gradient of a backward that sends, the Reducer
-    waits for the means and gives them to the parameters. So p.grad is complete when
-    loss.backward() returns."""
+    expect() announces a backward. After the backward's last gradient the Reducer waits for the mean
+    gradients, and stores each mean in its parameter's `grad`. So p.grad is complete when
+    loss.backward() returns. (Under no_sync nothing is sent and nothing is averaged.)"""
 
     def __init__(self, t, params, all_reduce, make_buckets, adapt=True, overlap=True):
         self.background = Background(t)
@@ -240,7 +243,7 @@ class Reducer(LeafHook):
         self.jobs = []
         self.arrived = []  # parameters in order of arrival in this backward
         self.n_missing = 0
-        self.armed = False  # True: the coming backward sends
+        self.armed = False  # True: the coming backward sends its gradients
         self.unsent = Unsent()
         self.build(list(reversed(params)))
         self.remove_hooks = [p.add_leaf_hook(self) for p in params]
@@ -255,12 +258,12 @@ class Reducer(LeafHook):
         n_samples: the number of samples of its forward. sends: False under no_sync. Raises
         RuntimeError as check_expected() does.
 
-        A backward sends everything that is new since the last backward that sent: its own
-        gradients, and the gradients of backwards under no_sync. The weight of this sum is the
-        number of samples of all these backwards. A forward without a backward adds no samples."""
+        A backward sends its own gradients, and the gradients of earlier backwards under no_sync
+        that are not sent yet. The weight of this sum is the number of samples of all these
+        backwards. A forward without a backward adds no samples."""
         used = {p for p in self.params if p in used}
         waiting = self.unsent.params
-        if waiting and all(p.grad is None for p in waiting):  # the user cleared them
+        if waiting and all(p.grad is None for p in waiting):  # the user cleared these gradients
             self.unsent.forget()
         if sends:
             n_samples += self.unsent.n_samples
@@ -289,7 +292,7 @@ class Reducer(LeafHook):
                 f"rank {self.t.rank}: this forward used none of the model's {len(self.params)} "
                 "parameters, so its backward would send nothing while the other ranks wait. If "
                 "this rank has no batch, call model.absent()")
-        if self.arrived:  # backward is not over
+        if self.arrived:  # the backward before is not over
             raise RuntimeError(
                 f"rank {self.t.rank}: a forward began, but the backward of the previous forward "
                 f"has not reached all parameters ({self.n_missing} are missing). Call backward on "
@@ -298,9 +301,9 @@ class Reducer(LeafHook):
             raise RuntimeError(
                 f"rank {self.t.rank}: got a forward of {n_samples} samples after a forward of "
                 f"{self.n_samples} samples whose backward has not run. One backward for two "
-                "forwards wants the same number of samples in each. Use equal numbers, or call "
-                "backward after each forward. If the first forward was not for training, run it "
-                "under no_grad()")
+                "forwards wants the same number of samples in both forwards. Use equal numbers, "
+                "or call backward after each forward. If the first forward was not for training, "
+                "run it under no_grad()")
 
     def absent(self, n_samples=0):
         """Takes part in a backward of the other ranks, without a backward on this rank.
@@ -309,8 +312,9 @@ class Reducer(LeafHook):
         of samples of these backwards, plus n_samples. Raises RuntimeError if a backward is under
         way."""
         if self.arrived:
-            raise RuntimeError(f"rank {self.t.rank}: absent() in the middle of a backward; wanted "
-                               "it instead of a backward, on a rank without a batch")
+            raise RuntimeError(f"rank {self.t.rank}: absent() was called in the middle of a "
+                               "backward. On a rank that has no batch, call absent() instead of a "
+                               "backward")
         self.used = set()
         self.n_missing = 0
         self.n_samples = self.unsent.n_samples + n_samples
@@ -321,13 +325,15 @@ class Reducer(LeafHook):
         self.finish()
 
     def gradient_ready(self, p):
-        """The engine calls this when p.grad is complete on this rank. Raises RuntimeError if the
-        latest forward did not use p, or if the backward of that forward is already over."""
+        """Counts p's gradient in its bucket, and sends the full buckets. The engine calls this when
+        p.grad is complete on this rank. Raises RuntimeError if the latest forward did not use p, or
+        if the backward of that forward is already over."""
         if self.armed and (p not in self.used or not self.n_missing):
             raise RuntimeError(
-                f"rank {self.t.rank}: got a gradient of shape {tuple(p.shape)} that the latest "
-                "forward does not account for. A backward that sends wants exactly one forward. "
-                "Run other forwards under no_sync(), and do not call backward twice on one forward")
+                f"rank {self.t.rank}: got a gradient of shape {tuple(p.shape)} of a "
+                "parameter that the latest forward did not use, or after the end of its backward. "
+                "A backward that sends gradients wants exactly one forward. Run other forwards "
+                "under no_sync(), and do not call backward twice on one forward")
         bucket = self.bucket_of[p]
         if self.armed:
             if not self.arrived:
@@ -349,13 +355,13 @@ class Reducer(LeafHook):
                 self.finish()
 
     def share_header(self):
-        """Sends the header, the first message of a backward that sends."""
+        """Sends the header. It is the first message of a backward."""
         job = self.submit(header.share, self.header, self.all_reduce_header)
         self.jobs.append(job)
 
     def launch_full(self):
-        """Sends the full buckets, in order. A bucket that is not full stops all buckets after
-        it."""
+        """Sends the full buckets, in order. A full bucket waits if a bucket before it is not
+        full."""
         while self.n_launched < len(self.buckets):
             bucket = self.buckets[self.n_launched]
             if bucket.n_missing:
@@ -383,15 +389,16 @@ class Reducer(LeafHook):
         return self.side.run(event, x, fn, t, *args)
 
     def submit(self, fn, *args):
-        """Runs fn(t, *args) in the background. Without overlap, runs it at once. Returns a job."""
+        """Runs fn(t, *args) in the background. If `overlap` is False, runs fn at once. Returns a
+        job."""
         if self.overlap:
             return self.background.submit(fn, *args)
         fn(self.t, *args)
         return Done()
 
     def reduce(self, t, bucket):
-        """Reduces a bucket over ranks. The header was sent before, so the number of all samples is
-        known."""
+        """Replaces the gradients of a bucket by their means over all samples of all ranks. The
+        header was sent before, so the number of samples is known."""
         flat = bucket.flat
         with about(f"bucket {self.buckets.index(bucket)}"):
             if self.observer is not None:
@@ -421,8 +428,8 @@ class Reducer(LeafHook):
         self.on_end()
 
     def rebuild(self):
-        """Makes new buckets in rank 0's order of arrival. Parameters whose gradients did not arrive
-        in this backward come last. Collective."""
+        """Makes new buckets, in the order in which the gradients arrived on rank 0. Parameters
+        whose gradients did not arrive in this backward come last. Collective."""
         index = {p: i for i, p in enumerate(self.params)}
         arrived = dict.fromkeys([*self.arrived, *self.params])  # each parameter once
         order = np.array([index[p] for p in arrived], np.int64)

@@ -20,7 +20,8 @@ ROW = 1024  # elements that share a scale
 
 
 def encode_fp16(x):
-    """Returns the payload of x, (L,) float32: x rounded to float16, as 2 L bytes (uint8)."""
+    """Returns the payload of x: the elements rounded to float16, as 2 L bytes (uint8). x: (L,)
+    float32."""
     half = backend.xp_of([x]).empty(x.size, np.float16)
     flat.pack([x], half)
     return half.view(np.uint8)
@@ -35,9 +36,9 @@ def decode_fp16(payload, length):
 
 
 def encode_int8(x):
-    """Returns the payload of x, (L,) float32, as bytes (uint8). First comes a float32 scale for
-    each row of 1,024 elements. Then comes x / scale, rounded to int8, from -127 to 127. A row with
-    inf or nan has the scale nan."""
+    """Returns the payload of x as bytes (uint8). x: (L,) float32. The payload begins with a float32
+    scale for each row of 1,024 elements. Then comes x / scale, rounded to int8, from -127 to 127. A
+    row with inf or nan has the scale nan."""
     xp, n_rows = backend.xp_of([x]), -(-x.size // ROW)
     payload = xp.empty(4 * n_rows + x.size, np.uint8)
     scale, q = xp.zeros(n_rows, np.float32), xp.empty(x.size, np.int8)
@@ -64,9 +65,10 @@ def decode_int8(payload, length):
 
 
 def _parts(length):
-    """Returns a list with an entry for the rows of full length, and one for a shorter last row. A
-    part without rows has no entry. An entry is (number of rows, number of columns, slice of the
-    rows' scales, slice of the rows' elements)."""
+    """Divides `length` elements into rows of 1,024 elements. Returns a list of at most two entries:
+    one for all full rows, and one for a shorter last row. An entry is (number of rows, number of
+    columns, scales, elements). scales and elements are slices, which select the scales and the
+    elements of these rows."""
     n, rest = divmod(length, ROW)
     parts = []
     if n:

@@ -7,7 +7,8 @@
                  two thin matrices
     new residual = g + residual - sent
 
-In every step, and so in the sum of all steps, this holds up to the rounding of additions:
+The equation below holds in every step, up to the rounding of additions. So it holds for the sum of
+all steps, too:
 
     gradient that the parameters get + sum over ranks of the new residuals
         = mean gradient              + sum over ranks of the residuals before the step
@@ -54,7 +55,7 @@ def chosen(kernel, reference):
     must give the same bytes."""
     @or_numpy
     def run(array, *options):
-        floats = backend.xp_of([array]).empty(0, np.float32)  # `array` may be bytes
+        floats = backend.xp_of([array]).empty(0, np.float32)  # not `array`: it may be bytes
         return dispatch.pick(kernel, reference, floats)(array, *options)
 
     return run
@@ -96,7 +97,7 @@ class Method:
 
 
 class ErrorFeedback(Method):
-    """Rounds the numbers by a codec (comm/codec.py) and keeps the rounding errors as residual."""
+    """Rounds gradients by a codec (comm/codec.py), and keeps the rounding errors as residual."""
 
     def __init__(self, codec=codec.INT8):
         self.codec = codec
@@ -212,7 +213,7 @@ class Compressed(DataParallel):
             self.method.check(self.t.rank, optimizer, group)
 
     def owed(self):
-        """Returns the 2-norm of this rank's residual: a float, over all buckets."""
+        """Returns the 2-norm of this rank's residuals in all buckets together, a float."""
         squares = (b.own[self.method.kinds[-1]] for b in self.reducer.buckets)
         return float(sum(float(x @ x) for x in squares)) ** 0.5
 
@@ -233,9 +234,9 @@ def wants_plain_sgd(what, rank, optimizer, group):
     if type(optimizer) is not SGD or group["momentum"]:
         options = f"(momentum={group['momentum']})" if "momentum" in group else ""
         raise ValueError(
-            f"rank {rank}: {what} already applies momentum, so the optimizer must not; wanted "
-            f"optim.SGD(momentum=0), got {type(optimizer).__name__}{options}. Set the momentum in "
-            f"{what}")
+            f"rank {rank}: {what} already applies momentum, so the optimizer must not apply it "
+            f"again; wanted optim.SGD(momentum=0), got {type(optimizer).__name__}{options}. Set "
+            f"the momentum in {what}")
     if any(optimizer.leaf_of(p).is_local for p in group["params"]):
         raise ValueError(
             f"rank {rank}: {what} applies momentum to the model's parameters, but not to divided "

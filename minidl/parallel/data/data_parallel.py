@@ -93,8 +93,8 @@ class DataParallel(Module):
                    is the ring. For a model on a GPU the default is in comm/transport/device.py:
                    NCCL, a CUDA-aware MPI, or copies through pinned memory. The attribute `way`
                    names the choice and its reason; print(model) shows `way`.
-    bucket_bytes, first_bucket_bytes:  a bucket ends at the parameter with which it reaches this
-                   many bytes. The first bucket is smaller, so that communication starts early.
+    bucket_bytes, first_bucket_bytes:  a bucket is complete as soon as its parameters have this many
+                   bytes. The first bucket is smaller, so that communication starts early.
     overlap:       if True, a background thread sends while backward goes on. If False, each full
                    bucket is sent at once, and backward waits until it is sent.
     broadcast_buffers: if True, every rank gets rank 0's buffers (batch norm's statistics) before
@@ -129,7 +129,8 @@ class DataParallel(Module):
         self.frozen = [p for p in common if not p.requires_grad]
         if not params:
             raise ValueError(f"rank {t.rank}: no parameter requires a gradient; wanted at least "
-                             "one to train. Set requires_grad=True before you wrap the model")
+                             "one parameter to train. Set requires_grad=True before you wrap the "
+                             "model")
         if all_reduce is None:
             self.t, self.way = t, _ = device.connect(t, params[0].array)
         broadcast_state(t, [*common, *model.buffers()])
@@ -149,10 +150,10 @@ class DataParallel(Module):
         check_arguments(cls.__name__, model, t)
         if isinstance(model, DataParallel):
             raise TypeError(
-                f"rank {t.rank}: wanted a model to wrap in {cls.__name__}; got one that is wrapped "
-                f"in {type(model).__name__} already, so its gradients would be sent twice. Use "
-                "only one wrapper. ZeRO and Compressed cannot be combined: ZeRO divides gradients "
-                "over ranks, and Compressed needs whole gradients")
+                f"rank {t.rank}: wanted a model to wrap in {cls.__name__}; got a model that is "
+                f"already wrapped in {type(model).__name__}, so its gradients would be sent twice. "
+                "Use only one wrapper. ZeRO and Compressed cannot be combined: ZeRO divides "
+                "gradients over ranks, and Compressed needs whole gradients")
 
     def forward(self, *inputs: Any, n_samples: float | None = None, **options: Any) -> Any:
         if is_grad_enabled():
@@ -186,7 +187,7 @@ class DataParallel(Module):
 
     @property
     def n_samples(self):
-        """The samples of backwards under no_sync whose gradients have not been sent yet."""
+        """The number of samples of the backwards under no_sync whose gradients are not sent yet."""
         return self.reducer.unsent.n_samples
 
     def name_of(self, parameter):
@@ -204,7 +205,7 @@ class DataParallel(Module):
             self.syncing = True
 
     def absent(self, loss: Any = None) -> None:
-        """Takes part in one backward that sends, on a rank that has no batch (join.py).
+        """Takes part in one backward of the other ranks, if this rank has no batch (join.py).
 
         Afterwards p.grad is the same as on the other ranks: the mean over their samples. loss: only
         ZeRO 3 uses it (zero3.py). Raises TypeError if the model has a layer that waits for all
@@ -252,7 +253,8 @@ class DataParallel(Module):
 
 
 def tensors_of(outputs):
-    """Returns a list of all Tensors in `outputs`: a Tensor, or nested tuples, lists and dicts."""
+    """Returns a list of all Tensors in `outputs`. outputs: a Tensor, or nested tuples, lists and
+    dicts."""
     if isinstance(outputs, Tensor):
         return [outputs]
     if isinstance(outputs, dict):

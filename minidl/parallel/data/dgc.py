@@ -13,8 +13,8 @@ momentum. Its weight decay acts without momentum, on every weight in every step.
     at rho = 0.001                      125 on 8 ranks, 1 on 1,000 ranks
     A pair has 8 bytes: an index and a value. Every rank gets every rank's pairs.
 
-Tensors of one dimension (biases, norms) and tensors of fewer than `min_size` elements are sent
-with all their elements in every step, with the same momentum. Training starts with warm-up: at
+Tensors of one dimension (biases, norms) and tensors with fewer than `min_size` elements send all
+their elements in every step. Momentum acts on these tensors, too. Training starts with warm-up: at
 first most weights change fast, and old gradients would do harm. So the sparsity rises in stages of
 `stage_steps` steps. An element waits for up to about 1 / rho steps. So in a short run the warm-up
 must be a large part of the steps. The paper trains for tens of epochs; four of these epochs are
@@ -49,16 +49,16 @@ WARM_UP = (0.75, 0.9375, 0.984375, 0.996)
 class DGC(Method):
     """Sends the largest elements of v, for Compressed(net, t, DGC(...)).
 
-    momentum:    m in u = m u + g, v = v + u (g: the gradient). With 0 there is no momentum, and u
-                 is g
+    momentum:    the number m in u = m u + g, v = v + u. g is the gradient. With 0 there is no
+                 momentum, and u is g
     sparsity:    the fraction of each tensor's elements that is not sent
     warm_up:     a list of the sparsities of the warm-up stages
     stage_steps: the number of steps of a warm-up stage; use the number of steps of an epoch. With 0
                  there is no warm-up
     clip_norm:   see the top of the file. With None nothing is clipped
     nesterov:    if True, u = m (u + g), v = v + u + g
-    masking:     if True, u becomes 0 for the elements of v that were sent, as in the paper. Use
-                 False only to compare
+    masking:     if True, an element of u becomes 0 when the same element of v is sent, as in the
+                 paper. Use False only to compare
     min_size:    tensors with fewer elements than this send all their elements
 
     Raises ValueError for a number out of its range."""

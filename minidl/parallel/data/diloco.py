@@ -1,4 +1,5 @@
-"""DiLoCo: each rank trains alone for hundreds of steps, and the ranks' mean movement is a gradient.
+"""DiLoCo: each rank trains alone for hundreds of steps. Then the ranks' mean movement is used as a
+gradient.
 
 The plain form: minidl/plain/local_sgd.py. Here any outer optimizer can be used, and fragments of
 the model are sent while the ranks train on. In addition to its model and the inner optimizer's
@@ -107,7 +108,8 @@ class DiLoCo:
                              "parameter")
         if period < 1 or period % n or not 0 <= delay < period // n:
             raise ValueError(f"rank {t.rank}: DiLoCo wants a period divisible by {n}, the number "
-                             f"of fragments, and a delay from 0 to below {period}/{n}; got "
+                             "of fragments, and a delay of 0 or more, but less than "
+                             f"{period}/{n}; got "
                              f"period={period}, delay={delay}")
         broadcast_state(t, [*model.parameters(), *model.buffers()])
         self.module, self.t, self.inner = model, t, optimizer
@@ -148,8 +150,8 @@ class DiLoCo:
             average_arrays(t, arrays, self.all_reduce)
 
     def outer_step(self, run, moved):
-        """Makes the outer optimizer's step. run: a fragment's parameters. moved: the parameters'
-        mean pseudo-gradients, arrays."""
+        """Makes the outer optimizer's step. run: a fragment's parameters. moved: a list of arrays,
+        the parameters' mean pseudo-gradients."""
         every = self.outer.parameters()
         kept = {p: p.grad for p in every}  # gradients of the inner step
         local = {p: p.array.copy() for p in run}

@@ -1,4 +1,4 @@
-"""Many arrays as one: a flat buffer, its slots, and a part of it.
+"""Puts many arrays into one flat buffer. Each array has a slot, and each rank has a part.
 
     parameters   w (2, 3)        b (3,)        flat   |w w w w w w|b b b|
     slots        [0, 6)          [6, 9)        2 ranks |--- 0 ---|-- 1 --|   chunks.bounds 0 5 9

@@ -3,11 +3,11 @@
     rank 0   [ 4 | 1 0 1 ]  ─┐                 4 samples; rank 0 used parameters 0 and 2
     rank 1   [ 3 | 1 1 0 ]  ─┴─ all-reduce ─►  [ 7 | 2 1 1 ]      on both ranks
 
-The header is sent before the first bucket. The sum of all headers has the number of all samples:
-gradients are divided by this number. The sum also shows which parameters have a gradient on some
-rank. Only this file knows the header's layout.
+The header is sent before the first bucket. The first element of the sum of all headers is the
+number of samples of all ranks. Gradients are divided by this number. The other elements show how
+many ranks have a gradient of each parameter. Only this file knows the header's layout.
 
-Each backward runs one ring all-reduce of a header, n_bytes() bytes.
+Each backward runs one ring all-reduce of a header. A header has n_bytes() bytes.
 
 Test: tests/parallel/data/test_header.py   Used by: bucket.py, data_parallel.py, noise_scale.py
 """
@@ -20,7 +20,7 @@ DTYPE = np.dtype(np.int64)
 
 
 def announce(n_samples, params, used):
-    """Returns this rank's header, int64 of shape (1 + len(params),).
+    """Returns this rank's header, an int64 array of shape (1 + len(params),).
 
     params: all parameters, in the same order on all ranks. used: the parameters that this backward
     reaches."""
@@ -33,7 +33,7 @@ def share(t, header, all_reduce=ring.all_reduce):
 
 
 def n_samples(header):
-    """Returns the number of samples of all ranks. header: after share()."""
+    """Returns the number of samples of all ranks. header: the sum, which share() has computed."""
     return int(header[0])
 
 

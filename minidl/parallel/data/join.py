@@ -69,5 +69,6 @@ def evaluate(t: Transport, batches: Iterable[Any], score: Callable[[Any], Any]) 
     with about("the sum of scores and the number of samples"):
         total, n_samples = ring.all_reduce(t, sums)
     if n_samples == 0:
-        raise ValueError(f"rank {t.rank}: wanted samples to evaluate; got none on any rank")
+        raise ValueError(f"rank {t.rank}: wanted at least one sample to evaluate; got no sample "
+                         "on any rank")
     return total / n_samples

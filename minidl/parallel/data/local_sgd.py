@@ -39,7 +39,8 @@ To save at the end of a round: snapshot.save(..., model=local.module, rounds=loc
 rank saves its own momentum in a folder of its own (docs/large_batches.md).
 
 Sources: Stich 2019 (arXiv 1805.09767); Lin et al. 2020 (arXiv 1808.07217), post-local; Wang & Joshi
-2019 (arXiv 1810.08313), adaptive. DiLoCo, which steps on the mean: diloco.py
+2019 (arXiv 1810.08313), adaptive. diloco.py has DiLoCo, which uses the mean movement of the weights
+as a gradient.
 Test: tests/parallel/data/test_local_sgd.py   Tutorial: tutorials/17_local_sgd.py
 """
 
@@ -294,7 +295,7 @@ class LocalSGD:
 def divergence(t, params, all_reduce=None):
     """Returns how far apart the ranks' weights are: the root mean square over ranks of |w_k - mean
     of all w_k|, where w_k are rank k's weights. It is 0 at the start of a round. Collective. It
-    sends as many bytes as a round, so do not call it in every step."""
+    sends the same number of bytes as a round, so do not call it in every step."""
     means = [p.array.copy() for p in params]
     with about("divergence"):
         average_arrays(t, means, all_reduce)

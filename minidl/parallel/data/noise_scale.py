@@ -74,18 +74,20 @@ class NoiseScale:
         self.on_end, reducer.on_end = reducer.on_end, self.ended
 
     def before(self, flat, n_samples):
-        """The Reducer calls this before it sends a bucket of local gradients."""
+        """Computes the squared norm of the local gradients in `flat`. The Reducer calls this before
+        it sends a bucket."""
         self.n_samples = n_samples
         if n_samples:
             self.small.append(square_sum_of([flat]))
 
     def after(self, flat):
-        """The Reducer calls this when the bucket holds the mean over all ranks."""
+        """Computes the squared norm of the mean gradients in `flat`. The Reducer calls this when
+        the bucket holds the mean over all ranks."""
         self.large.append(square_sum_of([flat]))
 
     def ended(self):
-        """The Reducer calls this after a backward. Combines the ranks' squared norms.
-        Collective."""
+        """Sums the squared norms over the ranks, and updates the running averages. The Reducer
+        calls this after a backward. Collective."""
         self.on_end()
         small, large = (sum(float(x[0]) for x in sums) for sums in (self.small, self.large))
         self.small, self.large = [], []
@@ -105,9 +107,9 @@ class NoiseScale:
 
     @property
     def value(self):
-        """B_simple, a number of samples (a float), or nan while the average of |G|^2 is not
-        positive. The averages of S and |G|^2 began at 0, so they have the same bias. It cancels in
-        their quotient."""
+        """The noise scale B_simple, a number of samples (a float). It is nan while the average of
+        |G|^2 is not positive. The averages of S and |G|^2 began at 0, so they have the same bias.
+        The bias cancels in their quotient."""
         return self.s / self.g2 if self.g2 > 0 else math.nan
 
     def state_dict(self):

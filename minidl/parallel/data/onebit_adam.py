@@ -14,10 +14,10 @@ twice: each rank codes the parts that it sends, and the rank that adds the parts
 The residual keeps the errors of the two codings (comm/compressed.py). This sends 1/32 of the bytes
 of float32.
 
-The result is Adam's step without the learning rate. optim.SGD(momentum=0) applies it, and its
-weight decay is then AdamW's. If a weight got no gradient in the warm-up, its v is 0. Such a weight
-does not move, because its step would be the code's noise divided by eps. So the warm-up should see
-all of the data.
+The result is Adam's step without the learning rate. optim.SGD(momentum=0) applies this step, and
+then the weight decay of optim.SGD is the same as in AdamW. If a weight got no gradient in the
+warm-up, its v is 0. Such a weight does not move, because its step would be the code's noise divided
+by eps. So the warm-up should see all of the data.
 
         model = Compressed(net, t, OneBitAdam(warm_up_steps=1000))
         optimizer = optim.SGD(net.parameters(), lr=1e-3, weight_decay=0.01)
@@ -37,7 +37,7 @@ from minidl.parallel.data.compress import Method, wants_plain_sgd
 class OneBitAdam(Method):
     """1-bit Adam, for Compressed(net, t, OneBitAdam(...)).
 
-    warm_up_steps: the number T in the text above, at least 1. betas, eps: as in Adam. codec: a
+    warm_up_steps: the number T at the top of the file, at least 1. betas, eps: as in Adam. codec: a
     codec of comm/codec.py. The paper uses ONE_BIT. With ONE_BIT_MEAN the norm of the error is never
     larger than the norm of the array. INT8 sends a quarter of the bytes of float32. Raises
     ValueError for a number out of its range."""

@@ -1,25 +1,26 @@
-"""PowerSGD: a gradient matrix as the product of two thin matrices.
+"""PowerSGD: sends a gradient matrix as the product of two thin matrices.
 
 The plain form, with the names A, P and Q: minidl/plain/powersgd.py. A (n, m) is a gradient plus its
-residual, and P (n, r) Q (m, r)' is sent in its place. Here two all-reduces send all matrices of a
+residual, and P (n, r) Q (m, r)' is sent in place of A. Here two all-reduces send all matrices of a
 bucket, together with the tensors that are not compressed. n is the shorter side of a matrix. The
 first steps may send uncompressed gradients.
 
 A rank's residual is A - P P' A, computed from its own A. PyTorch's hook keeps A - P Q'/n_ranks
 instead. The sum over ranks and the updates are the same. But if the ranks' data differ, rank r's
 residual in PyTorch also adds up g_r - mean(g) in every step (g_r: the gradient of rank r). This
-part grows without bound. No update needs this part. In float32 its rounding errors in the end hide
-the rest of the residual.
+part grows without bound, and no update needs it. In float32 the rounding errors of this part in the
+end hide the rest of the residual.
 
-Our residual has no part along the columns of P. So it stays bounded if P points in every direction
-at some time. The columns of P are vectors of n elements. The mean gradient has at most min(n, m)
-directions. These fill the space of vectors along the shorter side of A, but not along the longer
-side. So A is the matrix or its transpose: the one that has fewer rows. (With side="rows" A is
+Our residual has no part along the columns of P. So it stays bounded if, in the course of the steps,
+the columns of P point in all directions. The columns of P are combinations of the columns of A,
+which are vectors of n elements. At most min(n, m) columns of A are independent. If n is the shorter
+side, the columns can span all vectors of n elements. If n is the longer side, they cannot. So for A
+we take the gradient matrix or its transpose, whichever has fewer rows. (With side="rows" A is
 always the matrix, as in PyTorch.) test_powersgd.py compares our residual with PyTorch's over 1,000
 steps.
 
-Two kinds of tensors are not compressed: tensors of one dimension, and matrices for which P and Q
-together have at least half as many elements, 2 r (n + m) >= n m.
+Tensors of one dimension are not compressed. A matrix is not compressed if P and Q together have
+half of its elements or more: 2 r (n + m) >= n m.
 
         model = Compressed(net, t, PowerSGD(rank=4))          # any optimizer
 
@@ -147,5 +148,5 @@ def product(p, q, like):
 
 def orthonormal(xp, x):
     """Returns a matrix with orthonormal columns that span the columns of x. It is computed by
-    Householder's QR, which also works for columns of zeros. Gram-Schmidt would divide by 0."""
+    Householder's QR, which also works for columns of zeros. Gram-Schmidt divides by 0 there."""
     return xp.linalg.qr(x)[0]

@@ -22,7 +22,7 @@ def count(who, batch):
     if len(lengths) != 1:
         got = f"lengths {' and '.join(map(str, sorted(lengths)))}" if lengths else "no arrays"
         raise TypeError(f"{who}: gradients are weighted by the number of samples; wanted a batch "
-                        f"whose arrays have first dimensions of one length; got {got}. Pass "
+                        f"whose arrays all have the same first dimension; got {got}. Pass "
                         "n_samples=")
     return lengths.pop()
 
@@ -39,7 +39,8 @@ def arrays(who, batch):
     else:
         raise TypeError(f"{who}: gradients are weighted by the number of samples in the batch. "
                         "This number is known only if the batch is a Tensor, an array, or a dict "
-                        f"or tuple of them; got a {type(batch).__name__}. Pass n_samples=")
+                        f"or tuple of Tensors and arrays; got a {type(batch).__name__}. Pass "
+                        "n_samples=")
 
 
 def tokens_first(module):

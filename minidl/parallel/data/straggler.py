@@ -8,9 +8,9 @@ The rule. When all n ranks average together (a meeting), they exchange their tim
 its seconds per step since the last mean. If a rank's time is at least `without` times the median,
 this rank is left out of the next rounds. The other p ranks average without the slow rank: they
 divide the sum of their weights by p. From the slow rank's time all ranks compute how many rounds
-the others make until the slow rank has finished its own round. The next meeting is after this
-number of rounds, but at most after MOST_ROUNDS rounds. If the slow rank comes later, the others
-wait for it.
+the other ranks make until the slow rank has finished its own round. The next meeting is after this
+number of rounds, but after MOST_ROUNDS rounds at the latest. If the slow rank comes later, the
+other ranks wait for it.
 
 The slow rank started its round from an old mean, so its weights do not count in the new mean. It
 gets the mean of the others and their number of steps. Then it takes part again, unless it is still
@@ -24,8 +24,8 @@ so all ranks have the same bits at every meeting.
 
 With K bytes of weights, each of the p ranks sends 2 (p-1)/p K bytes in a round, and a rank that is
 out sends nothing. At a meeting each of the n ranks sends 2 (n-1)/n K bytes for the weights, and
-64 (n-1) bytes for the table of times. If no rank is slow, the table is the only message that local
-SGD does not send, too.
+64 (n-1) bytes for the table of times. If no rank is slow, the table of times is the only extra
+message, compared with plain local SGD.
 A snapshot needs all ranks at the same step, so minidl.elastic refuses LocalSGD(without=).
 Source: Chen et al. 2016, "Revisiting distributed synchronous SGD" (arXiv 1604.00981), who do not
 wait for the slowest ranks. The rule here is our own.
@@ -43,8 +43,8 @@ MOST_ROUNDS = 8  # a rank that paused once, for a long time, comes back after th
 
 
 class Turns:
-    """Decides which ranks take part in the coming round. ratio: `without` in the text above. Raises
-    ValueError if ratio is not above 1."""
+    """Decides which ranks take part in the coming round. ratio: the argument `without` of LocalSGD.
+    Raises ValueError if ratio is not above 1."""
 
     def __init__(self, t, ratio):
         if ratio <= 1:
@@ -67,7 +67,7 @@ class Turns:
                                "this rank still trains. Use a loop `while local.rounds.n_steps < "
                                "n`: a rank that was left out makes fewer steps than n")
         inside = [rank for rank in range(t.size) if rank not in self.out]
-        with t.named("a round of local SGD"):  # in step() on some ranks, in finish() on others
+        with t.named("a round of local SGD"):  # ranks come from step() or finish()
             if self.out and t.rank in inside and rounds.n_rounds < self.until and not last:
                 average(self._group(inside), True, len(inside))
             else:
@@ -93,8 +93,8 @@ class Turns:
         self.until = rounds.n_rounds + min(MOST_ROUNDS, math.ceil(max(ratios.values(), default=0)))
 
     def _group(self, ranks):
-        """Returns the transport of these ranks. The first of the ranks must contribute, because it
-        broadcasts its buffers to the others."""
+        """Returns a transport for the ranks in the list `ranks`. The first of these ranks must
+        contribute, because it broadcasts its buffers to the others."""
         ranks = tuple(ranks)
         if ranks == tuple(range(self.t.size)):
             return self.t

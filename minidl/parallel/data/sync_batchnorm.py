@@ -2,8 +2,8 @@
 
 The plain form: minidl/plain/sync_batchnorm.py. Here each rank gathers one row of 2C + 1 numbers
 from all ranks in forward, and all-reduces 2C numbers in backward (C channels). The input may be
-images. There are running averages. The ranks' losses may have any weights, and ranks may be without
-samples. All ranks wait for each other twice in a step.
+images. The layer keeps running averages. The ranks' losses may have any weights, and ranks may be
+without samples. All ranks wait for each other twice in a step.
 
 One row is enough in forward. It has the mean of the rank's own values, M2 = sum (x - mean)^2, and
 n, the number of values. All ranks merge the rows by Chan's formula. The formula holds for shares of
@@ -12,13 +12,13 @@ any length, also for length 0 (k: a rank):
     n = sum n_k      mean = sum n_k mean_k / n      M2 = sum (M2_k + n_k (mean_k - mean)^2)
 
 The variance is also the mean of x^2 minus the square of the mean, but this form is inexact. If
-values around 10,000 spread by 0.01, their squares in float32 have already lost the digits that the
-difference needs.
+values have the mean 10,000 and the standard deviation 0.01, their squares in float32 have already
+lost the digits that the difference needs.
 
 The gradients of weight and bias are for this rank's share only, because data parallelism averages
 them over ranks later. Data parallelism weights rank k's gradients by n_k, since each rank's loss is
-a mean over its own samples. So the sums that the ranks exchange in backward must have this weight
-already, a_k = p n_k / n (p ranks):
+a mean over its own samples. So the sums that the ranks exchange in backward must already contain
+this weight. For p ranks it is a_k = p n_k / n:
 
     gx = ... (g - sum a_j sum g_j / (n a_k) - ...)         losses="mean"; with equal shares a_k = 1
 
@@ -52,8 +52,9 @@ if TYPE_CHECKING:
 
 
 class Normalise(Function):
-    """Batch norm as a Function. x is seen as (N, C, places); each rank has other samples. Saves
-    xhat, 1 / std and w, as batch_norm does. Updates the running statistics in place."""
+    """Batch norm as a Function. x is treated as an array (N, C, places). The ranks have different
+    samples. Saves xhat, 1 / std and w, as batch_norm does. Updates the running statistics in
+    place."""
 
     op = "sync_batch_norm"
     precision = "black"
@@ -87,7 +88,7 @@ class Normalise(Function):
         xhat, r, w = self.saved
         g = gy.reshape(xhat.shape).astype(xhat.dtype, copy=False)
         gb, gw = g.sum(axis=self.axes), (g * xhat).sum(axis=self.axes)
-        if not self.needs[0]:  # as in the first layer. All ranks return here, so none waits
+        if not self.needs[0]:  # x needs no gradient (first layer): all ranks return
             return None, gw, gb
         sums = backend.to_device(self.xp.concatenate([gb, gw]), "cpu")
         with named("sync_batch_norm.backward"):
@@ -102,8 +103,9 @@ class Normalise(Function):
 
 
 def share_of(xp, x3):
-    """Returns a row (2C + 1,) on the host: the C means and the C values of M2 of x3's channels, and
-    the number of values in a channel. x3: (N, C, places). If x3 is empty, the row is 0."""
+    """Returns a row (2C + 1,) on the host. It has the means of the C channels of x3, then the C
+    values of M2, and then the number of values in a channel. x3: (N, C, places). If x3 is empty,
+    all elements of the row are 0."""
     n, c = x3.shape[0] * x3.shape[2], x3.shape[1]
     row = np.zeros(2 * c + 1, x3.dtype)
     if n:
@@ -134,7 +136,7 @@ def merge(rows):
 
 
 def column(v):
-    """Returns v, (C,), as (1, C, 1), which broadcasts over (N, C, places)."""
+    """Returns v in the shape (1, C, 1), which broadcasts over (N, C, places). v: (C,)."""
     return v[None, :, None]
 
 

@@ -82,7 +82,8 @@ def compact_few(x, threshold, slots=64):
 
 @or_numpy
 def taken(x, threshold):
-    """Returns the same pairs as compact, by the fastest of the functions above for this array."""
+    """Returns the same pairs as compact, by the function that is fastest for this array: by_numpy,
+    compact_few or compact."""
     if not dispatch.usable(x) or x.dtype == np.float64:
         return by_numpy(x, threshold)
     x = contiguous(backend.xp_of([x], "top_k"), x)
@@ -117,10 +118,10 @@ SMALLEST = float(np.finfo(np.float32).tiny)
 
 
 def sample_of(x, k):
-    """Returns (sample, j). sample: |x| of evenly spaced elements. The j-th largest element of the
-    sample is to be the threshold."""
+    """Returns (sample, j). sample: |x| of evenly spaced elements of x. top_k uses the j-th largest
+    element of the sample as its threshold."""
     xp, n = backend.xp_of([x], "top_k"), x.size
-    # the sample has on average at least 8 of the k largest elements (for 8: 8 +- 3 of them)
+    # the sample has on average at least 8 of the k largest elements (standard deviation 3)
     size = min(n, max(n // 100, 8 * n // k))
     step = n // size
     step -= step > 1 and step % 2 == 0  # an even step might meet the same columns in every row
@@ -153,8 +154,8 @@ def largest(index, value, k):
 
 
 def with_zeros(x, index, k):
-    """Returns k pairs (index, value), if fewer than k elements of x differ from 0. The pairs are
-    these elements and the first zeros. index: the indices of the elements that differ from 0."""
+    """Returns k pairs (index, value): all elements of x that are not 0, and the first zeros of x.
+    index: the indices of the elements that are not 0. There are fewer than k such elements."""
     xp = backend.xp_of([x], "top_k")
     keep = xp.zeros(x.size, bool)
     keep[:k] = True

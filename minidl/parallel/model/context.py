@@ -31,7 +31,7 @@ from minidl.comm import ring_blocks
 from minidl.nn.layers import Dropout
 from minidl.nn.models import GPT
 from minidl.nn.transformer import CausalSelfAttention, MultiheadAttention
-from minidl.parallel.model.ring_attention import (  # noqa: F401: these are typed context.NAME
+from minidl.parallel.model.ring_attention import (  # noqa: F401: users write context.NAME
     merge, pass_around, pass_around_and_sum, ring_attention, ring_self_attention,
 )
 from minidl.parallel.model.tensor import SequenceDropout
@@ -57,7 +57,7 @@ def context_parallel(model, t, method="ring", order=None, length=None):
     gradients. (If ranks have different numbers of tokens, the mean of the ranks' mean losses is
     another loss.)
 
-    A GPT gets the positions of its part. If a row holds several texts, call
+    A GPT uses the positions of this rank's part. If a row holds several texts, call
     model(part(x), part(positions)). This sends one byte for each token. Dropout is the same as for
     the whole text if all ranks' generators have the same state.
 
@@ -75,8 +75,8 @@ def context_parallel(model, t, method="ring", order=None, length=None):
         return lambda x: x
     if not attentions or any(isinstance(m, MultiheadAttention) for m in model.modules()):
         raise TypeError(f"rank {t.rank}: context_parallel wants a model whose attention layers are "
-                        "all nn.CausalSelfAttention; got none, or an nn.MultiheadAttention, which "
-                        "would see only this rank's tokens")
+                        "all nn.CausalSelfAttention; got a model without attention layers, or "
+                        "with an nn.MultiheadAttention, which would see only this rank's tokens")
     in_ring = order or "zigzag"
     ways = {"ring": (in_ring, {"order": in_ring}), "ulysses": ("contiguous", {})}
     if method not in ways or method == "ulysses" and order == "zigzag":
@@ -119,8 +119,8 @@ def _one_text(t, order, length, places):
     """Is called in place of GPT.one_text, and works for rows that are divided over the ranks.
 
     places (B, L): the positions of this rank's part. Returns a function (queries, keys) -> mask,
-    which can be the attn_mask of ring_attention. Each rank sends one byte for each token, for
-    (n-1)/n of the tokens. Collective."""
+    which can be the attn_mask of ring_attention. Each rank sends (n-1)/n bytes for each token of
+    the whole text. Collective."""
     xp, n = backend.xp_of([places]), t.size
     length = n * places.shape[1] if length is None else length
     check_part(t, length, places.shape[1], order)
@@ -142,7 +142,7 @@ def bytes_sent(method, n, n_batch, length, width, n_heads, n_groups=None, itemsi
     for float64). rank and order matter only if n does not divide the length."""
     n_groups = n_groups or n_heads
     n_each, c = lengths(length, n, order if method == "ring" else "contiguous"), n_batch * width
-    if method == "ring":  # blocks without the right neighbour's, sums without its own
+    if method == "ring":  # all blocks but the right neighbour's, all sums but its own
         block = 2 * n_groups * c * (length - n_each[(rank + 1) % n]) * itemsize
         return block, block + 2 * n_groups * c * (length - n_each[rank]) * sumsize
     own, others = n_each[rank], length - n_each[rank]  # tokens of this rank, tokens of the others

@@ -17,8 +17,8 @@ from minidl.nn.module import Module
 
 
 def split_by_cost(costs, n):
-    """Returns a list: how many layers each of n stages gets, at least one. The cost of the most
-    expensive stage is as small as possible.
+    """Returns a list of n numbers: how many layers each stage gets. Each stage gets at least one
+    layer, and the cost of the most expensive stage is as small as possible.
 
     costs: a list of the costs of the layers. Raises ValueError if there are fewer layers than
     stages."""
@@ -78,7 +78,7 @@ class GPTStage(Module):
         self.first, self.last, self.context = first, last, model.context
         if first:
             self.token, self.position, self.drop = model.token, model.position, model.drop
-            self.positions = model.positions  # context.py sets it if a text is in parts
+            self.positions = model.positions  # context.py replaces it for texts in parts
         self.blocks = ModuleDict(blocks)
         if last:
             self.norm, self.head = model.norm, model.head

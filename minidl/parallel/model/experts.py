@@ -19,15 +19,16 @@ rank its own capacity; then other tokens are dropped.) Rows arrive sorted by ran
 the order that they have on a single rank.
 
 For a layer each rank sends 8 k E (n-1) bytes of counts. Then a rank sends the rows whose experts
-are on other ranks, and the results of the rows that came from other ranks. Backward sends as many
-rows again. On average a rank sends 4 f T k / n (n-1)/n rows of C elements in a step.
+are on other ranks, and the results of the rows that came from other ranks. Backward sends the same
+number of rows again. On average a rank sends 4 f T k / n (n-1)/n rows of C elements in a step.
 
-**Gradients.** An expert's gradient already contains the tokens of all n ranks. The part from a
-rank's loss is weighted as data parallelism weights that rank's gradients. With average=True the
-weight is the rank's fraction of all tokens. Use this with DataParallel or average_gradients, if
-each rank's loss is a mean. With average=False the weight is 1. Use this if the losses are parts of
-one sum. With True and with False an optimizer may use the gradient without another factor. If
-several groups of ranks have replicas of the experts, average the gradients over the replicas.
+**Gradients.** An expert's gradient already contains the tokens of all n ranks. The part that comes
+from one rank's loss gets the weight that data parallelism gives to this rank's gradients. With
+average=True the weight is the rank's fraction of all tokens. Use this with DataParallel or
+average_gradients, if each rank's loss is a mean. With average=False the weight is 1. Use this if
+the losses are parts of one sum. With True and with False an optimizer may use the gradient without
+another factor. If several groups of ranks have replicas of the experts, average the gradients over
+the replicas.
 
 The gradients of the rows are not weighted, because they return to the loss that they came from.
 `optim.clip_grad_norm_` and GradScaler include all ranks' experts (shards.py).
@@ -93,7 +94,8 @@ def expert_parameters(model: Module):
 
 
 class Ranks:
-    """Joins the ranks of an nn.MoE layer. The layer uses it in place of nn.moe.Alone."""
+    """Exchanges counts and rows between the ranks, for an nn.MoE layer. The layer uses a Ranks
+    object in place of nn.moe.Alone."""
 
     def __init__(self, t, over, average, bounds):
         if not set(t.ranks) <= set(over.ranks):
@@ -103,9 +105,9 @@ class Ranks:
         self.members = [over.ranks.index(rank) for rank in t.ranks]
 
     def gather(self, n_chosen):
-        """Returns the counts of all ranks of `over`, an array (n, k, E), and this rank's index in
-        the first dimension. n_chosen (k, E): how many tokens of this rank chose each expert as
-        their 1st to k-th choice. Collective."""
+        """Returns (counts, index). counts: the counts of all ranks of `over`, an array (n, k, E).
+        index: this rank's index in the first dimension. n_chosen (k, E): how many tokens of this
+        rank chose each expert as their 1st to k-th choice. Collective."""
         counts = np.zeros((self.over.size, *n_chosen.shape), np.int64)
         counts[self.over.rank] = n_chosen
         with named("experts.counts"):
@@ -115,8 +117,9 @@ class Ranks:
         return counts, self.over.rank
 
     def divisor(self, n_tokens, me):
-        """Returns the divisor for the sum of this rank's probabilities. If gradients are averaged,
-        this is the rank's own number of tokens, else the number of all tokens."""
+        """Returns the number by which the sum of this rank's probabilities is divided. If gradients
+        are averaged, this is the rank's own number of tokens, else the number of tokens of all
+        ranks."""
         return n_tokens[me] if self.average else n_tokens.sum()
 
     def run(self, experts, rows, plan):

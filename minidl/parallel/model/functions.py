@@ -19,11 +19,11 @@ Which function is right depends on what the ranks hold before and after the func
     a replicated input        (nothing to do)              copy, scatter
     each rank's own input     all_reduce, gather           all_gather, reduce_scatter, all_to_all
 
-Replicated: all ranks hold the same numbers and compute the same from them. Then each rank's
-gradient of the tensor is the same, and complete. So `all_reduce` and `gather` send nothing in
-backward. If each rank computes its own result from a gathered tensor, each rank has only a part of
-the gradient, and the parts must be summed: use `all_gather`. With `gather` instead, the gradient is
-wrong, although the loss falls.
+Replicated: all ranks hold the same numbers and compute the same from them. Then every rank computes
+the same, complete gradient of the tensor. So `all_reduce` and `gather` send nothing in backward. If
+each rank computes its own result from a gathered tensor, each rank has only a part of the gradient,
+and the parts must be summed: use `all_gather`. With `gather` instead, the gradient is wrong,
+although the loss falls.
 
 All ranks of t must call these functions in the same order, with the same shapes and
 `requires_grad`. Then backward has the same order on all ranks, too. Along a dimension the blocks
@@ -68,8 +68,8 @@ class Pair(Function):
 def copy(t, x, all_reduce=None):
     """Returns x. Backward sums the gradients over t by an all-reduce (2(n-1)/n K bytes).
 
-    Use copy if each rank then computes its own result from the same x, such as columns of a matrix.
-    all_reduce: any f(t, array) that sums in place; by default `total`."""
+    Use copy if each rank then computes its own result from the same x, for instance some columns of
+    a product. all_reduce: any f(t, array) that sums in place; by default `total`."""
     run = all_reduce or total
     return Pair.apply(x, name="copy", there=lambda x: x, back=lambda g: run(t, g.copy()))
 
@@ -78,8 +78,8 @@ def all_reduce(t, x, all_reduce=None):
     """Returns the sum of all ranks' x (sends 2(n-1)/n K bytes). Backward passes the gradient on,
     and sends nothing.
 
-    Use all_reduce after partial sums, such as products with rows of a matrix. The argument
-    all_reduce is as for `copy`."""
+    Use all_reduce if each rank has a partial sum, for instance a product with some rows of a
+    matrix. The argument all_reduce is as for `copy`."""
     run = all_reduce or total
     return Pair.apply(x, name="all_reduce", there=lambda x: run(t, x.copy()), back=lambda g: g)
 
@@ -131,13 +131,13 @@ def all_to_all(t, x, split, join, length=None):
                       back=lambda g: transposed(t, g, join, split, back))
 
 
-# -- of arrays
+# -- functions of arrays, outside of the graph
 
 
 @collective
 def total(t, x):
     """Returns the sum of all ranks' x, on every rank. Sends 2(n-1)/n K bytes. If x is contiguous,
-    the sum is in place."""
+    the sum is written into x."""
     if backend.accumulate_dtype(x.dtype) == x.dtype:
         return device.all_reduce(t, chunks.contiguous(x))
     flat = chunks.flat(x)

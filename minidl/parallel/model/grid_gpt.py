@@ -12,12 +12,11 @@ The plain form, for layers of two matrices: minidl/plain/grid.py.
     ours.sent()                                            grows by ours.bytes_sent(n_tokens)
 
 What is sent for a micro-batch of n tokens, with activations of n x width numbers:
-    tp    all-reduces of activations. Each block has one after the attention and one after the
-          feed-forward layers, and two in backward. The embedding has one, and the output layer has
-          one in backward. The divided cross entropy sends three numbers for each token
-          (vocabulary.py)
-    pp    activations to the next stage, and gradients of these back to the stage. At the end of a
-          step, the gradient of a tied weight
+    tp    all-reduces of activations: in each block two in forward and two in backward, one after
+          the embedding, and one in the backward of the output layer. The divided cross entropy
+          sends three numbers for each token (vocabulary.py)
+    pp    activations to the next stage, and in backward their gradients to the stage before. At the
+          end of a step, the gradient of a tied weight
     dp    gradients, as data parallelism or ZeRO sends them, once in a step
 Test: tests/parallel/model/test_grid_gpt.py   Tutorial: tutorials/train_gpt.py
 """
@@ -66,7 +65,8 @@ class GridGPT:
         self.n_params = sum(p.numel() for p in self.parallel.parameters())
 
     def named_parameters(self):
-        """Returns [(name in the whole model, parameter)] of this rank."""
+        """Returns a list of (name in the whole model, parameter), for the parameters of this
+        rank."""
         return [named for stage in self.modules for named in stage.named_parameters()]
 
     def trained(self):
@@ -74,8 +74,8 @@ class GridGPT:
         return self.parallel.shards() if self.parallel.zero else self.parallel.parameters()
 
     def step(self, x, y, scaler=None):
-        """Computes new gradients. Under no_grad it runs only forward. Returns the loss on the ranks
-        of the last stage, and None on the other ranks."""
+        """Runs forward and backward of a batch. Under no_grad it runs only forward. Returns the
+        loss on the ranks of the last stage, and None on the other ranks."""
         self.parallel.zero_grad()
         return self.parallel.step(x, y, scaler=scaler)
 

@@ -10,8 +10,8 @@
 The all-reduce is a job of the transport's background thread (background.py). This thread can run
 while NumPy multiplies, because NumPy then releases Python's lock. The same bytes are sent as
 without overlap, but in more messages. Overlap helps if the network does not need the processor. In
-a measurement with 2 ranks on 2 cores, training was slower with overlap; if an all-reduce took 10
-ms, it was equally fast (benchmarks/bench_tensor_parallel.py). So overlap is off by default.
+a measurement with 2 ranks on 2 cores, training was slower with overlap. If an all-reduce took 10
+ms, training was equally fast (benchmarks/bench_tensor_parallel.py). So overlap is off by default.
 
 Source: Shoeybi et al. 2019; for a product in parts, Wang et al. 2023 (ASPLOS, "Overlap
 communication with dependent computation via decomposition").
@@ -66,7 +66,7 @@ class RowProduct(linear.Linear):
 
     def forward(self, x, w, t, parts, all_reduce):
         rows = linear.as_matrix(x)
-        self.needs = [*self.needs, False]  # no bias
+        self.needs = [*self.needs, False]  # False for the bias: there is none
         y = self.xp.empty((len(rows), w.shape[0]), x.dtype)
         jobs = []
         for part, into in zip(chunks.split(rows, parts), chunks.split(y, parts), strict=True):

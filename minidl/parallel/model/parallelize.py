@@ -101,7 +101,7 @@ def parallelize(model: Module, grid: Grid, plan: Mapping[str, Any] | None = None
             got = f"two rules for {twice[0]}" if twice else (
                 f"no match among the modules {', '.join(names[1:9])}")
             raise ValueError(f"rank {t.rank}: the pattern {pattern!r} must match modules, and no "
-                             "other pattern may match these; got "
+                             "other pattern may match these modules; got "
                              f"{got}{', ...' if not twice and len(names) > 9 else ''}")
         rule_of.update(dict.fromkeys(matches, rule))
     for name, rule in rule_of.items():

@@ -17,9 +17,9 @@ header of 256 bytes are sent over each boundary between ranks.
 
 The loss is the mean over the micro-batches. Gradients have the same bits as on one rank that runs
 the micro-batches one after another. If two ranks share a weight (a GPT's embedding and output
-layer), its gradient is summed over these ranks at the end. Several steps before `zero_grad` add
-their gradients, as several backwards do. `Parameter.sharded_by` tells clipping and GradScaler that
-other ranks have gradients, too.
+layer), its gradient is summed over these ranks at the end. If step() is called several times before
+`zero_grad`, the gradients add up, as with several backwards. `Parameter.sharded_by` tells clipping
+and GradScaler that other ranks have gradients, too.
 
 Sources: Huang et al. 2019 (arXiv 1811.06965); Narayanan et al. 2021 (arXiv 2104.04473).
 Test: tests/parallel/model/test_pipeline.py   Tutorial: tutorials/14_pipeline.py
@@ -88,9 +88,9 @@ class Pipeline:
                 products are kept until W
     inputs_first: for schedules without W. If True, backward is still split into two parts
                 (split.py), and the input's gradient is sent between these parts. So the stage
-                before gets the gradient earlier, by the time of a W. GPipe and 1F1B then idle
-                (p-1)(F + B), not (p-1)(F + B + W). A rank holds the same activations as before, and
-                also the gradients of one micro-batch's matrix products
+                before gets the gradient earlier, by the seconds of one part W. GPipe and 1F1B then
+                idle (p-1)(F + B), not (p-1)(F + B + W). A rank holds the same activations as
+                before, and also the gradients of one micro-batch's matrix products
     seconds:    (F, B, W), the seconds of the three parts. Only a modelled clock uses them
 
     The attribute `lanes` has the times of this rank's work in the last step: a list of At
@@ -109,13 +109,14 @@ class Pipeline:
                             "schedule")
         if len(schedule) != t.size:
             raise ValueError(f"rank {t.rank}: a pipeline wants a schedule for {t.size} ranks, the "
-                             f"number of ranks in t; got one for {len(schedule)}")
+                             f"number of ranks in t; got a schedule for {len(schedule)} "
+                             "ranks")
         schedules.check(schedule)
         self.ranks = schedules.rank_of_stage(schedule)
         if len(self.ranks) != len(stages):
             raise ValueError(f"rank {t.rank}: the schedule has {len(self.ranks)} stages, but the "
-                             f"model is cut into {len(stages)}. Cut it into {len(self.ranks)}, or "
-                             "make another schedule")
+                             f"model is cut into {len(stages)} stages. Cut the model into "
+                             f"{len(self.ranks)} stages, or make another schedule")
         self.t = t
         self.loss = loss
         self.zero = zero
@@ -123,7 +124,7 @@ class Pipeline:
         self.seconds = seconds
 
         self.dos = schedule[t.rank]
-        self.last = {(do.kind, do.stage): do for do in self.dos}  # the last part of each kind
+        self.last = {(do.kind, do.stage): do for do in self.dos}  # (kind, stage) -> the last part
         self.n_micro = schedules.n_micro(schedule)
         self.splits = schedules.splits(schedule)
         self.in_two = self.splits or inputs_first  # B leaves the weights' gradients to a W
@@ -389,7 +390,7 @@ class _Step:
         return results
 
     def pass_on(self, do, outputs):
-        """Returns (the arrays of a stage's result, the roots of its backward)."""
+        """Returns (the arrays of a stage's result, the roots of the stage's backward)."""
         outputs_of_stage = tensors_of(outputs)
         if not outputs_of_stage:
             raise TypeError(f"rank {self.t.rank}: stage {do.stage} of a pipeline must return a "
@@ -419,13 +420,14 @@ class _Step:
         return stage(*inputs)
 
     def agree(self, do, form):
-        """Raises ValueError unless a stage's results have the same form for all micro-batches of a
-        step. The next stage relies on this."""
+        """Raises ValueError unless a stage's results have the same shapes and dtypes for all
+        micro-batches of a step. One header, which is sent once in a step, describes the results of
+        all micro-batches."""
         if self.form.setdefault(do.stage, form) != form:
             raise ValueError(
                 f"rank {self.t.rank}: stage {do.stage} must return the same shapes and dtypes for "
                 f"all micro-batches of a step; got {_in_words(self.form[do.stage])} for the first "
-                f"one, and {_in_words(form)} for micro-batch {do.micro}")
+                f"micro-batch, and {_in_words(form)} for micro-batch {do.micro}")
 
     def B(self, do, gradients):
         pipe = self.pipe
@@ -456,8 +458,9 @@ class _Step:
         self.send_without_backward(do, used)
 
     def expect(self, do, used):
-        """If `do` is the stage's last backward in this step, and reaches a parameter, tells data
-        parallelism that this backward sends, and returns the Reducer. Else returns None."""
+        """Returns the stage's Reducer if `do` is the stage's last backward in this step and reaches
+        a parameter. In this case expect() also tells the Reducer that this backward sends
+        gradients. Else returns None."""
         reducer = self.reducer_of_last(do)
         if reducer is None or used.keys().isdisjoint(reducer.params):
             return None
@@ -466,13 +469,14 @@ class _Step:
 
     def send_without_backward(self, do, used):
         """If `do` is the stage's last backward and reaches no parameter, sends the gradients of the
-        backwards before it."""
+        earlier backwards."""
         reducer = self.reducer_of_last(do)
         if reducer is not None and used.keys().isdisjoint(reducer.params):
             reducer.absent(self.n_samples)
 
     def reducer_of_last(self, do):
-        """Returns the stage's Reducer if `do` is its last backward in this step, else None."""
+        """Returns the stage's Reducer if `do` is the stage's last backward in this step. Else
+        returns None."""
         replica = self.pipe.replicas.get(do.stage)
         if replica is None or self.pipe.last[do[:2]] != do:
             return None
@@ -481,8 +485,8 @@ class _Step:
     # -- what goes from stage to stage
 
     def coming(self, do):
-        """Waits for the arrays that this part needs from another stage. Returns these arrays, or
-        None if the part needs none."""
+        """Waits for the arrays that the part `do` needs from another stage. Returns these arrays,
+        or None if the part needs no arrays."""
         needed = schedules.before(do, len(self.pipe.ranks))
         if needed is None or needed.stage == do.stage:
             return None
@@ -495,7 +499,7 @@ class _Step:
                 if needed.stage not in self.form:
                     self.read_header(needed, src)
                 form = self.form[needed.stage]
-            else:  # a gradient for each result of this stage that wants one
+            else:  # a gradient for each result of this stage that wants a gradient
                 form = [(shape, dtype, wants) for shape, dtype, wants in self.form[do.stage]
                         if wants]
             xp = self.pipe.xp()
@@ -509,7 +513,7 @@ class _Step:
         header = self.t.recv(np.empty(HEADER, np.int64), src, _tag(needed))
         self.n_samples, m, self.form[needed.stage] = _read(header)
         if m != self.pipe.n_micro:
-            raise ValueError(f"rank {self.t.rank}: all ranks must have one schedule; got a "
+            raise ValueError(f"rank {self.t.rank}: all ranks must have the same schedule; got a "
                              f"schedule for {self.pipe.n_micro} micro-batches on this rank, and "
                              f"for {m} on rank {src}")
 
@@ -558,13 +562,13 @@ def _in_words(form):
 
 def _header(t, do, counts, form):
     """Returns a header, (HEADER,) int64. First come the numbers of samples, micro-batches and
-    tensors. Then come for each tensor four things: its dtype, 1 if it wants a gradient else 0, its
-    number of dimensions, and its shape."""
+    tensors. Then four things follow for each tensor: its dtype, 1 if it wants a gradient (else 0),
+    its number of dimensions, and its shape."""
     numbers = [*counts, len(form)]
     for shape, dtype, wants in form:
         if str(dtype) not in DTYPES:
-            raise TypeError(f"rank {t.rank}: stage {do.stage} of a pipeline must return one of the "
-                            f"dtypes {', '.join(DTYPES)}; got {dtype}")
+            raise TypeError(f"rank {t.rank}: stage {do.stage} of a pipeline must return "
+                            f"Tensors of one of the dtypes {', '.join(DTYPES)}; got {dtype}")
         numbers += [DTYPES.index(str(dtype)), wants, len(shape), *shape]
     if len(numbers) > HEADER:
         raise ValueError(f"rank {t.rank}: stage {do.stage} returns {len(form)} tensors. Their "
@@ -574,7 +578,8 @@ def _header(t, do, counts, form):
 
 
 def _read(header):
-    """Returns (samples, micro-batches, form) of a header."""
+    """Returns (number of samples, number of micro-batches, form) from a header. form: a list with
+    (shape, dtype, True if a gradient is wanted) for each tensor."""
     n_samples, n_micro, n, *numbers = header.tolist()
     form = []
     for _ in range(n):

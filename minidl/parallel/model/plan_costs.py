@@ -14,18 +14,18 @@ send to the next of p stages takes c seconds, and c is much less than F and B:
                 p F + (p-1) B - m F                  less
 
 B is the whole backward. In ZB-H1 B is the part for the inputs, and W the part for the weights. If
-stages differ, (p-1) F is the sum of F over all stages except the slowest. Bubbles are exact if the
-stages are equal (for GPipe always). Sends are exact if three conditions hold: m is divisible by p,
-c is small (c < W / 2; for interleaved c < F / v), and no port is busy. For a larger c the sends are
-estimates, within 10 % of the schedule's time. Only the messages of ring attention are counted as
-overlapped with computation.
+stages differ, (p-1) F stands for the sum of F over all stages except the slowest. Bubbles are exact
+if the stages are equal (for GPipe always). Sends are exact if three conditions hold: m is divisible
+by p, c is small (c < W / 2; for interleaved c < F / v), and no port is busy. For a larger c the
+sends are estimates, within 10 % of the schedule's time. Only the messages of ring attention are
+counted as overlapped with computation.
 
-Memory: weights, gradients and optimizer as in memory/predict.py, and the activations of the live
-micro-batches. Three things are not counted: a layer's workspace, buffers of messages, and weights
-that ZeRO 3 gathers for a short time. Only flops of matrices and of attention are counted, including
-the half that a causal mask hides. In a tensor-parallel group the formulas are for rank 0, which has
-the largest share. The formulas assume that tokens are routed evenly to experts, and none is
-dropped.
+The memory is the sum of weights, gradients and optimizer state (as in memory/predict.py), and of
+the activations of the live micro-batches. Three things are not counted: a layer's workspace,
+buffers of messages, and weights that ZeRO 3 gathers for a short time. Only flops of matrices and of
+attention are counted, including the half that a causal mask hides. In a tensor-parallel group the
+formulas are for rank 0, which has the largest share. The formulas assume that tokens are routed
+evenly to experts, and none is dropped.
 
 Sources: Narayanan et al. 2021 (arXiv 2104.04473); Qi et al. 2024 (arXiv 2401.10241).
 Test: tests/parallel/model/test_plan_costs.py   Used by: planner.py   Seconds: plan_network.py
@@ -55,7 +55,7 @@ class Shape(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A rank's share of a block, or of an end of the model.
+    """A rank's share of a block, or of one end of the model (embeddings or output layer).
 
     weights     the number of elements of the weights
     tensors     the number of parameters
@@ -77,7 +77,8 @@ class Share(NamedTuple):
 @cache
 def block(shape, tp, width, method="", ep=1):
     """Returns the Share of one TransformerBlock. width: the bytes of an element of an activation.
-    method: the method of cp."""
+    method: "ring" or "ulysses", the method of context parallelism; "" without context
+    parallelism."""
     C, heads = shape.width, -(-shape.heads // tp)
     c, f = heads * (C // shape.heads), -(-4 * C // tp)  # columns of q, columns of feed-forward
     # Saved for each token: each norm saves its input, C elements, and two numbers. The linear
@@ -104,7 +105,7 @@ def ends(shape, tp, width):
     these Shares counts the tied weight."""
     C, words = shape.width, -(-shape.vocab // tp)
     first = Share((words + shape.context) * C, 2, 0, 0,
-                  8 + (width if tp > 1 else 0))  # the id, and 1 or 0 of this rank's mask of ids
+                  8 + (width if tp > 1 else 0))  # the id; with tp 1 or 0: is the id on this rank?
     # saved for each token: the inputs of norm and output layer, two numbers of the norm, the logits
     # in float32, the target and lse
     last = Share((words + 2) * C, 3, words * C, 0, 2 * width * C + 8 + 4 * words + 12)
@@ -152,8 +153,8 @@ def balanced(shape, p):
 
 
 def weights(shape, tp, stage):
-    """Returns (number of elements, number of parameters) of a rank of this stage, without
-    experts."""
+    """Returns (number of elements, number of parameters) of the weights that a rank of this stage
+    has. Experts are not counted."""
     one, (first, last) = block(shape, tp, 4), ends(shape, tp, 4)
     both = stage.first and stage.last  # the tied weight counts once
     return tuple(stage.blocks * one[i] + stage.first * first[i] + stage.last * last[i]
@@ -217,8 +218,8 @@ def waits(schedule, v, m, stages, hop, port):
         bubble, sends = total - sum(slowest), one_f_one_b
     else:
         bubble, sends = (total - sum(slowest)) / v, 2 * (v * p - 1) * hop
-        # if hops are long: one message for each part, during the longer of F and B (an estimate
-        # that was fitted to simulations)
+        # if hops are long, ranks wait for one message with each part F or B, whichever takes longer
+        # (an estimate that was fitted to simulations)
         f, b, w = slowest
         sends = max(sends, m * (max(f, b + w) + v * hop) - busy + (p * v + p - 2) * hop)
     # a rank's port sends all its activations and gradients

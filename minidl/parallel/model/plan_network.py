@@ -42,14 +42,14 @@ class Way(NamedTuple):
 class Network:
     """A network of nodes with `node` consecutive ranks each, for closed forms.
 
-    slowest: how many times longer the slowest rank computes than the others. Raises ValueError if
-    the nodes have unequal sizes, or if some pairs of ranks have links of their own."""
+    slowest: how many times longer the slowest rank computes than the other ranks. Raises ValueError
+    if the nodes have unequal sizes, or if some pairs of ranks have links of their own."""
 
     def __init__(self, links, n):
         links.check_ranks(n)
         self.links, self.node = links, n if links.node is None else links.node
         self.slowest = max([1.0, *(times for _, times in links.straggler)])
-        if isinstance(self.node, tuple):  # a node for each rank; must be equal blocks of ranks
+        if isinstance(self.node, tuple):  # the node of each rank; all nodes must be equal
             size = self.node.count(self.node[0])
             alike = n % size == 0 and self.node == tuple(r // size for r in range(n))
             self.node = size if alike else None
@@ -104,7 +104,7 @@ def all_reduce_s(way, n, n_bytes):
     steps, chunk, apart = 2 * (n - 1), n_bytes / n, n // way.slow
     port, fast = way.queue * chunk * way.inter.beta, hop_s(way.intra, chunk)
     # slow: how many of the 2 n - 2 hops go over slow links. Two rounds would have 2 n hops; the two
-    # hops that are left out count as fast ones, if there are fast hops
+    # hops that are left out count as fast hops, if there are any
     slow = 2 * way.slow - max(0, 3 - apart)
     between = (slow - 1) * (apart - 1)
     rounds = slow * hop_s(way.inter, chunk) + between * fast
@@ -139,9 +139,9 @@ def ring_attention_s(way, n, block, sums, forward, backward):
     """Returns (forward, backward): by how many seconds ring attention (ring_attention.py) takes
     longer than its computation.
 
-    block: the bytes of a rank's keys and values. sums: the bytes of the gradients of these.
-    forward, backward: the seconds of computation. In backward, from the second step on, a sum is
-    sent before the next block. The last sum arrives after all computation."""
+    block: the bytes of a rank's keys and values. sums: the bytes of the gradients of these keys and
+    values. forward, backward: the seconds of computation. In backward, from the second step on, a
+    sum is sent before the next block. The last sum arrives after all computation."""
     visit, again = forward / n, backward / n
     there = pass_around_s(way, n, [(n - 1, block, visit)], visit)
     hops = [(1, block, again), (1, sums, 0.0)]
@@ -157,8 +157,8 @@ def all_to_all_s(way, n, n_bytes):
 
     b is the time of one block's bytes. If all links are equal, the time is (n-1)(alpha + b).
     Otherwise it is the longer of two times. The first is the time of n-1 steps, one after another.
-    If g ranks of the group are on a node, g - 2 steps use the fast link, and the others use the
-    slow link. The second is the time of all bytes that leave a node through its port."""
+    If g ranks of the group are on a node, g - 2 steps use the fast link, and the other steps use
+    the slow link. The second is the time of all bytes that leave a node through its port."""
     part = n_bytes / n
     if not way.slow:
         return cost.all_to_all(n, n_bytes, *way.intra).time_s

@@ -24,7 +24,7 @@ from minidl.parallel.model import plan_costs as costs
 from minidl.parallel.model import plan_network as net
 from minidl.parallel.model.pipeline import HEADER_BYTES
 
-WORK = ("compute", "tp", "cp", "ep")  # the parts of Plan.parts that each micro-batch takes
+WORK = ("compute", "tp", "cp", "ep")  # the keys of Plan.parts for each micro-batch
 
 
 def links_of_axes(network, sizes):
@@ -82,7 +82,8 @@ def waits_for_the_last(zero, pp):
 
 def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header, tied, *own):
     """Returns ({axis: bytes that a rank sends in a step}, seconds of dp, seconds of the tied
-    weight). gradients, header, tied, own: pairs (bytes, seconds of an all-reduce) of fixed()."""
+    weight). gradients, header, tied, own: pairs (bytes, seconds of an all-reduce), which fixed()
+    returns."""
     shape, width, (pp, tp, cp, ep) = task.shape, WIDTHS[task.precision][0], sizes
     again, kept = task.recompute, tokens * shape.width * width
     # 12: bytes of the loss's three sums in float32, for each token
@@ -103,7 +104,7 @@ def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header,
         c = costs.block(shape, tp, width).attention // (4 * shape.context)
         if method == "ring":  # K and V; backward also sends their gradients in float32
             sent["cp"] = blocks * (cp - 1) * 2 * tokens * c * ((2 + again) * width + 4)
-        else:  # four columns each way
+        else:  # Ulysses sends q, k, v and the result
             sent["cp"] = blocks * _mean(cp) * 4 * tokens * c * (2 + again) * width
     if shape.experts:
         k = shape.top_k
@@ -120,9 +121,9 @@ def _mean(n):
 
 
 def seconds(task, tokens, sizes, method, links, network):
-    """Returns {part of WORK: (times of a block, times of the output layer and loss, times of the
-    embeddings)} for one micro-batch with `tokens` tokens on a rank. Times are (F, B for the inputs,
-    W) in seconds. sizes: (tp, cp, ep)."""
+    """Returns {part: (times of a block, times of the output layer and loss, times of the
+    embeddings)} for one micro-batch with `tokens` tokens on a rank. part: a name in WORK. Times are
+    (F, B for the inputs, W) in seconds. sizes: (tp, cp, ep)."""
     shape, width, again = task.shape, WIDTHS[task.precision][0], task.recompute
     tp, cp, ep = sizes
     one, (_, last) = costs.block(shape, tp, width), costs.ends(shape, tp, width)

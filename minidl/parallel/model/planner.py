@@ -1,4 +1,4 @@
-"""How to divide a GPT over n ranks: tries every dp x pp x tp x cp x ep, with memory and step time.
+"""Finds how to divide a GPT over n ranks: computes memory and time of every dp x pp x tp x cp x ep.
 
     n = product of   what it sends                                  what a rank then has
     tp   tensor      4 all-reduces of activations in each block,    1/tp of the weights, gradients
@@ -120,7 +120,7 @@ class Plan(NamedTuple):
 
     @property
     def bubble(self):
-        """The fraction of the pipeline's time in which the slowest stage waits for others."""
+        """The fraction of the pipeline's time in which the slowest stage waits for other stages."""
         waiting = self.parts["bubble"] + self.parts["sends"]
         return waiting / (sum(self.parts[part] for part in WORK) + waiting)
 
@@ -210,8 +210,8 @@ def _divisors(n, most):
 
 def _best(task, dp, pp, tp, network, cp, ep):
     """Returns the best of `candidates`. Memory and bubble grow with the size of the micro-batch. So
-    the search ends at a size for which no plan can win: each plan of this size needs too much
-    memory, or its computation and bubble alone take longer than the best plan."""
+    the search ends at a size at which no plan can win. A plan cannot win if it needs too much
+    memory, or if its computation and bubble alone take longer than the best plan."""
     best = None
     for tried in candidates(task, dp, pp, tp, network, cp, ep):
         best = min([*tried, *([best] if best else [])], key=lambda plan: rank_key(task, plan))
@@ -278,4 +278,4 @@ def _schedules(task, pp, m, v):
         return ["interleaved"] if m % pp == 0 else []
     if pp == 1:
         return ["1f1b"]
-    return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)  # recompute: B runs F again
+    return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)  # B would run F again

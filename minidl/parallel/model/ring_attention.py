@@ -1,9 +1,9 @@
 """Ring attention: K and V are sent around the ring of ranks, and queries stay on their rank.
 
 The plain form, with the formulas of the online softmax: minidl/plain/ring_attention.py. Here the
-next block travels while a rank computes with this block, by the kernel if possible. Any mask and
-dropout may be used, and query heads may share keys. The zigzag order gives all ranks equal work
-(text_parts.py).
+next block travels while a rank computes with the block that it has. A kernel computes the attention
+of a block, if possible. Any mask and dropout may be used, and query heads may share keys. The
+zigzag order gives all ranks equal work (text_parts.py).
 
 In backward gk and gv, the gradients of a block's K and V, follow one step behind the block. The
 owner of a block adds its own part of these gradients at the end, so the other parts need n-1 hops
@@ -98,15 +98,16 @@ def merge(xp, o, lse, o2, lse2):
 
 
 class Ring(OfWhole):
-    """Attention whose keys come block by block. The class for one rank (Attention or SelfAttention)
-    computes the result of a block and its log-sum-exp, by the kernel if possible. Sums over blocks
-    are float32 (float64 for float64)."""
+    """Attention in which a rank gets the keys block by block. The class for one rank (Attention or
+    SelfAttention) computes the result of a block and its log-sum-exp, by the kernel if possible.
+    Sums over blocks are float32 (float64 for float64 inputs)."""
 
     def _begin(self, q, k, t, order, length, **options):
         n_tokens, self.order, self.causal = [a.shape[2] for a in (q, k)], order, self.is_causal
         if self.causal and n_tokens[0] != n_tokens[1]:
-            raise ValueError(f"rank {t.rank}: causal ring attention wants as many queries as keys; "
-                             f"got {n_tokens[0]} queries and {n_tokens[1]} keys on this rank")
+            raise ValueError(f"rank {t.rank}: causal ring attention wants equal numbers of "
+                             f"queries and keys; got {n_tokens[0]} queries and {n_tokens[1]} keys "
+                             "on this rank")
         whole = [t.size * m if length is None else length for m in n_tokens]
         n_each = [check_part(t, *pair, order) for pair in zip(whole, n_tokens)][1]
         self.sizes = [2 * len(k) * k.shape[1] * k.shape[3] * m for m in n_each]
@@ -152,7 +153,7 @@ class Ring(OfWhole):
             o, lse = attend(*arrays)
             if arrays[3] is not None:
                 lse[...] = xp.where(self._blind(arrays[3]), -math.inf, lse)
-            # if this rank has keys, its own block comes first, and all queries see keys of it
+            # if this rank has keys, its own block comes first, and every query sees a key there
             if not results:
                 results[:] = o.astype(self.dtype, copy=False), lse
             else:

@@ -8,11 +8,11 @@
              rank 1     F0 F1    B0 F2 B1 F3 B2    B3
              rank 2        F0 B0 F1 B1 F2 B2 F3 B3
 
-With p ranks and m micro-batches GPipe and 1F1B take m + p - 1 times F + B (the time of a forward
-and a backward). In this time each rank is idle for p - 1 times F + B. So the bubble, the idle
-fraction, is (p - 1) / (m + p - 1). In 1F1B rank s holds the activations of min(p - s, m)
-micro-batches. With GPipe every rank holds the activations of all m micro-batches. There are two
-ways to make the bubble smaller:
+With p ranks and m micro-batches GPipe and 1F1B take (m + p - 1)(F + B) seconds, if a forward takes
+F and a backward takes B seconds. In this time each rank is idle for (p - 1)(F + B) seconds. So the
+bubble, the idle fraction, is (p - 1) / (m + p - 1). In 1F1B rank s holds the activations of
+min(p-s, m) micro-batches. With GPipe every rank holds the activations of all m micro-batches. There
+are two ways to make the bubble smaller:
 
     interleaved   each rank has v stages, and each stage has 1/v of the rank's layers. The bubble is
                   (p - 1) / (v m + p - 1), and v times the messages are sent
@@ -72,10 +72,11 @@ def one_f_one_b(p, m):
 def interleaved(p, m, v):
     """Returns the interleaved 1F1B schedule of p v stages. Rank r has stages r, p + r, 2 p + r, ...
 
-    A rank takes micro-batches in groups of N. It runs a group through one of its stages, then
-    through its next stage. If m is divisible by p, N = p. Otherwise all micro-batches are one
-    group, N = m. The formula of the bubble holds for N >= p. If m < p, every rank also waits while
-    the group passes the other ranks. It waits for the time of p - m parts in each of its stages.
+    A rank takes micro-batches in groups of N. The rank runs a group through one of its stages, and
+    then through the next of its stages. If m is divisible by p, N = p. Otherwise all micro-batches
+    are one group, N = m. The formula of the bubble holds for N >= p. If m < p, every rank also
+    waits while the group passes the other ranks. It waits for the time of p - m parts in each of
+    its stages.
 
     Raises ValueError if v > 1, m > 2 p, and m is not divisible by p. A rank would then have to keep
     N - p results until the next rank can receive these results."""
@@ -183,16 +184,17 @@ def live(schedule):
 def check(schedule):
     """Raises ValueError unless the schedule can run. The message has the rank and the part.
 
-    Three things must hold. Each stage is on one rank, which runs F, B and W of every micro-batch in
-    this order, each once. A stage sends its results in the order in which the next stage receives
-    these results. No rank waits for ever, even if a stage can send a result only after its previous
-    result was received."""
+    Three things must hold. Each stage is on one rank. For every micro-batch this rank runs F, B and
+    W of the stage once, in this order. A stage sends its results in the order in which the next
+    stage receives these results. No rank waits for ever, even if a stage can send a result only
+    after its previous result was received."""
     ranks = {}
     for rank, dos in enumerate(schedule):
         for do in dos:
             if do.kind not in ("F", "B", "W"):
-                raise ValueError(f"rank {rank}: a part of a schedule has kind 'F', 'B' or 'W'; got "
-                                 f"{do.kind!r}, for stage {do.stage} and micro-batch {do.micro}")
+                raise ValueError(f"rank {rank}: a part of a schedule must have kind 'F', 'B' or "
+                                 f"'W'; got {do.kind!r}, for stage {do.stage} and micro-batch "
+                                 f"{do.micro}")
             if ranks.setdefault(do.stage, rank) != rank:
                 raise ValueError(f"a schedule wants all parts of a stage on one rank; got parts of "
                                  f"stage {do.stage} on rank {ranks[do.stage]} and on rank {rank}")
@@ -217,8 +219,8 @@ def check(schedule):
 
 
 def _check_rank(rank, dos, stages, m, kinds):
-    """Raises ValueError unless the rank runs each part of each of its stages and m micro-batches
-    once, in the right order."""
+    """Raises ValueError unless the rank runs each part once, in the right order, for each of its
+    stages and each of m micro-batches."""
     place = {do: i for i, do in enumerate(dos)}
     for do, n in Counter(dos).items():
         if n > 1:
@@ -229,9 +231,9 @@ def _check_rank(rank, dos, stages, m, kinds):
             parts = [Do(kind, stage, i) for kind in kinds]
             for do in parts:
                 if do not in place:
-                    raise ValueError(f"rank {rank}: its schedule has no part {do.kind} of stage "
-                                     f"{do.stage} for micro-batch {do.micro}; wanted each part "
-                                     "once")
+                    raise ValueError(f"rank {rank}: the schedule of this rank wants each part "
+                                     f"once; got no part {do.kind} of stage {do.stage} for "
+                                     f"micro-batch {do.micro}")
             for a, b in zip(parts, parts[1:], strict=False):
                 if place[a] > place[b]:
                     raise ValueError(f"rank {rank}: stage {stage} must run part {a.kind} of "

@@ -79,8 +79,9 @@ def _weights_of(node):
 
 
 def _separable(roots):
-    """Returns a list of (node, indices of its edges to weights), for the nodes whose weights can
-    wait: no op whose gradients come now uses these weights."""
+    """Returns a list of (node, indices of the node's edges to weights). The list has the nodes
+    whose weights may get their gradients in part W, because no op of part B computes a gradient of
+    these weights."""
     found = [(node, _weights_of(node)) for node in nodes(roots)]
     now = {edge for node, places in found for i, edge in enumerate(node.edges)
            if isinstance(edge, Tensor) and i not in places}

@@ -2,13 +2,13 @@
 
 The plain form, with the picture of columns and rows: minidl/plain/tensor_parallel.py. Here layers
 have biases, and attention and embeddings are divided, too. Widths need not be multiples of the
-number of ranks. Sums may travel while the next product is computed (overlapped.py). Sequence
+number of ranks. Sums may be sent while the next product is computed (overlapped.py). Sequence
 parallelism is possible.
 
 A row layer's bias is added once, after the sum. Attention is cut by heads: the qkv layer is a
 column layer, and each rank gets the columns of its heads. The projection is a row layer. So a block
 of a GPT runs 4 all-reduces in a step: two in forward (`all_reduce`) and two in backward (`copy`).
-Each has B T C elements, for B texts of T tokens and a width of C.
+Each all-reduce has B T C elements, for B texts of T tokens and a width of C.
 
 Sequence parallelism (`seq=1`, the dimension of tokens): between a row layer and the next column
 layer, each rank has only its block of the tokens. `all_reduce` becomes `reduce_scatter`, and `copy`
@@ -18,10 +18,10 @@ the gradients of the norm's weights and of the bias. The backward of `copy` sums
 
 A column layer gathers its input, K bytes, and keeps it for backward. With `gather_again` the rank
 keeps only its own K/n bytes, and backward gathers the rest again. For this (n-1)/n K more bytes are
-sent. A block of a GPT then holds 2 (n-1)/n B T C elements fewer, and sends the same number of
-elements more.
+sent. In a block of a GPT, a rank then keeps 2 (n-1)/n B T C fewer elements for backward. It sends
+this number of elements in addition.
 
-A layer draws the whole matrix from the generator, and keeps its slice. So any number of ranks
+A layer draws the random numbers of the whole matrix, and keeps its slice. So any number of ranks
 trains the same model. `chunks.bounds` cuts widths and heads. In attention each rank has its own
 heads, so dropout there uses a different generator on each rank (`apart`). Elsewhere all ranks draw
 the same numbers.
@@ -67,9 +67,10 @@ def cut(p, t, dim, bounds=None, repeats=1):
     if p.part is not None:  # p is tied: another layer that shares p has cut it
         if p.part[1:] != (dim, p.part.bounds if bounds is None else bounds, repeats):
             raise ValueError(f"rank {t.rank}: two layers that share a weight must cut it in the "
-                             f"same way; the first cut dimension {p.part.dim} at "
-                             f"{p.part.bounds} ({p.part.repeats} times), got a cut of dimension "
-                             f"{dim} at {part.bounds} ({repeats} times)")
+                             f"same way; the first layer cut dimension {p.part.dim} at the indices "
+                             f"{p.part.bounds} in each of {p.part.repeats} pieces; got a cut of "
+                             f"dimension {dim} at the indices {part.bounds} in each of {repeats} "
+                             "pieces")
         return
     if left or part.bounds[-1] != length or min(np.diff(part.bounds)) < 1:
         raise ValueError(f"rank {t.rank}: wanted at least one row or column for each of {t.size} "
@@ -141,7 +142,7 @@ class Divided:
         return f"{super().extra_repr()}, rank {self.t.rank} of {self.t.size}"
 
 
-_OF_THE_WHOLE = ("bias", "generator", "dropout", "padding_idx", "eps")  # a layer's own arguments
+_OF_THE_WHOLE = ("bias", "generator", "dropout", "padding_idx", "eps")  # as in the whole layer
 
 
 class ColumnLinear(Divided, Linear):
@@ -261,8 +262,8 @@ class ParallelAttention(Divided, CausalSelfAttention):
     def divide(self, t, seq=None, overlap=0, all_reduce=None, gather_again=False):
         super().divide(t, seq)
         if self.n_heads < t.size:
-            raise ValueError(f"rank {t.rank}: wanted a head for each of {t.size} ranks; got "
-                             f"{self.n_heads} heads. Use fewer ranks along tp")
+            raise ValueError(f"rank {t.rank}: wanted at least one head for each of {t.size} "
+                             f"ranks; got {self.n_heads} heads. Use fewer ranks along tp")
         width = self.qkv.in_features // self.n_heads
         heads = chunks.bounds(self.n_heads, t.size)
         columns = [width * h for h in heads]

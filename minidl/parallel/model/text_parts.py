@@ -1,4 +1,5 @@
-"""A text in parts: which tokens a rank has, which keys its queries see, its mask and dropout.
+"""Divides a text over ranks: which tokens a rank has, and which keys its queries see. Also cuts the
+mask and the random numbers of dropout.
 
 If the text of a causal attention is cut into n pieces, rank 0 computes one block, and rank n-1
 computes n blocks. The zigzag order cuts the text into 2n chunks, and gives rank r the chunks r and
@@ -132,8 +133,8 @@ def mask_at(mask, queries, keys):
 
 
 class OfWhole:
-    """Attention of a part of a text, or of some of its heads, with mask and dropout of the whole
-    text."""
+    """Attention for a part of a text, or for some of the heads. Mask and dropout are as for the
+    whole text."""
 
     def forward(self, *inputs, whole, **options):
         self.whole = whole

@@ -14,7 +14,7 @@ from minidl.parallel.model.text_parts import OfWhole, as_mask, check_part, mask_
 
 
 class UlyssesAttention(OfWhole, Attention):
-    """Attention of all tokens and some of the heads."""
+    """Attention over all tokens of the text, for some of the heads."""
 
     op = "ulysses_attention"
 
@@ -68,7 +68,7 @@ def ulysses_self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0, *, t, a
 
 
 def _of_heads(t, n_heads, xp, tokens, mask, dropout_p, generator):
-    """Returns (mask, options). mask: this rank's heads of the mask, or None. options: the arguments
+    """Returns (mask, options). mask: the mask of this rank's heads, or None. options: the arguments
     for OfWhole."""
     first, end = (n_heads // t.size * r for r in (t.rank, t.rank + 1))
     if mask is not None:

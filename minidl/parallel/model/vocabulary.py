@@ -37,8 +37,8 @@ from minidl.parallel.model.tensor import Divided, cut, leaving
 
 class VocabEmbedding(Divided, Embedding):
     """Embedding with some of the rows on each rank: ids (...) -> (..., width). With `seq` the
-    result is this rank's block of the tokens. Backward sends nothing. With `seq` it runs an
-    all-gather."""
+    result is this rank's block of the tokens. Without `seq` backward sends nothing. With `seq`
+    backward runs an all-gather."""
 
     def divide(self, t, seq=None, all_reduce=None):
         super().divide(t, seq)
@@ -64,7 +64,7 @@ class VocabEmbedding(Divided, Embedding):
 
 class VocabCrossEntropy(Function):
     """Computes -log softmax(x)[target]. x (rows, V / n) has this rank's columns. Saves three
-    arrays: x, which the layer before keeps anyway; the targets; and lse, one number for each row.
+    arrays: x, which the layer before keeps, too; the targets; and lse, one number for each row.
 
     If a row has only logits of -inf on a rank (masked words), the rank's lse of this row is -inf,
     and the rank's part of the sum is 0. If this is so on all ranks, the loss is nan, as in PyTorch.
@@ -129,11 +129,13 @@ NONE = -1  # no target has this value, so the kernel leaves out no row
 
 def cross_entropy(t, input, target, n_classes, *, ignore_index=-100, reduction="mean",
                   label_smoothing=0.0):
-    """Returns F.cross_entropy of logits whose columns are divided over t, the same on all ranks.
+    """Returns F.cross_entropy of logits whose columns are divided over the ranks of t. The result
+    is the same on all ranks.
 
-    input: this rank's columns of the logits, (rows, number of its columns). n_classes: the number
-    of columns on all ranks. target: (rows,), the same on all ranks. Raises ValueError for other
-    shapes, and IndexError for a target that is not a class. Collective."""
+    input: this rank's columns of the logits, of shape (rows, number of this rank's columns).
+    n_classes: the number of columns on all ranks. target: the classes, of shape (rows,), the same
+    on all ranks. Raises ValueError for other shapes, and IndexError for a target that is not a
+    class. Collective."""
     check_reduction("cross_entropy", reduction)
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"rank {t.rank}: cross_entropy wants label_smoothing from 0 to 1; got "
@@ -161,8 +163,8 @@ def cross_entropy(t, input, target, n_classes, *, ignore_index=-100, reduction="
 def bytes_sent(n_rows, itemsize, n, rank, smooths=False):
     """Returns the bytes that `rank` of n sends in `cross_entropy`.
 
-    itemsize: the bytes of an element of the sums, 4 also for float16. smooths: True with label
-    smoothing."""
+    itemsize: the bytes of an element of the sums. For float16 this is 4, too. smooths: True with
+    label smoothing."""
     n_sums = 3 if smooths else 2
     return ring.bytes_sent(n_rows, itemsize, n, rank) + ring.bytes_sent(
         n_sums * n_rows, itemsize, n, rank)

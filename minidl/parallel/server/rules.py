@@ -6,7 +6,7 @@
     ASYNC         any worker                           makes an update at once
     bounded(s)    a worker at most s steps ahead of    makes an update at once
                   the slowest (SSP)
-    GEO           any worker                           is a difference of weights; added at once
+    GEO           any worker                           adds a difference of weights at once
 
     steps       worker 2   1---2---3---4 waits          bounded(1): a worker that has pushed 4 times
                 worker 3   1-----------2------          waits until all have pushed at least 3 times
@@ -33,7 +33,8 @@ class Rule(NamedTuple):
 
     may_pull(clocks, worker)   returns True if the worker may pull. clocks: {worker: number of its
                                pushes}, for the workers that have not left
-    apply(server)              called after each request. Turns pushes in server.inbox into updates
+    apply(server)              is called after each request. It turns pushes in server.inbox into
+                               updates
     """
 
     name: str

@@ -29,8 +29,9 @@ Failures: a worker that leaves by an exception tells the servers. A worker that 
 `silence_s` seconds is dropped. All rules except SYNC then go on without this worker. With `slower`
 these rules also go on without a straggler: with bounded(s), workers wait only for workers that are
 not slow. A server that fails answers each pull with its rank and its error, and this ends the job.
-(If a process is killed, mpiexec ends the others.) A server needs no locks, because it handles one
-message at a time, in the order of arrival (in the simulator: in the order of modelled time).
+(If a process is killed, mpiexec ends the other processes.) A server needs no locks, because it
+handles one message at a time, in the order of arrival (in the simulator: in the order of modelled
+time).
 
 Source: Li et al. 2014 (OSDI), "Scaling distributed machine learning with the parameter server".
 Test: tests/parallel/server/test_server.py, test_failures.py
@@ -48,7 +49,7 @@ from minidl.parallel.server.shards import GRANTED, LEAVE, PUSH, REFUSED, TICK, c
 
 
 class WorkerLost(RuntimeError):
-    """Raised on a server: a worker failed, and the rule needs all workers."""
+    """Raised on a server if a worker has failed and the rule needs all workers."""
 
 
 class Server:
@@ -77,8 +78,8 @@ class Server:
                              + ("optimizer=None" if rule.differences else "an optimizer")
                              + f"; got {'no' if optimizer is None else 'an'} optimizer")
         if slower is not None and (slower <= 1 or not rule.goes_on):
-            raise ValueError(f"rank {t.rank}: a server wants slower= above 1, and with slower= a "
-                             "rule that need not wait for all workers (not SYNC); got "
+            raise ValueError(f"rank {t.rank}: with slower=, a server wants a number above 1 and a "
+                             "rule that does not wait for all workers (SYNC waits for all); got "
                              f"slower={slower}, rule {rule.name}")
         self.slower, self.slow = slower, frozenset()  # workers that no other worker waits for
         # granted: {worker: time of its last pull}. step_s: {worker: seconds of its last step}
@@ -224,8 +225,8 @@ class Server:
             self._remove(src, reason)
 
     def _remove(self, worker, reason):
-        """Goes on without a worker. reason: why the worker failed; None if it left at its end.
-        Raises WorkerLost if the worker failed and the rule needs all workers."""
+        """Goes on without a worker. reason: why the worker failed, or None if the worker has
+        finished. Raises WorkerLost if the worker failed and the rule needs all workers."""
         self.state[worker] = reason or "left"
         del self.clocks[worker]
         self.waiting.discard(worker)
@@ -252,7 +253,7 @@ class Server:
             due = self.t.time() + period_s
             self.t.compute(period_s)
             while not self.t.simulated and self.clocks and self.t.time() < due:
-                time.sleep(min(period_s, 0.02))  # short, because the end of the job waits for this
+                time.sleep(min(period_s, 0.02))  # short: the job's end waits for this loop
             over = not self.clocks
             framing.send(self.t, self.t.rank, TICK, 0, over, label="param_server.tick")
 

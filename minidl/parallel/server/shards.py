@@ -44,9 +44,10 @@ def recv_text(t, src, n_bytes, label):
 def shards(params, n_servers):
     """Returns for each server a list of the indices of its tensors.
 
-    Takes the largest tensors first, and gives each to the server with the fewest bytes. Tensors are
-    not cut, because an optimizer may need a tensor's norm. With S servers, the fullest server holds
-    at most 4/3 - 1/(3S) times as many bytes as the fullest server of the best division
+    Takes the largest tensors first, and gives each tensor to the server that has the fewest bytes
+    so far. Tensors are not cut, because an optimizer may need a tensor's norm. With S servers, the
+    fullest server holds at most 4/3 - 1/(3S) times as many bytes as the fullest server of the best
+    division
     (Graham 1969)."""
     owned, load = [[] for _ in range(n_servers)], [0] * n_servers
     for i in sorted(range(len(params)), key=lambda i: -params[i].nbytes):
@@ -78,8 +79,8 @@ class Shard:
 
 
 def check(t, params, n_servers):
-    """Returns the Shard of each server. Raises ValueError unless there are a server and a worker,
-    and all tensors have one dtype."""
+    """Returns the Shard of each server. Raises ValueError unless there is at least one server and
+    at least one worker, and all tensors have one dtype."""
     if not 1 <= n_servers < t.size:
         raise ValueError(f"rank {t.rank}: a parameter server wants at least one server and one "
                          f"worker; got n_servers={n_servers} and {t.size} ranks in all")

@@ -30,7 +30,8 @@ FIRST = 64  # slots of a new table
 class Rows(NamedTuple):
     """How rows are updated.
 
-    update   update(w, g, *state) changes w and the state in place; all are (rows, dim)
+    update   a function. update(w, g, *state) changes w and the state in place. All arrays are
+             (rows, dim)
     state    the names of the state arrays
     scale    initial weights are uniform in [-scale, scale). If scale is 0, the weights start at
              0"""
@@ -86,7 +87,7 @@ class Table:
     def clear(self):
         # `slots` and `waiting` are in the order of the last push, the newest at the end
         self.slots = OrderedDict()  # id -> slot
-        self.waiting = OrderedDict()  # id without a row -> (pushes, time of the last one)
+        self.waiting = OrderedDict()  # id without a row -> (pushes, time of the last push)
         self.free, self.now = [], -(2**62)
         kinds = ("weight", *self.rule.state)
         self.arrays = {kind: np.zeros((FIRST, self.dim), np.float32) for kind in kinds}
@@ -178,8 +179,8 @@ class Table:
 
     def rows(self):
         """Returns {name: array}, in the order of the last push: "id", "seen" (the time of the last
-        push), "weight" and the state of each row. "waiting" has (id, pushes, last push) of each id
-        without a row."""
+        push), "weight" and the state of each row. "waiting" has (id, number of pushes, time of the
+        last push) for each id without a row."""
         slots = list(self.slots.values())
         waiting = [(id, *one) for id, one in self.waiting.items()]
         return {"id": np.array(list(self.slots), np.int64), "seen": self.seen[slots],

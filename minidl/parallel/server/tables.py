@@ -17,10 +17,10 @@
                 snapshot.save("runs", step, t, model=model, tables=tables, source=src)
 
 SYNC applies the pushes of a step when a push for each partition of the stream has arrived, in the
-order of the partitions. So the bits are the same for any numbers of workers and servers, also for
-one rank without messages. ASYNC applies each push when it arrives. A push contains the position up
-to which its partition was read. A server drops a push whose position it has already seen. So a
-worker may push again if it does not know whether a push has arrived.
+order of the partitions. So the bits are the same for any numbers of workers and servers, also for a
+single rank, which sends no messages. ASYNC applies each push when it arrives. A push contains the
+position up to which its partition was read. A server drops a push whose position it has already
+seen. So a worker may push again if it does not know whether a push has arrived.
 
 A cut is a consistent moment to save. The messages of a rank arrive in order. So when the cuts of
 all workers have arrived, all pushes before the cuts have arrived, and no later push has arrived.
@@ -112,9 +112,9 @@ class Tables:
                              f"{self.partitions - 1}; got shape {np.shape(grads)} and partition "
                              f"{partition}")
         if len(np.unique(ids)) < len(ids):
-            raise ValueError(f"rank {self.t.rank}: push wants each id once; got {len(ids)} ids, of "
-                             f"which {len(np.unique(ids))} are different. First add the gradients "
-                             "of equal ids (np.unique, np.add.at)")
+            raise ValueError(f"rank {self.t.rank}: push wants each id once; got {len(ids)} ids, "
+                             f"but only {len(np.unique(ids))} different ids. First add the "
+                             "gradients of equal ids (np.unique, np.add.at)")
         self._said.add((table, partition))
         position = position if len(ids) else 0
         grads, key = np.ascontiguousarray(grads, np.float32), table * self.partitions + partition
@@ -234,7 +234,8 @@ class Tables:
             request.wait()
 
     def _shares(self, ids):
-        """Returns for each server the indices of its ids in `ids`."""
+        """Returns a list with one array for each server: the places in `ids` where the ids of this
+        server are."""
         owner = mixed(ids) % np.uint64(self.n_servers)
         return [np.flatnonzero(owner == server) for server in range(self.n_servers)]
 

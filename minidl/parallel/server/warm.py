@@ -12,9 +12,9 @@ The cut is a time. The offline model was trained on the stream's records up to t
     start = [log.at_time(p, cut) for p in range(P)]            the stream from the cut on, if taken
 
 The offline rows have seen no record after the cut. So the stream is read again from the cut, and
-positions are counted again from there. A row that this run keeps (d) sees these records twice. If
-this run has no rows yet, as at its start, the result is the same as if this run itself had trained
-on the records before the cut. With SYNC the result has the same bits.
+positions are counted again from there. A row that this run keeps (d) sees these records twice.
+Suppose that this run has no rows yet, as at its start. Then the result equals a run that has itself
+trained on the records before the cut. With SYNC the two results have the same bits.
 
 gate() computes the log loss of predictions for some records. Use records on which neither of the
 two runs has trained, or on which both runs have trained. If the offline rows are worse (trained on
@@ -40,14 +40,15 @@ def warm_start(tables, offline, gate):
         raise ValueError(f"rank {tables.t.rank}: a warm start wants offline Tables on "
                          f"{tables.n_servers} servers, as the run's Tables; got offline Tables on "
                          f"{offline.n_servers}. Load the offline snapshot into Tables with "
-                         f"{tables.n_servers} servers; another number may have saved it")
+                         f"{tables.n_servers} servers; a run with another number of servers may "
+                         "have saved the snapshot")
     own = {name: (table.rows(), table.now) for name, table in tables.tables.items()}
     before, taken = gate(), False
     for name, table in tables.tables.items():
         taken_over(table, offline.tables[name])
     try:
         after = gate()
-        taken = bool(after <= before)  # False if either is nan
+        taken = bool(after <= before)  # False if `before` or `after` is nan
     finally:
         for name, table in tables.tables.items() if not taken else ():
             rows, now = own[name]

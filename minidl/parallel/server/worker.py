@@ -27,7 +27,8 @@ from minidl.parallel.server.shards import LEAVE, PULL, PUSH, REFUSED, check, rec
 
 
 class Refused(RuntimeError):
-    """A server has failed, or has dropped this worker. rank: the rank of this server."""
+    """Raised on a worker if a server has failed or has dropped this worker. rank: the rank of this
+    server."""
 
     rank = None
 
@@ -68,9 +69,9 @@ class Worker:
         was not called before."""
         for server, shard in enumerate(self.shards):
             if self._pulled[server] is None:
-                raise RuntimeError(f"rank {self.t.rank}: push_difference() wants a pull() before "
-                                   "it, because it sends the difference to the pulled weights; got "
-                                   "no pull()")
+                raise RuntimeError(f"rank {self.t.rank}: push_difference() sends the difference "
+                                   "from the pulled weights; got no pulled weights. Call pull() "
+                                   "first")
             values = shard.pack([p.array for p in shard.params])
             values -= self._pulled[server]
             values /= self.n_workers
@@ -95,7 +96,8 @@ class Worker:
             request.wait()
 
     def _receive(self, server):
-        """Returns the values of a server's reply. Raises Refused."""
+        """Returns the values of a server's reply. Raises Refused if the server refuses to send
+        values."""
         _, kind, version, _, n_bytes = framing.recv(self.t, "param_server.header", server)
         if kind == REFUSED:
             text = recv_text(self.t, server, n_bytes, "param_server.refused")

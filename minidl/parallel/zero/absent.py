@@ -1,4 +1,5 @@
-"""Placeholders for a parameter whose elements are in the ranks' shards. Using one raises an error.
+"""Placeholders for a parameter whose elements are in the ranks' shards. Using a placeholder raises
+an error.
 
     Freed        in place of a weight, in stage 3, while its unit does not run
     Scattered    in place of a gradient, after backward; the mean is in the shards

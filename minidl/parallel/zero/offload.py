@@ -56,7 +56,8 @@ if TYPE_CHECKING:
 
 
 class HostBucket:
-    """Parameters whose gradients go down together, and whose weights come up together.
+    """Parameters whose gradients are copied to the host together, and whose weights are copied to
+    the device together.
 
     copies     {parameter: a leaf with its weights on the host}; the optimizer updates these leaves
     grads      a list of dicts {parameter: host array for its gradient}. With delayed updates the
@@ -85,7 +86,7 @@ class Offload:
     """Moves an elementwise optimizer to the host. The optimizer must not have made a step yet.
 
     lanes          a Modelled or a Threads. None means Threads for a GPU, else Modelled
-    bucket_bytes   a bucket ends at the parameter with which it reaches this many bytes. Small
+    bucket_bytes   a bucket is complete as soon as its parameters have this many bytes. Small
                    buckets are sent earlier, but each copy costs the link's latency
     delay_after    the number of steps after which updates are delayed by one step. With None no
                    update is delayed
@@ -102,8 +103,9 @@ class Offload:
         if getattr(optimizer, "whole_tensors", False) and optimizer.sharded_by:
             raise ValueError(
                 f"Offload wants an elementwise optimizer for the shards of a ZeRO stage; got "
-                f"{type(optimizer).__name__}, which needs the norms of whole tensors, and their "
-                "parts are on several ranks. Use AdamW or SGD, or Offload without ZeRO")
+                f"{type(optimizer).__name__}, which needs the norms of whole tensors. With a ZeRO "
+                "stage the parts of a tensor are on several ranks. Use AdamW or SGD, or Offload "
+                "without ZeRO")
         self.inner, self.delay_after = optimizer, delay_after
         params = optimizer.parameters()
         xp = backend.xp_of([p.array for p in params], "Offload")
@@ -121,11 +123,12 @@ class Offload:
         self.updating = []  # jobs of a delayed update
         self.remove_hooks = [p.on_grad_ready(self.on_grad_ready) for p in params if p.requires_grad]
 
-    # -- gradients come down
+    # -- gradients: from the device to the host
 
     def on_grad_ready(self, p):
-        """Backward calls this when p.grad is complete. With data parallelism the gradient is not
-        averaged yet, so collect() sends it down later."""
+        """Starts to copy a bucket to the host when its last gradient is complete. Backward calls
+        this when p.grad is complete. With data parallelism does nothing: the gradient is not
+        averaged yet, and collect() copies it later."""
         if is_local(p):
             return
         bucket = self.bucket_of[p]
@@ -134,8 +137,8 @@ class Offload:
             self.send_down(bucket)
 
     def send_down(self, bucket):
-        """Starts to copy the ready gradients to the host. Their device memory is free after the
-        copy."""
+        """Starts to copy the bucket's ready gradients to the host. After the copy their device
+        memory is free."""
         params, bucket.ready = bucket.ready, {}
         # choose the host arrays now: step() may swap them before the copy runs
         going = [(contiguous(p._xp, p.grad.array), bucket.grads[0][p], p in bucket.sent)
@@ -156,8 +159,9 @@ class Offload:
                                f"bucket {self.buckets.index(bucket)}")
 
     def collect(self):
-        """Sends down all gradients that have not been sent, and sets them as the gradients of the
-        host copies. Does not wait for the copies."""
+        """Starts to copy all gradients that are still on the device to the host. Sets the host
+        arrays as the gradients of the parameters' host copies. Does not wait until the gradients
+        have arrived."""
         self.wait_for_update()
         for bucket in self.buckets:
             bucket.ready |= {p: None for p in bucket.params if p.grad is not None}
@@ -222,7 +226,7 @@ class Offload:
         return update
 
     def send_up(self, bucket, after):
-        """Starts to copy the new weights to the device. Returns the job."""
+        """Starts to copy the bucket's new weights to the device. Returns the job."""
         params, bucket.updated = bucket.updated, {}
         event = computed(next(iter(params)).array)  # the device may still read the old weights
 
@@ -246,11 +250,12 @@ class Offload:
                 self.seen[p] = p.version
 
     def finish(self) -> None:
-        """Brings up the weights of a delayed update. Call this at the end of training."""
+        """Copies the weights of the last delayed update to the device. Call this at the end of
+        training."""
         self.wait_for_update()
         self.lanes.wait([self.send_up(bucket, ()) for bucket in self.buckets if bucket.updated])
 
-    # -- as an optimizer is used
+    # -- the methods of an optimizer
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients that no step has used."""
@@ -326,8 +331,8 @@ class Offload:
         return {"device": device, "host": host}
 
     def close(self) -> None:
-        """Sends the weights of delayed updates up, removes the hooks from the parameters, and ends
-        the threads."""
+        """Copies the weights of the last delayed update to the device, removes the hooks from the
+        parameters, and ends the threads."""
         self.finish()
         for remove in self.remove_hooks:
             remove()

@@ -19,9 +19,10 @@ block r of each bucket: its shard.
 A block may begin or end in the middle of a parameter, so no padding is needed. DataParallel with
 the same buckets and `all_reduce=ring_blocks.all_reduce` gives results with the same bits if
 gradients are float32, or if all ranks have the same number of samples. (A float16 gradient is
-weighted and rounded before it is sent.) If several backwards of a step send, ZeRO adds their means,
-but data parallelism averages the sum again. A parameter that no rank used gets a gradient of zeros,
-so weight decay still acts on this parameter.
+weighted and rounded before it is sent.) If a step has several backwards outside of no_sync(), ZeRO
+adds the means of these backwards. Data parallelism averages the accumulated gradients again in each
+of these backwards. A parameter that no rank used gets a gradient of zeros, so weight decay still
+acts on this parameter.
 
 For mixed precision call first `amp.prepare(model, "O2")`, then Zero1, then
 `optim.use_master_weights`. GradScaler reads `sharded_by` of the shards, so all ranks clip together
@@ -69,7 +70,7 @@ class ShardedBucket:
     bounds    rank r owns weights[bounds[r] : bounds[r+1]]
     shard     this rank's block as a leaf, for the optimizer. shard.grad is the mean gradient of the
               block
-    flat      1-d array of the gradients of all elements. It is made in the first backward. With
+    flat      a 1-d array of the gradients of all elements. It is made in the first backward. With
               free_gradients it is freed after the scatter of each backward"""
 
     # how often the weights are gathered in a step. If stage 3 frees the weights, this is how often
@@ -119,9 +120,9 @@ class ShardedBucket:
         p.grad = None
 
     def fill(self, unused):
-        """Fills the places of the unused parameters in `flat`. A gradient of an earlier backward
-        under no_sync() is copied there; without one the place gets zeros. take() has already copied
-        the gradients of the other parameters."""
+        """Fills the places of the unused parameters in `flat`. If an unused parameter has a
+        gradient of an earlier backward under no_sync(), this gradient is copied. Otherwise the
+        place gets zeros. take() has already copied the gradients of the other parameters."""
         for p in unused:
             self.take(p)
         # allocated here, not in reduce(): a GPU's memory belongs to the stream that allocates it
@@ -191,7 +192,7 @@ class Clears(LeafHook):
 
 
 def collectives_for(x):
-    """Returns (mean_block, all_gather) for arrays like x, on a GPU or a CPU."""
+    """Returns the functions (mean_block, all_gather) for the device of x, a GPU or the CPU."""
     if device.on_device(x):
         return device.mean_block, device.all_gather
     return average.mean_block, ring_blocks.all_gather
@@ -204,11 +205,11 @@ class Zero1(DataParallel):
              requires a gradient must be in exactly one list. `shards(0)` returns the shards of the
              first list, `shards(1)` the shards of the second list, ...
     free_gradients: used by Zero2 and Zero3.
-    runs:    used by Zero3: lists of parameters. A bucket never mixes parameters of two lists.
+    runs:    lists of parameters, used by Zero3. A bucket never mixes parameters of two lists.
 
     The other arguments are as in DataParallel. Frozen parameters are not cut. Gradients add up in
     the shards until zero_grad(). Each backward sends its gradients. But under no_sync() nothing is
-    sent, and the gradients wait in the parameters.
+    sent, and the gradients stay in the parameters.
 
     Raises TypeError for parameters on several devices, and ValueError for wrong groups."""
 
@@ -244,7 +245,7 @@ class Zero1(DataParallel):
         self.buckets = self.reducer.buckets
         self.reducer.on_end = self.ended
 
-        for bucket in self.buckets:  # the model may be divided itself (parallel/model/)
+        for bucket in self.buckets:  # other ranks may hold other parts (parallel/model/)
             first = bucket.params[0]
             bucket.shard.declare(sharded_by=(*first.sharded_by, self), copies=first.copies)
 
@@ -261,8 +262,8 @@ class Zero1(DataParallel):
 
     def check(self):
         """Checks before forward that the parameters match the shards, and removes Scattered
-        gradients. Raises RuntimeError if gather() is missing, or if the array of a parameter was
-        replaced by another array."""
+        gradients. Raises RuntimeError if gather() was not called after the optimizer's step, or if
+        the array of a parameter was replaced by another array."""
         if any(b.gathered != b.shard.version for b in self.reducer.buckets):
             raise RuntimeError(f"rank {self.t.rank}: the optimizer has updated the shards, but the "
                                "parameters still have the old values. Call model.gather() after "
@@ -288,7 +289,8 @@ class Zero1(DataParallel):
         super().absent()
 
     def ended(self):
-        """The reducer calls this at the end of a backward: the gradients are in the shards."""
+        """Sets each p.grad to a Scattered, because the gradients are now in the shards. The Reducer
+        calls this at the end of a backward."""
         for p in self.reducer.params:
             p.grad = Scattered(p.shape, p.dtype)
 
@@ -321,9 +323,9 @@ class Zero1(DataParallel):
             ring.all_reduce(self.t, x)
 
     def grad_norm(self) -> float:
-        """Returns the 2-norm of the gradient of the whole model, a float. Divided experts count,
-        and a tied weight counts once. Collective. Raises RuntimeError if no shard has a
-        gradient."""
+        """Returns the 2-norm of the gradient of the whole model, a float. The norm includes the
+        experts that are divided over the ranks. A tied weight counts once. Collective. Raises
+        RuntimeError if no shard has a gradient."""
         if all(s.grad is None for s in self.shards()):
             raise RuntimeError(f"rank {self.t.rank}: no shard has a gradient. Call backward first. "
                                "An Offload optimizer moves gradients to the host; then clip by "

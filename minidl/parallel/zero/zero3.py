@@ -13,9 +13,9 @@ while this unit runs, and the model may be any module, not only a list of layers
 A unit is one item of the outermost lists (ModuleList, Sequential), such as a transformer's block.
 The unit's weights are complete while the unit runs, in forward and in backward. Between forward and
 backward the unit's parameters hold a `Freed`. The graph saves parameters by reference (saved.py),
-not their arrays, so the arrays can be freed. Our packer gathers the weights again before backward
-reads them. Meanwhile the background thread gathers the next unit. The units keep the order of the
-first forward, which is the same on all ranks.
+not their arrays, so the arrays can be freed. The packer (`Zero3.pack`) gathers the weights again
+before backward reads them. Meanwhile the background thread gathers the next unit. The units keep
+the order of the first forward, which is the same on all ranks.
 
 Parameters outside of all units (embeddings, the head) belong to the root. They are whole from the
 start of forward to the end of backward, so they are gathered once a step. Small units
@@ -87,7 +87,7 @@ class Zero3(Zero1):
         modules = items(model)
         plan = plan_units(t, model, modules)
         super().__init__(model, t, groups, math.inf, math.inf, overlap, broadcast_buffers,
-                         free_gradients=True, runs=plan[::-1])  # in the order of the gradients
+                         free_gradients=True, runs=plan[::-1])  # the last unit comes first
         small = [set(params) for params in plan if sum(p.numel() for p in params) <= stay_below]
         # frozen weights, such as a base model under adapters, are cut too; they have no gradients
         self.frozen_buckets = []
@@ -129,8 +129,8 @@ class Zero3(Zero1):
 
     def pack(self, node, held, inputs, outputs):
         """A packer (saved.py): changes what the graph saves for backward. If `held` is one of our
-        parameters, or the array of a frozen one, returns (parameter, a function that gathers and
-        returns its array); else None."""
+        parameters, or the array of a frozen parameter, returns (parameter, a function that gathers
+        and returns its array); else None."""
         if isinstance(held, Tensor):
             bucket = self.reducer.bucket_of.get(held)
             return bucket and (held, partial(self.gathered_array, bucket, held))
@@ -186,7 +186,7 @@ class Zero3(Zero1):
 
     def free(self, buckets):
         for b in buckets:
-            # its weights were gathered ahead, but not used: after a step they would be old
+            # if b was gathered ahead, but not used: after a step its weights would be old
             if b in self.coming:
                 self.coming.pop(b)[1].wait()
             if b.weights is not None and b not in self.stays:
@@ -217,15 +217,15 @@ class Zero3(Zero1):
             raise TypeError(
                 f"rank {self.t.rank}: Zero3.absent() wants a function that runs the model and "
                 "returns a loss, because all ranks gather weights together in forward and "
-                "backward; got none. Call model.absent(lambda: F.cross_entropy(model(x), y)) with "
-                "any batch x, y. This batch counts as 0 samples")
+                "backward; got no function. Call model.absent(lambda: "
+                "F.cross_entropy(model(x), y)) with any batch x, y. This batch counts as 0 samples")
         buffers = [(b, b.array.copy()) for b in self.module.buffers()]
         self.weighs_nothing = True
         try:
             loss().backward()
         finally:
             self.weighs_nothing = False
-            for b, before in buffers:  # batch norm's statistics must not change by this batch
+            for b, before in buffers:  # this batch must not change batch norm's statistics
                 b.array[...] = before
 
     def gather(self) -> None:
@@ -237,7 +237,8 @@ class Zero3(Zero1):
     @contextmanager
     def gathered(self):
         """A context: `with model.gathered() as module:`. Inside the context each parameter has all
-        its elements. Do not change the elements: the shards would keep the old ones. Collective."""
+        its elements. Do not change the elements, because the shards do not get the changes.
+        Collective."""
         self.need(*self.buckets)
         stays, self.stays = self.stays, set(self.buckets)
         try:
@@ -276,13 +277,14 @@ class Zero3(Zero1):
 
 
 def _gather(t, bucket, whole, number):
-    # the label lets ranks that run their units in different orders get an error
+    # with this label, ranks that run their units in different orders get an error
     with about(f"weights {number}"):
         bucket.all_gather(t, whole, bucket.bounds)  # no return: the job would keep the result alive
 
 
 def items(model):
-    """Returns the items with parameters of the outermost lists (ModuleList, Sequential)."""
+    """Returns the items of the outermost lists (ModuleList, Sequential), but only items that have
+    parameters."""
     if isinstance(model, (ModuleList, Sequential)):
         return [m for m in model.children() if any(True for _ in m.parameters())]
     return [m for child in model.children() for m in items(child)]

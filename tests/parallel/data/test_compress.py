@@ -208,8 +208,8 @@ def test_one_wrapper_only(outer):
     def body(t):
         for inner in WRAPPERS:
             wrapped = inner(network(), t)
-            with pytest.raises(TypeError, match="wanted a model to wrap in .*; got one that is "
-                                                f"wrapped in {type(wrapped).__name__} already"):
+            with pytest.raises(TypeError, match="wanted a model to wrap in .*; got a model that is "
+                                                f"already wrapped in {type(wrapped).__name__}, so"):
                 outer(wrapped, t)
             wrapped.close()
 

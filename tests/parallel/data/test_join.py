@@ -68,7 +68,7 @@ def test_every_sample_is_scored_once(t):
 
 @ranks(2)
 def test_no_sample_anywhere_is_an_error(t):
-    with pytest.raises(ValueError, match="wanted samples to evaluate; got none"):
+    with pytest.raises(ValueError, match="wanted at least one sample to evaluate; got no"):
         evaluate(t, [], lambda batch: (0, 0))
 
 

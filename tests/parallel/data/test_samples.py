@@ -56,9 +56,9 @@ def test_three_samples_weigh_three_times_as_much_as_one(form):
 
 
 @pytest.mark.parametrize("batch, message", [
-    ((X, X[:2]), "first dimensions of one length; got lengths 2 and 4. Pass n_samp"),
+    ((X, X[:2]), "the same first dimension; got lengths 2 and 4. Pass n_samp"),
     ({"scale": np.float64(1)}, "got no arrays. Pass n_samples="),
-    ([X, X], "a dict or tuple of them; got a list. Pass n_sampl"),
+    ([X, X], "a dict or tuple of Tensors and arrays; got a list. Pass n_sampl"),
     ({"x": X, "names": "abcd"}, "got a str. Pass n_samples="),
 ])
 def test_what_cannot_be_known_is_asked(batch, message):

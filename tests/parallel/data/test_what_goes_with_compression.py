@@ -123,6 +123,6 @@ def test_clipping_what_arrived_is_the_same_on_all_ranks(t, name):
 def test_a_zero_stage_is_refused_inside_and_outside(t, stage):
     with pytest.raises(TypeError, match="ZeRO and Compressed cannot be combined"):
         Compressed(stage(nn.MLP(6, 9, 3), t), t, ErrorFeedback())
-    with pytest.raises(TypeError, match=f"to wrap in {stage.__name__}; got one that is wrapped in "
-                                        "Compressed already"):
+    with pytest.raises(TypeError, match=f"to wrap in {stage.__name__}; got a model that is "
+                                        "already wrapped in Compressed, so"):
         stage(Compressed(nn.MLP(6, 9, 3), t, ErrorFeedback()), t)

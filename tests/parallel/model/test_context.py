@@ -583,7 +583,7 @@ def test_what_does_not_fit_is_refused_on_every_rank_before_a_message(t):
         (lambda: context.ring_attention(four, four, four, ledger, attn_mask=wanting), "detach"),
         (lambda: context.ulysses_attention(four, four, four, ledger, attn_mask=wanting), "detach"),
         (lambda: context.ring_attention(four, four[:, :, :2], four[:, :, :2], ledger, True),
-         "as many queries as keys"),
+         "equal numbers of queries and keys"),
         (lambda: context.ulysses_self_attention(qkv, 1, True, t=ledger), "divisible by 2"),
         (lambda: context.ring_attention(four, one, four, ledger), "wanted query (B, H, L, E)"),
         (lambda: context.ring_attention(four, four, four, ledger, order="z"), "order='zigzag'"),

@@ -475,7 +475,7 @@ def test_micro_batches_that_differ_are_refused_where_they_do():
     x, y = data(8)
     parts = [x[:2], x[2:3]], [y[:2], y[2:3]]
     with pytest.raises(RankFailed, match=r"rank 0: stage 0 .* got float64 \(2, 6\) for the "
-                                         r"first one, and float64 \(1, 6\) for micro-batch 1"):
+                                         r"first micro-batch, and float64 \(1, 6\) for micro-"):
         simulate(2, lambda t: pipeline(t, chain(), gpipe(2, 2)).step(*parts))
 
 
@@ -485,7 +485,7 @@ def test_a_missing_batch_is_refused():
 
 
 @pytest.mark.parametrize("schedule, n_stages, said", [
-    (gpipe(3, 2), 3, "a schedule for 2 ranks, .* got one for 3"),
+    (gpipe(3, 2), 3, "a schedule for 2 ranks, .* got a schedule for 3"),
     (gpipe(2, 2), 3, "has 2 stages, but the model is cut into 3"),
     ([gpipe(2, 1)[0], gpipe(2, 1)[1][::-1]], 2, "stage 1 must run part F .* before part B"),
 ])

@@ -287,7 +287,7 @@ def test_autocast_keeps_the_dtypes_of_the_whole_model(t):
 
 
 @pytest.mark.parametrize("make, message", [
-    (lambda t: ParallelAttention(4, 2, t=t), "wanted a head for each of 3 ranks; got 2 heads"),
+    (lambda t: ParallelAttention(4, 2, t=t), "at least one head for each of 3 ranks; got 2 heads"),
     (lambda t: ColumnLinear(4, 2, t=t), "row or column for each of 3 ranks, along dimension 0"),
     (lambda t: RowLinear(2, 4, t=t), r"3 ranks, along dimension 1 of a weight of shape \(4, 2"),
     (lambda t: ColumnLinear(4, 8, t=t, gather_again=True), "wants sequence parallelism"),
