@@ -68,7 +68,8 @@ def an_array(y):
 
 
 def library_of(x):
-    """Returns the module that made the device array x: cupy, or a stand-in for it."""
+    """Returns the module that made the device array x: cupy, or a tests' module that replaces
+    cupy."""
     return sys.modules[type(x).__module__.partition(".")[0]]
 
 
@@ -220,9 +221,10 @@ def overwrite(array, source, casting="unsafe"):
 
 @contextmanager
 def optional(what, *extras):
-    """For a block that imports an optional package: `with optional("ranks as processes", "mpi"):
-    import mpi4py`. If the package is missing, raises an ImportError with `what`, the feature that
-    needs the package, and with the extras of setup.cfg that install the package."""
+    """A `with` block that imports an optional package: `with optional("ranks as processes", "mpi"):
+    import mpi4py`. If the package is missing, raises ImportError. The message has `what`, the
+    feature that needs the package. It also has `extras`, the extras of setup.cfg that install the
+    package."""
     try:
         yield
     except ImportError as error:
@@ -347,7 +349,7 @@ def promote(operands, to_float=False):
 def cores():
     """Returns a set: the numbers of the cores that this process may use. Under taskset or a batch
     system these can be fewer than the cores of the machine. On macOS a process cannot be limited to
-    some cores, so these are all cores."""
+    some cores, so the set has all cores."""
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))

@@ -137,8 +137,9 @@ def refuse_create_graph(create_graph):
 
 
 def _observe(node, gys):
-    """Calls the hooks of Tensor.register_hook, which may replace entries of gys, the gradients of
-    the node's outputs. Then keeps gradients for Tensor.retain_grad."""
+    """Calls the node's hooks from Tensor.register_hook. A hook may replace an entry of gys. Then
+    stores the gradients of the outputs for which Tensor.retain_grad was called. gys: the gradients
+    of the node's outputs."""
     for slot, hook in node.gradient_hooks:
         if gys[slot] is not None:
             gys[slot] = hook.change(gys[slot])
@@ -210,8 +211,9 @@ def _add(a, b):
 
 
 def _fit(g, shape, dtype, node):
-    """Returns the gradient g for an input of this shape and dtype: summed over the dimensions that
-    forward broadcast, and cast. Raises RuntimeError if the shape cannot fit."""
+    """Returns the gradient g in the shape and dtype of an input of the node. Sums g over the
+    dimensions that forward broadcast, and casts the sum. Raises RuntimeError if the shape cannot
+    fit."""
     if type(g) is np.ndarray and g.shape == shape and g.dtype == dtype:
         return g
     g = backend.array_of(g)  # a backward may return the Tensors that minidl.grad gave it

@@ -3,7 +3,7 @@
 dtype: Python floats become float32 (PyTorch's default), ints become int64, bools become bool.
 Arrays keep their dtype. zeros, ones, rand and randn make float32.
 device: 'cpu' (the default), 'cuda' or 'cuda:<index>'.
-generator: a minidl.Generator for random numbers. The default is the generator of this context. The
+generator: a minidl.Generator for random numbers. The default is random.default_generator(). The
 numbers are drawn on the device, and they are the same on all devices. (The numbers of `randn` may
 differ by a rounding error of float64.)
 Test: tests/test_creation.py

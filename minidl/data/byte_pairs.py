@@ -164,7 +164,8 @@ class Tokenizer:
         return itertools.chain.from_iterable(self._parts(found, refused))
 
     def _parts(self, found, refused):
-        """Yields lists and iterators of ids. Python's C code iterates over them, which is fast."""
+        """Yields lists and iterators of ids, which Python's C code joins fast. found: pairs from
+        words(). Raises ValueError if the text has a special token of `refused`."""
         for part, name in found:
             yield itertools.chain.from_iterable(map(self._cache.__getitem__, part))
             if name in refused:

@@ -42,8 +42,8 @@ def check(rank, size, tail, tails=TAILS):
 def dealt(units, size, tail, spare=(), generator=None):
     """Returns the units in the order in which they are dealt: unit k goes to rank k % size.
 
-    units:     an array (n,). If tail is "split": an array (n, 3) with the rows (list, begin, end).
-    spare:     more units: "pad" takes the missing units from the start of `spare`.
+    units:     an array (n,). If tail is "split", an array (n, 3) with the rows (list, begin, end).
+    spare:     units. If tail is "pad", the missing units are taken from the start of `spare`.
     generator: draws the order of the groups of `size` neighbours. If None, there are no groups."""
     n_short = -len(units) % size
     if tail == "drop":

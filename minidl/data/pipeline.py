@@ -1,7 +1,7 @@
 """A data pipeline: the input of a rank, as pure functions of an index.
 
 The plain forms: minidl/plain/input.py (the stages) and minidl/plain/shuffle.py (shard()). Here:
-each stage is a method, and a pipeline may have any stages. Its position can be saved.
+each stage is a method, and stages can be combined freely. The position of a pipeline can be saved.
 
     from minidl.data import Pipeline, lengths
 
@@ -100,8 +100,8 @@ class Pipeline:
 
         tail:   how to treat the last elements (partition.py). The default is "split" after group(),
                 otherwise "pad".
-        groups: a seed. Then `size` neighbours stay in one round, and the rounds come in random
-                order. If None, the elements stay in order."""
+        groups: a seed, or None. With a seed, `size` neighbouring elements stay in one round, and
+                the rounds come in random order. With None, the elements stay in order."""
         self._only_before("shard", shard=self._shard, batch=self._batch)
         partition.check(rank, size, tail or "pad")
         new = self._stage(stages.sharded, rank, size, tail, groups)
@@ -137,8 +137,8 @@ class Pipeline:
                  this machine.
         device:  "cuda" or "cuda:i": the batches are copied to this GPU in the background
                  (upload.py).
-        say:     "auto" calls say(line). The line tells the number of workers that it has chosen. If
-                 say is None, rank 0 writes the line to stderr."""
+        say:     a function. With workers="auto" it is called with a line of text, which tells the
+                 chosen number of workers. If say is None, rank 0 writes the line to stderr."""
         if n < 0 or workers != "auto" and workers < 1:
             raise ValueError("prefetch: want n >= 0, and workers >= 1 or 'auto'; got "
                              f"n={n} and workers={workers!r}")

@@ -39,7 +39,8 @@ def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
     n_ahead:  how many results the threads compute in advance. With 0 there are no threads. Several
               workers compute at least workers + 1 results in advance.
     workers:  how many threads, or "auto".
-    say:      workers="auto" calls say(line). The line tells the number of threads, and why.
+    say:      a function. With workers="auto" it is called with a line of text, which tells the
+              number of threads and the reason for this number.
     ranks:    how many ranks share this machine's cores.
 
     An exception in tasks or work is raised at its place in the order, after all earlier results.
@@ -75,8 +76,8 @@ def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
 
 def workers_for(load_s, cpu_s, step_s, ranks=1, say=None, cores=None):
     """Returns the number of workers by Little's law, at most MOST. Calls say(line) with the numbers
-    that it used. load_s, cpu_s, step_s: L, L_cpu and S above. cores: the default is the number of
-    cores of this machine."""
+    that it used. load_s, cpu_s, step_s: L, L_cpu and S, as defined at the top of this file. cores:
+    the default is the number of cores of this machine."""
     cores = cores or n_cores()
     k = min(max(1, math.ceil(load_s / max(step_s, cpu_s * ranks / cores, 1e-9))), MOST)
     if say is not None:
@@ -89,8 +90,8 @@ def workers_for(load_s, cpu_s, step_s, ranks=1, say=None, cores=None):
 
 
 def step_time(load_s, cpu_s, step_s, workers=1, ranks=1, cores=1):
-    """Returns the seconds of a step, by the formula above. A single worker cannot wait and compute
-    at the same time, so it needs load_s for each item."""
+    """Returns the seconds of a step, by the formula at the top of this file. A single worker cannot
+    wait and compute at the same time, so it needs load_s for each item."""
     return max(load_s if workers == 1 else (load_s - cpu_s) / workers, cpu_s * ranks / cores,
                step_s)
 

@@ -28,8 +28,8 @@ DROPPED = object()  # filter() puts this object in the place of a dropped elemen
 
 
 class Elements(NamedTuple):
-    """The n elements that a stage gives in one epoch. The other fields are functions, most of them
-    of an index i."""
+    """The n elements that a stage gives in one epoch. Each of the other fields is a function or
+    None."""
 
     n: int
     get: object  # get(i) returns element i, for i in range(n)
@@ -118,8 +118,8 @@ def cached(below, where, kept):
 
 
 def sharded(below, where, rank, size, tail, groups):
-    """Keeps the elements of this rank that were not used before the saved `position`
-    (partition.py)."""
+    """Keeps the elements of this rank. After a restart, leaves out the elements that were used
+    before the saved position (partition.py)."""
     epoch, position = where[0], where[3]
     n, units = below.n, np.arange(below.n)
     if tail is None:
@@ -155,8 +155,8 @@ def sharded(below, where, rank, size, tail, groups):
 
 
 def before(position, size):
-    """Returns the finished entries of a position. If the last entry has the same number of ranks,
-    this entry is not finished: each rank continues where it stopped."""
+    """Returns the finished entries of a position. If the last entry is for `size` ranks, this entry
+    is not finished: each rank continues where it stopped."""
     return position[:-1] if position and position[-1][0] == size else position
 
 

@@ -5,7 +5,7 @@ only if no other rank has this state. Several ranks may die, and the others may 
 
     step k - 1              |  step k                                 |  step k + 1
     .. optimizer.step()     |  forward, backward, optimizer.step()    |
-                       copy |== the shard to the buddy, behind ==|    | wait, agree, copy
+                       copy |== the shard goes to the buddy =====|    | wait, agree, copy
                             ^ numbers to the buddy, all agree
 
 There are two kinds of state. Common state is equal on all ranks (weights and moments of data
@@ -45,8 +45,8 @@ rank with the same rank number.
 
 If f of N ranks die together, state is lost if a rank and its buddy are among them. The probability
 is 1 - N/(N-f) C(N-f, f) / C(N, f), which is 2/(N-1) for f = 2. C(N, f) is the binomial coefficient.
-Then the run goes back to the snapshot. Without shards one survivor is enough: a dead pair loses
-only the states of its random generators.
+If state is lost, the run goes back to the snapshot. Without shards one survivor is enough: a dead
+pair loses only the states of its random generators.
 
 Source: Zheng et al. 2004, "FTC-Charm++" (double in-memory checkpoints)
 Test: tests/elastic/test_buddy.py   Used by: heal.py
@@ -87,7 +87,7 @@ class Report(NamedTuple):
     sharded      True if ranks hold state that no other rank holds
     mine         the steps for which the survivor has its own state
     theirs       the steps for which it has its left neighbour's complete state
-    divided      True if the model's tensors are divided"""
+    divided      True if the model's tensors are divided over ranks"""
 
     generation: int
     rank: int

@@ -18,11 +18,11 @@ if from a snapshot. No disk is used.
                  because `state` then makes the same grid. With fewer ranks, all ranks go back to
                  the last snapshot, if `state` can make a grid of the remaining ranks
 
-Only the objects that `state` returns are rolled back. For example, the script's own list of losses
-has the interrupted step twice. Send no messages between `comm.world()` and `run`: a new process
-starts the script from its top, but the other ranks do not. If a rank dies after `run`, the others
-end normally. But if the group's first rank dies then, the run has failed, because this rank usually
-writes the result.
+Only the objects that `state` returns are rolled back. Other objects keep the interrupted step. For
+example, the script's own list of losses has the loss of this step twice. Send no messages between
+`comm.world()` and `run`: a new process starts the script from its top, but the other ranks do not.
+If a rank dies after `run`, the others end normally. But if the group's first rank dies then, the
+run has failed, because this rank usually writes the result.
 
     minidl run --heal [--replacements 1] -n 4 script.py              needs Open MPI 5
 
@@ -59,10 +59,11 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
     folder                      the folder of the snapshots. The run begins at the newest undamaged
                                 snapshot. It goes back to a snapshot only if the copies in memory
                                 are not enough
-    every                       the number of steps between two snapshots. 0: no snapshots
+    every                       the number of steps between two snapshots. 0 means no snapshots
     t                           the transport; by default comm.world()
 
-    Raises RuntimeError if the ranks cannot go on after a rank has died (without Open MPI 5)."""
+    Raises RuntimeError if the transport has no fault tolerance, so that ranks could not continue
+    after another rank has died. Open MPI 5 has fault tolerance."""
     t = world() if t is None else t
     if not (t.simulated or t.size == 1 or isinstance(t.innermost, ulfm.Healing)):
         raise RuntimeError(f"rank {t.rank}: wanted ranks that continue when one of them dies; got "

@@ -7,7 +7,7 @@ Snapshots are written in the background. They have checksums. The number of rank
         state(t)                                 notices what fails, and starts all of them again
         load the newest complete snapshot
         step 120 | 121 | 122 | ...               train(t, step, **objects), once each
-               '== written behind ==|            every `every` steps (snapshot/behind.py)
+               '== snapshot written =|           every `every` steps, in the background (behind.py)
 
 The script:
 

@@ -19,9 +19,9 @@ arrays, from their allocation until they are freed.
     print(ledger.report())                                 at the peak; ledger.plot("out/06.png")
 
 A recording sees the arrays that Functions return, save and pass back. It follows each buffer until
-Python frees it. (A buffer is an array that owns its memory; its views do not count.) Of the arrays
-that an op makes for itself, a recording sees only the large ones: those that the op reports by
-`scratch` (cuda/launch.py). workspace.py has formulas for their bytes. A recording does not see
+Python frees it. (A buffer is an array that owns its memory; its views do not count.) An op also
+makes arrays for its own use. It reports the large ones by `scratch` (cuda/launch.py), and the
+recording sees only these. workspace.py has formulas for their bytes. A recording does not see
 temporary arrays inside an expression, such as the product in `a * b + c`.
 tests/memory/test_ledger.py and benchmarks/bench_memory.py compare the recorded bytes with the
 memory that the process uses.
@@ -226,7 +226,7 @@ class Ledger:
 
     @property
     def peak(self):
-        """{kind: bytes} at the time when all kinds together hold the most bytes."""
+        """Returns {kind: bytes} at the time when all kinds together hold the most bytes."""
         return self.timeline[self.peak_at][1]
 
     def most(self, kind):

@@ -164,7 +164,7 @@ def _travel(held, time_s):
 
 
 class Stored:
-    """Replaces, in a node's `_saved`, an array that was moved to the host's memory."""
+    """An entry of a node's `_saved`. It replaces an array that was moved to the host's memory."""
 
     def __init__(self, owner, number, array, xp):
         self.owner, self.number, self.xp = owner, number, xp

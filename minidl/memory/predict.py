@@ -1,6 +1,7 @@
 """Predicts how much memory training will take, from formulas and two small forwards.
 
-The plain form: minidl/plain/memory.py. Here: other precisions, and states divided among N ranks:
+The plain form: minidl/plain/memory.py. This file adds other precisions, and states that are divided
+among N ranks.
 
     bytes per parameter   weight  gradient  master  Adam's m, v     sum
     fp32, O1                   4         4       0            8      16

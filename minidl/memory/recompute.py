@@ -183,8 +183,8 @@ class _Segment:
     """A function, the settings of its first run, and the arrays to keep.
 
     call    (inputs, options), with the index of an input in place of each Tensor
-    edges   a list of where the segment's gradients go: the index of an input, or a parameter. Each
-            is listed once for each use
+    edges   a list of where the segment's gradients go: the index of an input, or a parameter. A
+            place is listed once for each use
     kept    arrays of the first run that are kept and not computed again"""
 
     def __init__(self, fn, call, tensors, keep):

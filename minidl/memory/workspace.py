@@ -94,8 +94,8 @@ def _by_cpu_kernels(node):
 
 def _by_kernels(node, rows):
     """Returns the bytes that the CPU kernels of a convolution need: (forward, gradient of the
-    input, gradient of the weight). The kernels cast float16 arrays to float32, in forward also the
-    bias."""
+    input, gradient of the weight). The kernels cast float16 arrays to float32. In forward they also
+    cast the bias."""
     (n, *image), w = node.shapes
     x, out, dtype = (n * rows, *image), node.out, _dtype(node)
     forward, by_input, by_weight = conv_cpu.workspace(x, w, out, node.options)

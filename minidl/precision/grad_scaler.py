@@ -8,13 +8,13 @@ The plain form: minidl/plain/amp.py. Here: PyTorch's class, for any optimizer.
                              calls optimizer.step()
     update()                 halves S after a skipped step, doubles S after 2000 good steps
 
-The scale is an array of one number. The counts of good steps, of patience and of skipped steps are
-an array of three numbers. Both arrays are on the device of the gradients, and the same rule changes
-them on a CPU and a GPU (loss_scale.py). On a GPU the host does not wait to learn whether a gradient
-is inf: the optimizer's kernel decides whether to skip. If ranks hold shards of the gradients
-(Parameter.sharded_by), either all ranks must skip the step, or no rank. The ranks agree on this on
-the host, so the arrays move to the host. After data parallelism all ranks have the same gradients,
-so all ranks decide the same.
+The scale is an array of one number. Another array has three counts: the good steps, the patience
+(the number of overflows after which the scale falls), and the skipped steps. Both arrays are on the
+device of the gradients, and the same rule changes them on a CPU and a GPU (loss_scale.py). On a GPU
+the host does not wait to learn whether a gradient is inf: the optimizer's kernel decides whether to
+skip. If ranks hold shards of the gradients (Parameter.sharded_by), either all ranks must skip the
+step, or no rank. The ranks agree on this on the host, so the arrays move to the host. After data
+parallelism all ranks have the same gradients, so all ranks decide the same.
 
 `step` reads the gradients once, and the optimizer multiplies them by 1/S. To read the unscaled
 float32 gradients, call `unscale_` before `step`.
@@ -60,8 +60,9 @@ class GradScaler:
     device:       ignored. PyTorch has this argument. Here the scale is kept on the device of the
                   gradients.
     init_scale, growth_factor, backoff_factor, growth_interval: as in PyTorch.
-    hysteresis:   the scale first falls at this number of overflows. After that it falls at every
-                  overflow. After growth_interval good steps in a row, the count starts again at 0.
+    hysteresis:   the scale falls for the first time at overflow number `hysteresis`. After that it
+                  falls at every overflow. After growth_interval good steps in a row, the count
+                  starts again at 0.
     min_scale, max_scale:  limits of the scale.
     raise_at_min: if True, an overflow at min_scale raises OverflowError.
     enabled:      if False, the scale is 1, and no gradient is checked.
@@ -186,8 +187,8 @@ class GradScaler:
 
     def _check(self, optimizer):
         """Raises TypeError if the gradients may have more than one scale. If other ranks hold
-        shards of the gradients, moves the scale to the host, as all ranks must decide together
-        whether to skip."""
+        shards of the gradients, moves the scale to the host, because there the ranks agree whether
+        to skip."""
         if self.enabled and getattr(optimizer, "compressed_by", None) is not None:
             raise TypeError(
                 "wanted gradients without a loss scale: parallel.Compressed keeps a part of the "

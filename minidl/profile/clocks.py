@@ -68,10 +68,10 @@ def measure(t, clock, rounds=ROUNDS):
 
 
 def line(first, last):
-    """Returns (here, drift, error in seconds) from two Pairs of a rank.
+    """Returns (`here`, `drift`, error in seconds) from two Pairs of a rank.
 
-    here is a function: here(theirs) converts a time by that rank's clock to a time by rank 0's
-    clock. drift: by how many seconds that rank's clock gains on rank 0's clock in a second."""
+    `here` is a function: here(theirs) converts a time by that rank's clock to a time by rank 0's
+    clock. `drift` tells how many seconds that rank's clock gains on rank 0's clock in a second."""
     span = last.theirs - first.theirs
     pace = (last.mine - first.mine) / span if span else 1.0  # for rank 0 itself, both are 0
 

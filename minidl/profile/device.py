@@ -117,7 +117,7 @@ class Device:
 
     def _read(self, marks):
         """Sets the time of each mark, in seconds since self.base. In each lane the times do not
-        decrease. Returns how many events were read, at most, to compute one of the times."""
+        decrease. Returns the largest number of events that were read to compute one time."""
         base, base_s, latest, n_read = self.base, 0.0, {}, 2
         for mark in marks:
             ms = self.cuda.get_elapsed_time(base, mark[0])

@@ -36,7 +36,7 @@ ROW_OF = {"forward": "forward", "backward": "backward", "input": "input", "optim
 
 def of(ranks, peak=None):
     """Returns the figures: a dict that can be written as JSON. ranks: the Records of all ranks.
-    peak: the peaks of the machine. If None, peaks.stored() of this machine."""
+    peak: the peaks of the machine. If None, uses the result of peaks.stored()."""
     peak = peak or peaks.stored("cuda" if any(r.devices for r in ranks) else "cpu") or {}
     last = _last_entries(ranks)
     parts = [_rank(record, last) for record in ranks]

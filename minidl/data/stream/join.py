@@ -67,7 +67,7 @@ class JoinedPart:
     labels:   float32, one for each sample
     again:    bool, one for each sample: True if the sample was emitted before
     position: how many samples the partition has emitted until now, including these samples
-    n:        the number of samples and of arrived records, added"""
+    n:        the number of samples plus the number of arrived records"""
 
     def __init__(self, partition, arrived, samples, labels, again, position):
         self.partition, self.arrived, self.samples = partition, arrived, samples
@@ -76,16 +76,16 @@ class JoinedPart:
 
 
 class Join(Steps):
-    """Yields ([JoinedPart], total) for one step of event time after another. `total` is the number
-    of samples and arrived records of all ranks. Each step is a collective: all readers must
-    iterate.
+    """Yields ([JoinedPart], total) for each step of event time. `total` is the number of samples
+    and arrived records of all ranks. Each step is a collective: all readers must iterate.
 
     clicks, labels      two logs with the same number of partitions. A record and its label are in
                         partitions with the same number
     key                 the name of a field of both dtypes. A record and its label have the same
                         value in this field
     of_click, of_label  the dtypes of clicks and labels. A label without a field `label` counts as 1
-    window_s            how long a record waits for its label. If None, until the label comes
+    window_s            how long a record waits for its label. If None, it waits until the label
+                        comes
     late                "drop": a label after the window is ignored. "again": its record is emitted
                         again, with the label
     slack_s             the largest time by which records may be out of order
@@ -213,7 +213,8 @@ class _Merge:
             side.close()
 
     def place(self):
-        """Returns the values of Join.place and Join.kept for this partition."""
+        """Returns the values of `place` and `kept` in Join.rows() for this partition, without its
+        number."""
         kept = [(kind, entry[0]) for kind, waits in enumerate(self.waits)
                 for entry in waits.values()]
         clicks, labels = self.sides

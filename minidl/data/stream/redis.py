@@ -164,8 +164,8 @@ class RedisLog(Log):
         return answer
 
     def _write(self, send):
-        """Returns send(). Calls send() again while a server that has just started loads its file.
-        This is safe, because such a server has written nothing."""
+        """Returns send(). If the server has just started and is still loading its file, calls
+        send() again. This is safe, because such a server has written nothing."""
         until = time.monotonic() + LOADING_S
         while True:
             try:

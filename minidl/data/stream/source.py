@@ -46,9 +46,9 @@ POLL_S = 0.005  # seconds between two reads of a partition without a new record
 
 class Part:
     """The records of one partition in a step. A Part has the fields of Records, and n, the number
-    of records. position: first + i of the partition's state after these records (see the picture).
-    The position only grows. So a parameter server that stores the position can drop a push that
-    comes twice."""
+    of records. position: the sum first + i after these records. `first` and `i` are in the state of
+    the partition (see the picture at the top of this file). The position only grows. So a parameter
+    server that stores the position can drop a push that comes twice."""
 
     def __init__(self, records, position):
         self.partition, self.offsets, self.times, self.values = records
@@ -130,7 +130,7 @@ class Source(Steps):
     dtype          makes the values an array: each record is one element of this dtype
     readers        the ranks of t that read; the default is all ranks. The other ranks only save and
                    load the state
-    start          the first offset of each partition; the default is the oldest
+    start          the first offset of each partition; the default is the oldest offset
     until          the offset at which each partition ends. Its last block also ends there. If
                    None, there is no end
     idle_s         if None, a step waits for every partition. If a number, a step does not wait for
