@@ -69,8 +69,8 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
     ledger = current().ledger
     waiting = leaf_uses(roots)  # leaf -> number of gradients still to come
     arriving = {}  # leaf or node -> its gradient so far (for a node: a list, one per output)
-    # Entries (-depth, turn, node): the turn decides between equal depths, so that the order is the
-    # same on every rank.
+    # An entry of the heap is (-depth, turn, node). The turn decides between equal depths, so that
+    # the order is the same on every rank.
     heap, turn = [], itertools.count()
 
     def send(edge, g):
@@ -123,7 +123,7 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                 else:
                     gx = _fit(gx, edge.array.shape, edge.array.dtype, node)
                     send(edge, _own(gx, (*gxs[:i], *gxs[i + 1:], *gys, *saved_arrays)))
-        # Freed before the next node runs: it may be a recompute, which needs the memory.
+        # Frees the arrays before the next node runs: a recompute needs much memory.
         saved_arrays = gxs = gys = gx = None
 
 

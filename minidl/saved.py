@@ -88,7 +88,7 @@ def pack(node, inputs, arrays, outputs, packers):
                 if array is s or array.base is s or (
                         owner is not None and (owner is array or owner is array.base)):
                     memory = y.memory
-                    # The Memory, not y: a node does not hold its results.
+                    # Notes the Memory and not y, because a node must not hold its results.
                     notes.append((memory, memory.version))
 
         for packer in packers:

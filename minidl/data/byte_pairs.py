@@ -186,7 +186,7 @@ class Tokenizer:
         heap = [(ranks[pair], i) for i, pair in enumerate(zip(ids, ids[1:])) if pair in ranks]
         heapq.heapify(heap)
         while heap:
-            rank, i = heapq.heappop(heap)  # of equal pairs, the left one: "aaa" becomes "aa" "a"
+            rank, i = heapq.heappop(heap)  # the leftmost of equal pairs: "aaa" becomes "aa" "a"
             j = right[i]
             if j == n or ranks.get((ids[i], ids[j])) != rank:
                 continue  # one of the two tokens was joined with another neighbour
@@ -255,7 +255,7 @@ def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, in
         left += [-1, *range(start, end - 1)][:len(word)]
         right += [*range(start + 1, end), -1][:len(word)]
         times += [count] * len(word)
-    n_times, places = defaultdict(int), defaultdict(list)  # a pair's count; where it starts
+    n_times, places = defaultdict(int), defaultdict(list)  # each pair's count; each pair's indices
     for i, j in enumerate(right):
         if j >= 0:
             n_times[ids[i], ids[j]] += times[i]

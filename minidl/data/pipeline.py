@@ -158,7 +158,7 @@ class Pipeline:
     def _element_stage(self, fn, argument):
         late = self.is_stream or self._filtered and self._batch
         new = copy.copy(self) if late else self._stage(fn, argument)
-        if late:  # for a stream's items, or for batches after filter()
+        if late:  # fn works on a stream's items, or on batches after filter()
             new._late = [*self._late, (fn, argument, self._batch is not None)]
         return new
 

@@ -56,7 +56,7 @@ def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
             task, result, error = slot.get()
             if error is not None:
                 raise error  # its traceback shows the line in the dataset
-            crew.free.release()  # before the yield: the workers load while the consumer computes
+            crew.free.release()  # called before yield, so workers load while the caller computes
             if not measuring:
                 yield task, result
                 continue

@@ -25,7 +25,7 @@ from minidl.data import partition
 from minidl.data.order import Sampler
 from minidl.random import Generator
 
-# Weights and dropout use low random streams of the same seed. Orders use the streams from here on.
+# The first random stream for orders. Weights and dropout use lower streams of the same seed.
 ORDER_STREAMS = 1 << 62
 
 

@@ -21,9 +21,9 @@ import numpy as np
 from minidl.data import cache, partition, sampler
 from minidl.random import Generator, using
 
-# Random streams of the samples. Weights, dropout and orders (sampler.py) use streams below 2**63.
+# The first random stream for samples. Weights, dropout and orders (sampler.py) use lower streams.
 SAMPLE_STREAMS = 1 << 63
-GROUP_STREAMS = 3 << 61  # for the orders of groups: between sampler.py's streams and SAMPLE_STREAMS
+GROUP_STREAMS = 3 << 61  # for orders of groups: above sampler.py's streams, below SAMPLE_STREAMS
 DROPPED = object()  # filter() puts this object in the place of a dropped element
 
 
@@ -33,10 +33,10 @@ class Elements(NamedTuple):
 
     n: int
     get: object  # get(i) returns element i, for i in range(n)
-    number: object  # number(i): the element's number; does not depend on the number of ranks
-    members: object = None  # only for batches: members(i), the indices of batch i's elements ...
-    load: object = None  # ... and load(indices), which returns the batch of these elements
-    used: object = None  # used(i): how many rounds of shard() the first i elements have used
+    number: object  # number(i) returns the element's number, the same for any number of ranks
+    members: object = None  # for batches: members(i) returns the indices of batch i's elements
+    load: object = None  # for batches: load(indices) returns the batch of these elements
+    used: object = None  # used(i) returns how many rounds of shard() the first i elements use
 
 
 def stream(seed, epoch, depth, number):

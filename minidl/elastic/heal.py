@@ -46,7 +46,7 @@ from minidl.elastic.resume import resume
 from minidl.text import in_words
 from minidl.timeline import recording
 
-REPLACEMENTS = "MINIDL_REPLACEMENTS"  # the launcher sets it: how many new processes may start
+REPLACEMENTS = "MINIDL_REPLACEMENTS"  # the launcher sets it to the number of new processes allowed
 
 
 def run(train, state, n_steps, folder="runs", every=50, t=None):

@@ -30,7 +30,7 @@ from minidl.memory import ledger as memory
 
 # live: the most bytes in use at one time. span: the highest address that was ever in use.
 # in_pieces: the free bytes below the address `span`, without the largest free piece. This number is
-# computed after each event, and in_pieces is the largest one.
+# computed after each event, and in_pieces is the largest of these numbers.
 Replay = namedtuple("Replay", "live span in_pieces")
 
 

@@ -42,8 +42,8 @@ from minidl import backend
 from minidl.cuda.host_memory import copy_stream, pinned
 from minidl.mode import current, running
 
-# Forward waits while more copies to the host than this are not finished: until a copy is finished,
-# the device still holds the array.
+# If more than this number of copies to the host are not finished, forward waits, because the device
+# holds an array until its copy is finished.
 IN_FLIGHT = 2
 
 

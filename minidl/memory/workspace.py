@@ -196,7 +196,7 @@ def sizes(node, rows):
     (n, c, *image), w = node.shapes
     stride, padding, dilation, groups = node.options
     dtype, out = node.output_meta[0][1], node.out
-    width = 4 if is_bfloat16(dtype) else np.dtype(dtype).itemsize  # computed in fp32
+    width = 4 if is_bfloat16(dtype) else np.dtype(dtype).itemsize  # bfloat16 is computed in fp32
     s = min(n * rows, samples_at_once(c, w, out, node.xp is np))
     image = [size + sum(p) for size, p in zip(image, padding, strict=True)]
     padded = s * c * math.prod(image) if any(map(any, padding)) else 0

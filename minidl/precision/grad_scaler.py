@@ -90,13 +90,13 @@ class GradScaler:
         self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
         self.growth_interval, self.hysteresis = growth_interval, hysteresis
         self.min_scale, self.max_scale, self.raise_at_min = min_scale, max_scale, raise_at_min
-        self.on_host = raise_at_min  # True: the host must know at once if gradients are bad
+        self.on_host = raise_at_min  # True if the host must know at once whether gradients are bad
         self.enabled = enabled
         self._stepped = []  # the optimizers that stepped since the last update
         # The optimizers that were checked since the last update: optimizer -> (bad, factor). bad is
         # not 0 if a gradient is inf or nan. factor is 1 / scale, or 1 if the gradients are unscaled
-        # already. On a GPU, bad is an array of one number. Then the second entry is the array of
-        # the scale itself, or None if the gradients are unscaled already.
+        # already. On a GPU, bad is an array of one number, and factor is replaced by the array of
+        # the scale itself, or by None if the gradients are unscaled already.
         self._found = {}
 
     factor = _number("_scale", 0)
@@ -172,7 +172,7 @@ class GradScaler:
         self._stepped.append(optimizer)
         if optimizer not in self._found:
             for p in optimizer.low:
-                p.grad = None  # from an earlier unscale_ without a step
+                p.grad = None  # an earlier unscale_ without a step may have set it
             grads = optimizer.gradients()
             for g in grads:
                 self._check_dtype(g, optimizer.low)
@@ -237,7 +237,7 @@ class GradScaler:
             return
         rule = {name: getattr(self, name) for name in RULE}
         if not any(isinstance(bad, bool) for bad in found):  # all are on a GPU: no need to wait
-            rule["min_scale"] = max(self.min_scale, SMALLEST)  # below it, the host would raise
+            rule["min_scale"] = max(self.min_scale, SMALLEST)  # no error is raised on a GPU
             loss_scale.update(self._scale, self._counts, sum(found[1:], found[0]), **rule)
             return
         self._move_to(None)

@@ -66,7 +66,7 @@ class Device:
         self.cuda, self.number, self.clock = cuda, number, clock
         self.base, self.first = self._look()
         self.marks, self.spans = [], []
-        self.streams = {0: (0, None)}  # {address: (number, the stream, to keep it alive)}
+        self.streams = {0: (0, None)}  # {address: (number, stream)}; the dict keeps a stream alive
 
     def _look(self):
         """Records an event now. Returns (the event, a Pair with its time by the host's clock)."""

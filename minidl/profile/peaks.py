@@ -17,7 +17,7 @@ import numpy as np
 from minidl import backend, cuda
 from minidl.comm.select import file_in, is_number, keep, kept
 
-MOST_PER_S = 1e18  # operations a second: what a thousand GPUs do. A file with more is damaged
+MOST_PER_S = 1e18  # operations a second of a thousand GPUs. A file with a larger number is damaged
 
 
 def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5, dtypes=("float32", "float64")):

@@ -136,7 +136,7 @@ class RedisLog(Log):
             return 1 + _offset(partition, about["last-generated-id"])
         except self.error as error:
             if "no such key" in str(error):
-                return 0  # before the first record
+                return 0  # the partition has had no record yet
             raise
 
     def delete_before(self, partition, offset):

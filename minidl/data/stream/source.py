@@ -100,8 +100,9 @@ class Steps:
                     return
         finally:
             stop.set()
-            for reader in readers:  # close them here: the traceback of an error may keep the
-                reader.close()  # readers and their threads for a long time
+            # The traceback of an error may keep the readers and their threads for a long time.
+            for reader in readers:
+                reader.close()
 
     def state_dict(self):
         """Returns the settings that must match when a run resumes. rows() has the position."""
