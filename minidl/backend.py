@@ -190,7 +190,7 @@ def to_device(array, device):
     name = full_name(device)
     cupy = import_cupy()
     if is_bfloat16(array.dtype) and int(cupy.__version__.partition(".")[0]) < 14:
-        raise TypeError(f"bfloat16 on {device} needs CuPy 14 or newer, this is "
+        raise TypeError(f"bfloat16 on {device} needs CuPy 14 or newer; got CuPy "
                         f"{cupy.__version__}. Upgrade CuPy, or use float16")
     if not isinstance(array, np.ndarray) and device_of(array) == name:
         return array

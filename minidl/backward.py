@@ -190,17 +190,18 @@ def _start(root, gradient):
     """Returns the gradient array to start from at a root, in the dtype of the root. Raises
     RuntimeError or ValueError if the root or its gradient does not fit."""
     if not root._requires_grad:
-        raise RuntimeError("backward of a tensor that does not require a gradient: no input of it "
-                           "has requires_grad=True, or it was made under no_grad")
+        raise RuntimeError("backward of a tensor that does not require a gradient. The tensor was "
+                           "made under no_grad, or none of its inputs has requires_grad=True")
     if gradient is None:
         if root.numel() != 1:
             raise RuntimeError(f"backward of a tensor of shape {tuple(root.shape)} wants a "
-                               "gradient of that shape; only a single element starts from 1")
+                               "gradient of that shape. Without a gradient, only a tensor of one "
+                               "element can start")
         return root._xp.ones(root.shape, root.dtype)
     gradient = root._xp.asarray(backend.array_of(gradient))
     if tuple(gradient.shape) != root.shape:
-        raise ValueError(f"gradient has shape {tuple(gradient.shape)}, the tensor "
-                         f"{tuple(root.shape)}")
+        raise ValueError(f"backward wants a gradient of the tensor's shape, {tuple(root.shape)}; "
+                         f"got a gradient of shape {tuple(gradient.shape)}")
     return gradient.astype(root.dtype)  # a copy: the caller's array does not change
 
 

@@ -136,10 +136,10 @@ class Function:
         self._saved = arrays
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} has no forward")
+        raise NotImplementedError(f"{type(self).__name__} must define the method forward")
 
     def backward(self, *output_gradients: Any, **options: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} has no backward")
+        raise NotImplementedError(f"{type(self).__name__} must define the method backward")
 
     def add_gradient_hook(self, slot, hook):
         """Adds a GradientHook, which may change the gradient of the output `slot`. Returns a

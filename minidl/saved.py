@@ -144,8 +144,8 @@ def check(node):
     """Raises RuntimeError if a saved array of the node was freed, or was changed in place since
     forward."""
     if node._saved is None:
-        raise RuntimeError(f"backward through {type(node).__name__} a second time: the arrays that "
-                           "it saved were freed. Pass retain_graph=True to the first backward")
+        raise RuntimeError(f"backward reaches {type(node).__name__} a second time, but its saved "
+                           "arrays were freed. Pass retain_graph=True to the first backward")
     for x, version in node.saved_inputs:
         memory = x if type(x) is Memory else x._memory
         if memory is not None and memory.version != version:

@@ -51,7 +51,7 @@ class Folder:
             mine.write_text(json.dumps({"n": n}))
             os.replace(mine, about)
         elif (other := self._described(about)) != n:
-            raise ValueError(f"cache {self.path}: the folder is of a pipeline of {other} "
+            raise ValueError(f"cache {self.path}: the folder belongs to a pipeline of {other} "
                              f"elements, but this pipeline has {n}. Take another folder, or "
                              "remove this folder")
         for index in sorted(self.path.glob("*.index")):

@@ -139,9 +139,9 @@ def _begin(t, state, folder, n_steps, held, since):
         if t.size < divided:
             raise RuntimeError(
                 f"rank {t.rank}: a model that is divided over {divided} ranks cannot be healed on "
-                f"{t.size}: state() fails on this number of ranks ({error}). minidl run --heal "
-                "--replacements 1 replaces a dead rank by a new process. minidl run --restarts "
-                "starts all ranks again, from the last snapshot") from error
+                f"{t.size} ranks: state() fails on this number of ranks ({error}). minidl run "
+                "--heal --replacements 1 replaces a dead rank by a new process. minidl run "
+                "--restarts starts all ranks again, from the last snapshot") from error
         raise
     parts, saved = Parts(t, Path(folder), named), 0
     if parts.own is not None:

@@ -227,7 +227,7 @@ class GradScaler:
         if not self.enabled:
             return
         if new_scale is None and not self._found:
-            raise RuntimeError("update() needs a step() or unscale_() before it: nothing was "
+            raise RuntimeError("update() needs a step() or unscale_() before it: no gradients were "
                                "checked since the last update")
         found = [bad for bad, _ in self._found.values()]
         self._found.clear()
@@ -299,7 +299,7 @@ class GradScaler:
         if grad.dtype == np.float16 and not low:
             raise ValueError(
                 "loss scaling wants float32 gradients, or float32 master weights for float16 "
-                "gradients: divided by the scale in float16, small gradients become 0. Keep "
+                "gradients, because in float16 small gradients divided by the scale are 0. Keep "
                 "the model in float32 under autocast (O1), or call "
                 "optim.use_master_weights(optimizer) (O2)")
 

@@ -88,9 +88,9 @@ def described(name, text):
         about = json.loads(text)
         partitions, mark = about["partitions"], about.get("id")
         if type(partitions) is not int or not 0 < partitions <= MOST_PARTITIONS:
-            raise ValueError(f"{partitions!r:.40} partitions")
+            raise ValueError(f"got {partitions!r:.40} partitions")
         if not isinstance(mark, (str, type(None))):
-            raise ValueError(f"the id {mark!r:.40}")
+            raise ValueError(f"got the id {mark!r:.40}")
         return partitions, mark
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{name} does not describe a log. The file or entry was altered: "

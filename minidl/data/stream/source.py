@@ -238,8 +238,8 @@ def closed_blocks(log, partition, first, n, block, block_ms, until, idle_s, stop
     if have.n and not stop.is_set():  # the last block, which ends at `until`
         if have.n < n:
             raise ValueError(f"partition {partition}: the block from offset {first} on has {n} "
-                             f"records in the snapshot, but only {have.n} records before "
-                             f"until={until}. Pass a larger until")
+                             f"records in the snapshot, but only {have.n} of these records are "
+                             f"before until={until}. Pass a larger until")
         yield first, have
 
 
