@@ -23,8 +23,8 @@ _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}
 def xp_of(arrays, op="this operation"):
     """Returns the module (numpy or cupy) that owns `arrays`. Skips everything that is not an array.
 
-    Raises TypeError if arrays of both libraries are given: an automatic copy to another device
-    would hide its cost. `op` is the name in the error."""
+    Raises TypeError if arrays of both libraries are given. minidl does not copy an array to another
+    device by itself, because such a copy is slow. `op` is the name in the error."""
     cupy = sys.modules.get("cupy")
     if cupy is None:
         return np

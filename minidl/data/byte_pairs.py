@@ -9,7 +9,8 @@ decode(encode(text)) is exactly the text. With the same number of tokens a model
 of the text. Compare losses of different tokenizers in bits per byte, because their tokens have
 different lengths.
 
-The plain form: minidl/plain/tokens.py. Here: words, special tokens, GPT-2's files, and speed.
+The plain form: minidl/plain/tokens.py. This file adds words, special tokens, GPT-2's files, and
+speed.
 
     words       pairs join only within a word (words.py). So each word is encoded once, and then
                 looked up

@@ -1,6 +1,7 @@
 """Batches of samples of unequal lengths, with little padding and little waiting between ranks.
 
-The plain form: minidl/plain/lengths.py. Here: a budget of tokens, targets, ranks, and formulas.
+The plain form: minidl/plain/lengths.py. This file adds a budget of tokens, targets, ranks, and
+formulas.
 
 Each token and each padding value takes one place in a batch. Waste is the fraction of all places
 that is padding: 1 - E[L] / E[max L of a batch]. `pools` makes random pools of samples, sorts each

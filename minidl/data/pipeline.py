@@ -1,7 +1,8 @@
 """A data pipeline: the input of a rank, as pure functions of an index.
 
-The plain forms: minidl/plain/input.py (the stages) and minidl/plain/shuffle.py (shard()). Here:
-each stage is a method, and stages can be combined freely. The position of a pipeline can be saved.
+The plain forms: minidl/plain/input.py (the stages) and minidl/plain/shuffle.py (shard()). In this
+file each stage is a method, and stages can be combined freely. The position of a pipeline can be
+saved.
 
     from minidl.data import Pipeline, lengths
 

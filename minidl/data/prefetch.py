@@ -1,6 +1,7 @@
 """Threads work ahead. Their results come in order.
 
-The plain form: minidl/plain/prefetch.py. Here: several threads, and a rule for their number.
+The plain form: minidl/plain/prefetch.py. This file adds several threads, and a rule for their
+number.
 
     worker 0     load 0    | load 2    | load 4    | wait ...     at most n_ahead results wait
     worker 1     load 1    | load 3    | load 5    | wait ...
@@ -13,8 +14,8 @@ waiting. Training on the item takes S seconds. With k workers one step takes
 
 So by Little's law k = ceil(L / S) workers are enough. If the cores are the limit, more workers do
 not help. Threads are enough if loading waits for the disk, or computes in NumPy, zlib or hashes,
-because these release Python's global lock. If loading holds the lock, k threads are not faster than
-one.
+because these release Python's global interpreter lock (GIL). If loading holds the GIL, k threads
+are not faster than one.
 
 workers="auto" begins with one thread. It measures L, L_cpu and S. Then it chooses k and reports k.
 Source: Little 1961.   Test: tests/data/test_prefetch.py   Tutorial: tutorials/26_input.py

@@ -19,7 +19,7 @@ arrays in the shard.
 When is a copy complete? `save(k)` begins at the end of step k - 1, when the objects have state k:
 
     1  wait until the shard of k - 1 has been sent: it was sent while the step ran
-    2  exchange the numbers of k; all ranks agree (a barrier). Then every rank has reached k, and
+    2  exchange the numbers of k; all ranks agree (a barrier). So every rank has reached k, and
        the state k - 1 of each rank is on two ranks. Older copies are deleted
     3  copy state k, and begin to send its shard
 
@@ -86,7 +86,7 @@ class Report(NamedTuple):
     rank, size   the survivor's rank and the number of ranks, before the death
     sharded      True if ranks hold state that no other rank holds
     mine         the steps for which the survivor has its own state
-    theirs       the steps for which it has its left neighbour's complete state
+    theirs       the steps for which the survivor has its left neighbour's complete state
     divided      True if the model's tensors are divided over ranks"""
 
     generation: int
@@ -145,7 +145,7 @@ class Buddies:
 
     def _swap_numbers(self, shard_bytes):
         """Sends this rank's numbers to its buddy. Returns (a Copy with the left neighbour's
-        numbers, the bytes of that neighbour's shard)."""
+        numbers, the number of bytes of that neighbour's shard)."""
         t, (_, numbers) = self.t, self.live
         sizes = np.array([numbers.nbytes, shard_bytes], np.int64)
         if t.size == 1:

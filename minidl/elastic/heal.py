@@ -21,8 +21,8 @@ if from a snapshot. No disk is used.
 Only the objects that `state` returns are rolled back. Other objects keep the interrupted step. For
 example, the script's own list of losses has the loss of this step twice. Send no messages between
 `comm.world()` and `run`: a new process starts the script from its top, but the other ranks do not.
-If a rank dies after `run`, the others end normally. But if the group's first rank dies then, the
-run has failed, because this rank usually writes the result.
+If a rank dies after `run`, the others end normally. But if the group's first rank dies after `run`,
+the run has failed, because this rank usually writes the result.
 
     minidl run --heal [--replacements 1] -n 4 script.py              needs Open MPI 5
 
@@ -185,9 +185,9 @@ def _has_lost(t):
 
 def _all_have_ended(t, ended):
     """Returns True if all ranks have finished training, so that no rank needs another rank. The
-    result is the same on all ranks. Each rank must call this exactly once in each group, because
-    this call is an agreement, and the Shrink that follows consists of agreements, too. A missing
-    call would match one rank's Shrink with another rank's call."""
+    result is the same on all ranks. Each rank must call this function exactly once in each group.
+    The call is an agreement, and the Shrink that follows also consists of agreements. If a rank
+    left the call out, its Shrink would meet the call of another rank."""
     if isinstance(t.innermost, ulfm.Healing):
         if not ulfm.all_say(t.innermost, ended):
             return False

@@ -1,7 +1,7 @@
 """The memory ledger: every byte that training holds, by kind, now and at the peak.
 
-The plain form counts the arrays that a graph holds: minidl/plain/memory.py. Here: all kinds of
-arrays, from their allocation until they are freed.
+The plain form counts the arrays that a graph holds: minidl/plain/memory.py. This file counts all
+kinds of arrays, from their allocation until they are freed.
 
     kind            bytes for each parameter, or which arrays
     parameters      2 or 4 bytes               gradients   the same as the parameters

@@ -66,7 +66,7 @@ class Host:
     log         [("out" or "in", number of the stored array, bytes)], in the order of the copies
     held_bytes  the bytes of stored arrays that are in the host's memory now
     peak_bytes  the largest value of held_bytes so far
-    waited_s    for how many seconds computation waited for the link. Measured with NumPy only"""
+    waited_s    the seconds in which computation waited for the link. Measured with NumPy only"""
 
     def __init__(self, ahead, min_bytes, bytes_per_s):
         self.ahead, self.min_bytes, self.bytes_per_s = ahead, min_bytes, bytes_per_s
@@ -81,7 +81,7 @@ class Host:
             weakref.finalize(self, self._worker.shutdown, wait=False)
 
     def pack(self, node, held, inputs, outputs):
-        """A packer. If the node has saved `held`, and it is a large array that no leaf owns,
+        """A packer. If the node has saved `held`, and `held` is a large array that no leaf owns,
         returns (a Stored, a function that gets the array back). The node keeps this pair in place
         of the array. Otherwise returns None, and the node keeps the array."""
         if current().intercept is not None:  # recompute() frees the arrays of its segment anyway

@@ -60,14 +60,15 @@ Sizes = namedtuple("Sizes", "padded columns weight images y each width half merg
 
 def workspace(*roots, rows=1):
     """Returns the most bytes of workspace that an op in the graph of `roots` needs, in forward or
-    backward, for a batch with `rows` times the samples. Ops that are not in FORMULAS count 0."""
+    backward, if the number of samples is multiplied by `rows`. Ops that are not in FORMULAS count
+    0."""
     return max((f(node, rows) for node in nodes(roots) if (f := FORMULAS.get(type(node)))),
                default=0)
 
 
 def conv(node, rows):
-    """Returns the bytes of workspace that a Conv2d needs: the most that one of its forward, its
-    gradient of the input and its gradient of the weight needs."""
+    """Returns the bytes of workspace that a Conv2d needs. Forward, the gradient of the input and
+    the gradient of the weight run one after another, so the largest need counts."""
     if _by_cpu_kernels(node):
         forward, by_input, by_weight = _by_kernels(node, rows)
         return max(forward, by_input * node.needs[0], by_weight * node.needs[1])
@@ -115,8 +116,8 @@ def pool(node, rows):
 
 
 def linear(node, rows):
-    """Returns the bytes of workspace that a Linear needs: the most that one of its three products
-    needs."""
+    """Returns the bytes of workspace that a Linear needs. Its three products run one after another,
+    so the largest need counts."""
     dtype, fan_out, fan_in = _dtype(node), node.output_meta[0][0][-1], node.x_shape[-1]
     n = math.prod(node.x_shape[:-1]) * rows
     half = dtype == np.float16 and node.xp is np
@@ -191,8 +192,8 @@ def _dtype(node):
 
 
 def sizes(node, rows):
-    """Returns the Sizes of a convolution, for the largest block of a batch with `rows` times the
-    samples."""
+    """Returns the Sizes of a convolution, for the largest block of a batch whose number of samples
+    is multiplied by `rows`."""
     (n, c, *image), w = node.shapes
     stride, padding, dilation, groups = node.options
     dtype, out = node.output_meta[0][1], node.out

@@ -1,6 +1,6 @@
 """Loss scaling: multiply the loss so that fp16 gradients do not vanish; divide before the step.
 
-The plain form: minidl/plain/amp.py. Here: PyTorch's class, for any optimizer.
+The plain form: minidl/plain/amp.py. This file has PyTorch's class, for any optimizer.
 
     scale(loss).backward()   multiplies every gradient by S
     step(optimizer)          skips the step if a gradient is inf or nan on any rank. Otherwise it

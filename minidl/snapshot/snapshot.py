@@ -12,11 +12,11 @@ on the disk before another file names it (durable.py). First every rank writes i
 writes the index, and the rename of the index makes the snapshot valid. Last, rank 0 removes older
 snapshots and files left over from crashes.
 
-The model may be plain, DataParallel, Compressed or a ZeRO stage. Each of these can load a snapshot
-of any other, on another number of ranks: a rank finds its regions in the files by overlap
-(regions.py), and the sum of the compression's residuals does not change (residuals.py). The model
-itself may be divided over a grid of ranks, and be loaded on another grid or undivided (divided.py).
-Then `t` must be the transport of all ranks.
+The model may be plain, DataParallel, Compressed or a ZeRO stage. Each of these models can load a
+snapshot of any other of these models, also on another number of ranks. A rank finds its regions in
+the files by overlap (regions.py). The sum of the compression's residuals does not change
+(residuals.py). The model itself may be divided over a grid of ranks, and be loaded on another grid
+or undivided (divided.py). Then `t` must be the transport of all ranks.
 
 Buffers, the optimizer's options and the states of other objects are saved from rank 0. Each rank
 saves its own random generators. Gradients are not saved, so save after the optimizer's step. All
@@ -220,8 +220,8 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
     step    the step of the snapshot. The default is the latest step in the folder
     others  as in save. An object that is not given is not loaded
 
-    Raises SnapshotError on all ranks, before anything has changed, if the snapshot is missing or
-    damaged, or if it does not fit the model or another object."""
+    Raises SnapshotError on all ranks if the snapshot is missing or damaged, or if it does not fit
+    the model or another object. This error is raised before anything has changed."""
     t, rank, size = _ranks(t, model)
     others = _with_state(rank, others)
     folder = Path(folder)

@@ -1,7 +1,7 @@
 """Joins records and their labels by event time. A label comes later than its record.
 
-The plain form: minidl/plain/late_labels.py. Here: partitions over ranks, records out of order, late
-labels that still count, idle inputs, and a position that can be saved.
+The plain form: minidl/plain/late_labels.py. This file adds partitions over ranks, records out of
+order, late labels that still count, idle inputs, and a position that can be saved.
 
     clicks   ---a----b-----c--------------d------->  event time     a: its label comes within the
     labels   ------a------------------c----------->                 window
@@ -19,9 +19,9 @@ A clock must not decide when a window ends, because a second run must give the s
 watermark decides. The watermark is the event time that all inputs have passed. It is the smallest
 of the inputs' latest event times, minus slack_s, because records may be out of order. Idle inputs
 do not count.
-The event time of a label decides if it is late, not the time when the label was read.
-window_s=None waits for every label. window_s=0 with late="again" emits each record as a negative at
-once, and again if a label comes. The losses of nn/delayed.py need this.
+A label is late if its event time is after the window. The time when the label was read does not
+matter. window_s=None waits for every label. window_s=0 with late="again" emits each record as a
+negative at once, and again if a label comes. The losses of nn/delayed.py need this.
 
 A record and its label are in partitions with the same number. So each partition is joined alone,
 and the records of a step do not depend on the number of ranks. The position of a partition is two
@@ -123,9 +123,9 @@ class Join(Steps):
     def rows(self):
         """Returns the position of this rank's partitions:
 
-        place: (k, 6) int64: partition, number of emitted samples, next offset of clicks, next
-               offset of labels, latest time of clicks, latest time of labels
-        kept:  (m, 3) int64: partition, kind, offset of each record or label that waits"""
+        place: (k, 6) int64. The columns are: partition, number of emitted samples, next offset of
+               clicks, next offset of labels, latest time of clicks, latest time of labels
+        kept:  (m, 3) int64, a row for each record or label that waits: partition, kind, offset"""
         place = [(p, *self.place[p]) for p in self.mine]
         kept = [(p, *one) for p in self.mine for one in sorted(self.kept[p])]
         return {"place": np.array(place, np.int64).reshape(-1, 6),

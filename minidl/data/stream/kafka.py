@@ -2,7 +2,7 @@
 
     log = stream.open("kafka://127.0.0.1:9092/clicks")    the topic clicks. Several brokers: a:1,b:2
 
-By default, a Kafka consumer does three things that would break exactly-once training. All three are
+By default, a Kafka consumer does three things that break exactly-once training. All three are
 switched off here:
 
     it joins a group, which may move partitions during a run     here: partitions never move

@@ -1,8 +1,8 @@
 """The interface of a log: partitions of records. A writer appends to the end of a partition. A
 reader reads from any offset.
 
-The plain form, a list of lists: minidl/plain/stream.py. Here: the interface of logs in folders and
-on servers, which delete their oldest records.
+The plain form, a list of lists: minidl/plain/stream.py. This file has the interface of logs in
+folders and on servers. Such logs delete their oldest records.
 
     partition 0    | 0 | 1 | 2 | 3 | 4 | 5 |   <- append          a record: bytes, and the event's
     partition 1    . . | 2 | 3 | 4 |           <- append          time in ms

@@ -1,7 +1,7 @@
 """Makes batches from a log. Uses every record exactly once, on any number of ranks.
 
-The plain form: minidl/plain/stream.py. Here: blocks that are shuffled, threads that read ahead, a
-snapshot that keeps the offsets, and a restart on another number of ranks.
+The plain form: minidl/plain/stream.py. This file adds blocks that are shuffled, threads that read
+ahead, a snapshot that keeps the offsets, and a restart on another number of ranks.
 
     partition 0   | block 0: 2 0 3 1 | block 1: 5 7 4 6 | ...     a step takes per_partition records
     partition 1   | block 0: 1 3 2 0 | block 1: 6 4 ...           of each partition, in this order
