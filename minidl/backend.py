@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 
 import numpy as np
 
-DEFAULT_FLOAT = np.dtype(np.float32)  # PyTorch's default dtype, for Python floats and int -> float
+DEFAULT_FLOAT = np.dtype(np.float32)  # PyTorch's default: for floats, and ints that become floats
 
 # The order of promotion: bool < integer < floating < complex. V is bfloat16, which NumPy does not
 # know as a floating dtype (bf16.py).
@@ -55,7 +55,7 @@ def using_device_of(arrays):
     if not found or found == {current := cupy.cuda.runtime.getDevice()}:
         return NO_GPU
     if len(found) > 1:
-        raise ValueError(f"arrays on several GPUs, {sorted(found)}; move them to one GPU with "
+        raise ValueError(f"got arrays on several GPUs, {sorted(found)}; move them to one GPU with "
                          f".to('cuda:{current}')")
     return cupy.cuda.Device(*found)
 
@@ -280,8 +280,8 @@ def is_bfloat16(dtype):
 def promote_types(a, b):
     """Returns the dtype for a result of two dtypes, by PyTorch's rules. If the categories differ,
     the dtype of the higher category wins: int64 with float16 gives float16 (NumPy gives float64).
-    In one category the wider dtype wins. float16 with bfloat16 gives float32, because neither of
-    the two can hold all values of the other."""
+    In one category the wider dtype wins. float16 with bfloat16 gives float32, because float16
+    cannot hold all values of bfloat16, and bfloat16 cannot hold all values of float16."""
     a, b = np.dtype(a), np.dtype(b)
     if _CATEGORY[a.kind] == _CATEGORY[b.kind]:
         if a != b and (is_bfloat16(a) or is_bfloat16(b)):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
 SHIPPED = PACKAGE / "shipped"
-REPOSITORY = "git+https://example.org/minidl"  # a placeholder; tests/release.py wants a real one
+REPOSITORY = "git+https://example.org/minidl"  # a placeholder: a release needs a real address
 ROOT = SHIPPED if SHIPPED.is_dir() else PACKAGE.parent  # has kernels/, tutorials/, docs/
 
 

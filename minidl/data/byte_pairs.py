@@ -143,8 +143,8 @@ class Tokenizer:
                disallowed_special: str | Collection[str] = "all") -> list[int]:
         """Returns the ids of a text. If the text has a special token that is in allowed_special,
         this token becomes its id. If it is only in disallowed_special, encode() raises ValueError.
-        If it is in neither, it is encoded as ordinary text. "all" stands for all special tokens.
-        tiktoken has the same rules."""
+        If the token is in neither of the two arguments, it is encoded as ordinary text. "all"
+        stands for all special tokens. tiktoken has the same rules."""
         if not isinstance(text, str):
             raise TypeError(f"encode: want a str, got {type(text).__name__}")
         return list(self.encode_iterable([text], allowed_special=allowed_special,

@@ -89,8 +89,8 @@ class WeightedRandomSampler(Sampler):
         if self.weights.ndim != 1 or not np.isfinite(self.weights).all() or (
                 self.weights < 0).any() or not n_possible:
             raise ValueError("WeightedRandomSampler wants a vector of finite weights >= 0, which "
-                             f"are not all zero; got weights of shape {self.weights.shape}, of "
-                             f"which {n_possible} are above 0")
+                             f"are not all zero; got weights of shape {self.weights.shape}, and "
+                             f"{n_possible} of the weights are above 0")
         if num_samples < 1 or not replacement and num_samples > n_possible:
             raise ValueError(f"WeightedRandomSampler: num_samples is {num_samples}, and "
                              f"{n_possible} indices have a weight above 0; want num_samples >= 1, "

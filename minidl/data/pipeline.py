@@ -50,7 +50,7 @@ from minidl.random import default_generator, using
 
 class Pipeline:
     """A data pipeline, as described above. Each stage is a method. It returns a new pipeline, and
-    does not change this one.
+    does not change this pipeline.
 
     source: an object with len() and [i], or a stream, which can only be iterated over."""
 
@@ -151,7 +151,7 @@ class Pipeline:
     def _stage(self, fn, *args):
         if self.is_stream:
             raise TypeError(f"{fn.__name__}: {type(self.source).__name__} is a stream, without "
-                            "[i]. It takes only map, filter, batch and prefetch")
+                            "[i]. For a stream use only map, filter, batch and prefetch")
         new = copy.copy(self)
         new._stages = [*self._stages, (fn, args)]
         return new

@@ -105,7 +105,7 @@ def cached(below, where, kept):
     """
     def get(i):
         number = int(below.number(i))
-        with contextlib.suppress(KeyError):  # missing or damaged
+        with contextlib.suppress(KeyError):  # the value is missing or damaged
             x = kept[number]
             return DROPPED if x is None else x[0]
         x = below.get(i)

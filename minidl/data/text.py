@@ -18,8 +18,8 @@ import numpy as np
 from minidl.random import Generator
 from minidl.tensor import Tensor
 
-# Tests and code pages (encodings) are mostly data, not text. The user's packages differ between
-# machines.
+# These folders are left out. Tests and code pages (encodings) are mostly data, not text. The user's
+# packages differ between machines.
 SKIP = {"test", "tests", "idle_test", "encodings", "site-packages", "dist-packages", "__pycache__"}
 # Weights and dropout use low random streams of the same seed. Samplers use streams from 1 << 62 on.
 WINDOW_STREAMS = 1 << 63

@@ -2,7 +2,7 @@ r"""Cuts a text into words, as GPT-2 or Llama 3 cuts it. A token is always insid
 
     "I've 3 cats!  Two"   ->   "I" "'ve" " 3" " cats" "!" " " " Two"
 
-A word contains the space before it. If there are several spaces, only the last one belongs to the
+A word contains the space before it. If there are several spaces, only the last space belongs to the
 next word. So " cats" is the same word everywhere in a text, and it becomes one token if it is
 frequent.
 

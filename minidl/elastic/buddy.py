@@ -252,8 +252,8 @@ def _n_bytes(holds):
 
 
 def _room(n_bytes, rooms):
-    """Returns a 1-d array of n_bytes: an old array of this size, which is removed from `rooms`, or
-    a new one."""
+    """Returns a 1-d array of n_bytes. This is an old array of this size, which is removed from
+    `rooms`, or a new array."""
     fits = [i for i, room in enumerate(rooms) if room.nbytes == n_bytes]
     return rooms.pop(fits[0]) if fits else np.empty(n_bytes, np.uint8)
 
@@ -316,7 +316,8 @@ def why_nothing(reports):
 
 
 def restore(t, buddies, reports, chosen, fresh):
-    """Puts the chosen state into `fresh`, new objects that were made on t. All ranks call it.
+    """Puts the chosen state into `fresh`. These are new objects, made on t. All ranks must call
+    restore().
 
     buddies: this rank's Buddies of the chosen generation; None on a new process. All ranks get the
     numbers of all old ranks. Shards and common state are sent only to ranks that need them and do

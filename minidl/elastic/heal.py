@@ -14,7 +14,7 @@ if from a snapshot. No disk is used.
                  this step
     replaced     a new process gets the lost rank number: the same bits as a run without a fault
     both lost    a rank and its buddy died together: all ranks go back to the last snapshot
-    divided      tensor or pipeline parallelism: healed if new processes replace the dead ones,
+    divided      tensor or pipeline parallelism: healed if new processes replace the dead processes,
                  because `state` then makes the same grid. With fewer ranks, all ranks go back to
                  the last snapshot, if `state` can make a grid of the remaining ranks
 

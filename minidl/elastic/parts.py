@@ -1,4 +1,4 @@
-"""Decides which snapshots a run saves: one, or two if the ranks' replicas differ.
+"""Decides which snapshots a run saves: one snapshot, or two if the ranks' replicas differ.
 
     a model that all ranks train    runs/            everything
     LocalSGD, DiLoCo                runs/rank0/ ...  each rank's weights and its own optimizer

@@ -1,6 +1,7 @@
 """Loads the newest snapshot that is undamaged for all ranks.
 
-A damaged snapshot is set aside, with a line on stderr. Then the snapshot before it is tried.
+If a snapshot is damaged, its index is renamed, and a line on stderr reports this. Then the snapshot
+before it is tried.
 
 Test: tests/elastic/test_restart.py   Used by: restart.py, heal.py
 """

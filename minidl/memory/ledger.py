@@ -56,7 +56,7 @@ def states(model=None, optimizer=None, communication=()):
     if optimizer is not None:
         updated = [low.get(p, p) for p in optimizer.parameters()]
         parameters = list(dict.fromkeys([*parameters, *updated]))
-    arrays = {  # a buffer that is in several lists counts for the first one
+    arrays = {  # a buffer that is in several lists counts for the first list
         "parameters": [p.array for p in parameters],
         "master weights": [m.array for m in low],
         "optimizer": [value for values in state.values() for value in values.values()
@@ -87,8 +87,8 @@ def report(model=None, optimizer=None, communication=()):
 
 
 def note(array, kind):
-    """Adds an array to the running recording, if there is one. Call it for arrays that no Function
-    made, such as a bucket or received weights."""
+    """If a recording is running, adds an array to the recording. Call note() for arrays that no
+    Function made, such as a bucket or received weights."""
     if (ledger := current().ledger) is not None:
         ledger.note(array, kind)
 
@@ -188,7 +188,7 @@ class Ledger:
         key = id(owner)
         if key in self.live:
             held = self.live[key]
-            # A buffer may change its kind: a temporary is saved, or becomes a leaf's gradient.
+            # A buffer may change its kind: a temporary is saved, or becomes the gradient of a leaf.
             if kind != "inputs" and RANK[kind] < RANK[held.kind]:
                 self.live[key] = held._replace(kind=kind)
                 self.kinds[held.number] = kind

@@ -11,7 +11,7 @@ Recompute (recompute.py) also saves memory, but computes a segment twice. Offloa
 byte twice. Copies are exact, so the gradients have the same bits. If a segment is recomputed inside
 an offload block, only the inputs of the segment are copied.
 
-How: the Host is one of the Mode's packers (saved.py). It replaces a saved array by a Stored, whose
+The Host is one of the Mode's packers (saved.py). It replaces a saved array by a Stored, whose
 `fetch()` returns the array. An array that several Functions saved is copied once. Parameters and
 arrays from outside are not copied, because their owner keeps them on the device anyway.
 

@@ -169,7 +169,8 @@ def attention(node, rows):
 
 
 def _block(heads, n_queries, n_keys, e, ev, half, dropout):
-    """Returns (forward, backward): the most elements that are held for a block of scores."""
+    """Returns (forward, backward), two numbers of elements: the most that forward holds, and the
+    most that backward holds, for a block of scores."""
     q, k, v, o = (heads * n * width for n, width in (
         (n_queries, e), (n_keys, e), (n_keys, ev), (n_queries, ev)))
     scores = heads * n_queries * n_keys

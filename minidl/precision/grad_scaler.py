@@ -12,9 +12,9 @@ The scale is an array of one number. Another array has three counts: the good st
 (the number of overflows after which the scale falls), and the skipped steps. Both arrays are on the
 device of the gradients, and the same rule changes them on a CPU and a GPU (loss_scale.py). On a GPU
 the host does not wait to learn whether a gradient is inf: the optimizer's kernel decides whether to
-skip. If ranks hold shards of the gradients (Parameter.sharded_by), either all ranks must skip the
-step, or no rank. The ranks agree on this on the host, so the arrays move to the host. After data
-parallelism all ranks have the same gradients, so all ranks decide the same.
+skip. If ranks hold shards of the gradients (Parameter.sharded_by), all ranks must make the same
+choice, to skip the step or not. The ranks agree on this on the host, so the arrays move to the
+host. After data parallelism all ranks have the same gradients, so all ranks decide the same.
 
 `step` reads the gradients once, and the optimizer multiplies them by 1/S. To read the unscaled
 float32 gradients, call `unscale_` before `step`.
@@ -199,9 +199,9 @@ class GradScaler:
             self._move_to(None)
 
     def _look(self, grads, optimizer):
-        """Checks the gradients for inf and nan. Returns two arrays if the gradients are on a GPU: a
-        number that is not 0 if a gradient is bad, and the scale. Otherwise returns a bool, True if
-        a gradient is bad on any rank, and the number 1 / scale."""
+        """Checks the gradients for inf and nan. If the gradients are on a GPU, returns two arrays
+        of one number: `bad`, which is not 0 if a gradient is bad, and the scale. Otherwise returns
+        a bool and a float: True if a gradient is bad on any rank, and 1 / scale."""
         if self._move_for(optimizer):
             return _bad(grads), self._scale
         return _agreed(_bad(grads), optimizer), 1.0 / self.factor

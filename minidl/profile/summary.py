@@ -209,7 +209,7 @@ def _operators(parts, peak):
 
     places = _sums(parts, "ops", lambda span, own_s: (
         (span[1], span[0], flops.dtype_of(span[5]), span[4]), {"s": own_s}))
-    module = {key[:3]: key[3] for key, _ in reversed(places)}  # the last one has the longest time
+    module = {key[:3]: key[3] for key, _ in reversed(places)}  # the last place has the longest time
     return [{"name": key[0], "phase": key[1], "dtype": key[2], "module": module[key], **figures}
             for key, figures in _sums(parts, "ops", figures_of)]
 
@@ -254,5 +254,5 @@ def mean_rows(summary):
 
 
 def slowest(summary):
-    """Returns the figures of the slowest rank: the rank that waits least for others."""
+    """Returns the figures of the slowest rank: the rank that waits least for other ranks."""
     return min(summary["ranks"], key=lambda r: r["rows"]["waiting for the slowest rank"])

@@ -46,8 +46,8 @@ def is_divided(model):
 
 
 def view(array, part):
-    """Returns the elements of a part as a view of the whole array, in the order of the part. part:
-    as in regions.Region. If part is None, returns the array."""
+    """Returns a view of the array that has the elements of one part. part: as in regions.Region. If
+    part is None, returns the array."""
     if part is None:
         return array
     dim, bounds, repeats, i = part

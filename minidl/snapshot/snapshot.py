@@ -88,9 +88,9 @@ def writer(folder, rank):
 
 
 def refusal(folder, step, model, optimizer, others, rank):
-    """Returns a sentence that tells why this state cannot be saved as this step of the folder, or
-    "". save() calls refusal() before it writes anything. So load() can restore all that a file
-    holds."""
+    """Returns a sentence that tells why this state cannot be saved in the folder as step `step`.
+    Returns "" if it can be saved. save() calls refusal() before it writes anything. So load() can
+    restore all that a file holds."""
     if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 0:
         return f"wanted a step from 0 on, as an integer; got {step!r:.40}"
     for module in regions.modules(model):

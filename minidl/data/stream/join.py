@@ -281,7 +281,8 @@ class _Merge:
             heapq.heappush(self.ends, (when, kind, offset, key))
 
     def _ended(self, when, kind, offset, key):
-        """Handles the end of a wait: a window is over, or a record or label is deleted."""
+        """Handles the end of a wait. A record whose window is over becomes a negative. A record or
+        label that was kept for long enough is dropped."""
         if self.waits[kind].get(key, (None,))[0] != offset:
             return  # the wait is over: its record or label came
         if kind == OPEN:
