@@ -24,7 +24,7 @@ def xp_of(arrays, op="this operation"):
     """Returns the module (numpy or cupy) that owns `arrays`. Skips everything that is not an array.
 
     Raises TypeError if arrays of both libraries are given. minidl does not copy an array to another
-    device by itself, because such a copy is slow. `op` is the name in the error."""
+    device by itself, because such a copy is slow. op: the op's name, for the error message."""
     cupy = sys.modules.get("cupy")
     if cupy is None:
         return np

@@ -187,8 +187,8 @@ def _backward(node, gys, ledger):
 
 
 def _start(root, gradient):
-    """Returns the gradient array to start from at a root, in the dtype of the root. Raises
-    RuntimeError or ValueError if the root or its gradient does not fit."""
+    """Returns the gradient array with which backward starts at a root, in the dtype of the root.
+    Raises RuntimeError or ValueError if the root or its gradient does not fit."""
     if not root._requires_grad:
         raise RuntimeError("backward of a tensor that does not require a gradient. The tensor was "
                            "made under no_grad, or none of its inputs has requires_grad=True")

@@ -66,7 +66,8 @@ def tensor(data: Any, *, dtype: DType | None = None, device: Device | None = Non
 
 
 def FloatTensor(data: Any) -> Tensor:
-    """Returns a float32 tensor with a copy of a list or an array. This is PyTorch's old name."""
+    """Returns a float32 tensor with a copy of a list or an array. PyTorch has this old name,
+    too."""
     return tensor(data, dtype=backend.DEFAULT_FLOAT)
 
 

@@ -38,7 +38,7 @@ class ArrayDataset(Dataset):
 
     def __getitem__(self, i):
         """Returns a tuple with element i of each array. `i` is an int for one sample, or a slice or
-        an array of integers for several."""
+        an array of integers for several samples."""
         return tuple(a[i] for a in self.arrays)
 
 

@@ -49,8 +49,8 @@ from minidl.random import default_generator, using
 
 
 class Pipeline:
-    """A data pipeline, as described above. Each stage is a method. It returns a new pipeline, and
-    does not change this pipeline.
+    """A data pipeline, as described at the top of this file. Each stage is a method. It returns a
+    new pipeline, and does not change this pipeline.
 
     source: an object with len() and [i], or a stream, which can only be iterated over."""
 
@@ -263,8 +263,8 @@ class Pipeline:
 
     def _gathered(self, items, epoch):
         """Yields (tasks, batch). A batch has elements that filter() has kept, or items of a stream.
-        `tasks` also has the tasks of the dropped elements between them. If the last tasks make no
-        batch, they come with DROPPED in place of a batch."""
+        `tasks` has the tasks of these elements, and of the dropped elements between these elements.
+        If the last tasks make no batch, they come with DROPPED in place of a batch."""
         batch_size, drop_last, collate = self._batch
         work = self._late_work(epoch, default_generator().seed, batches=True)
         tasks, kept = [], []

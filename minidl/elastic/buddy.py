@@ -82,7 +82,7 @@ class Copy:
 class Report(NamedTuple):
     """The states that a survivor can restore.
 
-    generation   how many times ranks had been lost before these states were kept
+    generation   how many times ranks were lost before these states were kept
     rank, size   the survivor's rank and the number of ranks, before the death
     sharded      True if ranks hold state that no other rank holds
     mine         the steps for which the survivor has its own state
@@ -210,8 +210,9 @@ def shard_bytes(model, optimizer=None):
 
 def _parts(t, named):
     """Returns (shard, common, numbers). shard and common are lists of (key, first, end, array). The
-    array holds the elements [first, end) of the tensor named key (snapshot/regions.py). The arrays
-    are not copied. numbers is a dict. Raises TypeError for objects whose state cannot be kept."""
+    array holds the elements [first, end) of the tensor named `key` (snapshot/regions.py). The
+    arrays are not copied. `numbers` is a dict. Raises TypeError for objects whose state cannot be
+    kept."""
     model, optimizer, others = _sorted_out(named)
     in_parts = divided.is_divided(model)
     if uneven := [key for key, it in others.items() if hasattr(it, "rows")]:

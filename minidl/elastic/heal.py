@@ -62,8 +62,8 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
     every                       the number of steps between two snapshots. 0 means no snapshots
     t                           the transport; by default comm.world()
 
-    Raises RuntimeError if the transport has no fault tolerance, so that ranks could not continue
-    after another rank has died. Open MPI 5 has fault tolerance."""
+    Raises RuntimeError if the transport has no fault tolerance: then ranks cannot continue after
+    another rank has died. Open MPI 5 has fault tolerance."""
     t = world() if t is None else t
     if not (t.simulated or t.size == 1 or isinstance(t.innermost, ulfm.Healing)):
         raise RuntimeError(f"rank {t.rank}: wanted ranks that continue when one of them dies; got "
@@ -120,10 +120,10 @@ def _keep(buddies, step):
 def _begin(t, state, folder, n_steps, held, since):
     """Prepares training, at the beginning or after a death at time `since`. Returns (the step from
     which all ranks go on, the step of the snapshot that was loaded or 0, Parts). All ranks must
-    call it.
+    call _begin().
 
     held: a list of this rank's Buddies, empty on a new process. The list is changed in place: at
-    the end it has only the new Buddies. The old Buddies stay in the list until the new ones are
+    the end it has only the new Buddies. The old Buddies stay in the list until the new Buddies are
     complete on all ranks, in case another rank dies."""
     reports = objects.all_gather(t, [each.report() for each in held])
     chosen = buddy.choose(reports)
@@ -163,7 +163,8 @@ def _begin(t, state, folder, n_steps, held, since):
 
 
 def _say(t, reports, chosen, folder, step, since, too_few):
-    """Prints on stderr what happened. Only one rank prints: the first that is not a new process."""
+    """Prints on stderr what happened. Only one rank prints: the first rank that is not a new
+    process."""
     lost = getattr(t.innermost, "lost", ())
     if t.rank != next((rank for rank, each in enumerate(reports) if each), 0) or not (lost or step):
         return

@@ -74,7 +74,7 @@ class Parts:
 
     def begin(self, step):
         """Removes this rank's own snapshots of later steps. These steps have no common snapshot,
-        because the run ended before it was written."""
+        because the run ended before the common snapshot was written."""
         for later in snapshots.steps(self.at) if self.own is not None else ():
             if later > step:
                 durable.remove(snapshots.index_path(self.at, later))

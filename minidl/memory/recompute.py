@@ -71,9 +71,9 @@ def recompute(fn, *inputs, keep=None, **options):
 def recompute_sequential(layers, x, segments, keep=None):
     """Returns layers[-1](...layers[0](x)), computed in segments that backward runs again.
 
-    segments: an int, the number of segments. Their lengths differ by at most one layer. Or a list
-    [(start, stop, recomputed)] from `recompute_plan.plan`. keep: as in recompute(). Raises
-    ValueError if the segments do not cover all layers in order."""
+    segments: an int or a list. An int is the number of segments, and their lengths differ by at
+    most one layer. A list [(start, stop, recomputed)] comes from `recompute_plan.plan`. keep: as in
+    recompute(). Raises ValueError if the segments do not cover all layers in order."""
     layers = list(layers)
     if isinstance(segments, int):
         if not 1 <= segments <= len(layers):

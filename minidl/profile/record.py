@@ -76,7 +76,7 @@ class Lane:
         self.muted = 0
 
     def beside(self, name):
-        """Returns the lane with this name, of another task of this rank."""
+        """Returns the lane with this name. The lane belongs to another task of this rank."""
         return Lane(self.profile, name)
 
     def timed(self, kind, name, method, *args, **options):

@@ -181,8 +181,8 @@ def _operator_of(op):
 
 
 def _sums(parts, what, figures_of):
-    """Adds up the figures of all items with the same key. Returns [(key, figures for a mean step of
-    a mean rank)], the longest time first.
+    """Adds up the figures of all items with the same key. Returns [(key, the figures, as a mean
+    over all ranks and steps)], the longest time first.
 
     parts: the dicts from _rank. The items are part[what] for each of these dicts. figures_of: a
     function; figures_of(*item) returns (key, {name of a figure: number})."""

@@ -59,8 +59,8 @@ def remove(path):
 
 
 def plain(values):
-    """Returns a copy of numbers, text, lists and dicts, in the form in which JSON returns them: for
-    example, a tuple becomes a list."""
+    """Returns `values` as they are after JSON has written and read them. For example, a tuple
+    becomes a list. values: numbers, text, lists and dicts."""
     return json.loads(json.dumps(values, default=_number))
 
 

@@ -69,8 +69,8 @@ def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
 
 
 def check(t, model, keep, others):
-    """Returns (t, rank, size, others) of a save. Raises the errors that a rank can find without the
-    other ranks."""
+    """Returns (t, rank, size, others) for a save. Raises the errors that a rank can find without
+    the other ranks."""
     if not hasattr(model, "state_dict"):
         raise TypeError(f"wanted a module as model=; got {type(model).__name__}")
     t, rank, size = _ranks(t, model)

@@ -239,7 +239,8 @@ class FolderLog(Log):
 
     @contextlib.contextmanager
     def _only_writer(self, partition):
-        """Holds the partition's lock: no other process can write to it."""
+        """A `with` block that holds the partition's lock. No other process can then write to the
+        partition."""
         key = partition, "lock"
         if key not in self._files:
             self._files[key] = _Open(os.open(self.path / str(partition) / "lock",
@@ -259,8 +260,8 @@ class _Open(int):
 
 
 def _checksums(values, entries):
-    """Returns the CRC-32 of each record, (n,) uint32. A CRC-32 starts from the record's time and
-    place, so it also detects a damaged entry."""
+    """Returns the CRC-32 of each record, (n,) uint32. A CRC-32 also covers the record's time and
+    place. So it also detects a damaged entry."""
     places = entries["time"].view(np.uint64) ^ entries["end"]
     places = ((places ^ places >> np.uint64(32)) & np.uint64(0xFFFFFFFF)).tolist()
     crcs = map(zlib.crc32, values, places)

@@ -109,7 +109,7 @@ class Steps:
         return {"partitions": self.partitions, **self._same()}
 
     def load_state_dict(self, state):
-        """Raises ValueError if a setting differs from the saved one."""
+        """Raises ValueError if a setting differs from the saved setting."""
         here = self.state_dict()
         differs = [f"{k} {state.get(k)}, here {here[k]}" for k in here if state.get(k) != here[k]]
         if differs:
