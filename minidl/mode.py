@@ -140,7 +140,7 @@ def watched_training():
     finally:
         _asked.reset(token)
         outer = _asked.get()
-        if outer is not None:  # a block around this one notes the same modules
+        if outer is not None:  # a block around this block notes the same modules
             for module, flag in asked.items():
                 outer.setdefault(module, flag)
 

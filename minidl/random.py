@@ -153,7 +153,7 @@ def watched():
     finally:
         _used.reset(token)
         outer = _used.get()
-        if outer is not None:  # a block around this one notes the same draws
+        if outer is not None:  # a block around this block notes the same draws
             for generator, state in used.items():
                 outer.setdefault(generator, state)
 

@@ -278,7 +278,7 @@ def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, in
         for i in places.pop(pair):  # from left to right: "aaa" becomes "aa" "a"
             j = right[i]
             if j < 0 or (ids[i], ids[j]) != pair:
-                continue  # already joined with another neighbour
+                continue  # one of the two tokens was joined with another neighbour
             before, after = left[i], right[j]
             n_times[pair] -= times[i]
             for first, second in (before, i), (j, after):

@@ -100,7 +100,7 @@ class WeightedRandomSampler(Sampler):
 
     def __iter__(self):
         generator, w = self.generator or default_generator(), self.weights
-        if self.replacement:  # index i has an interval of length w_i. A random number chooses one
+        if self.replacement:  # index i has an interval of length w_i. A random number chooses i
             ends, last = np.cumsum(w), np.flatnonzero(w)[-1]
             for begin in range(0, self.num_samples, AT_ONCE):
                 n = min(AT_ONCE, self.num_samples - begin)

@@ -102,7 +102,7 @@ class _Crew:
 
     def __init__(self, tasks, work, n_ahead):
         self.tasks, self.work, self.n, self.n_ahead = tasks, work, 0, n_ahead
-        self.free = threading.Semaphore(n_ahead)  # places for results ahead of the consumer
+        self.free = threading.Semaphore(n_ahead)  # free places for results computed ahead
         self.slots = queue.SimpleQueue()  # one queue for each result, in order; None at the end
         self.drawing, self.dismissed, self.times = threading.Lock(), False, []
 

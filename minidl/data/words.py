@@ -48,7 +48,7 @@ def words(pieces: Iterable[str], pattern: str = GPT2, special: Iterable[str] = (
 
     special: the names of the special tokens."""
     find = finder(pattern)
-    names = sorted(special, key=len, reverse=True)  # longest first: one may start with another
+    names = sorted(special, key=len, reverse=True)  # longest first: a name may start with another
     # If there are no names, (?!) matches nothing. The group makes split() return the names, too.
     at_names = re.compile(f"({'|'.join(map(re.escape, names)) or '(?!)'})")
     longest = max(map(len, names), default=1)

@@ -224,7 +224,7 @@ def _parts(t, named):
                         "with compression. Train without compression, or without --heal")
     shard, common, buffers = [], [], {}
     for key, array, r in regions.arrays_of(model, optimizer):
-        # buffers are small; each rank has its own, and rank 0's are restored
+        # Buffers are small. Each rank has its own buffers, and rank 0's buffers are restored.
         if key.startswith("buffer/"):
             buffers[key] = backend.to_device(r.of(array), "cpu").copy()
         elif r.first < r.end:
@@ -232,7 +232,7 @@ def _parts(t, named):
             kind.append((key, r.first, r.end, r.of(array)))
     for entries in (shard, common):  # the largest dtypes first, so that all arrays are aligned
         entries.sort(key=lambda entry: -entry[3].dtype.itemsize)
-    # every rank takes what rank 0 writes into a snapshot, because rank 0 may be lost
+    # Every rank takes the state that rank 0 writes into a snapshot, because rank 0 may be lost.
     taken = snapshot.take(t, 0, 1, model, optimizer, others, gather=False)
     return shard, common, {"part": taken.part, "body": taken.body, "buffers": buffers,
                            "shard": _holds(shard), "common": _holds(common)}

@@ -103,8 +103,8 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
             supervised.say("trained", first=t.rank == 0)
             return parts.common
         if parts is not None:
-            # waits for a snapshot that is being written. It may fail: a snapshot counts only if
-            # the files of all ranks exist
+            # Waits for a snapshot that is being written. The writing may fail: a snapshot counts
+            # only if the files of all ranks exist.
             with contextlib.suppress(Exception):
                 parts.close()
         supervised.say("heals")
@@ -113,7 +113,7 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
 
 
 def _keep(buddies, step):
-    if step not in buddies.mine:  # after a death _begin() has already kept it
+    if step not in buddies.mine:  # after a death _begin() has kept the state already
         buddies.save(step)
 
 

@@ -197,7 +197,7 @@ class Ledger:
             return
         try:
             self._references[key] = weakref.ref(owner, lambda _: self._freed(key))
-        except TypeError:  # this kind of object takes no weak references: it is not counted
+        except TypeError:  # an object of this kind takes no weak reference, and is not counted
             return
         number = len(self.kinds)
         self.live[key] = Held(kind, owner.nbytes, op, self.modules[-1], number)

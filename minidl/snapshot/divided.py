@@ -132,8 +132,8 @@ def _plan(has):
     size_of = {key: math.prod(shape) * size for key, (shape, _, size, _) in about.items()}
     holders = {key: sorted({rank for of_part in slices[key].values() for ranks in of_part.values()
                             for rank in ranks}) for key in about}
-    # First come the tensors that only one rank can write, then the others from large to small. The
-    # small tensors at the end give each rank nearly the same number of bytes.
+    # The tensors that only one rank can write come first. The other tensors follow, from large to
+    # small. The small tensors at the end give each rank nearly the same number of bytes.
     order = sorted(about, key=lambda key: (len(holders[key]) > 1, -size_of[key], key))
     for i, key in enumerate(order):
         (shape, *_), first_has_it = about[key], key.startswith("buffer/")

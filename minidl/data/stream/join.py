@@ -284,7 +284,7 @@ class _Merge:
         """Handles the end of a wait. A record whose window is over becomes a negative. A record or
         label that was kept for long enough is dropped."""
         if self.waits[kind].get(key, (None,))[0] != offset:
-            return  # the wait is over: its record or label came
+            return  # the awaited record or label has come already
         if kind == OPEN:
             self._negative(key)
         else:
