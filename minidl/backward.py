@@ -195,8 +195,8 @@ def _start(root, gradient):
     if gradient is None:
         if root.numel() != 1:
             raise RuntimeError(f"backward of a tensor of shape {tuple(root.shape)} wants a "
-                               "gradient of that shape. Without a gradient, only a tensor of one "
-                               "element can start")
+                               "gradient of that shape. Only a tensor of a single element "
+                               "needs no gradient")
         return root._xp.ones(root.shape, root.dtype)
     gradient = root._xp.asarray(backend.array_of(gradient))
     if tuple(gradient.shape) != root.shape:
