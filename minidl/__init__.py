@@ -1,5 +1,5 @@
-"""minidl: a deep-learning framework to read. Every technique of fast and distributed training,
-written out. The map of concepts and files is docs/map.md.
+"""minidl is a deep-learning framework to read. It shows every technique of fast and distributed
+training in plain code. docs/map.md tells which file has which concept.
 
     import minidl
     x = minidl.tensor([1.0, 2.0], requires_grad=True)
@@ -43,9 +43,9 @@ globals().update(ops.namespace("t"))
 
 def compile(model, **options):
     """Returns the model unchanged, so that a program written for PyTorch runs. `options` are
-    ignored. PyTorch's compile makes a model faster and keeps its results. In minidl you ask for
-    speed where you want it: minidl.fuse turns a function into one kernel, and minidl.graphed turns
-    a training step into one launch."""
+    ignored. PyTorch's compile makes a model faster and keeps its results. In minidl you choose what
+    becomes faster. minidl.fuse turns a function into one kernel. minidl.graphed records the kernels
+    of a training step, and then starts all of them with one launch."""
     return model
 
 

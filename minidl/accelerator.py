@@ -1,4 +1,4 @@
-"""Tells which accelerator this machine has: CUDA, or none. PyTorch has it as `torch.accelerator`.
+"""Tells which accelerator this machine has: CUDA, or none. In PyTorch this is `torch.accelerator`.
 
     device = accelerator.current_accelerator() if accelerator.is_available() else "cpu"
 

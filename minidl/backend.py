@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 
 import numpy as np
 
-DEFAULT_FLOAT = np.dtype(np.float32)  # PyTorch's default dtype, for Python floats and int -> float
+DEFAULT_FLOAT = np.dtype(np.float32)  # PyTorch's default: for floats, and ints that become floats
 
 # The order of promotion: bool < integer < floating < complex. V is bfloat16, which NumPy does not
 # know as a floating dtype (bf16.py).
@@ -23,8 +23,8 @@ _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}
 def xp_of(arrays, op="this operation"):
     """Returns the module (numpy or cupy) that owns `arrays`. Skips everything that is not an array.
 
-    Raises TypeError if arrays of both libraries are given: an automatic copy to another device
-    would hide its cost. `op` is the name in the error."""
+    Raises TypeError if arrays of both libraries are given. minidl does not copy an array to another
+    device by itself, because such a copy is slow. op: the op's name, for the error message."""
     cupy = sys.modules.get("cupy")
     if cupy is None:
         return np
@@ -55,7 +55,7 @@ def using_device_of(arrays):
     if not found or found == {current := cupy.cuda.runtime.getDevice()}:
         return NO_GPU
     if len(found) > 1:
-        raise ValueError(f"arrays on several GPUs, {sorted(found)}; move them to one GPU with "
+        raise ValueError(f"got arrays on several GPUs, {sorted(found)}; move them to one GPU with "
                          f".to('cuda:{current}')")
     return cupy.cuda.Device(*found)
 
@@ -68,7 +68,8 @@ def an_array(y):
 
 
 def library_of(x):
-    """Returns the module that made the device array x: cupy, or a stand-in for it."""
+    """Returns the module that made the device array x: cupy, or a tests' module that replaces
+    cupy."""
     return sys.modules[type(x).__module__.partition(".")[0]]
 
 
@@ -189,7 +190,7 @@ def to_device(array, device):
     name = full_name(device)
     cupy = import_cupy()
     if is_bfloat16(array.dtype) and int(cupy.__version__.partition(".")[0]) < 14:
-        raise TypeError(f"bfloat16 on {device} needs CuPy 14 or newer, this is "
+        raise TypeError(f"bfloat16 on {device} needs CuPy 14 or newer; got CuPy "
                         f"{cupy.__version__}. Upgrade CuPy, or use float16")
     if not isinstance(array, np.ndarray) and device_of(array) == name:
         return array
@@ -220,9 +221,10 @@ def overwrite(array, source, casting="unsafe"):
 
 @contextmanager
 def optional(what, *extras):
-    """For a block that imports an optional package: `with optional("ranks as processes", "mpi"):
-    import mpi4py`. If the package is missing, raises an ImportError with `what`, the feature that
-    needs the package, and with the extras of setup.cfg that install the package."""
+    """A `with` block that imports an optional package: `with optional("ranks as processes", "mpi"):
+    import mpi4py`. If the package is missing, raises ImportError. The message has `what`, the
+    feature that needs the package. It also has `extras`, the extras of setup.cfg that install the
+    package."""
     try:
         yield
     except ImportError as error:
@@ -278,8 +280,8 @@ def is_bfloat16(dtype):
 def promote_types(a, b):
     """Returns the dtype for a result of two dtypes, by PyTorch's rules. If the categories differ,
     the dtype of the higher category wins: int64 with float16 gives float16 (NumPy gives float64).
-    In one category the wider dtype wins. float16 with bfloat16 gives float32, because neither of
-    the two can hold all values of the other."""
+    In one category the wider dtype wins. float16 with bfloat16 gives float32, because float16
+    cannot hold all values of bfloat16, and bfloat16 cannot hold all values of float16."""
     a, b = np.dtype(a), np.dtype(b)
     if _CATEGORY[a.kind] == _CATEGORY[b.kind]:
         if a != b and (is_bfloat16(a) or is_bfloat16(b)):
@@ -347,7 +349,7 @@ def promote(operands, to_float=False):
 def cores():
     """Returns a set: the numbers of the cores that this process may use. Under taskset or a batch
     system these can be fewer than the cores of the machine. On macOS a process cannot be limited to
-    some cores, so these are all cores."""
+    some cores, so the set has all cores."""
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))

@@ -69,8 +69,8 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
     ledger = current().ledger
     waiting = leaf_uses(roots)  # leaf -> number of gradients still to come
     arriving = {}  # leaf or node -> its gradient so far (for a node: a list, one per output)
-    # Entries (-depth, turn, node): the turn decides between equal depths, so that the order is the
-    # same on every rank.
+    # An entry of the heap is (-depth, turn, node). The turn decides between equal depths, so that
+    # the order is the same on every rank.
     heap, turn = [], itertools.count()
 
     def send(edge, g):
@@ -123,7 +123,7 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                 else:
                     gx = _fit(gx, edge.array.shape, edge.array.dtype, node)
                     send(edge, _own(gx, (*gxs[:i], *gxs[i + 1:], *gys, *saved_arrays)))
-        # Freed before the next node runs: it may be a recompute, which needs the memory.
+        # Frees the arrays before the next node runs: a recompute needs much memory.
         saved_arrays = gxs = gys = gx = None
 
 
@@ -137,8 +137,9 @@ def refuse_create_graph(create_graph):
 
 
 def _observe(node, gys):
-    """Calls the hooks of Tensor.register_hook, which may replace entries of gys, the gradients of
-    the node's outputs. Then keeps gradients for Tensor.retain_grad."""
+    """Calls the node's hooks from Tensor.register_hook. A hook may replace an entry of gys. Then
+    stores the gradients of the outputs for which Tensor.retain_grad was called. gys: the gradients
+    of the node's outputs."""
     for slot, hook in node.gradient_hooks:
         if gys[slot] is not None:
             gys[slot] = hook.change(gys[slot])
@@ -186,20 +187,21 @@ def _backward(node, gys, ledger):
 
 
 def _start(root, gradient):
-    """Returns the gradient array to start from at a root, in the dtype of the root. Raises
-    RuntimeError or ValueError if the root or its gradient does not fit."""
+    """Returns the gradient array with which backward starts at a root, in the dtype of the root.
+    Raises RuntimeError or ValueError if the root or its gradient does not fit."""
     if not root._requires_grad:
-        raise RuntimeError("backward of a tensor that does not require a gradient: no input of it "
-                           "has requires_grad=True, or it was made under no_grad")
+        raise RuntimeError("backward of a tensor that does not require a gradient. The tensor was "
+                           "made under no_grad, or none of its inputs has requires_grad=True")
     if gradient is None:
         if root.numel() != 1:
             raise RuntimeError(f"backward of a tensor of shape {tuple(root.shape)} wants a "
-                               "gradient of that shape; only a single element starts from 1")
+                               "gradient of that shape. Only a tensor of a single element "
+                               "needs no gradient")
         return root._xp.ones(root.shape, root.dtype)
     gradient = root._xp.asarray(backend.array_of(gradient))
     if tuple(gradient.shape) != root.shape:
-        raise ValueError(f"gradient has shape {tuple(gradient.shape)}, the tensor "
-                         f"{tuple(root.shape)}")
+        raise ValueError(f"backward wants a gradient of the tensor's shape, {tuple(root.shape)}; "
+                         f"got a gradient of shape {tuple(gradient.shape)}")
     return gradient.astype(root.dtype)  # a copy: the caller's array does not change
 
 
@@ -210,8 +212,9 @@ def _add(a, b):
 
 
 def _fit(g, shape, dtype, node):
-    """Returns the gradient g for an input of this shape and dtype: summed over the dimensions that
-    forward broadcast, and cast. Raises RuntimeError if the shape cannot fit."""
+    """Returns the gradient g in the shape and dtype of an input of the node. Sums g over the
+    dimensions that forward broadcast, and casts the sum. Raises RuntimeError if the shape cannot
+    fit."""
     if type(g) is np.ndarray and g.shape == shape and g.dtype == dtype:
         return g
     g = backend.array_of(g)  # a backward may return the Tensors that minidl.grad gave it

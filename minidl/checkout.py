@@ -6,8 +6,8 @@ wheel has them inside the package.
                 ~/minidl/tutorials/                     site-packages/minidl/shipped/tutorials/
 
 Students edit kernels/ in a checkout, so a checkout has no second copy. setup.py copies the folders
-into a wheel. To change a kernel, clone the repository. If a command then gets a file of the clone
-as its argument, it runs with this clone (cli/clone.py).
+into a wheel. To change a kernel, clone the repository. If a command gets a file of the clone as its
+argument, the command runs the code of this clone (cli/clone.py).
 
 Test: tests/test_dist.py
 Used by: cuda/host/includes.py, text.py, course/exercise.py, cli/doctor.py
@@ -17,7 +17,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
 SHIPPED = PACKAGE / "shipped"
-REPOSITORY = "git+https://example.org/minidl"  # a placeholder; tests/release.py wants a real one
+REPOSITORY = "git+https://example.org/minidl"  # a placeholder: a release needs a real address
 ROOT = SHIPPED if SHIPPED.is_dir() else PACKAGE.parent  # has kernels/, tutorials/, docs/
 
 

@@ -3,7 +3,7 @@
 dtype: Python floats become float32 (PyTorch's default), ints become int64, bools become bool.
 Arrays keep their dtype. zeros, ones, rand and randn make float32.
 device: 'cpu' (the default), 'cuda' or 'cuda:<index>'.
-generator: a minidl.Generator for random numbers. The default is the generator of this context. The
+generator: a minidl.Generator for random numbers. The default is random.default_generator(). The
 numbers are drawn on the device, and they are the same on all devices. (The numbers of `randn` may
 differ by a rounding error of float64.)
 Test: tests/test_creation.py
@@ -66,7 +66,8 @@ def tensor(data: Any, *, dtype: DType | None = None, device: Device | None = Non
 
 
 def FloatTensor(data: Any) -> Tensor:
-    """Returns a float32 tensor with a copy of a list or an array. This is PyTorch's old name."""
+    """Returns a float32 tensor with a copy of a list or an array. PyTorch has this old name,
+    too."""
     return tensor(data, dtype=backend.DEFAULT_FLOAT)
 
 
@@ -145,7 +146,7 @@ def linspace(start: float, end: float, steps: int, *, dtype: DType | None = None
         raise TypeError("linspace: wants a dtype of numbers, got bool")
     start, end = ((int if dtype.kind in "iu" else float)(x) for x in (start, end))
     i = np.arange(steps)
-    step = (end - start) / max(steps - 1, 1)  # counted from the nearer end, as in PyTorch
+    step = (end - start) / max(steps - 1, 1)  # below, i counts from the nearer end, as in PyTorch
     array = np.where(i < steps // 2, start + step * i, end - step * (steps - 1 - i))
     return _tensor(array if steps > 1 else np.full(steps, start), dtype, device, requires_grad)
 

@@ -77,8 +77,9 @@ def share_memory(outputs, inputs):
 
 
 def op_name(cls):
-    """Returns the name that users know for a Function: its attribute `op` if it has one, else its
-    class name in small letters, such as leaky_relu for LeakyRelu."""
+    """Returns the name by which users know a Function. If the class has an attribute `op`, this is
+    the name. Otherwise the name is the class name in small letters, such as leaky_relu for
+    LeakyRelu."""
     return vars(cls).get("op") or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
 
 

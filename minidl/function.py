@@ -111,17 +111,17 @@ class Function:
 
     PyTorch's form also works: static methods with a ctx, on Tensors (static_forms.py)."""
 
-    differentiable = True  # False: results are integers or bools, so no graph (argmax, <)
+    differentiable = True  # False if results are integers or bools (argmax, <): they need no graph
     precision = "grey"  # the op's class under autocast: white, black, grey or banned (amp.py)
-    # "same": inputs are cast to one dtype. "float": also, integers are cast to float32.
+    # "same": inputs are cast to one dtype. "float": integer inputs are also cast to float32.
     promotes = None
-    arithmetic = True  # False: forward only moves elements, so no dtype is cast (bf16.py)
+    arithmetic = True  # False if forward only moves elements: no dtype is cast then (bf16.py)
     xp = np
     edges = saved_inputs = ()
     # The defaults below belong to the class. A node replaces them and never writes into them.
     retained = {}  # slot -> the Tensor whose `grad` is kept (Tensor.retain_grad)
     gradient_hooks = ()  # (slot, GradientHook), from Tensor.register_hook
-    _saved = ()  # what `save` was given; pack replaces some entries (saved.py)
+    _saved = ()  # the arguments of `save`; pack replaces some entries (saved.py)
     saved = Saved()  # the arrays of `_saved`
 
     apply = classmethod(apply)
@@ -136,10 +136,10 @@ class Function:
         self._saved = arrays
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} has no forward")
+        raise NotImplementedError(f"{type(self).__name__} must define the method forward")
 
     def backward(self, *output_gradients: Any, **options: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} has no backward")
+        raise NotImplementedError(f"{type(self).__name__} must define the method backward")
 
     def add_gradient_hook(self, slot, hook):
         """Adds a GradientHook, which may change the gradient of the output `slot`. Returns a

@@ -40,7 +40,7 @@ SameArray = TypeVar("SameArray", bound=Tensor | np.ndarray)
 
 
 class HasGroups(Protocol):
-    """An optimizer, or an object that wraps one. A schedule changes its groups."""
+    """An optimizer, or an object that wraps an optimizer. A schedule changes its groups."""
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:

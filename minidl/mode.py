@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 class Mode:
     """grad       True if a graph is recorded
     kernels    True if fused kernels may run                                (cuda/dispatch.py)
-    replaying  True if this forward repeats an earlier one                  (memory/recompute.py)
+    replaying  True if this forward repeats an earlier forward              (memory/recompute.py)
     autocast   None, or an object that casts the inputs of each op          (precision/amp.py)
     ledger     None, or an object that counts the bytes of new arrays       (memory/ledger.py)
     intercept  None, or intercept(node, forward, arrays, options), which
@@ -45,8 +45,8 @@ current = _mode.get
 
 @contextmanager
 def running(mode=None, **changes):
-    """Runs the `with` block under `mode` with these fields changed. The default is the current
-    Mode."""
+    """Runs the `with` block under `mode`, with the fields in `changes` changed. The default of
+    `mode` is the current Mode."""
     token = _mode.set(replace(mode or current(), **changes))
     try:
         yield
@@ -64,16 +64,16 @@ def set_grad_enabled(mode: bool):
 
 
 def no_grad(orig_func=None):
-    """In the block `with no_grad():` ops record no graph and save no arrays. Also a decorator:
-    `@no_grad()` or `@no_grad`."""
+    """In the block `with no_grad():` ops record no graph and save no arrays. no_grad is also a
+    decorator: `@no_grad()` or `@no_grad`."""
     block = running(grad=False)
     return block if orig_func is None else block(orig_func)
 
 
 def inference_mode(mode=True):
     """The same as no_grad. PyTorch's inference_mode also forbids training with tensors that were
-    made in the block. minidl allows this. `inference_mode(False)` has no effect. Also a
-    decorator."""
+    made in the block. minidl allows this. `inference_mode(False)` has no effect. inference_mode is
+    also a decorator."""
     if callable(mode):
         return no_grad(mode)
     return running(grad=False) if mode else running()
@@ -140,7 +140,7 @@ def watched_training():
     finally:
         _asked.reset(token)
         outer = _asked.get()
-        if outer is not None:  # a block around this one notes the same modules
+        if outer is not None:  # a block around this block notes the same modules
             for module, flag in asked.items():
                 outer.setdefault(module, flag)
 

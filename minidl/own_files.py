@@ -17,7 +17,7 @@ import tempfile
 def is_ours(file):
     """Returns True if no other user can have written the file. The owner of the file must be this
     user or root. If MINIDL_CACHE is set, the owner of the file's folder is also allowed. No other
-    user may have the right to write or to replace the file. Always True on Windows."""
+    user may have the right to write or to replace the file. On Windows always returns True."""
     if not hasattr(os, "getuid"):
         return True
     about, folder = file.stat(), file.parent.stat()

@@ -49,7 +49,8 @@ def set_printoptions(precision: int | None = None, threshold: int | None = None,
     change. Only sci_mode differs: if it is None, the sizes of the elements decide.
     profile: "default", "short" or "full". The options start from this profile."""
     if profile is not None and profile not in _PROFILES:
-        raise ValueError(f"set_printoptions: profile {profile!r}, want one of {[*_PROFILES]}")
+        raise ValueError(f"set_printoptions: profile must be one of {[*_PROFILES]}; got "
+                         f"{profile!r}")
     given = dict(precision=precision, threshold=threshold, edgeitems=edgeitems, linewidth=linewidth)
     changes = {name: value for name, value in given.items() if value is not None}
     start = _PROFILES[profile] if profile else _options.get()

@@ -29,9 +29,9 @@ _MASK_256 = (1 << 256) - 1
 class Generator:
     """A stream of random numbers that can be repeated.
 
-    seed:     chooses the sequence, in [0, 2**64). Usually the same on all ranks.
-    stream:   chooses an independent sequence under the same seed, in [0, 2**64). For example one
-              stream for each rank, worker or epoch.
+    seed:     chooses the sequence, in [0, 2**64). It is usually the same on all ranks.
+    stream:   chooses an independent sequence under the same seed, in [0, 2**64). For example, each
+              rank, worker or epoch has its own stream.
     counter:  how many blocks of eight 32-bit draws have been used."""
 
     def __init__(self, seed: int = 0, stream: int = 0):
@@ -153,7 +153,7 @@ def watched():
     finally:
         _used.reset(token)
         outer = _used.get()
-        if outer is not None:  # a block around this one notes the same draws
+        if outer is not None:  # a block around this block notes the same draws
             for generator, state in used.items():
                 outer.setdefault(generator, state)
 

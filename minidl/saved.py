@@ -47,8 +47,8 @@ class Pack(tuple):
 
 def pack(node, inputs, arrays, outputs, packers):
     """Replaces arrays in `node._saved`: the array of a leaf by the leaf, and other arrays by the
-    result of a packer. Some inputs and outputs share memory with a saved array: records
-    their versions in `node.saved_inputs`. outputs: a list of Tensors."""
+    result of a packer. If an input or output shares memory with a saved array, records its version
+    in `node.saved_inputs`. outputs: a list of Tensors."""
     all_held = []
     notes = node.saved_inputs = []  # (tensor or Memory, version)
     edges = node.edges
@@ -88,7 +88,7 @@ def pack(node, inputs, arrays, outputs, packers):
                 if array is s or array.base is s or (
                         owner is not None and (owner is array or owner is array.base)):
                     memory = y.memory
-                    # The Memory, not y: a node does not hold its results.
+                    # Notes the Memory and not y, because a node must not hold its results.
                     notes.append((memory, memory.version))
 
         for packer in packers:
@@ -144,8 +144,8 @@ def check(node):
     """Raises RuntimeError if a saved array of the node was freed, or was changed in place since
     forward."""
     if node._saved is None:
-        raise RuntimeError(f"backward through {type(node).__name__} a second time: the arrays that "
-                           "it saved were freed. Pass retain_graph=True to the first backward")
+        raise RuntimeError(f"backward reaches {type(node).__name__} a second time, but its saved "
+                           "arrays were freed. Pass retain_graph=True to the first backward")
     for x, version in node.saved_inputs:
         memory = x if type(x) is Memory else x._memory
         if memory is not None and memory.version != version:

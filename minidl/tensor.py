@@ -130,16 +130,16 @@ class Tensor:
 
     @property
     def memory(self) -> Memory:
-        """The Memory object (saved.py) that this tensor shares with its views. It is created on
-        first use."""
+        """Returns the Memory object (saved.py) that this tensor shares with its views. Creates it
+        on first use."""
         if self._memory is None:
             self._memory = Memory()
         return self._memory
 
     @property
     def version(self):
-        """The number of writes in place into this memory: through this tensor, its views, or the
-        results of detach()."""
+        """Returns the number of writes in place into this tensor's memory: through this tensor, its
+        views, or the results of detach()."""
         return 0 if self._memory is None else self._memory.version
 
     @version.setter
@@ -152,8 +152,8 @@ class Tensor:
 
     @grad.setter
     def grad(self, gradient):
-        """gradient: None, or a Tensor or an array with the shape, dtype and device of this
-        tensor."""
+        """Sets `grad`. gradient: None, or a Tensor or an array with the shape, dtype and device of
+        this tensor."""
         if gradient is None or isinstance(gradient, Absent):
             self._grad = gradient
             return
@@ -290,21 +290,22 @@ class Absent:
 
 
 class LeafHook:
-    """Three moments of a leaf's gradient. A subclass replaces the methods that it needs.
+    """Has three methods, which are called at three moments of a leaf's gradient. A subclass
+    replaces the methods that it needs.
 
     Add it with leaf.add_leaf_hook(hook). Data parallelism and ZeRO have such hooks (bucket.py,
-    zero.py). Functions of users are wrapped in the two hooks below."""
+    zero.py). A user's function is wrapped in a ReadyHook or a GradientHook."""
 
     def change(self, gradient):
-        """The gradient of one backward is complete, and is not yet in `leaf.grad`. Returns the
-        gradient array that is added to `leaf.grad` instead."""
+        """Backward calls this when the gradient is complete, before adding it to `leaf.grad`.
+        Returns the array that is added to `leaf.grad` instead."""
         return gradient
 
     def gradient_ready(self, leaf):
-        """The gradient of one backward has been added to `leaf.grad`."""
+        """Backward calls this after it has added the gradient to `leaf.grad`."""
 
     def cleared(self, leaf):
-        """zero_grad() has cleared `leaf.grad`."""
+        """zero_grad() calls this after it has cleared `leaf.grad`."""
 
 
 class ReadyHook(LeafHook):

@@ -54,8 +54,8 @@ def _named():
 
 
 def _wanted():
-    """Returns the same as `language`. Where `language` raises an error, returns "en", because a
-    report must not fail."""
+    """Returns the same as `language`. If `language` raises an error, returns "en", because a report
+    must not fail."""
     named = _named()
     return named if named in LANGUAGES and folder(named).is_dir() else "en"
 
@@ -101,9 +101,9 @@ def _patterns(path):
 
 
 def _hole(found):
-    """Returns the pattern for a hole. The value may have several lines only if the hole is {9} or
-    at the end, or if the message itself has several lines. If " thread" follows the hole, the value
-    must be a number."""
+    """Returns the pattern for a hole of a message, such as {0}. A value takes the place of the
+    hole. The value may have several lines only if the hole is {9} or at the end, or if the message
+    itself has several lines. If " thread" follows the hole, the value must be a number."""
     if found.string.startswith("\\ thread", found.end()):
         return rf"(?P<h{found[1]}>[\d,]+)"
     lines = found[1] == "9" or found.end() == len(found.string) or "\n" in found.string

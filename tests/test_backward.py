@@ -378,7 +378,7 @@ def test_a_backward_of_the_wrong_shape_or_number_is_refused():
 def test_backward_wants_a_gradient_for_more_than_one_element():
     with pytest.raises(RuntimeError, match="single element"):
         (leaf(3) * 2).backward()
-    with pytest.raises(ValueError, match=r"shape \(2,\), the tensor \(3,\)"):
+    with pytest.raises(ValueError, match=r"shape, \(3,\); got .*shape \(2,\)"):
         (leaf(3) * 2).backward(np.ones(2))
     x = leaf(1, 1)
     (x * 2).backward()

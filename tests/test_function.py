@@ -66,9 +66,9 @@ def test_a_function_without_a_method_says_which():
         def forward(self, x):
             return x / 2
 
-    with pytest.raises(NotImplementedError, match="Half has no backward"):
+    with pytest.raises(NotImplementedError, match="Half must define the method backward"):
         Half.apply(leaf(1)).backward()
-    with pytest.raises(NotImplementedError, match="Function has no forward"):
+    with pytest.raises(NotImplementedError, match="Function must define the method forward"):
         Function.apply(leaf(1))
 
 

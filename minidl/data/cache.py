@@ -38,7 +38,7 @@ class Folder:
         self.where, self.read_so_far = {}, {}
         # files: the open files; name, end: the name and the length of this process's data file
         self.files, self.name, self.end = {}, None, 0
-        self.full = False  # True after a failed write: then no more elements are kept
+        self.full = False  # True after a write has failed: no more elements are kept
         weakref.finalize(self, _close, self.files)
 
     def begin(self, n):
@@ -51,7 +51,7 @@ class Folder:
             mine.write_text(json.dumps({"n": n}))
             os.replace(mine, about)
         elif (other := self._described(about)) != n:
-            raise ValueError(f"cache {self.path}: the folder is of a pipeline of {other} "
+            raise ValueError(f"cache {self.path}: the folder belongs to a pipeline of {other} "
                              f"elements, but this pipeline has {n}. Take another folder, or "
                              "remove this folder")
         for index in sorted(self.path.glob("*.index")):
@@ -103,7 +103,7 @@ class Folder:
         with self.lock:
             if number in self.where:
                 return
-            if self.name is None or not self.name.startswith(_process()):  # a fork takes a new name
+            if self.name is None or not self.name.startswith(_process()):  # new after a fork
                 self.name, self.end = f"{_process()}-{secrets.token_hex(4)}", 0
             entry = np.array([number, self.end, len(record), _checksum(number, record)], "<i8")
             for kind, content in (("data", record), ("index", entry.tobytes())):

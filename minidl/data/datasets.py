@@ -38,7 +38,7 @@ class ArrayDataset(Dataset):
 
     def __getitem__(self, i):
         """Returns a tuple with element i of each array. `i` is an int for one sample, or a slice or
-        an array of integers for several."""
+        an array of integers for several samples."""
         return tuple(a[i] for a in self.arrays)
 
 
@@ -58,13 +58,13 @@ def digits():
     """Returns (train, test): 1,437 and 360 images of 8 x 8 pixels, the same on every rank and
     machine. Both parts have digits from each writer, so accuracy on `test` does not measure new
     writers. Raises ImportError without scikit-learn."""
-    sklearn = importlib.util.find_spec("sklearn")  # not imported: that takes a second
+    sklearn = importlib.util.find_spec("sklearn")  # find_spec is faster than an import
     if sklearn is None:
         raise ImportError("the digits come with scikit-learn, which is not installed. "
                           "Install it with: pip install 'minidl[tutorials]'")
     table = np.loadtxt(Path(sklearn.origin).parent / "datasets/data/digits.csv.gz", delimiter=",")
     images, labels = table[:, :-1] / 16, table[:, -1].astype(np.int64)  # pixels 0-16, labels 0-9
-    images = images.astype(np.float32).reshape(-1, 1, 8, 8)  # exact, as all are multiples of 1/16
+    images = images.astype(np.float32).reshape(-1, 1, 8, 8)  # exact: all pixels are k/16
     order = Generator(0).permutation(len(images))
     test, train = order[:360], order[360:]  # a fifth of the images is for the test
     return ArrayDataset(images[train], labels[train]), ArrayDataset(images[test], labels[test])

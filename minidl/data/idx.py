@@ -15,7 +15,9 @@ from pathlib import Path
 import numpy as np
 
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-MOST_BYTES = 4 << 30  # of an array. MNIST has 47 million, the largest similar data set a billion
+# The most bytes of an array. MNIST has 47 million bytes. The largest similar data set has a billion
+# bytes.
+MOST_BYTES = 4 << 30
 MOST_DIMENSIONS = 32  # every version of NumPy has arrays of 32 dimensions
 PART = 1 << 20  # bytes in one read
 CODES = {np.dtype(t).newbyteorder("="): code for code, t in TYPES.items()}
@@ -39,15 +41,16 @@ def _array(path, file, most_bytes):
     because a few bytes of gzip can become gigabytes."""
     head = file.read(4)
     if len(head) < 4:
-        raise ValueError(f"{path}: truncated: an IDX header has at least 4 bytes, got {len(head)}")
+        raise ValueError(f"{path} is truncated: an IDX header has at least 4 bytes; got "
+                         f"{len(head)}")
     if head[:2] != b"\0\0" or head[2] not in TYPES:
         known = ", ".join(f"{code:02x}" for code in TYPES)
-        raise ValueError(f"{path}: not an IDX file: wanted 00 00 and a type among {known}, "
+        raise ValueError(f"{path} is not an IDX file: wanted 00 00 and a type among {known}; "
                          f"got {head.hex(' ')}")
     dtype, n_dims = np.dtype(TYPES[head[2]]), head[3]
     start, sizes = 4 + 4 * n_dims, file.read(4 * n_dims)
     if len(sizes) < 4 * n_dims:
-        raise ValueError(f"{path}: truncated: a header of {n_dims} sizes has {start} bytes, "
+        raise ValueError(f"{path} is truncated: a header of {n_dims} sizes has {start} bytes; "
                          f"got {4 + len(sizes)}")
     shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
     wanted = math.prod(shape) * dtype.itemsize
@@ -61,10 +64,10 @@ def _array(path, file, most_bytes):
         parts.append(part)
         n += len(part)
     if n < wanted:
-        raise ValueError(f"{path}: truncated: {says}, got {start + n}")
+        raise ValueError(f"{path} is truncated: {says}; got {start + n}")
     if more := len(file.read(1)):  # reading to the end makes gzip compare its checksum
-        raise ValueError(f"{path}: longer than its header says: {says}, got {start + n + more} or "
-                         "more")
+        raise ValueError(f"{path} is longer than its header says: {says}; got {start + n + more} "
+                         "or more")
     array = np.frombuffer(b"".join(parts), dtype).reshape(shape)
     return array.astype(dtype.newbyteorder("="))
 

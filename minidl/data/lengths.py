@@ -1,18 +1,20 @@
 """Batches of samples of unequal lengths, with little padding and little waiting between ranks.
 
-The plain form: minidl/plain/lengths.py. Here: a budget of tokens, targets, ranks, and formulas.
+The plain form: minidl/plain/lengths.py. This file adds a budget of tokens, targets, ranks, and
+formulas.
 
-Waste is the fraction of all places that is padding: 1 - E[L] / E[max L of a batch]. `pools` makes
-random pools of samples, sorts each pool by length, and cuts it into batches. With a budget of
-tokens, each batch has as many samples as the budget allows, so all batches have about the same
-cost. `packs` puts several texts into one row. The longest text comes first, and each text goes into
-the first row that has room (Johnson 1973). A mask separates the texts of a row (the argument
-`positions` of GPT and Llama).
+Each token and each padding value takes one place in a batch. Waste is the fraction of all places
+that is padding: 1 - E[L] / E[max L of a batch]. `pools` makes random pools of samples, sorts each
+pool by length, and cuts it into batches. With a budget of tokens, each batch has as many samples as
+the budget allows, so all batches have about the same cost. `packs` puts several texts into one row.
+The longest text comes first, and each text goes into the first row that has room (Johnson 1973). A
+mask separates the texts of a row (the argument `positions` of GPT and Llama).
 
 Ranks wait for the slowest rank. The fraction of time in which they wait is
 1 - E[cost] / E[max cost of `size` batches]. So the batches of one step should have similar lengths
 on all ranks. Pipeline.shard(rank, size, groups=seed) deals `size` neighbouring batches to one step.
-Use pools of 50 batches for each rank, because only the few longest batches of a pool differ much.
+Use pools of 50 batches for each rank. In such a pool only the few longest batches differ much from
+their neighbours.
 
     shape = dict(lengths=n_tokens, tokens=4096)
     Pipeline(texts).group(lengths.pools(**shape), lengths.pad).shard(rank, size, groups=0)
@@ -139,10 +141,10 @@ def expected_waste(lengths, batch_size, pool=1):
     samples are not sorted.
 
     Sort N = pool * batch_size random lengths. The longest length of batch k, k = 0, 1, ..., has the
-    place (k + 1) * batch_size in the order. It is at most x if at least (k + 1) * batch_size of the
-    N lengths are at most x. The probability of this is a binomial tail. The function takes the
-    normal distribution in its place, with a correction of 1/2. For the last batch the probability
-    is exact: F(x)**N."""
+    place (k + 1) * batch_size in the sorted order. This length is at most x if at least (k + 1) *
+    batch_size of the N lengths are at most x. The probability of this is a binomial tail. The
+    function approximates the tail by the normal distribution, with a continuity correction of 1/2.
+    For the last batch the probability is exact: F(x)**N."""
     x, counts = np.unique(lengths, return_counts=True)
     below = counts.cumsum() / counts.sum()  # F(x)
     if pool == 1:

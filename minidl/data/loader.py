@@ -1,7 +1,7 @@
 """DataLoader, PyTorch's name for a pipeline of indices, batches and prefetching.
 
-The plain forms: minidl/plain/data.py and minidl/plain/prefetch.py. Here: PyTorch's arguments. These
-two lines give the same batches:
+The plain forms: minidl/plain/data.py and minidl/plain/prefetch.py. This file adds PyTorch's
+arguments. These two lines give the same batches:
 
     DataLoader(data, 32, DistributedSampler(len(data), rank, size))
     Pipeline(data).shuffle(0).shard(rank, size).batch(32).prefetch(2)       (pipeline.py)

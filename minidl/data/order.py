@@ -89,8 +89,8 @@ class WeightedRandomSampler(Sampler):
         if self.weights.ndim != 1 or not np.isfinite(self.weights).all() or (
                 self.weights < 0).any() or not n_possible:
             raise ValueError("WeightedRandomSampler wants a vector of finite weights >= 0, which "
-                             f"are not all zero; got weights of shape {self.weights.shape}, of "
-                             f"which {n_possible} are above 0")
+                             f"are not all zero; got weights of shape {self.weights.shape}, and "
+                             f"{n_possible} of the weights are above 0")
         if num_samples < 1 or not replacement and num_samples > n_possible:
             raise ValueError(f"WeightedRandomSampler: num_samples is {num_samples}, and "
                              f"{n_possible} indices have a weight above 0; want num_samples >= 1, "
@@ -100,13 +100,13 @@ class WeightedRandomSampler(Sampler):
 
     def __iter__(self):
         generator, w = self.generator or default_generator(), self.weights
-        if self.replacement:  # index i has an interval of length w_i. A random number chooses one
+        if self.replacement:  # index i has an interval of length w_i. A random number chooses i
             ends, last = np.cumsum(w), np.flatnonzero(w)[-1]
             for begin in range(0, self.num_samples, AT_ONCE):
                 n = min(AT_ONCE, self.num_samples - begin)
                 u = generator.uniform((n,), dtype=np.float64) * ends[-1]
                 yield from np.minimum(np.searchsorted(ends, u, "right"), last).tolist()
-        else:  # index i arrives after a random time with rate w_i: take the first num_samples
+        else:  # index i arrives after a random time with rate w_i. Takes the first num_samples
             u = generator.uniform(w.shape, dtype=np.float64)
             arrival = np.where(w > 0, -np.log1p(-u) / np.where(w > 0, w, 1), np.inf)
             yield from np.argsort(arrival, kind="stable")[:self.num_samples].tolist()

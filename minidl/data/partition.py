@@ -1,7 +1,8 @@
 """Deals units to ranks like cards. After a restart, deals the unused units to any number of ranks.
+A unit is a sample, a batch, or a list of samples.
 
-The plain form: minidl/plain/shuffle.py. Here: four ways to treat the tail, groups of neighbours,
-and ranks that have used unequal numbers of units.
+The plain form: minidl/plain/shuffle.py. This file adds four ways to treat the tail, groups of
+neighbours, and ranks that have used unequal numbers of units.
 
     units         a b c d e f g h i j        the units of an epoch, in order; four ranks
     round 0       a b c d                    rank r takes units r, r + size, r + 2 size ...
@@ -42,8 +43,8 @@ def check(rank, size, tail, tails=TAILS):
 def dealt(units, size, tail, spare=(), generator=None):
     """Returns the units in the order in which they are dealt: unit k goes to rank k % size.
 
-    units:     an array (n,). If tail is "split": an array (n, 3) with the rows (list, begin, end).
-    spare:     more units: "pad" takes the missing units from the start of `spare`.
+    units:     an array (n,). If tail is "split", an array (n, 3) with the rows (list, begin, end).
+    spare:     units. If tail is "pad", the missing units are taken from the start of `spare`.
     generator: draws the order of the groups of `size` neighbours. If None, there are no groups."""
     n_short = -len(units) % size
     if tail == "drop":
@@ -59,9 +60,9 @@ def dealt(units, size, tail, spare=(), generator=None):
 
 
 def split(units, n_more, size):
-    """Halves the longest list of samples n_more times. Returns `units` with n_more additional rows,
-    an array (n + n_more, 3). A row is (list, begin, end). Raises ValueError if every list has only
-    one sample."""
+    """Repeats n_more times: halves the list that has the most samples. Returns `units` with n_more
+    additional rows, an array (n + n_more, 3). A row is (list, begin, end). Raises ValueError if
+    every list has only one sample."""
     rows = [tuple(row) for row in units.tolist()]
     for _ in range(n_more):
         k = max(range(len(rows)), key=lambda i: rows[i][2] - rows[i][1])

@@ -6,8 +6,8 @@
         model(x, n_samples=len(records))    # DataParallel weights a rank by its number of records
 
     each rank   sh | sh | -> its records        $RANK and $SIZE tell the program its share
-    deal=True   rank 0's -> dealt out           one program, or an open file such as sys.stdin or a
-                                                FIFO. Each rank in turn gets `batch` records
+    deal=True   sh | sh | on rank 0 only        one program, or an open file such as sys.stdin or a
+                -> records of all ranks         FIFO. Each rank in turn gets `batch` records
 
 A record is a line. A thread reads and parses ahead. A rank does not know when the pipes of other
 ranks end. So before each step the ranks add up how many records they have, by an all-reduce of two

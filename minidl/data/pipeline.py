@@ -1,7 +1,8 @@
 """A data pipeline: the input of a rank, as pure functions of an index.
 
-The plain forms: minidl/plain/input.py (the stages) and minidl/plain/shuffle.py (shard()). Here:
-each stage is a method, and a pipeline may have any stages. Its position can be saved.
+The plain forms: minidl/plain/input.py (the stages) and minidl/plain/shuffle.py (shard()). In this
+file each stage is a method, and stages can be combined freely. The position of a pipeline can be
+saved.
 
     from minidl.data import Pipeline, lengths
 
@@ -48,8 +49,8 @@ from minidl.random import default_generator, using
 
 
 class Pipeline:
-    """A data pipeline, as described above. Each stage is a method. It returns a new pipeline, and
-    does not change this one.
+    """A data pipeline, as described at the top of this file. Each stage is a method. It returns a
+    new pipeline, and does not change this pipeline.
 
     source: an object with len() and [i], or a stream, which can only be iterated over."""
 
@@ -100,8 +101,8 @@ class Pipeline:
 
         tail:   how to treat the last elements (partition.py). The default is "split" after group(),
                 otherwise "pad".
-        groups: a seed. Then `size` neighbours stay in one round, and the rounds come in random
-                order. If None, the elements stay in order."""
+        groups: a seed, or None. With a seed, `size` neighbouring elements stay in one round, and
+                the rounds come in random order. With None, the elements stay in order."""
         self._only_before("shard", shard=self._shard, batch=self._batch)
         partition.check(rank, size, tail or "pad")
         new = self._stage(stages.sharded, rank, size, tail, groups)
@@ -137,8 +138,8 @@ class Pipeline:
                  this machine.
         device:  "cuda" or "cuda:i": the batches are copied to this GPU in the background
                  (upload.py).
-        say:     "auto" calls say(line). The line tells the number of workers that it has chosen. If
-                 say is None, rank 0 writes the line to stderr."""
+        say:     a function. With workers="auto" it is called with a line of text, which tells the
+                 chosen number of workers. If say is None, rank 0 writes the line to stderr."""
         if n < 0 or workers != "auto" and workers < 1:
             raise ValueError("prefetch: want n >= 0, and workers >= 1 or 'auto'; got "
                              f"n={n} and workers={workers!r}")
@@ -150,7 +151,7 @@ class Pipeline:
     def _stage(self, fn, *args):
         if self.is_stream:
             raise TypeError(f"{fn.__name__}: {type(self.source).__name__} is a stream, without "
-                            "[i]. It takes only map, filter, batch and prefetch")
+                            "[i]. For a stream use only map, filter, batch and prefetch")
         new = copy.copy(self)
         new._stages = [*self._stages, (fn, args)]
         return new
@@ -158,7 +159,7 @@ class Pipeline:
     def _element_stage(self, fn, argument):
         late = self.is_stream or self._filtered and self._batch
         new = copy.copy(self) if late else self._stage(fn, argument)
-        if late:  # for a stream's items, or for batches after filter()
+        if late:  # fn works on a stream's items, or on batches after filter()
             new._late = [*self._late, (fn, argument, self._batch is not None)]
         return new
 
@@ -262,8 +263,8 @@ class Pipeline:
 
     def _gathered(self, items, epoch):
         """Yields (tasks, batch). A batch has elements that filter() has kept, or items of a stream.
-        `tasks` also has the tasks of the dropped elements between them. If the last tasks make no
-        batch, they come with DROPPED in place of a batch."""
+        `tasks` has the tasks of these elements, and of the dropped elements between these elements.
+        If the last tasks make no batch, they come with DROPPED in place of a batch."""
         batch_size, drop_last, collate = self._batch
         work = self._late_work(epoch, default_generator().seed, batches=True)
         tasks, kept = [], []

@@ -1,6 +1,7 @@
 """Threads work ahead. Their results come in order.
 
-The plain form: minidl/plain/prefetch.py. Here: several threads, and a rule for their number.
+The plain form: minidl/plain/prefetch.py. This file adds several threads, and a rule for their
+number.
 
     worker 0     load 0    | load 2    | load 4    | wait ...     at most n_ahead results wait
     worker 1     load 1    | load 3    | load 5    | wait ...
@@ -13,8 +14,8 @@ waiting. Training on the item takes S seconds. With k workers one step takes
 
 So by Little's law k = ceil(L / S) workers are enough. If the cores are the limit, more workers do
 not help. Threads are enough if loading waits for the disk, or computes in NumPy, zlib or hashes,
-because these release Python's global lock. If loading holds the lock, k threads are not faster than
-one.
+because these release Python's global interpreter lock (GIL). If loading holds the GIL, k threads
+are not faster than one thread.
 
 workers="auto" begins with one thread. It measures L, L_cpu and S. Then it chooses k and reports k.
 Source: Little 1961.   Test: tests/data/test_prefetch.py   Tutorial: tutorials/26_input.py
@@ -39,7 +40,8 @@ def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
     n_ahead:  how many results the threads compute in advance. With 0 there are no threads. Several
               workers compute at least workers + 1 results in advance.
     workers:  how many threads, or "auto".
-    say:      workers="auto" calls say(line). The line tells the number of threads, and why.
+    say:      a function. With workers="auto" it is called with a line of text, which tells the
+              number of threads and the reason for this number.
     ranks:    how many ranks share this machine's cores.
 
     An exception in tasks or work is raised at its place in the order, after all earlier results.
@@ -55,7 +57,7 @@ def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
             task, result, error = slot.get()
             if error is not None:
                 raise error  # its traceback shows the line in the dataset
-            crew.free.release()  # before the yield: the workers load while the consumer computes
+            crew.free.release()  # called before yield, so workers load while the caller computes
             if not measuring:
                 yield task, result
                 continue
@@ -75,8 +77,8 @@ def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
 
 def workers_for(load_s, cpu_s, step_s, ranks=1, say=None, cores=None):
     """Returns the number of workers by Little's law, at most MOST. Calls say(line) with the numbers
-    that it used. load_s, cpu_s, step_s: L, L_cpu and S above. cores: the default is the number of
-    cores of this machine."""
+    that it used. load_s, cpu_s, step_s: L, L_cpu and S, as defined at the top of this file. cores:
+    the default is the number of cores of this machine."""
     cores = cores or n_cores()
     k = min(max(1, math.ceil(load_s / max(step_s, cpu_s * ranks / cores, 1e-9))), MOST)
     if say is not None:
@@ -89,8 +91,8 @@ def workers_for(load_s, cpu_s, step_s, ranks=1, say=None, cores=None):
 
 
 def step_time(load_s, cpu_s, step_s, workers=1, ranks=1, cores=1):
-    """Returns the seconds of a step, by the formula above. A single worker cannot wait and compute
-    at the same time, so it needs load_s for each item."""
+    """Returns the seconds of a step, by the formula at the top of this file. A single worker cannot
+    wait and compute at the same time, so it needs load_s for each item."""
     return max(load_s if workers == 1 else (load_s - cpu_s) / workers, cpu_s * ranks / cores,
                step_s)
 
@@ -100,7 +102,7 @@ class _Crew:
 
     def __init__(self, tasks, work, n_ahead):
         self.tasks, self.work, self.n, self.n_ahead = tasks, work, 0, n_ahead
-        self.free = threading.Semaphore(n_ahead)  # places for results ahead of the consumer
+        self.free = threading.Semaphore(n_ahead)  # free places for results computed ahead
         self.slots = queue.SimpleQueue()  # one queue for each result, in order; None at the end
         self.drawing, self.dismissed, self.times = threading.Lock(), False, []
 

@@ -1,7 +1,7 @@
 """Decides which samples a rank sees, and in which order.
 
-The plain forms: minidl/plain/data.py, and for several ranks minidl/plain/shuffle.py. Here: three
-ways to treat the last samples, and PyTorch's arguments.
+The plain forms: minidl/plain/data.py, and for several ranks minidl/plain/shuffle.py. This file adds
+three ways to treat the last samples, and PyTorch's arguments.
 
     order of the epoch    7 2 9 0 4 1 8 3 5 6      a permutation drawn from (seed, epoch)
     dealt like cards      a b c d a b c d a b      rank r gets positions r, r + size, r + 2 size...
@@ -25,7 +25,7 @@ from minidl.data import partition
 from minidl.data.order import Sampler
 from minidl.random import Generator
 
-# Weights and dropout use low random streams of the same seed. Orders use the streams from here on.
+# The first random stream for orders. Weights and dropout use lower streams of the same seed.
 ORDER_STREAMS = 1 << 62
 
 

@@ -21,22 +21,22 @@ import numpy as np
 from minidl.data import cache, partition, sampler
 from minidl.random import Generator, using
 
-# Random streams of the samples. Weights, dropout and orders (sampler.py) use streams below 2**63.
+# The first random stream for samples. Weights, dropout and orders (sampler.py) use lower streams.
 SAMPLE_STREAMS = 1 << 63
-GROUP_STREAMS = 3 << 61  # for the orders of groups: between sampler.py's streams and SAMPLE_STREAMS
+GROUP_STREAMS = 3 << 61  # for orders of groups: above sampler.py's streams, below SAMPLE_STREAMS
 DROPPED = object()  # filter() puts this object in the place of a dropped element
 
 
 class Elements(NamedTuple):
-    """The n elements that a stage gives in one epoch. The other fields are functions, most of them
-    of an index i."""
+    """The n elements that a stage gives in one epoch. Each of the other fields is a function or
+    None."""
 
     n: int
     get: object  # get(i) returns element i, for i in range(n)
-    number: object  # number(i): the element's number; does not depend on the number of ranks
-    members: object = None  # only for batches: members(i), the indices of batch i's elements ...
-    load: object = None  # ... and load(indices), which returns the batch of these elements
-    used: object = None  # used(i): how many rounds of shard() the first i elements have used
+    number: object  # number(i) returns the element's number, the same for any number of ranks
+    members: object = None  # for batches: members(i) returns the indices of batch i's elements
+    load: object = None  # for batches: load(indices) returns the batch of these elements
+    used: object = None  # used(i) returns how many rounds of shard() the first i elements use
 
 
 def stream(seed, epoch, depth, number):
@@ -105,7 +105,7 @@ def cached(below, where, kept):
     """
     def get(i):
         number = int(below.number(i))
-        with contextlib.suppress(KeyError):  # missing or damaged
+        with contextlib.suppress(KeyError):  # the value is missing or damaged
             x = kept[number]
             return DROPPED if x is None else x[0]
         x = below.get(i)
@@ -118,8 +118,8 @@ def cached(below, where, kept):
 
 
 def sharded(below, where, rank, size, tail, groups):
-    """Keeps the elements of this rank that were not used before the saved `position`
-    (partition.py)."""
+    """Keeps the elements of this rank. After a restart, leaves out the elements that were used
+    before the saved position (partition.py)."""
     epoch, position = where[0], where[3]
     n, units = below.n, np.arange(below.n)
     if tail is None:
@@ -155,8 +155,8 @@ def sharded(below, where, rank, size, tail, groups):
 
 
 def before(position, size):
-    """Returns the finished entries of a position. If the last entry has the same number of ranks,
-    this entry is not finished: each rank continues where it stopped."""
+    """Returns the finished entries of a position. If the last entry is for `size` ranks, this entry
+    is not finished: each rank continues where it stopped."""
     return position[:-1] if position and position[-1][0] == size else position
 
 

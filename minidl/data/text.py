@@ -18,8 +18,8 @@ import numpy as np
 from minidl.random import Generator
 from minidl.tensor import Tensor
 
-# Tests and code pages (encodings) are mostly data, not text. The user's packages differ between
-# machines.
+# These folders are left out. Tests and code pages (encodings) are mostly data, not text. The user's
+# packages differ between machines.
 SKIP = {"test", "tests", "idle_test", "encodings", "site-packages", "dist-packages", "__pycache__"}
 # Weights and dropout use low random streams of the same seed. Samplers use streams from 1 << 62 on.
 WINDOW_STREAMS = 1 << 63
@@ -102,10 +102,10 @@ def random_batches(data, batch_size, length, rank=0, size=1, seed=0, first_step=
     """Returns an endless iterator over batches of random windows: (inputs, targets), two Tensors
     (batch_size, length), int64.
 
-    Step s draws the batch_size * size places of all ranks from (seed, s). Each rank takes its own
-    batch_size places. So all ranks together see the batch that one rank with batch size
-    batch_size * size would see. To resume a run, pass `first_step`. The number of ranks may change
-    if batch_size * size does not change."""
+    In step s, the batch_size * size places where the windows of all ranks begin are drawn from
+    (seed, s). Each rank takes its own batch_size places. So all ranks together see the batch that
+    one rank with batch size batch_size * size would see. To resume a run, pass `first_step`. The
+    number of ranks may change if batch_size * size does not change."""
     n_places = len(data) - length  # the last window ends with the last byte as its target
     if n_places < 1:
         raise ValueError(f"windows of {length} bytes need a text of {length + 1} bytes or more; "

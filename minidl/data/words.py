@@ -2,7 +2,7 @@ r"""Cuts a text into words, as GPT-2 or Llama 3 cuts it. A token is always insid
 
     "I've 3 cats!  Two"   ->   "I" "'ve" " 3" " cats" "!" " " " Two"
 
-A word contains the space before it. If there are several spaces, only the last one belongs to the
+A word contains the space before it. If there are several spaces, only the last space belongs to the
 next word. So " cats" is the same word everywhere in a text, and it becomes one token if it is
 frequent.
 
@@ -48,7 +48,7 @@ def words(pieces: Iterable[str], pattern: str = GPT2, special: Iterable[str] = (
 
     special: the names of the special tokens."""
     find = finder(pattern)
-    names = sorted(special, key=len, reverse=True)  # longest first: one may start with another
+    names = sorted(special, key=len, reverse=True)  # longest first: a name may start with another
     # If there are no names, (?!) matches nothing. The group makes split() return the names, too.
     at_names = re.compile(f"({'|'.join(map(re.escape, names)) or '(?!)'})")
     longest = max(map(len, names), default=1)

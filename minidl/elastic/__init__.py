@@ -1,4 +1,4 @@
-"""Elastic training: a run continues without a user when ranks fail.
+"""Elastic training: if ranks fail, the run continues without help from the user.
 
     restart   starts all ranks again, from the newest complete snapshot: read this file first
     resume    loads the newest undamaged snapshot

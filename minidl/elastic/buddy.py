@@ -5,7 +5,7 @@ only if no other rank has this state. Several ranks may die, and the others may 
 
     step k - 1              |  step k                                 |  step k + 1
     .. optimizer.step()     |  forward, backward, optimizer.step()    |
-                       copy |== the shard to the buddy, behind ==|    | wait, agree, copy
+                       copy |== the shard goes to the buddy =====|    | wait, agree, copy
                             ^ numbers to the buddy, all agree
 
 There are two kinds of state. Common state is equal on all ranks (weights and moments of data
@@ -19,7 +19,7 @@ arrays in the shard.
 When is a copy complete? `save(k)` begins at the end of step k - 1, when the objects have state k:
 
     1  wait until the shard of k - 1 has been sent: it was sent while the step ran
-    2  exchange the numbers of k; all ranks agree (a barrier). Then every rank has reached k, and
+    2  exchange the numbers of k; all ranks agree (a barrier). So every rank has reached k, and
        the state k - 1 of each rank is on two ranks. Older copies are deleted
     3  copy state k, and begin to send its shard
 
@@ -45,8 +45,8 @@ rank with the same rank number.
 
 If f of N ranks die together, state is lost if a rank and its buddy are among them. The probability
 is 1 - N/(N-f) C(N-f, f) / C(N, f), which is 2/(N-1) for f = 2. C(N, f) is the binomial coefficient.
-Then the run goes back to the snapshot. Without shards one survivor is enough: a dead pair loses
-only the states of its random generators.
+If state is lost, the run goes back to the snapshot. Without shards one survivor is enough: a dead
+pair loses only the states of its random generators.
 
 Source: Zheng et al. 2004, "FTC-Charm++" (double in-memory checkpoints)
 Test: tests/elastic/test_buddy.py   Used by: heal.py
@@ -82,12 +82,12 @@ class Copy:
 class Report(NamedTuple):
     """The states that a survivor can restore.
 
-    generation   how many times ranks had been lost before these states were kept
+    generation   how many times ranks were lost before these states were kept
     rank, size   the survivor's rank and the number of ranks, before the death
     sharded      True if ranks hold state that no other rank holds
     mine         the steps for which the survivor has its own state
-    theirs       the steps for which it has its left neighbour's complete state
-    divided      True if the model's tensors are divided"""
+    theirs       the steps for which the survivor has its left neighbour's complete state
+    divided      True if the model's tensors are divided over ranks"""
 
     generation: int
     rank: int
@@ -145,7 +145,7 @@ class Buddies:
 
     def _swap_numbers(self, shard_bytes):
         """Sends this rank's numbers to its buddy. Returns (a Copy with the left neighbour's
-        numbers, the bytes of that neighbour's shard)."""
+        numbers, the number of bytes of that neighbour's shard)."""
         t, (_, numbers) = self.t, self.live
         sizes = np.array([numbers.nbytes, shard_bytes], np.int64)
         if t.size == 1:
@@ -210,8 +210,9 @@ def shard_bytes(model, optimizer=None):
 
 def _parts(t, named):
     """Returns (shard, common, numbers). shard and common are lists of (key, first, end, array). The
-    array holds the elements [first, end) of the tensor named key (snapshot/regions.py). The arrays
-    are not copied. numbers is a dict. Raises TypeError for objects whose state cannot be kept."""
+    array holds the elements [first, end) of the tensor named `key` (snapshot/regions.py). The
+    arrays are not copied. `numbers` is a dict. Raises TypeError for objects whose state cannot be
+    kept."""
     model, optimizer, others = _sorted_out(named)
     in_parts = divided.is_divided(model)
     if uneven := [key for key, it in others.items() if hasattr(it, "rows")]:
@@ -223,7 +224,7 @@ def _parts(t, named):
                         "with compression. Train without compression, or without --heal")
     shard, common, buffers = [], [], {}
     for key, array, r in regions.arrays_of(model, optimizer):
-        # buffers are small; each rank has its own, and rank 0's are restored
+        # Buffers are small. Each rank has its own buffers, and rank 0's buffers are restored.
         if key.startswith("buffer/"):
             buffers[key] = backend.to_device(r.of(array), "cpu").copy()
         elif r.first < r.end:
@@ -231,7 +232,7 @@ def _parts(t, named):
             kind.append((key, r.first, r.end, r.of(array)))
     for entries in (shard, common):  # the largest dtypes first, so that all arrays are aligned
         entries.sort(key=lambda entry: -entry[3].dtype.itemsize)
-    # every rank takes what rank 0 writes into a snapshot, because rank 0 may be lost
+    # Every rank takes the state that rank 0 writes into a snapshot, because rank 0 may be lost.
     taken = snapshot.take(t, 0, 1, model, optimizer, others, gather=False)
     return shard, common, {"part": taken.part, "body": taken.body, "buffers": buffers,
                            "shard": _holds(shard), "common": _holds(common)}
@@ -252,8 +253,8 @@ def _n_bytes(holds):
 
 
 def _room(n_bytes, rooms):
-    """Returns a 1-d array of n_bytes: an old array of this size, which is removed from `rooms`, or
-    a new one."""
+    """Returns a 1-d array of n_bytes. This is an old array of this size, which is removed from
+    `rooms`, or a new array."""
     fits = [i for i, room in enumerate(rooms) if room.nbytes == n_bytes]
     return rooms.pop(fits[0]) if fits else np.empty(n_bytes, np.uint8)
 
@@ -316,7 +317,8 @@ def why_nothing(reports):
 
 
 def restore(t, buddies, reports, chosen, fresh):
-    """Puts the chosen state into `fresh`, new objects that were made on t. All ranks call it.
+    """Puts the chosen state into `fresh`. These are new objects, made on t. All ranks must call
+    restore().
 
     buddies: this rank's Buddies of the chosen generation; None on a new process. All ranks get the
     numbers of all old ranks. Shards and common state are sent only to ranks that need them and do

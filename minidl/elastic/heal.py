@@ -14,15 +14,15 @@ if from a snapshot. No disk is used.
                  this step
     replaced     a new process gets the lost rank number: the same bits as a run without a fault
     both lost    a rank and its buddy died together: all ranks go back to the last snapshot
-    divided      tensor or pipeline parallelism: healed if new processes replace the dead ones,
+    divided      tensor or pipeline parallelism: healed if new processes replace the dead processes,
                  because `state` then makes the same grid. With fewer ranks, all ranks go back to
                  the last snapshot, if `state` can make a grid of the remaining ranks
 
-Only the objects that `state` returns are rolled back. For example, the script's own list of losses
-has the interrupted step twice. Send no messages between `comm.world()` and `run`: a new process
-starts the script from its top, but the other ranks do not. If a rank dies after `run`, the others
-end normally. But if the group's first rank dies then, the run has failed, because this rank usually
-writes the result.
+Only the objects that `state` returns are rolled back. Other objects keep the interrupted step. For
+example, the script's own list of losses has the loss of this step twice. Send no messages between
+`comm.world()` and `run`: a new process starts the script from its top, but the other ranks do not.
+If a rank dies after `run`, the others end normally. But if the group's first rank dies after `run`,
+the run has failed, because this rank usually writes the result.
 
     minidl run --heal [--replacements 1] -n 4 script.py              needs Open MPI 5
 
@@ -46,7 +46,7 @@ from minidl.elastic.resume import resume
 from minidl.text import in_words
 from minidl.timeline import recording
 
-REPLACEMENTS = "MINIDL_REPLACEMENTS"  # the launcher sets it: how many new processes may start
+REPLACEMENTS = "MINIDL_REPLACEMENTS"  # the launcher sets it to the number of new processes allowed
 
 
 def run(train, state, n_steps, folder="runs", every=50, t=None):
@@ -59,10 +59,11 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
     folder                      the folder of the snapshots. The run begins at the newest undamaged
                                 snapshot. It goes back to a snapshot only if the copies in memory
                                 are not enough
-    every                       the number of steps between two snapshots. 0: no snapshots
+    every                       the number of steps between two snapshots. 0 means no snapshots
     t                           the transport; by default comm.world()
 
-    Raises RuntimeError if the ranks cannot go on after a rank has died (without Open MPI 5)."""
+    Raises RuntimeError if the transport has no fault tolerance: then ranks cannot continue after
+    another rank has died. Open MPI 5 has fault tolerance."""
     t = world() if t is None else t
     if not (t.simulated or t.size == 1 or isinstance(t.innermost, ulfm.Healing)):
         raise RuntimeError(f"rank {t.rank}: wanted ranks that continue when one of them dies; got "
@@ -102,8 +103,8 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
             supervised.say("trained", first=t.rank == 0)
             return parts.common
         if parts is not None:
-            # waits for a snapshot that is being written. It may fail: a snapshot counts only if
-            # the files of all ranks exist
+            # Waits for a snapshot that is being written. The writing may fail: a snapshot counts
+            # only if the files of all ranks exist.
             with contextlib.suppress(Exception):
                 parts.close()
         supervised.say("heals")
@@ -112,17 +113,17 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
 
 
 def _keep(buddies, step):
-    if step not in buddies.mine:  # after a death _begin() has already kept it
+    if step not in buddies.mine:  # after a death _begin() has kept the state already
         buddies.save(step)
 
 
 def _begin(t, state, folder, n_steps, held, since):
     """Prepares training, at the beginning or after a death at time `since`. Returns (the step from
     which all ranks go on, the step of the snapshot that was loaded or 0, Parts). All ranks must
-    call it.
+    call _begin().
 
     held: a list of this rank's Buddies, empty on a new process. The list is changed in place: at
-    the end it has only the new Buddies. The old Buddies stay in the list until the new ones are
+    the end it has only the new Buddies. The old Buddies stay in the list until the new Buddies are
     complete on all ranks, in case another rank dies."""
     reports = objects.all_gather(t, [each.report() for each in held])
     chosen = buddy.choose(reports)
@@ -138,9 +139,9 @@ def _begin(t, state, folder, n_steps, held, since):
         if t.size < divided:
             raise RuntimeError(
                 f"rank {t.rank}: a model that is divided over {divided} ranks cannot be healed on "
-                f"{t.size}: state() fails on this number of ranks ({error}). minidl run --heal "
-                "--replacements 1 replaces a dead rank by a new process. minidl run --restarts "
-                "starts all ranks again, from the last snapshot") from error
+                f"{t.size} ranks: state() fails on this number of ranks ({error}). minidl run "
+                "--heal --replacements 1 replaces a dead rank by a new process. minidl run "
+                "--restarts starts all ranks again, from the last snapshot") from error
         raise
     parts, saved = Parts(t, Path(folder), named), 0
     if parts.own is not None:
@@ -162,7 +163,8 @@ def _begin(t, state, folder, n_steps, held, since):
 
 
 def _say(t, reports, chosen, folder, step, since, too_few):
-    """Prints on stderr what happened. Only one rank prints: the first that is not a new process."""
+    """Prints on stderr what happened. Only one rank prints: the first rank that is not a new
+    process."""
     lost = getattr(t.innermost, "lost", ())
     if t.rank != next((rank for rank, each in enumerate(reports) if each), 0) or not (lost or step):
         return
@@ -184,9 +186,9 @@ def _has_lost(t):
 
 def _all_have_ended(t, ended):
     """Returns True if all ranks have finished training, so that no rank needs another rank. The
-    result is the same on all ranks. Each rank must call this exactly once in each group, because
-    this call is an agreement, and the Shrink that follows consists of agreements, too. A missing
-    call would match one rank's Shrink with another rank's call."""
+    result is the same on all ranks. Each rank must call this function exactly once in each group.
+    The call is an agreement, and the Shrink that follows also consists of agreements. If a rank
+    left the call out, its Shrink would meet the call of another rank."""
     if isinstance(t.innermost, ulfm.Healing):
         if not ulfm.all_say(t.innermost, ended):
             return False

@@ -1,13 +1,13 @@
-"""Decides which snapshots a run saves: one, or two if the ranks' replicas differ.
+"""Decides which snapshots a run saves: one snapshot, or two if the ranks' replicas differ.
 
     a model that all ranks train    runs/            everything
     LocalSGD, DiLoCo                runs/rank0/ ...  each rank's weights and its own optimizer
                                     runs/            the common weights, and the rest
 
-The ranks' own snapshots are written first. One more of them is kept than of the common snapshots.
-So after a crash the newest snapshot of runs/ always has the ranks' own snapshots of the same step.
-A step counts only if all of its snapshots exist. If the run continues on more ranks, a new rank
-begins with an optimizer without moments.
+The ranks' own snapshots are written first. Each rank keeps one more of its own snapshots than there
+are common snapshots. So after a crash the newest snapshot of runs/ always has the ranks' own
+snapshots of the same step. A step counts only if all of its snapshots exist. If the run continues
+on more ranks, a new rank begins with an optimizer without moments.
 
 LocalSGD is saved at the end of a round. Then all ranks have the same weights, and only the moments
 differ between the ranks' own snapshots. DiLoCo is saved when no fragment is being sent. The common
@@ -74,7 +74,7 @@ class Parts:
 
     def begin(self, step):
         """Removes this rank's own snapshots of later steps. These steps have no common snapshot,
-        because the run ended before it was written."""
+        because the run ended before the common snapshot was written."""
         for later in snapshots.steps(self.at) if self.own is not None else ():
             if later > step:
                 durable.remove(snapshots.index_path(self.at, later))

@@ -7,7 +7,7 @@ Snapshots are written in the background. They have checksums. The number of rank
         state(t)                                 notices what fails, and starts all of them again
         load the newest complete snapshot
         step 120 | 121 | 122 | ...               train(t, step, **objects), once each
-               '== written behind ==|            every `every` steps (snapshot/behind.py)
+               '== snapshot written =|           every `every` steps, in the background (behind.py)
 
 The script:
 
@@ -23,7 +23,7 @@ The script:
 
     elastic.run(train, state, n_steps=1000, folder="runs", every=50)
 
-On the same number of ranks, a restarted run has the same bits as an uninterrupted one. For this,
+On the same number of ranks, a restarted run has the same bits as an uninterrupted run. For this,
 everything that a step depends on must be in the objects of `state`, or must follow from `step`. On
 another number of ranks each sample is still used exactly once in an epoch, if the ranks' batches
 are equal parts of one batch (data.Passes). A restart loses at most `every` - 1 steps, and the steps

@@ -1,6 +1,7 @@
 """Loads the newest snapshot that is undamaged for all ranks.
 
-A damaged snapshot is set aside, with a line on stderr. Then the snapshot before it is tried.
+If a snapshot is damaged, its index is renamed, and a line on stderr reports this. Then the snapshot
+before it is tried.
 
 Test: tests/elastic/test_restart.py   Used by: restart.py, heal.py
 """
@@ -22,8 +23,9 @@ def resume(t, parts, n_steps):
     for step in messages.broadcast(t, parts.steps() if t.rank == 0 else None):
         if step > n_steps:
             raise SnapshotError(
-                f"rank {t.rank}: {parts.folder} holds step {step}, wanted {n_steps} steps. Does "
-                "the folder belong to another run? Give each run its own folder")
+                f"rank {t.rank}: {parts.folder} holds a snapshot of step {step}, but this run has "
+                f"only {n_steps} steps. Does the folder belong to another run? Give each run its "
+                "own folder")
         damage = next(filter(None, messages.all_gather(t, parts.damage(step))), "")
         if not damage:
             parts.load(step)

@@ -1,7 +1,7 @@
 """The memory ledger: every byte that training holds, by kind, now and at the peak.
 
-The plain form counts the arrays that a graph holds: minidl/plain/memory.py. Here: all kinds of
-arrays, from their allocation until they are freed.
+The plain form counts the arrays that a graph holds: minidl/plain/memory.py. This file counts all
+kinds of arrays, from their allocation until they are freed.
 
     kind            bytes for each parameter, or which arrays
     parameters      2 or 4 bytes               gradients   the same as the parameters
@@ -19,9 +19,9 @@ arrays, from their allocation until they are freed.
     print(ledger.report())                                 at the peak; ledger.plot("out/06.png")
 
 A recording sees the arrays that Functions return, save and pass back. It follows each buffer until
-Python frees it. (A buffer is an array that owns its memory; its views do not count.) Of the arrays
-that an op makes for itself, a recording sees only the large ones: those that the op reports by
-`scratch` (cuda/launch.py). workspace.py has formulas for their bytes. A recording does not see
+Python frees it. (A buffer is an array that owns its memory; its views do not count.) An op also
+makes arrays for its own use. It reports the large ones by `scratch` (cuda/launch.py), and the
+recording sees only these. workspace.py has formulas for their bytes. A recording does not see
 temporary arrays inside an expression, such as the product in `a * b + c`.
 tests/memory/test_ledger.py and benchmarks/bench_memory.py compare the recorded bytes with the
 memory that the process uses.
@@ -56,7 +56,7 @@ def states(model=None, optimizer=None, communication=()):
     if optimizer is not None:
         updated = [low.get(p, p) for p in optimizer.parameters()]
         parameters = list(dict.fromkeys([*parameters, *updated]))
-    arrays = {  # a buffer that is in several lists counts for the first one
+    arrays = {  # a buffer that is in several lists counts for the first list
         "parameters": [p.array for p in parameters],
         "master weights": [m.array for m in low],
         "optimizer": [value for values in state.values() for value in values.values()
@@ -87,8 +87,8 @@ def report(model=None, optimizer=None, communication=()):
 
 
 def note(array, kind):
-    """Adds an array to the running recording, if there is one. Call it for arrays that no Function
-    made, such as a bucket or received weights."""
+    """If a recording is running, adds an array to the recording. Call note() for arrays that no
+    Function made, such as a bucket or received weights."""
     if (ledger := current().ledger) is not None:
         ledger.note(array, kind)
 
@@ -188,7 +188,7 @@ class Ledger:
         key = id(owner)
         if key in self.live:
             held = self.live[key]
-            # A buffer may change its kind: a temporary is saved, or becomes a leaf's gradient.
+            # A buffer may change its kind: a temporary is saved, or becomes the gradient of a leaf.
             if kind != "inputs" and RANK[kind] < RANK[held.kind]:
                 self.live[key] = held._replace(kind=kind)
                 self.kinds[held.number] = kind
@@ -197,7 +197,7 @@ class Ledger:
             return
         try:
             self._references[key] = weakref.ref(owner, lambda _: self._freed(key))
-        except TypeError:  # this kind of object takes no weak references: it is not counted
+        except TypeError:  # an object of this kind takes no weak reference, and is not counted
             return
         number = len(self.kinds)
         self.live[key] = Held(kind, owner.nbytes, op, self.modules[-1], number)
@@ -226,7 +226,7 @@ class Ledger:
 
     @property
     def peak(self):
-        """{kind: bytes} at the time when all kinds together hold the most bytes."""
+        """Returns {kind: bytes} at the time when all kinds together hold the most bytes."""
         return self.timeline[self.peak_at][1]
 
     def most(self, kind):

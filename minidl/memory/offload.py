@@ -11,7 +11,7 @@ Recompute (recompute.py) also saves memory, but computes a segment twice. Offloa
 byte twice. Copies are exact, so the gradients have the same bits. If a segment is recomputed inside
 an offload block, only the inputs of the segment are copied.
 
-How: the Host is one of the Mode's packers (saved.py). It replaces a saved array by a Stored, whose
+The Host is one of the Mode's packers (saved.py). It replaces a saved array by a Stored, whose
 `fetch()` returns the array. An array that several Functions saved is copied once. Parameters and
 arrays from outside are not copied, because their owner keeps them on the device anyway.
 
@@ -42,8 +42,8 @@ from minidl import backend
 from minidl.cuda.host_memory import copy_stream, pinned
 from minidl.mode import current, running
 
-# Forward waits while more copies to the host than this are not finished: until a copy is finished,
-# the device still holds the array.
+# If more than this number of copies to the host are not finished, forward waits, because the device
+# holds an array until its copy is finished.
 IN_FLIGHT = 2
 
 
@@ -66,7 +66,7 @@ class Host:
     log         [("out" or "in", number of the stored array, bytes)], in the order of the copies
     held_bytes  the bytes of stored arrays that are in the host's memory now
     peak_bytes  the largest value of held_bytes so far
-    waited_s    for how many seconds computation waited for the link. Measured with NumPy only"""
+    waited_s    the seconds in which computation waited for the link. Measured with NumPy only"""
 
     def __init__(self, ahead, min_bytes, bytes_per_s):
         self.ahead, self.min_bytes, self.bytes_per_s = ahead, min_bytes, bytes_per_s
@@ -81,7 +81,7 @@ class Host:
             weakref.finalize(self, self._worker.shutdown, wait=False)
 
     def pack(self, node, held, inputs, outputs):
-        """A packer. If the node has saved `held`, and it is a large array that no leaf owns,
+        """A packer. If the node has saved `held`, and `held` is a large array that no leaf owns,
         returns (a Stored, a function that gets the array back). The node keeps this pair in place
         of the array. Otherwise returns None, and the node keeps the array."""
         if current().intercept is not None:  # recompute() frees the arrays of its segment anyway
@@ -164,7 +164,7 @@ def _travel(held, time_s):
 
 
 class Stored:
-    """Replaces, in a node's `_saved`, an array that was moved to the host's memory."""
+    """An entry of a node's `_saved`. It replaces an array that was moved to the host's memory."""
 
     def __init__(self, owner, number, array, xp):
         self.owner, self.number, self.xp = owner, number, xp

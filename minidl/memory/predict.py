@@ -1,6 +1,7 @@
 """Predicts how much memory training will take, from formulas and two small forwards.
 
-The plain form: minidl/plain/memory.py. Here: other precisions, and states divided among N ranks:
+The plain form: minidl/plain/memory.py. This file adds other precisions, and states that are divided
+among N ranks.
 
     bytes per parameter   weight  gradient  master  Adam's m, v     sum
     fp32, O1                   4         4       0            8      16
@@ -90,7 +91,8 @@ def activations(model, batch, loss, precision="O0", dtype=np.float16):
 
 def _forward(model, batch, loss, precision, dtype, times):
     """Returns (saved, workspace), in bytes. saved: what a forward saves for this batch. workspace:
-    the workspace of a batch with `times` as many rows. The model is unchanged afterwards."""
+    the workspace of a batch with the number of rows multiplied by `times`. The model is unchanged
+    afterwards."""
     batch = [x if isinstance(x, Tensor) else Tensor(np.asarray(x)) for x in batch]
     kept = [(t, t.array, t.grad) for t in (*model.parameters(), *model.buffers())]
     statistics = [(b.array, b.array.copy()) for b in model.buffers()]  # batch norm changes them

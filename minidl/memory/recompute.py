@@ -36,9 +36,9 @@ def recompute(fn, *inputs, keep=None, **options):
     """Returns fn(*inputs, **options). Keeps only the inputs for backward, which calls fn again.
 
     fn:      a function, usually a Module. A second call must do the same as the first. The
-             parameters that fn uses are found automatically. Any other tensor that fn uses must be
-             an input, if it requires a gradient and is the result of an op outside of fn. If it is
-             no input, ValueError is raised.
+             parameters that fn uses are found automatically. If fn uses a tensor that an op outside
+             of fn has computed, and the tensor requires a gradient, then this tensor must be an
+             input. Otherwise ValueError is raised.
     inputs, options:  Tensors, also in tuples, lists and dicts. Other values are passed to fn
              unchanged.
     keep:    None, or a function keep(op_name) -> bool. If it returns True, the results of this op
@@ -71,9 +71,9 @@ def recompute(fn, *inputs, keep=None, **options):
 def recompute_sequential(layers, x, segments, keep=None):
     """Returns layers[-1](...layers[0](x)), computed in segments that backward runs again.
 
-    segments: an int, the number of segments. Their lengths differ by at most one layer. Or a list
-    [(start, stop, recomputed)] from `recompute_plan.plan`. keep: as in recompute(). Raises
-    ValueError if the segments do not cover all layers in order."""
+    segments: an int or a list. An int is the number of segments, and their lengths differ by at
+    most one layer. A list [(start, stop, recomputed)] comes from `recompute_plan.plan`. keep: as in
+    recompute(). Raises ValueError if the segments do not cover all layers in order."""
     layers = list(layers)
     if isinstance(segments, int):
         if not 1 <= segments <= len(layers):
@@ -183,8 +183,8 @@ class _Segment:
     """A function, the settings of its first run, and the arrays to keep.
 
     call    (inputs, options), with the index of an input in place of each Tensor
-    edges   a list of where the segment's gradients go: the index of an input, or a parameter. Each
-            is listed once for each use
+    edges   a list of where the segment's gradients go: the index of an input, or a parameter. A
+            place is listed once for each use
     kept    arrays of the first run that are kept and not computed again"""
 
     def __init__(self, fn, call, tensors, keep):

@@ -8,8 +8,8 @@
 Take n equal layers in k equal segments. Each layer saves only its input, whose size is one unit.
 When backward is in the last segment, the k - 1 segments before it hold one input each. So the peak
 is k - 1 + n/k units, which is least for k = sqrt(n): about 2 sqrt(n). It is better if each segment
-is shorter than the one before it: segments of p, p-1, ..., 1 layers have n = p(p+1)/2 layers
-together, and the peak is p, about sqrt(2n).
+is one layer shorter than the segment before it. Segments of p, p-1, ..., 1 layers have n = p(p+1)/2
+layers together. The peak is then p units, about sqrt(2n).
 
 Real layers are not equal, so `plan` searches. It goes along the chain of layers. A cut divides the
 layers up to the present one into segments. `plan` drops a cut if another cut is at least as good in
@@ -67,8 +67,8 @@ def least_peak(saved, inputs):
 
 
 def _undominated(ways):
-    """Drops an entry of `ways` if another entry is not larger in the first number and not larger in
-    the second one. Returns the entries that remain, in the order of the first number."""
+    """Drops an entry of `ways` if another entry is at least as small in its first number and in its
+    second number. Returns the entries that remain, in the order of the first number."""
     best = []
     for way in sorted(ways, key=lambda way: way[:2]):
         if not best or way[1] < best[-1][1]:

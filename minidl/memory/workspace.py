@@ -60,14 +60,15 @@ Sizes = namedtuple("Sizes", "padded columns weight images y each width half merg
 
 def workspace(*roots, rows=1):
     """Returns the most bytes of workspace that an op in the graph of `roots` needs, in forward or
-    backward, for a batch with `rows` times the samples. Ops that are not in FORMULAS count 0."""
+    backward, if the number of samples is multiplied by `rows`. Ops that are not in FORMULAS count
+    0."""
     return max((f(node, rows) for node in nodes(roots) if (f := FORMULAS.get(type(node)))),
                default=0)
 
 
 def conv(node, rows):
-    """Returns the bytes of workspace that a Conv2d needs: the most that one of its forward, its
-    gradient of the input and its gradient of the weight needs."""
+    """Returns the bytes of workspace that a Conv2d needs. Forward, the gradient of the input and
+    the gradient of the weight run one after another, so the largest need counts."""
     if _by_cpu_kernels(node):
         forward, by_input, by_weight = _by_kernels(node, rows)
         return max(forward, by_input * node.needs[0], by_weight * node.needs[1])
@@ -94,8 +95,8 @@ def _by_cpu_kernels(node):
 
 def _by_kernels(node, rows):
     """Returns the bytes that the CPU kernels of a convolution need: (forward, gradient of the
-    input, gradient of the weight). The kernels cast float16 arrays to float32, in forward also the
-    bias."""
+    input, gradient of the weight). The kernels cast float16 arrays to float32. In forward they also
+    cast the bias."""
     (n, *image), w = node.shapes
     x, out, dtype = (n * rows, *image), node.out, _dtype(node)
     forward, by_input, by_weight = conv_cpu.workspace(x, w, out, node.options)
@@ -115,8 +116,8 @@ def pool(node, rows):
 
 
 def linear(node, rows):
-    """Returns the bytes of workspace that a Linear needs: the most that one of its three products
-    needs."""
+    """Returns the bytes of workspace that a Linear needs. Its three products run one after another,
+    so the largest need counts."""
     dtype, fan_out, fan_in = _dtype(node), node.output_meta[0][0][-1], node.x_shape[-1]
     n = math.prod(node.x_shape[:-1]) * rows
     half = dtype == np.float16 and node.xp is np
@@ -168,7 +169,8 @@ def attention(node, rows):
 
 
 def _block(heads, n_queries, n_keys, e, ev, half, dropout):
-    """Returns (forward, backward): the most elements that are held for a block of scores."""
+    """Returns (forward, backward), two numbers of elements: the most that forward holds, and the
+    most that backward holds, for a block of scores."""
     q, k, v, o = (heads * n * width for n, width in (
         (n_queries, e), (n_keys, e), (n_keys, ev), (n_queries, ev)))
     scores = heads * n_queries * n_keys
@@ -191,16 +193,17 @@ def _dtype(node):
 
 
 def sizes(node, rows):
-    """Returns the Sizes of a convolution, for the largest block of a batch with `rows` times the
-    samples."""
+    """Returns the Sizes of a convolution, for the largest block of a batch whose number of samples
+    is multiplied by `rows`."""
     (n, c, *image), w = node.shapes
     stride, padding, dilation, groups = node.options
     dtype, out = node.output_meta[0][1], node.out
-    width = 4 if is_bfloat16(dtype) else np.dtype(dtype).itemsize  # computed in fp32
+    width = 4 if is_bfloat16(dtype) else np.dtype(dtype).itemsize  # bfloat16 is computed in fp32
     s = min(n * rows, samples_at_once(c, w, out, node.xp is np))
     image = [size + sum(p) for size, p in zip(image, padding, strict=True)]
     padded = s * c * math.prod(image) if any(map(any, padding)) else 0
-    # The strides, in elements, of the view that becomes the columns, for contiguous images.
+    # These are the strides, in elements, of the view that becomes the columns. The images are
+    # contiguous.
     height, width_in = image
     merged = (_mergeable((c // groups, *w[2:]),
                          (height * width_in, width_in * dilation[0], dilation[1]))

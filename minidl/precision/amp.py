@@ -61,7 +61,7 @@ def autocast(device_type: str = "cuda", dtype: DType | None = None, enabled: boo
     white, black:  names of ops that are white, or black, inside the block. Raises ValueError for a
                    name in both lists, and for an unknown name."""
     if device_type not in ("cuda", "cpu"):
-        raise ValueError(f'autocast: device_type is "cuda" or "cpu", got {device_type!r}. To '
+        raise ValueError(f'autocast: device_type must be "cuda" or "cpu"; got {device_type!r}. To '
                          "switch autocast off, write autocast(enabled=False)")
     if dtype is None:
         dtype = np.float16 if device_type == "cuda" or not enabled else bf16.dtype()
@@ -112,7 +112,7 @@ def prepare(model, opt_level, dtype=np.float16):
     """Does the model's part of `initialize`: casts its parameters and buffers, and replaces its
     forward by one that casts inputs and outputs."""
     if opt_level not in ("O0", "O1", "O2", "O3"):
-        raise ValueError(f"amp: opt_level is O0, O1, O2 or O3; got {opt_level!r}")
+        raise ValueError(f"amp: opt_level must be O0, O1, O2 or O3; got {opt_level!r}")
     forward = model.forward
 
     def autocasted(*inputs, **options):

@@ -58,10 +58,10 @@ def forward(node, *arrays, **options):
     """Calls node.forward with widened arrays. Returns its results, rounded to the dtype that the
     caller expects. Also rounds the arrays that forward saved (see `_held`)."""
     dtypes = [x.dtype for x in arrays if backend.is_floating(getattr(x, "dtype", None))]
-    # Checked here, as node.forward gets only float32 arrays.
+    # This is checked here, because node.forward gets only float32 arrays.
     if node.precision == "white" and len(set(dtypes)) > 1:
-        raise TypeError(f"inputs of {' and '.join(map(str, dtypes))}; want one dtype for all "
-                        "inputs. Cast with .to(...)")
+        raise TypeError(f"wants inputs of one dtype; got {' and '.join(map(str, dtypes))}. Cast "
+                        "the inputs with .to(...)")
     wide = [widen(x) for x in arrays]
     result = node.forward(*wide, **options)
     target = np.dtype(options.get("dtype") or dtypes[0])  # inputs were promoted to one dtype

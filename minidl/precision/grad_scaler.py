@@ -1,6 +1,6 @@
 """Loss scaling: multiply the loss so that fp16 gradients do not vanish; divide before the step.
 
-The plain form: minidl/plain/amp.py. Here: PyTorch's class, for any optimizer.
+The plain form: minidl/plain/amp.py. This file has PyTorch's class, for any optimizer.
 
     scale(loss).backward()   multiplies every gradient by S
     step(optimizer)          skips the step if a gradient is inf or nan on any rank. Otherwise it
@@ -8,13 +8,13 @@ The plain form: minidl/plain/amp.py. Here: PyTorch's class, for any optimizer.
                              calls optimizer.step()
     update()                 halves S after a skipped step, doubles S after 2000 good steps
 
-The scale is an array of one number. The counts of good steps, of patience and of skipped steps are
-an array of three numbers. Both arrays are on the device of the gradients, and the same rule changes
-them on a CPU and a GPU (loss_scale.py). On a GPU the host does not wait to learn whether a gradient
-is inf: the optimizer's kernel decides whether to skip. If ranks hold shards of the gradients
-(Parameter.sharded_by), either all ranks must skip the step, or no rank. The ranks agree on this on
-the host, so the arrays move to the host. After data parallelism all ranks have the same gradients,
-so all ranks decide the same.
+The scale is an array of one number. Another array has three counts: the good steps, the patience
+(the number of overflows after which the scale falls), and the skipped steps. Both arrays are on the
+device of the gradients, and the same rule changes them on a CPU and a GPU (loss_scale.py). On a GPU
+the host does not wait to learn whether a gradient is inf: the optimizer's kernel decides whether to
+skip. If ranks hold shards of the gradients (Parameter.sharded_by), all ranks must make the same
+choice, to skip the step or not. The ranks agree on this on the host, so the arrays move to the
+host. After data parallelism all ranks have the same gradients, so all ranks decide the same.
 
 `step` reads the gradients once, and the optimizer multiplies them by 1/S. To read the unscaled
 float32 gradients, call `unscale_` before `step`.
@@ -60,8 +60,9 @@ class GradScaler:
     device:       ignored. PyTorch has this argument. Here the scale is kept on the device of the
                   gradients.
     init_scale, growth_factor, backoff_factor, growth_interval: as in PyTorch.
-    hysteresis:   the scale first falls at this number of overflows. After that it falls at every
-                  overflow. After growth_interval good steps in a row, the count starts again at 0.
+    hysteresis:   the scale falls for the first time at overflow number `hysteresis`. After that it
+                  falls at every overflow. After growth_interval good steps in a row, the count
+                  starts again at 0.
     min_scale, max_scale:  limits of the scale.
     raise_at_min: if True, an overflow at min_scale raises OverflowError.
     enabled:      if False, the scale is 1, and no gradient is checked.
@@ -89,13 +90,13 @@ class GradScaler:
         self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
         self.growth_interval, self.hysteresis = growth_interval, hysteresis
         self.min_scale, self.max_scale, self.raise_at_min = min_scale, max_scale, raise_at_min
-        self.on_host = raise_at_min  # True: the host must know at once if gradients are bad
+        self.on_host = raise_at_min  # True if the host must know at once whether gradients are bad
         self.enabled = enabled
         self._stepped = []  # the optimizers that stepped since the last update
         # The optimizers that were checked since the last update: optimizer -> (bad, factor). bad is
         # not 0 if a gradient is inf or nan. factor is 1 / scale, or 1 if the gradients are unscaled
-        # already. On a GPU, bad is an array of one number. Then the second entry is the array of
-        # the scale itself, or None if the gradients are unscaled already.
+        # already. On a GPU, bad is an array of one number, and factor is replaced by the array of
+        # the scale itself, or by None if the gradients are unscaled already.
         self._found = {}
 
     factor = _number("_scale", 0)
@@ -171,7 +172,7 @@ class GradScaler:
         self._stepped.append(optimizer)
         if optimizer not in self._found:
             for p in optimizer.low:
-                p.grad = None  # from an earlier unscale_ without a step
+                p.grad = None  # an earlier unscale_ without a step may have set it
             grads = optimizer.gradients()
             for g in grads:
                 self._check_dtype(g, optimizer.low)
@@ -186,8 +187,8 @@ class GradScaler:
 
     def _check(self, optimizer):
         """Raises TypeError if the gradients may have more than one scale. If other ranks hold
-        shards of the gradients, moves the scale to the host, as all ranks must decide together
-        whether to skip."""
+        shards of the gradients, moves the scale to the host, because there the ranks agree whether
+        to skip."""
         if self.enabled and getattr(optimizer, "compressed_by", None) is not None:
             raise TypeError(
                 "wanted gradients without a loss scale: parallel.Compressed keeps a part of the "
@@ -198,9 +199,9 @@ class GradScaler:
             self._move_to(None)
 
     def _look(self, grads, optimizer):
-        """Checks the gradients for inf and nan. Returns two arrays if the gradients are on a GPU: a
-        number that is not 0 if a gradient is bad, and the scale. Otherwise returns a bool, True if
-        a gradient is bad on any rank, and the number 1 / scale."""
+        """Checks the gradients for inf and nan. If the gradients are on a GPU, returns two arrays
+        of one number: `bad`, which is not 0 if a gradient is bad, and the scale. Otherwise returns
+        a bool and a float: True if a gradient is bad on any rank, and 1 / scale."""
         if self._move_for(optimizer):
             return _bad(grads), self._scale
         return _agreed(_bad(grads), optimizer), 1.0 / self.factor
@@ -226,7 +227,7 @@ class GradScaler:
         if not self.enabled:
             return
         if new_scale is None and not self._found:
-            raise RuntimeError("update() needs a step() or unscale_() before it: nothing was "
+            raise RuntimeError("update() needs a step() or unscale_() before it: no gradients were "
                                "checked since the last update")
         found = [bad for bad, _ in self._found.values()]
         self._found.clear()
@@ -236,7 +237,7 @@ class GradScaler:
             return
         rule = {name: getattr(self, name) for name in RULE}
         if not any(isinstance(bad, bool) for bad in found):  # all are on a GPU: no need to wait
-            rule["min_scale"] = max(self.min_scale, SMALLEST)  # below it, the host would raise
+            rule["min_scale"] = max(self.min_scale, SMALLEST)  # no error is raised on a GPU
             loss_scale.update(self._scale, self._counts, sum(found[1:], found[0]), **rule)
             return
         self._move_to(None)
@@ -298,7 +299,7 @@ class GradScaler:
         if grad.dtype == np.float16 and not low:
             raise ValueError(
                 "loss scaling wants float32 gradients, or float32 master weights for float16 "
-                "gradients: divided by the scale in float16, small gradients become 0. Keep "
+                "gradients, because in float16 small gradients divided by the scale are 0. Keep "
                 "the model in float32 under autocast (O1), or call "
                 "optim.use_master_weights(optimizer) (O2)")
 

@@ -34,7 +34,8 @@ def reference_factor(scale, square_sum, max_norm):
 
 def reference_update(scale, counts, bad, *, growth_factor, backoff_factor, growth_interval,
                      hysteresis, min_scale, max_scale):
-    """Returns (scale, counts) after a step. counts: [good steps, patience left, steps skipped]."""
+    """Returns (scale, counts) after a step. counts: [good steps, patience, skipped steps].
+    patience: after this number of overflows the scale falls."""
     good_steps, patience, skipped = counts
     if bad:
         patience -= 1
@@ -68,8 +69,8 @@ def factor(scale, square_sum=None, max_norm=None):
 def update(scale, counts, bad, *, growth_factor, backoff_factor, growth_interval, hysteresis,
            min_scale, max_scale):
     """Changes the scale and its counts after a step, in place. scale: (1,) float32. bad: (1,)
-    int32, not 0 if the step was skipped. counts: (3,) int32: the good steps, the patience left, the
-    skipped steps."""
+    int32, not 0 if the step was skipped. counts: (3,) int32, the good steps, the patience and the
+    skipped steps. patience: after this number of overflows the scale falls."""
     rule = dict(growth_factor=growth_factor, backoff_factor=backoff_factor,
                 growth_interval=growth_interval, hysteresis=hysteresis, min_scale=min_scale,
                 max_scale=max_scale)

@@ -21,7 +21,7 @@ import numpy as np
 from minidl.comm import tree
 
 ROUNDS, ENOUGH_S = 400, 5e-6  # the most rounds; the error, in seconds, at which to stop earlier
-SECONDS = 0.03  # if messages are slow: the most seconds in which each rank is measured
+SECONDS = 0.03  # the most seconds for measuring one rank, if messages are slow
 
 
 class Pair(NamedTuple):
@@ -68,12 +68,12 @@ def measure(t, clock, rounds=ROUNDS):
 
 
 def line(first, last):
-    """Returns (here, drift, error in seconds) from two Pairs of a rank.
+    """Returns (`here`, `drift`, error in seconds) from two Pairs of a rank.
 
-    here is a function: here(theirs) converts a time by that rank's clock to a time by rank 0's
-    clock. drift: by how many seconds that rank's clock gains on rank 0's clock in a second."""
+    `here` is a function: here(theirs) converts a time by that rank's clock to a time by rank 0's
+    clock. `drift` tells how many seconds that rank's clock gains on rank 0's clock in a second."""
     span = last.theirs - first.theirs
-    pace = (last.mine - first.mine) / span if span else 1.0  # for rank 0 itself, both are 0
+    pace = (last.mine - first.mine) / span if span else 1.0  # span is 0 for rank 0 itself
 
     def here(theirs):
         return first.mine + (theirs - first.theirs) * pace

@@ -66,7 +66,7 @@ class Device:
         self.cuda, self.number, self.clock = cuda, number, clock
         self.base, self.first = self._look()
         self.marks, self.spans = [], []
-        self.streams = {0: (0, None)}  # {address: (number, the stream, to keep it alive)}
+        self.streams = {0: (0, None)}  # {address: (number, stream)}; the dict keeps a stream alive
 
     def _look(self):
         """Records an event now. Returns (the event, a Pair with its time by the host's clock)."""
@@ -117,7 +117,7 @@ class Device:
 
     def _read(self, marks):
         """Sets the time of each mark, in seconds since self.base. In each lane the times do not
-        decrease. Returns how many events were read, at most, to compute one of the times."""
+        decrease. Returns the largest number of events that were read to compute one time."""
         base, base_s, latest, n_read = self.base, 0.0, {}, 2
         for mark in marks:
             ms = self.cuda.get_elapsed_time(base, mark[0])

@@ -17,7 +17,7 @@ import numpy as np
 from minidl import backend, cuda
 from minidl.comm.select import file_in, is_number, keep, kept
 
-MOST_PER_S = 1e18  # operations a second: what a thousand GPUs do. A file with more is damaged
+MOST_PER_S = 1e18  # operations a second of a thousand GPUs. A file with a larger number is damaged
 
 
 def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5, dtypes=("float32", "float64")):
@@ -29,7 +29,8 @@ def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5, dtypes=("float32
     xp, wait = (np, lambda: None) if device == "cpu" else (backend.import_cupy(), cuda.synchronize)
 
     def least(work, *args):
-        """Calls work(*args) for `seconds`. Returns the shortest time of one call."""
+        """Calls work(*args) again and again for `seconds` seconds. Returns the shortest time of a
+        call."""
         times, begun = [], time.perf_counter()
         while not times or time.perf_counter() - begun < seconds:
             wait()

@@ -9,7 +9,7 @@ Test: tests/profile/test_page.py
 from minidl.profile.page import COLOURS
 from minidl.profile.summary import bounds
 
-STEPS = 3  # the steps in the picture. With a hundred steps the spans would be too small to see
+STEPS = 3  # the number of steps in the picture. With a hundred steps the spans are too small to see
 
 
 def write(path, ranks, summary):

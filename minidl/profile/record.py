@@ -8,7 +8,7 @@ running task, so the spans of threads and of simulated ranks do not mix. instrum
 this lane. A span is a tuple:
 
     kind     input, forward, backward, collective, message, wait, optimizer, offload, snapshot.
-             Or kernel, launch, module, user: these spans are around or inside the other spans
+             Spans of the kinds kernel, launch, module and user are around or inside other spans
     name     linear, ring.all_reduce, ...          start, end   seconds of this rank's clock
     module   blocks.0.up                           detail       each kind has other details
 
@@ -76,7 +76,7 @@ class Lane:
         self.muted = 0
 
     def beside(self, name):
-        """Returns the lane with this name, of another task of this rank."""
+        """Returns the lane with this name. The lane belongs to another task of this rank."""
         return Lane(self.profile, name)
 
     def timed(self, kind, name, method, *args, **options):
@@ -173,8 +173,8 @@ class Profile:
         return instrument.timed_input(iter(batches))
 
     def number(self, key):
-        """Returns how many times it was called before with this key: 0, then 1, 2, ... So a message
-        or a collective has the same number on all ranks that take part."""
+        """Returns how many times number() was called before with this key: 0, then 1, 2, ... So a
+        message or a collective has the same number on all ranks that take part."""
         return next(self._numbers[key])
 
     # -- after the block

@@ -36,7 +36,7 @@ ROW_OF = {"forward": "forward", "backward": "backward", "input": "input", "optim
 
 def of(ranks, peak=None):
     """Returns the figures: a dict that can be written as JSON. ranks: the Records of all ranks.
-    peak: the peaks of the machine. If None, peaks.stored() of this machine."""
+    peak: the peaks of the machine. If None, uses the result of peaks.stored()."""
     peak = peak or peaks.stored("cuda" if any(r.devices for r in ranks) else "cpu") or {}
     last = _last_entries(ranks)
     parts = [_rank(record, last) for record in ranks]
@@ -181,8 +181,8 @@ def _operator_of(op):
 
 
 def _sums(parts, what, figures_of):
-    """Adds up the figures of all items with the same key. Returns [(key, figures for a mean step of
-    a mean rank)], the longest time first.
+    """Adds up the figures of all items with the same key. Returns [(key, the figures, as a mean
+    over all ranks and steps)], the longest time first.
 
     parts: the dicts from _rank. The items are part[what] for each of these dicts. figures_of: a
     function; figures_of(*item) returns (key, {name of a figure: number})."""
@@ -209,7 +209,7 @@ def _operators(parts, peak):
 
     places = _sums(parts, "ops", lambda span, own_s: (
         (span[1], span[0], flops.dtype_of(span[5]), span[4]), {"s": own_s}))
-    module = {key[:3]: key[3] for key, _ in reversed(places)}  # the last one has the longest time
+    module = {key[:3]: key[3] for key, _ in reversed(places)}  # the last place has the longest time
     return [{"name": key[0], "phase": key[1], "dtype": key[2], "module": module[key], **figures}
             for key, figures in _sums(parts, "ops", figures_of)]
 
@@ -254,5 +254,5 @@ def mean_rows(summary):
 
 
 def slowest(summary):
-    """Returns the figures of the slowest rank: the rank that waits least for others."""
+    """Returns the figures of the slowest rank: the rank that waits least for other ranks."""
     return min(summary["ranks"], key=lambda r: r["rows"]["waiting for the slowest rank"])

@@ -13,8 +13,8 @@
 ts and dur are in microseconds by rank 0's clock, rounded to whole nanoseconds. Time 0 is when the
 first rank began. There are more rules, which tests/profile/cases.py checks. If two spans of
 a lane overlap, one is inside the other. Events of the same kind are in order of time. Each message
-id leaves once and arrives once. A message does not arrive before it leaves, or by no more than the
-error of the clocks.
+id leaves once and arrives once. A message does not arrive before it leaves. Only a difference up to
+the error of the clocks is allowed.
 
 Source: the Trace Event Format (Google).   Test: tests/profile/test_trace.py
 """

@@ -36,11 +36,12 @@ from minidl.snapshot import snapshot
 class Behind:
     """Saves snapshots in a thread. All ranks of t make a Behind, and call its methods together.
 
-    after: another Behind of this rank. The new Behind then uses the thread of the other one. So all
-           saves are written in the order of the calls. None: the new Behind has its own thread.
+    after: another Behind of this rank. The new Behind then uses the thread of `after`. So all saves
+           are written in the order of the calls. If None, the new Behind has its own thread.
 
     The attribute n_bytes is the number of bytes that the last save() copied. The attribute
-    exposed_s is the time in s that the last save() took. The rank could not train in this time."""
+    exposed_s is the number of seconds that the last save() took. The rank cannot train in this
+    time."""
 
     def __init__(self, t, after=None):
         self.t, self.job = t, None

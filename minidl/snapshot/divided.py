@@ -46,8 +46,8 @@ def is_divided(model):
 
 
 def view(array, part):
-    """Returns the elements of a part as a view of the whole array, in the order of the part. part:
-    as in regions.Region. If part is None, returns the array."""
+    """Returns a view of the array that has the elements of one part. part: as in regions.Region. If
+    part is None, returns the array."""
     if part is None:
         return array
     dim, bounds, repeats, i = part
@@ -132,8 +132,8 @@ def _plan(has):
     size_of = {key: math.prod(shape) * size for key, (shape, _, size, _) in about.items()}
     holders = {key: sorted({rank for of_part in slices[key].values() for ranks in of_part.values()
                             for rank in ranks}) for key in about}
-    # First come the tensors that only one rank can write, then the others from large to small. The
-    # small tensors at the end give each rank nearly the same number of bytes.
+    # The tensors that only one rank can write come first. The other tensors follow, from large to
+    # small. The small tensors at the end give each rank nearly the same number of bytes.
     order = sorted(about, key=lambda key: (len(holders[key]) > 1, -size_of[key], key))
     for i, key in enumerate(order):
         (shape, *_), first_has_it = about[key], key.startswith("buffer/")
@@ -153,8 +153,8 @@ def _plan(has):
 def _sources(shape, of_key, turn):
     """Returns two lists, or None if slices are missing. The first list has the slices
     (rank, part, first, end) that form the whole tensor. The second list has, for each slice, the
-    list of all ranks that have this slice. If several ranks have a slice, these ranks take turns as
-    `rank`: for the next tensor it is the next of these ranks. turn: the number of the tensor."""
+    list of all ranks that have this slice. If several ranks have a slice, `rank` is one of these
+    ranks: for the next tensor it is the next of them. turn: the number of the tensor."""
     found, holders = [], []
     part = next(iter(of_key))
     parts = [None] if part is None else [(*part[:3], i) for i in range(len(part[1]) - 1)]

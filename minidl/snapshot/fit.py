@@ -1,7 +1,7 @@
 """Checks that a snapshot fits the model, the optimizer and the other objects that will load it.
 
-The check runs before anything changes, and it finds all differences, not only the first one. A
-snapshot that fits can then be loaded without an error.
+The check runs before anything changes, and it finds all differences, not only the first difference.
+A snapshot that fits can then be loaded without an error.
 Test: tests/snapshot/test_fit.py   Used by: snapshot.py
 """
 

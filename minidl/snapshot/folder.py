@@ -61,8 +61,8 @@ def read_index(folder, step=None):
 
 def instead(folder, step):
     """Returns a sentence that names an undamaged snapshot, to be used in place of the damaged
-    snapshot of `step`. This is the last undamaged one before `step`, or else the first undamaged
-    one after `step`."""
+    snapshot of `step`. This is the last undamaged snapshot before `step`. If there is none, it is
+    the first undamaged snapshot after `step`."""
     others = sorted(steps(folder), key=lambda other: (other > step, abs(other - step)))
     for other in others:
         if other != step and not damage(folder, other):

@@ -46,7 +46,8 @@ def read(path):
         with path.open("rb") as file:
             n = int.from_bytes(file.read(8), "little")
             if size < 8 or n > min(size - 8, MOST_BYTES):
-                raise ValueError(f"got a header of {n} bytes in a file of {size} bytes")
+                raise ValueError(f"got a header of {n} bytes; want at most {MOST_BYTES} bytes, and "
+                                 f"not more than the file's {size} bytes")
             text = file.read(n)
         return _entries(_parsed(text), 8 + n, size)
     except (OSError, ValueError) as error:
@@ -61,7 +62,8 @@ def of_bytes(data):
     try:
         n = int.from_bytes(bytes(data[:8]), "little")
         if len(data) < 8 or n > min(len(data) - 8, MOST_BYTES):
-            raise ValueError(f"got a header of {n} bytes in a file of {len(data)} bytes")
+            raise ValueError(f"got a header of {n} bytes; want at most {MOST_BYTES} bytes, and not "
+                             f"more than the file's {len(data)} bytes")
         told = _parsed(bytes(data[8:8 + n]))
         metadata = told.get("__metadata__") or {}
         return _entries(told, 8 + n, len(data)), metadata

@@ -38,7 +38,7 @@ def only_writer(folder):
                        f"{time.strftime('%Y-%m-%d %H:%M:%S')}".encode())
         yield ""
     finally:
-        os.unlink(path)  # while the lock still holds: later the file may be another process's
+        os.unlink(path)  # before unlocking: later the file may belong to another process
         os.close(file)
 
 

@@ -94,7 +94,8 @@ def wanted(index, model, rank, size):
 
 
 def resume(index, model):
-    """Sets the model's step count to the snapshot's, if both have compression."""
+    """Sets the model's step count to the step count of the snapshot, if the model and the snapshot
+    have compression."""
     if (there := index.get("kept")) is not None and about(model) is not None:
         for bucket in model.reducer.buckets:
             bucket.step = there["steps"]

@@ -12,11 +12,11 @@ on the disk before another file names it (durable.py). First every rank writes i
 writes the index, and the rename of the index makes the snapshot valid. Last, rank 0 removes older
 snapshots and files left over from crashes.
 
-The model may be plain, DataParallel, Compressed or a ZeRO stage. Each of these can load a snapshot
-of any other, on another number of ranks: a rank finds its regions in the files by overlap
-(regions.py), and the sum of the compression's residuals does not change (residuals.py). The model
-itself may be divided over a grid of ranks, and be loaded on another grid or undivided (divided.py).
-Then `t` must be the transport of all ranks.
+The model may be plain, DataParallel, Compressed or a ZeRO stage. Each of these models can load a
+snapshot of any other of these models, also on another number of ranks. A rank finds its regions in
+the files by overlap (regions.py). The sum of the compression's residuals does not change
+(residuals.py). The model itself may be divided over a grid of ranks, and be loaded on another grid
+or undivided (divided.py). Then `t` must be the transport of all ranks.
 
 Buffers, the optimizer's options and the states of other objects are saved from rank 0. Each rank
 saves its own random generators. Gradients are not saved, so save after the optimizer's step. All
@@ -69,8 +69,8 @@ def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
 
 
 def check(t, model, keep, others):
-    """Returns (t, rank, size, others) of a save. Raises the errors that a rank can find without the
-    other ranks."""
+    """Returns (t, rank, size, others) for a save. Raises the errors that a rank can find without
+    the other ranks."""
     if not hasattr(model, "state_dict"):
         raise TypeError(f"wanted a module as model=; got {type(model).__name__}")
     t, rank, size = _ranks(t, model)
@@ -88,9 +88,9 @@ def writer(folder, rank):
 
 
 def refusal(folder, step, model, optimizer, others, rank):
-    """Returns a sentence that tells why this state cannot be saved as this step of the folder, or
-    "". save() calls refusal() before it writes anything. So load() can restore all that a file
-    holds."""
+    """Returns a sentence that tells why this state cannot be saved in the folder as step `step`.
+    Returns "" if it can be saved. save() calls refusal() before it writes anything. So load() can
+    restore all that a file holds."""
     if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 0:
         return f"wanted a step from 0 on, as an integer; got {step!r:.40}"
     for module in regions.modules(model):
@@ -220,8 +220,8 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
     step    the step of the snapshot. The default is the latest step in the folder
     others  as in save. An object that is not given is not loaded
 
-    Raises SnapshotError on all ranks, before anything has changed, if the snapshot is missing or
-    damaged, or if it does not fit the model or another object."""
+    Raises SnapshotError on all ranks if the snapshot is missing or damaged, or if it does not fit
+    the model or another object. This error is raised before anything has changed."""
     t, rank, size = _ranks(t, model)
     others = _with_state(rank, others)
     folder = Path(folder)

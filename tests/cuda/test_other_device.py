@@ -66,7 +66,7 @@ def test_a_graph_over_two_devices():
 @pytest.mark.gpu
 @pytest.mark.usefixtures("second_device")
 def test_arrays_on_two_gpus_are_refused():
-    with pytest.raises(ValueError, match=r"add: arrays on several GPUs, \[0, 1\]; move them"):
+    with pytest.raises(ValueError, match=r"add: got arrays on several GPUs, \[0, 1\]; move them"):
         on("cuda:0", 3) + on("cuda:1", 3)
 
 

@@ -41,7 +41,7 @@ def test_a_killed_writer_leaves_whole_records(tmp_path):
 
 def test_another_pipeline_and_a_damaged_description_are_errors(tmp_path):
     list(pipeline(tmp_path, []))
-    with pytest.raises(ValueError, match="of a pipeline of 12 elements, but this pipeline has 13"):
+    with pytest.raises(ValueError, match="to a pipeline of 12 elements, but this pipeline has 13"):
         list(pipeline(tmp_path, [], n=13))
     for text in ("", "[]", "{}", "[" * 100000, "\xff"):
         (tmp_path / "pipeline.json").write_text(text, "latin-1")

@@ -49,12 +49,12 @@ def test_gzip_is_told_by_content_not_by_name(tmp_path):
 @pytest.mark.parametrize(
     "raw, message",
     [
-        (b"", "truncated: an IDX header has at least 4 bytes, got 0"),
+        (b"", "truncated: an IDX header has at least 4 bytes; got 0"),
         (GOLDEN[:3], "truncated: an IDX header"),
-        (GOLDEN[:9], "truncated: a header of 2 sizes has 12 bytes, got 9"),
+        (GOLDEN[:9], "truncated: a header of 2 sizes has 12 bytes; got 9"),
         (GOLDEN[:-1], r"truncated: a file of shape \(2, 3\) with 2-byte elements has 24 b.*got 23"),
         (GOLDEN + b"\0", "longer than its header says"),
-        (b"\x89PNG\r\n", "not an IDX file: wanted 00 00 and a type among .*, got 89 50 4e 47"),
+        (b"\x89PNG\r\n", "not an IDX file: wanted 00 00 and a type among .*; got 89 50 4e 47"),
         (b"\0\0\x0a\x01" + bytes(8), "not an IDX file"),  # no such type
         (GOLDEN[3::-1] + GOLDEN[4:], "not an IDX file"),  # a little-endian magic number
         (gzip.compress(GOLDEN)[:-6], "damaged gzip file"),
@@ -64,7 +64,7 @@ def test_gzip_is_told_by_content_not_by_name(tmp_path):
 def test_a_damaged_file_is_an_error_that_says_how(tmp_path, raw, message):
     path = tmp_path / "damaged"
     path.write_bytes(raw)
-    with pytest.raises(ValueError, match=f"damaged: {message}"):
+    with pytest.raises(ValueError, match=f"damaged(:| is) {message}"):
         idx.read(path)
 
 
@@ -107,7 +107,7 @@ def test_a_gzip_bomb_takes_no_more_memory_than_allowed(tmp_path, head):
 def test_a_file_that_says_a_terabyte_costs_what_it_has(tmp_path):
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(bytes.fromhex("00000802 00010000 00010000") + bytes(1000)))
-    with at_most(8 << 20), pytest.raises(ValueError, match="a file of shape .*, got 1012"):
+    with at_most(8 << 20), pytest.raises(ValueError, match="a file of shape .*; got 1012"):
         idx.read(path, most_bytes=1 << 33)
 
 

@@ -173,7 +173,7 @@ def test_a_grid_goes_on_from_the_snapshot_on_a_smaller_one_that_the_script_makes
 
 def test_a_grid_that_cannot_be_smaller_is_refused_with_the_remedies(tmp_path):
     with pytest.raises(RankFailed, match="a model that is divided over 4 ranks cannot be healed on "
-                       "3: .* = 4 ranks; got 3.*--replacements 1 .*minidl run --restarts"):
+                       "3 ranks: .* = 4 ranks; got 3.*--replacements 1 .*minidl run --restarts"):
         lost_of_a_grid([0, 2, 3], state_of("grid"), tmp_path)
 
 

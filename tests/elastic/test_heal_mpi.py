@@ -219,7 +219,7 @@ def test_a_death_in_the_middle_of_a_snapshot_that_is_written_behind(doomed, step
 def test_a_grid_without_a_replacement_is_refused_with_the_remedies(tmp_path):
     err = heal(tmp_path, "grid", "step", 1, every=2, refused=True)
     assert re.search("RuntimeError: rank [012]: a model that is divided over 4 ranks cannot be "
-                     "healed on 3: state.. fails .* = 4 ranks; got 3.*"
+                     "healed on 3 ranks: state.. fails .* = 4 ranks; got 3.*"
                      "--replacements 1 .*minidl run --restarts", err)
     assert snapshot.latest(tmp_path / "runs") == 4
 

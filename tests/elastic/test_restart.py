@@ -139,7 +139,8 @@ def test_another_runs_folder_is_refused(tmp_path):
     train(1, "dp", tmp_path, steps=6)
     with pytest.raises(RankFailed) as failure:
         train(1, "dp", tmp_path, steps=4)
-    assert "holds step 6, wanted 4 steps" in str(failure.value.__cause__)
+    assert ("holds a snapshot of step 6, but this run has only 4 steps"
+            in str(failure.value.__cause__))
 
 
 def test_a_run_that_is_over_trains_no_more(tmp_path):

@@ -398,7 +398,7 @@ def test_a_device_chooses_the_dtype_as_in_pytorch():
                          (("cpu", np.float16), np.float16), (("cuda", None, False), np.float32)):
         with amp.autocast(*given):
             assert (x @ x).dtype == dtype, given
-    with pytest.raises(ValueError, match='device_type is "cuda" or "cpu", got True'):
+    with pytest.raises(ValueError, match='device_type must be "cuda" or "cpu"; got True'):
         with amp.autocast(True):
             pass
     assert amp.GradScaler("cuda").get_scale() == amp.GradScaler(init_scale=2.0**16).get_scale()

@@ -170,7 +170,7 @@ def test_an_fp16_loss_is_scaled_in_fp32():
 
 def test_wrong_orders_are_refused():
     scaler, optimizer = GradScaler(), Gradients(np.ones(2, np.float32))
-    with pytest.raises(RuntimeError, match="nothing was checked"):
+    with pytest.raises(RuntimeError, match="no gradients were checked"):
         scaler.update()
     scaler.unscale_(optimizer)
     with pytest.raises(RuntimeError, match="divided twice"):

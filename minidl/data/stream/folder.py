@@ -186,7 +186,7 @@ class FolderLog(Log):
         except FileNotFoundError:
             if base:
                 raise
-            return 0  # before the first record
+            return 0  # the partition has had no record yet
 
     def _entries(self, partition, base, first, n):
         n = min(n, self._n(partition, base) - first)
@@ -202,7 +202,7 @@ class FolderLog(Log):
         ends, lengths = entries["end"].astype(np.int64), entries["length"].astype(np.int64)
         begin, file = int(ends[0] - lengths[0]), self._file(partition, base, "data")
         size = os.fstat(file).st_size
-        wrong = (ends - lengths < 0) | (ends > size)  # checked before the read needs the memory
+        wrong = (ends - lengths < 0) | (ends > size)  # checked before memory is allocated
         wrong[1:] |= ends[1:] - lengths[1:] != ends[:-1]
         if wrong.any():
             raise self._altered(partition, base, offset + int(wrong.argmax()))
@@ -226,7 +226,7 @@ class FolderLog(Log):
         removes the last entries if their records are damaged."""
         base = self._segments(partition)[-1]
         n = self._n(partition, base)
-        if partition not in self._whole:  # only once: an earlier writer may have been killed
+        if partition not in self._whole:  # checks the end only once, after an earlier writer
             while n:
                 with contextlib.suppress(ValueError, FileNotFoundError):
                     self._read(partition, base, base + n - 1, 1)
@@ -239,7 +239,8 @@ class FolderLog(Log):
 
     @contextlib.contextmanager
     def _only_writer(self, partition):
-        """Holds the partition's lock: no other process can write to it."""
+        """A `with` block that holds the partition's lock. No other process can then write to the
+        partition."""
         key = partition, "lock"
         if key not in self._files:
             self._files[key] = _Open(os.open(self.path / str(partition) / "lock",
@@ -259,8 +260,8 @@ class _Open(int):
 
 
 def _checksums(values, entries):
-    """Returns the CRC-32 of each record, (n,) uint32. A CRC-32 starts from the record's time and
-    place, so it also detects a damaged entry."""
+    """Returns the CRC-32 of each record, (n,) uint32. A CRC-32 also covers the record's time and
+    place. So it also detects a damaged entry."""
     places = entries["time"].view(np.uint64) ^ entries["end"]
     places = ((places ^ places >> np.uint64(32)) & np.uint64(0xFFFFFFFF)).tolist()
     crcs = map(zlib.crc32, values, places)

@@ -1,7 +1,7 @@
 """Joins records and their labels by event time. A label comes later than its record.
 
-The plain form: minidl/plain/late_labels.py. Here: partitions over ranks, records out of order, late
-labels that still count, idle inputs, and a position that can be saved.
+The plain form: minidl/plain/late_labels.py. This file adds partitions over ranks, records out of
+order, late labels that still count, idle inputs, and a position that can be saved.
 
     clicks   ---a----b-----c--------------d------->  event time     a: its label comes within the
     labels   ------a------------------c----------->                 window
@@ -19,9 +19,9 @@ A clock must not decide when a window ends, because a second run must give the s
 watermark decides. The watermark is the event time that all inputs have passed. It is the smallest
 of the inputs' latest event times, minus slack_s, because records may be out of order. Idle inputs
 do not count.
-The event time of a label decides if it is late, not the time when the label was read.
-window_s=None waits for every label. window_s=0 with late="again" emits each record as a negative at
-once, and again if a label comes. The losses of nn/delayed.py need this.
+A label is late if its event time is after the window. The time when the label was read does not
+matter. window_s=None waits for every label. window_s=0 with late="again" emits each record as a
+negative at once, and again if a label comes. The losses of nn/delayed.py need this.
 
 A record and its label are in partitions with the same number. So each partition is joined alone,
 and the records of a step do not depend on the number of ranks. The position of a partition is two
@@ -67,7 +67,7 @@ class JoinedPart:
     labels:   float32, one for each sample
     again:    bool, one for each sample: True if the sample was emitted before
     position: how many samples the partition has emitted until now, including these samples
-    n:        the number of samples and of arrived records, added"""
+    n:        the number of samples plus the number of arrived records"""
 
     def __init__(self, partition, arrived, samples, labels, again, position):
         self.partition, self.arrived, self.samples = partition, arrived, samples
@@ -76,16 +76,16 @@ class JoinedPart:
 
 
 class Join(Steps):
-    """Yields ([JoinedPart], total) for one step of event time after another. `total` is the number
-    of samples and arrived records of all ranks. Each step is a collective: all readers must
-    iterate.
+    """Yields ([JoinedPart], total) for each step of event time. `total` is the number of samples
+    and arrived records of all ranks. Each step is a collective: all readers must iterate.
 
     clicks, labels      two logs with the same number of partitions. A record and its label are in
                         partitions with the same number
     key                 the name of a field of both dtypes. A record and its label have the same
                         value in this field
     of_click, of_label  the dtypes of clicks and labels. A label without a field `label` counts as 1
-    window_s            how long a record waits for its label. If None, until the label comes
+    window_s            how long a record waits for its label. If None, it waits until the label
+                        comes
     late                "drop": a label after the window is ignored. "again": its record is emitted
                         again, with the label
     slack_s             the largest time by which records may be out of order
@@ -123,9 +123,9 @@ class Join(Steps):
     def rows(self):
         """Returns the position of this rank's partitions:
 
-        place: (k, 6) int64: partition, number of emitted samples, next offset of clicks, next
-               offset of labels, latest time of clicks, latest time of labels
-        kept:  (m, 3) int64: partition, kind, offset of each record or label that waits"""
+        place: (k, 6) int64. The columns are: partition, number of emitted samples, next offset of
+               clicks, next offset of labels, latest time of clicks, latest time of labels
+        kept:  (m, 3) int64, a row for each record or label that waits: partition, kind, offset"""
         place = [(p, *self.place[p]) for p in self.mine]
         kept = [(p, *one) for p in self.mine for one in sorted(self.kept[p])]
         return {"place": np.array(place, np.int64).reshape(-1, 6),
@@ -213,7 +213,8 @@ class _Merge:
             side.close()
 
     def place(self):
-        """Returns the values of Join.place and Join.kept for this partition."""
+        """Returns the values of `place` and `kept` in Join.rows() for this partition, without its
+        number."""
         kept = [(kind, entry[0]) for kind, waits in enumerate(self.waits)
                 for entry in waits.values()]
         clicks, labels = self.sides
@@ -280,9 +281,10 @@ class _Merge:
             heapq.heappush(self.ends, (when, kind, offset, key))
 
     def _ended(self, when, kind, offset, key):
-        """Handles the end of a wait: a window is over, or a record or label is deleted."""
+        """Handles the end of a wait. A record whose window is over becomes a negative. A record or
+        label that was kept for long enough is dropped."""
         if self.waits[kind].get(key, (None,))[0] != offset:
-            return  # the wait is over: its record or label came
+            return  # the awaited record or label has come already
         if kind == OPEN:
             self._negative(key)
         else:

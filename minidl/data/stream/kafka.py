@@ -2,7 +2,7 @@
 
     log = stream.open("kafka://127.0.0.1:9092/clicks")    the topic clicks. Several brokers: a:1,b:2
 
-By default, a Kafka consumer does three things that would break exactly-once training. All three are
+By default, a Kafka consumer does three things that break exactly-once training. All three are
 switched off here:
 
     it joins a group, which may move partitions during a run     here: partitions never move
@@ -69,7 +69,7 @@ class KafkaLog(Log):
         if min(times) < 1:
             raise ValueError(f"partition {partition}: a topic's times are at least 1 ms, got "
                              f"{min(times)}. Kafka would store the current time instead")
-        if self.producer is None:  # idempotence: in order and once, even if a record is sent again
+        if self.producer is None:  # idempotence stores a record once and in order, even if resent
             self.producer = self.kafka.Producer(self.config | {"enable.idempotence": True})
         # reports: {None: the first record, error: the first record with this error}
         reports, produce = {}, self.producer.produce
@@ -134,7 +134,7 @@ class KafkaLog(Log):
 
     def _records(self, partition, messages, times):
         first, last, n = messages[0].offset(), messages[-1].offset(), len(messages)
-        offsets = (np.arange(first, last + 1) if last - first == n - 1 else  # else: gaps
+        offsets = (np.arange(first, last + 1) if last - first == n - 1 else  # else there are gaps
                    np.fromiter(map(self.kafka.Message.offset, messages), np.int64, n))
         values = list(map(self.kafka.Message.value, messages))
         return Records(partition, offsets, times,

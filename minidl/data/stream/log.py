@@ -1,8 +1,8 @@
 """The interface of a log: partitions of records. A writer appends to the end of a partition. A
 reader reads from any offset.
 
-The plain form, a list of lists: minidl/plain/stream.py. Here: the interface of logs in folders and
-on servers, which delete their oldest records.
+The plain form, a list of lists: minidl/plain/stream.py. This file has the interface of logs in
+folders and on servers. Such logs delete their oldest records.
 
     partition 0    | 0 | 1 | 2 | 3 | 4 | 5 |   <- append          a record: bytes, and the event's
     partition 1    . . | 2 | 3 | 4 |           <- append          time in ms
@@ -88,9 +88,9 @@ def described(name, text):
         about = json.loads(text)
         partitions, mark = about["partitions"], about.get("id")
         if type(partitions) is not int or not 0 < partitions <= MOST_PARTITIONS:
-            raise ValueError(f"{partitions!r:.40} partitions")
+            raise ValueError(f"got {partitions!r:.40} partitions")
         if not isinstance(mark, (str, type(None))):
-            raise ValueError(f"the id {mark!r:.40}")
+            raise ValueError(f"got the id {mark!r:.40}")
         return partitions, mark
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{name} does not describe a log. The file or entry was altered: "

@@ -6,8 +6,8 @@
     calibration  sum of predictions / number of positives; 1 is best
 
 An exact AUC needs all predictions, sorted. Here predictions are counted in bins of the logit,
-positives and negatives separately. The counts of all ranks are added by an all-reduce of
-16 (bins + 1) bytes, which does not depend on the number of records. Predictions in one bin count as
+positives and negatives separately. An all-reduce of 16 (bins + 1) bytes adds the counts of all
+ranks. The number of records does not change this number of bytes. Predictions in one bin count as
 ties. The true AUC differs by at most `auc_error`.
 
 Sources: Dawid 1984 (prequential); Fawcett 2006 (AUC).

@@ -136,7 +136,7 @@ class RedisLog(Log):
             return 1 + _offset(partition, about["last-generated-id"])
         except self.error as error:
             if "no such key" in str(error):
-                return 0  # before the first record
+                return 0  # the partition has had no record yet
             raise
 
     def delete_before(self, partition, offset):
@@ -164,8 +164,8 @@ class RedisLog(Log):
         return answer
 
     def _write(self, send):
-        """Returns send(). Calls send() again while a server that has just started loads its file.
-        This is safe, because such a server has written nothing."""
+        """Returns send(). If the server has just started and is still loading its file, calls
+        send() again. This is safe, because such a server has written nothing."""
         until = time.monotonic() + LOADING_S
         while True:
             try:

@@ -1,7 +1,7 @@
 """Makes batches from a log. Uses every record exactly once, on any number of ranks.
 
-The plain form: minidl/plain/stream.py. Here: blocks that are shuffled, threads that read ahead, a
-snapshot that keeps the offsets, and a restart on another number of ranks.
+The plain form: minidl/plain/stream.py. This file adds blocks that are shuffled, threads that read
+ahead, a snapshot that keeps the offsets, and a restart on another number of ranks.
 
     partition 0   | block 0: 2 0 3 1 | block 1: 5 7 4 6 | ...     a step takes per_partition records
     partition 1   | block 0: 1 3 2 0 | block 1: 6 4 ...           of each partition, in this order
@@ -46,9 +46,9 @@ POLL_S = 0.005  # seconds between two reads of a partition without a new record
 
 class Part:
     """The records of one partition in a step. A Part has the fields of Records, and n, the number
-    of records. position: first + i of the partition's state after these records (see the picture).
-    The position only grows. So a parameter server that stores the position can drop a push that
-    comes twice."""
+    of records. position: the sum first + i after these records. `first` and `i` are in the state of
+    the partition (see the picture at the top of this file). The position only grows. So a parameter
+    server that stores the position can drop a push that comes twice."""
 
     def __init__(self, records, position):
         self.partition, self.offsets, self.times, self.values = records
@@ -100,15 +100,16 @@ class Steps:
                     return
         finally:
             stop.set()
-            for reader in readers:  # close them here: the traceback of an error may keep the
-                reader.close()  # readers and their threads for a long time
+            # The traceback of an error may keep the readers and their threads for a long time.
+            for reader in readers:
+                reader.close()
 
     def state_dict(self):
         """Returns the settings that must match when a run resumes. rows() has the position."""
         return {"partitions": self.partitions, **self._same()}
 
     def load_state_dict(self, state):
-        """Raises ValueError if a setting differs from the saved one."""
+        """Raises ValueError if a setting differs from the saved setting."""
         here = self.state_dict()
         differs = [f"{k} {state.get(k)}, here {here[k]}" for k in here if state.get(k) != here[k]]
         if differs:
@@ -130,7 +131,7 @@ class Source(Steps):
     dtype          makes the values an array: each record is one element of this dtype
     readers        the ranks of t that read; the default is all ranks. The other ranks only save and
                    load the state
-    start          the first offset of each partition; the default is the oldest
+    start          the first offset of each partition; the default is the oldest offset
     until          the offset at which each partition ends. Its last block also ends there. If
                    None, there is no end
     idle_s         if None, a step waits for every partition. If a number, a step does not wait for
@@ -237,8 +238,8 @@ def closed_blocks(log, partition, first, n, block, block_ms, until, idle_s, stop
     if have.n and not stop.is_set():  # the last block, which ends at `until`
         if have.n < n:
             raise ValueError(f"partition {partition}: the block from offset {first} on has {n} "
-                             f"records in the snapshot, but only {have.n} records before "
-                             f"until={until}. Pass a larger until")
+                             f"records in the snapshot, but only {have.n} of these records are "
+                             f"before until={until}. Pass a larger until")
         yield first, have
 
 
