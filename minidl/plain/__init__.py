@@ -1,8 +1,8 @@
 """The book: one page for each technique in its plainest form, in reading order.
 
 A page is a short file, of 44 to 164 lines. It explains the idea, names the paper, and shows the
-code. The code has no options, no error handling, and nothing for speed. Each page ends with an
-example that you can run:
+code. The code has no options and no error handling, and it is not made for speed. Each page ends
+with an example that you can run:
 
     python -m minidl.plain.ring
 
@@ -41,8 +41,8 @@ request.wait() waits until the message is sent or received.
     ring                all-reduce: every rank gets the sum, and no link is busier than another
     tree                broadcast, reduce and all-reduce in log2 n steps
     halving_doubling    all-reduce with the bytes of the ring in 2 log2 n steps
-    hierarchical        all-reduce by nodes: most bytes stay inside a node; groups of ranks
-    double_tree         all-reduce on two trees: the leaves of one are inner ranks of the other
+    hierarchical        groups of ranks, and an all-reduce in which most bytes stay inside a node
+    double_tree         all-reduce on two trees: a leaf of one tree is an inner rank of the other
     data_parallel       one model on all ranks, a part of the batch on each
     buckets             gradients are sent in groups while backward computes the others
     sync_batchnorm      batch norm with the mean and the variance of the whole batch

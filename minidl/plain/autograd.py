@@ -25,7 +25,7 @@ import numpy as np
 
 
 def order(y):
-    """Returns a list of y and all Tensors that y was computed from, each after its parents."""
+    """Returns a list of y and all Tensors from which y was computed, parents before children."""
     seen, ordered = set(), []
 
     def visit(node):
@@ -102,7 +102,7 @@ class Tensor:
     def reshape(a, *shape):
         return Tensor(a.array.reshape(shape), [a], lambda g: [g.reshape(*a.array.shape)])
 
-    def transpose(a, *axes):  # argsort(axes) is the order that undoes `axes`
+    def transpose(a, *axes):  # argsort(axes) is the order that reverses it
         return Tensor(a.array.transpose(axes), [a], lambda g: [g.transpose(*np.argsort(axes))])
 
     def __getitem__(a, index):
@@ -114,7 +114,7 @@ class Tensor:
         np.add.at(array, index, a.array)
         return Tensor(array, [a], lambda g: [g[index]])
 
-    # The methods below call the ones above.
+    # The methods of the class Tensor call the functions above.
     def swap(a):  # transposes each matrix of a stack
         *stack, row, column = range(a.array.ndim)
         return a.transpose(*stack, column, row)

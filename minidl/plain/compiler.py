@@ -4,10 +4,10 @@
    a list, as a line. Each result has its own name: %1, %2, ... The list has no `if` and no loop: it
    shows what the program did this time.
 
-2  Fuse. The memory limits the speed of an operation on elements, such as relu: it reads an array
-   and writes an array. If a second such operation follows, the first one writes an array only so
-   that the second one can read it. If no other line reads that array, the two lines become one. The
-   new line does both operations on one element, then goes to the next element:
+2  Fuse. An operation on elements, such as relu, reads an array and writes an array. So the memory
+   limits its speed. If a second such operation follows, it reads the array that the first operation
+   has written. If no other line reads this array, the two lines become one. The new line does both
+   operations on one element, then goes to the next element:
 
        %1 = matmul x w                   %1 = matmul x w
        %2 = add %1 b           ──►       %2 = add %1 b; %3 = relu %2

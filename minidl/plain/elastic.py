@@ -66,7 +66,8 @@ def load(t, folder, step):
 
 
 def newest(t, folder):
-    """Returns the last step that all ranks have saved, or 0. Rank 0 looks, and tells the others."""
+    """Returns the last step that all ranks have saved, or 0 if there is none. Rank 0 looks into the
+    folder, and sends the step to the other ranks."""
     step = np.array([0])
     if t.rank > 0:
         return int(t.recv(step, 0)[0])
@@ -110,5 +111,5 @@ if __name__ == "__main__":
         return *done, "sum", int(state["sum"])
 
     with tempfile.TemporaryDirectory() as folder:
-        print(*simulate(2, example, folder, 7)[0])  # as if it were killed before step 7
+        print(*simulate(2, example, folder, 7)[0])  # the run stops before step 7
         print(*simulate(2, example, folder, 10)[0])

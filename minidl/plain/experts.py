@@ -67,7 +67,7 @@ def places(t, choice, counts):
     for j in range(choice.shape[1]):
         earlier_choices = counts[:, :j].sum(axis=(0, 1))
         earlier_ranks = counts[:t.rank, j].sum(axis=0)
-        length = earlier_choices + earlier_ranks  # of each expert's queue
+        length = earlier_choices + earlier_ranks  # the length of each expert's queue
         for token, expert in enumerate(choice[:, j]):
             place[token, j] = length[expert]
             length[expert] += 1

@@ -44,7 +44,8 @@ def to_half(x):
 
 
 def in_order(x):
-    """Adds one number after the other. NumPy rounds each sum to the type of x."""
+    """Returns the sum of x. Adds one number after the other, and each sum is rounded to the type of
+    x."""
     total = x[0]
     for number in x[1:]:
         total = total + number

@@ -37,7 +37,8 @@ from minidl.plain.hierarchical import Group
 
 
 def place(rank, sizes):
-    """Returns {axis: index} of a rank. sizes: {axis: length}, in the order of the digits."""
+    """Returns {axis: index} of a rank. sizes: {axis: length}. When the ranks are counted, the index
+    on the first axis changes first."""
     index = {}
     for axis, length in sizes.items():
         index[axis] = rank % length

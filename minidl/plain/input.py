@@ -44,7 +44,7 @@ def finish_times(costs, n):
         ready = 0
         for stage, cost in enumerate(costs):
             done[stage] = max(ready, done[stage]) + cost
-            ready = done[stage]  # the next stage can have the sample then
+            ready = done[stage]  # from this time on the next stage can have the sample
         times.append(ready)
     return times
 

@@ -13,7 +13,8 @@ are learned, together with the blocks:
     train        ids      t h e _ c a      the inputs, without the last character
                  targets  h e _ c a t      the same text, moved by one character
                  The loss is the mean of -log p[target] over the T targets (page training). A
-                 model that knows nothing has log(V). Adam changes the weights (page optimizers)
+                 model that knows nothing has the loss log(V). Adam changes the weights (page
+                 optimizers)
     write        the scores of the last row give the next character, with a temperature (page
                  sampling). It is added to the end of the text. Then the model reads the text again
 
@@ -73,8 +74,8 @@ def loss(model, ids, n_heads):
 
 
 def train(model, ids, n_heads, n_steps, length, lr, rng):
-    """Trains the weights in place, each step on `length` + 1 characters from a random place of the
-    text. Returns a list of the losses."""
+    """Trains the weights in place. Each step uses `length` + 1 characters from a random place in
+    the text. Returns a list of the losses."""
     weights, losses = weights_of(model), []
     m = [np.zeros(w.array.shape) for w in weights]
     v = [np.zeros(w.array.shape) for w in weights]

@@ -14,7 +14,7 @@ So each step should go about 8 times farther. Three rules:
                      share is rate * trust, and momentum then adds earlier steps. In LAMB the share
                      is rate
 
-    LARS    v: velocity, a sum of steps: older ones fade. decay: pulls weights towards 0
+    LARS    v: velocity, a sum of steps in which older steps fade. decay: pulls weights towards 0
             local = trust * |w| / (|g| + decay * |w|)
             v = momentum * v + rate * local * (g + decay * w)
             w = w - v

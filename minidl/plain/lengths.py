@@ -10,7 +10,7 @@ of two, and packed:
     ─────── batch 2     ─────── batch 2
     b b . .             c c c .
     d d d d             d d d d
-    4 of 14 lost        2 of 12 lost        0 of 10 lost
+    4 of 14 padded      2 of 12 padded      0 of 10 padded
 
     by length   sort the texts, then cut them into batches: neighbours have similar lengths. But all
                 epochs would have the same batches. So first shuffle, cut into pools of a few

@@ -1,4 +1,4 @@
-"""Ring attention: each token looks at all earlier tokens of a text too long for one rank.
+"""Ring attention: each token looks at all earlier tokens, in a text that is too long for one rank.
 
 Each rank has a part of the tokens, and a query q, a key k and a value v for each of them. Query i
 needs all keys j <= i, and most of these are on other ranks. The keys and values of one rank are a
@@ -9,8 +9,8 @@ block. In each step every block goes to the next rank of the ring. The queries s
     rank 1 has    1    0    2
     rank 2 has    2    1    0
 
-Rank 1 has the queries of part 1. It computes with block 1, then with block 0. It does not use
-block 2: its keys come later in the text than those queries.
+Rank 1 has the queries of part 1. It computes with block 1, then with block 0. It does not use block
+2, because the keys of block 2 come later in the text than the queries of part 1.
 
 The result for a query is a mean of values with the weights of a softmax:
 

@@ -17,8 +17,8 @@ heads must be a multiple of the number of ranks.
 
 Both exchanges are an all-to-all: every rank has one block for every other rank. This takes n-1
 steps. In step i a rank sends to the rank i places to its right, and receives from the rank i places
-to its left. If a rank's array has K bytes, it sends (n-1)/n K of them. Four arrays are exchanged:
-q, k, v and the result.
+to its left. If a rank's array has K bytes, the rank sends (n-1)/n K bytes in an exchange. Four
+arrays are exchanged: q, k, v and the result.
 
 Backward does the same in the other direction: the gradient of an exchange is the exchange back.
 
