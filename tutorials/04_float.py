@@ -54,8 +54,7 @@ def pairwise(x):
     """Returns the sum of x, by a tree of additions in x's type. x has any length >= 1."""
     # >>> exercise 04a: a sum as a tree
     # Add neighbours: x[0] + x[1], x[2] + x[3] ... This leaves half of the numbers. Repeat until one
-    # number is left. If there is an odd number of them, the last one goes to the next round
-    # unchanged.
+    # number is left. If their number is odd, the last number goes to the next round unchanged.
     while len(x) > 1:
         pairs = x[: len(x) // 2 * 2]
         x = np.concatenate([pairs[0::2] + pairs[1::2], x[len(pairs) :]])
@@ -64,7 +63,7 @@ def pairwise(x):
 
 
 def kahan(x):
-    """Returns the sum of x by Kahan's method: it adds in order, all in x's type."""
+    """Returns the sum of x by Kahan's method. Adds in order, and all numbers have x's type."""
     total = lost = x.dtype.type(0)
     # >>> exercise 04b: Kahan's sum
     # For each number, let y be the number minus the loss of the addition before. Add y to the
@@ -168,7 +167,8 @@ def bounds(name, sizes):
 
 
 def draw(plt, sizes, curves, paths):
-    """Left: half an ulp of fp16 and fp32. Middle: errors of three sums. Right: a weight."""
+    """Draws half an ulp of fp16 and fp32 (left), errors of three sums, and a weight by step
+    (right)."""
     figure, (spacing, left, right) = plt.subplots(1, 3, figsize=(16, 5.2))
     x = np.geomspace(1e-3, 60000, 400)
     for dtype, name, colour in ((np.float16, "fp16", RED), (np.float32, "fp32", BLUE)):

@@ -12,7 +12,7 @@ are p ranks, and k equal buckets with n bytes in all. A message costs alpha seco
 costs beta seconds (tutorial 07):
 
     one all-reduce       a + b/k     where a = 2 (p-1) alpha  and  b = 2 (p-1)/p n beta
-    all k of them        k a + b     the bytes are the same for any k, but there are more latencies
+    all k all-reduces    k a + b     the bytes are the same for any k, but there are more latencies
 
 If backward takes C seconds and gradients come evenly, bucket j is full at j C/k. Then it waits
 until the network is free. There are two cases. If the network waits for backward, only the last
@@ -182,7 +182,7 @@ def count_a_step(t, args, table, cap, alone):
     table.row(name + "messages sent a step", messages, 2 * (p - 1) * k, "exact")
     if grads.size % p == 0:
         n_bytes = sent.bytes_sent // args.steps
-        theory = 2 * (p - 1) * grads.nbytes // p  # for any cap
+        theory = 2 * (p - 1) * grads.nbytes // p  # the same for any cap
         table.row(name + "bytes sent a step", n_bytes, theory, "exact")
 
     first_bucket, _, _ = averager.spans[0]
@@ -251,8 +251,8 @@ def main(t, args):
 
 
 def draw(plt, steps, branches, best, backward_s):
-    """Left: when backward and the all-reduces run, for one bucket, for the best number of buckets,
-    and for one bucket a layer. Right: the step's time for each number of buckets."""
+    """Draws when backward and the all-reduces run: for one bucket, for the best number of buckets,
+    and for one bucket a layer (left). Right: the time of a step for each number of buckets."""
     shades = plt.get_cmap("viridis")
     figure = plt.figure(figsize=(13, 6.4))
     left, right = figure.subfigures(1, 2, width_ratios=[1.5, 1])

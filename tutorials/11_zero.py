@@ -7,7 +7,7 @@ With more ranks, each rank holds fewer bytes. Stages 1 and 2 send no more than d
 
 In data parallelism each of p ranks holds the same 16 bytes a parameter: weight 2 and gradient 2 in
 float16, master weight 4 and Adam's m and v 4 + 4 in float32. But a rank needs the last 12 bytes
-only of the parameters that it updates. So let each rank update its share, X/p of the X parameters:
+only for the parameters that it updates. So let each rank update its share, X/p of the X parameters:
 
     stage   weights  gradients  master, m, v      in total        sent by a rank: (p-1)/p 2X times
       0       2X        2X         12X            16X             2: an all-reduce of gradients
@@ -168,7 +168,8 @@ def sharded_optimizer(t, args, table, n):
 
 
 def by_hand(t, args, table, width, n_layers):
-    """Compares exercises 11a and 11b with formulas: bytes sent, most bytes of whole weights."""
+    """Compares exercises 11a and 11b with formulas: the bytes sent, and the most bytes of whole
+    weights that a rank holds."""
     ledger = Ledger(t)
     rng = np.random.default_rng(0)  # the same weights on every rank
     weights = [put(args, rng.normal(size=(width, width)) / width**0.5) for _ in range(n_layers)]
@@ -293,7 +294,8 @@ def main(t, args):
 
 
 def draw(plt, p, measured, held, share, bound, whole):
-    """Left: bytes by kind for each stage, measured and by formula. Right: weights in a step."""
+    """Draws the bytes of each kind for each stage, measured and by formula (left). Right: the bytes
+    of weights over a step of stage 3."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5.2), width_ratios=[1, 1.25])
     colours = ["#2171b5", "#6baed6", "#fdae6b", "#e6550d"]
     labels = ["weights", "gradients", "master weights", "m and v"]

@@ -55,8 +55,8 @@ class HostAdam:
     """Adam on the host. fp16 `weights` are on the device; each array is a bucket.
 
     The masters, m and v are on the host. lanes: `copy("down", ...)`, `update(...)` and
-    `copy("up", ...)` return a job at once. It runs on its lane when the jobs in `after` have ended.
-    `wait(jobs)` makes the device wait for these jobs."""
+    `copy("up", ...)` return a job at once. The job runs on its lane when the jobs in `after` have
+    ended. `wait(jobs)` makes the device wait for these jobs."""
 
     def __init__(self, weights, lanes, lr=0.01):
         self.weights = weights
@@ -68,8 +68,8 @@ class HostAdam:
         self.low = [w.copy() for w in weights]  # the weights to send up
         self.grads = [np.zeros_like(w) for w in weights]
         self.t = [0] * len(weights)
-        self.down = [None] * len(weights)  # the jobs that bring the gradients
-        self.updated = [None] * len(weights)  # the updates that the last delayed step started
+        self.down = [None] * len(weights)  # the jobs that copy the gradients down
+        self.updated = [None] * len(weights)  # the jobs of the last step's delayed updates
 
     def ready(self, i, grad):
         """Starts to send `grad` down. Call it when backward has made the gradient of bucket i."""
@@ -79,7 +79,7 @@ class HostAdam:
         self.down[i] = self.lanes.copy("down", grad.nbytes, copy, label=f"{i}")
 
     def update(self, i, after):
-        """Starts Adam on bucket i. It writes the masters and the fp16 copy. Returns the job."""
+        """Starts Adam on bucket i, which writes the masters and self.low[i]. Returns the job."""
         return self.lanes.update(self.low[i].size, lambda: self.adam(i), after, f"{i}")
 
     def send_up(self, i, after):
@@ -218,7 +218,7 @@ def main(t, args):
     formulas = seconds(args, tokens)
     for (name, theory), (_, times) in zip(formulas.items(), runs.values(), strict=True):
         table.modelled(f"{name}: ms of a step, {tokens:,.0f} tokens", 1e3 * times[-1],
-                       1e3 * theory, "rel<1e-9")  # sums differ from products
+                       1e3 * theory, "rel<1e-9")  # the clock adds, and the formula multiplies
     lanes_delayed, _ = runs[True]
     write("12_trace.json", lanes_delayed.trace)
 
@@ -229,7 +229,8 @@ def main(t, args):
 
 
 def draw(plt, args, runs, batches, sweep, even):
-    """Left: when each lane is busy, without and with delay. Right: time of a step / computing."""
+    """Draws when each lane is busy, without and with delay (left). Right: the time of a step,
+    divided by the time of forward and backward."""
     names = {"device": "device", "down": "link, down", "host": "host: Adam", "up": "link, up"}
     colours = dict(zip(names, ("#2171b5", ORANGE, "#756bb1", GREEN), strict=True))
     figure = plt.figure(figsize=(14, 6.2))

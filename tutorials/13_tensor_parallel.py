@@ -115,7 +115,8 @@ def mlp_by_hand(t, table, rng, n_rows, width):
 
 
 def loss_by_hand(t, table, rng, n_rows, words):
-    """Compares the exercise's loss with that of whole logits. A rank has some of their columns."""
+    """Compares the exercise's loss with the loss of whole logits. A rank has some of the
+    columns."""
     logits = 9 * rng.normal(size=(n_rows, words))
     target = rng.integers(0, words, n_rows)
     first, end = chunks.bounds(words, t.size)[t.rank : t.rank + 2]
@@ -266,7 +267,7 @@ OPTIONS = {
 
 
 def draw(plt, n, shares):
-    """Left: the matrices of an MLP, with f and g; a colour for each rank. Right: the bytes kept."""
+    """Draws the matrices of an MLP in a colour for each rank (left), and the bytes kept (right)."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 3.8), width_ratios=[1.9, 1])
     colours = [LINES[i % len(LINES)] for i in range(n)]
 

@@ -59,7 +59,7 @@ ROWS = 16  # samples in a micro-batch
 
 
 def order(s, p, m):
-    """Returns the 1F1B order of stage s of p with m micro-batches: [("F", 0), ..., ("B", i), ...].
+    """Returns the 1F1B order of stage s, for p stages and m micro-batches: [("F", 0), ...].
 
     ("F", i) is the forward of micro-batch i, and ("B", i) is its backward."""
     # >>> exercise 14a: the order of 1F1B
@@ -152,7 +152,7 @@ def most_activations(t, parts, m, args):
 def held(t, m, name, args):
     """Returns how many micro-batches this rank holds at most.
 
-    This is the most bytes of activations, divided by those of a step with one micro-batch."""
+    Divides the most bytes of activations by the most bytes in a step with one micro-batch."""
     of_one = most_activations(t, schedule.gpipe(t.size, 1), 1, args)
     of_all = most_activations(t, parts_of(name, t.size, m), m, args)
     return of_all / of_one

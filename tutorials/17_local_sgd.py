@@ -11,14 +11,14 @@ gradient. With H > 1 each rank trains on its own samples, and the ranks' weights
 Let w_k be the weights of rank k. The distance of the ranks, the root mean square of |w_k - mean|,
 grows for H steps. The average makes it 0 again.
 
-    post-local    data parallelism for t0 steps, while gradients change fast. The other steps, T in
-                  all, are in rounds of H steps. So a rank sends 2(p-1)/p K bytes t0 + (T - t0)/H
-                  times (exercise 17a)
+    post-local    data parallelism for the first t0 of T steps, while gradients change fast. The
+                  other steps are in rounds of H steps. So a rank sends t0 + (T - t0)/H times, each
+                  time 2(p-1)/p K bytes (exercise 17a)
     adaptive      H falls with the loss, because late in training noise hurts more. With the
                   learning rate lr and r = lr0 loss / (lr loss0), the paper has
                   H = ceil(H0 sqrt(r)) and PaddlePaddle's optimizer ceil(sqrt(H0 r)). H0, lr0 and
-                  loss0 are from the first round. This script prints both and trains with the
-                  paper's
+                  loss0 are from the first round. This script prints both values of H, and trains
+                  with the paper's value
     DiLoCo        the weights move by w - mean of w_k in a round that starts at w. DiLoCo takes this
                   as a gradient: an outer SGD with Nesterov's momentum makes a step with it
                   (exercise 17b). H may be hundreds
@@ -139,7 +139,7 @@ def data_parallel(model, t, optimizer):
 
 
 def local_sgd(**options):
-    """Returns a function that wraps a model in LocalSGD with these options, for train()."""
+    """Returns a function for train(). The function wraps a model in LocalSGD with these options."""
     return partial(LocalSGD, **options)
 
 
@@ -149,7 +149,7 @@ def bounded(H, most):
 
 
 def in_rounds(t, data, args, table):
-    """Compares local SGD with rounds of 1 step, and of H steps, with data parallelism.
+    """Trains with local SGD in rounds of 1 step and of H steps. Compares it with data parallelism.
 
     Adds the comparisons to the table. Returns {name: (losses, bytes sent)}."""
     H = args.period

@@ -5,9 +5,9 @@
 
 1. A small batch has noisy statistics. There are p ranks, and each has b samples. Batch norm on a
 rank normalises with the b samples of this rank, not with all p b. If a channel has variance
-sigma^2, the mean of b samples is off by about sigma/sqrt(b). In synchronised batch norm the ranks
-exchange three statistics: the mean, M2 = sum (x - mean)^2, and the number n of samples. They merge
-these by Chan's formula (exercise 18a). A layer has C channels. For each layer a rank sends
+sigma^2, the mean of b samples has an error of about sigma/sqrt(b). In synchronised batch norm the
+ranks exchange three statistics: the mean, M2 = sum (x - mean)^2, and the number n of samples. They
+merge these by Chan's formula (exercise 18a). A layer has C channels. For each layer a rank sends
 (p-1)(2C+1) numbers in forward, by an all-gather. In backward there is a ring all-reduce of 2C
 numbers.
 

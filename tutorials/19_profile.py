@@ -11,17 +11,19 @@ collective. Spans may be inside others. Every moment of a step counts once, for 
 around it. A moment outside of all spans counts as Python. So the rows add up to the step.
 
 **Waiting.** In a collective the ranks wait until the last rank has entered. Then the bytes move. To
-measure the wait and the transfer apart, the ranks' clocks must agree. Rank 0 sends a message to
-each rank, and the rank answers with the time on its clock. Rank 0 sent the message at a and has the
-answer at b. It takes (a + b) / 2 as its own time for the answer. The error is at most (b - a) / 2.
-This is done before and after the run. So rank 0 knows how far each clock is off (the offset), and
-how fast this changes (the drift).
+measure the wait separately from the transfer, the ranks' clocks must agree. Rank 0 sends a message
+to each rank, and the rank answers with the time on its clock. Rank 0 sends the message at the time
+a, and has the answer at the time b. It assumes that the rank answered in the middle of these times.
+The error is at most (b - a) / 2. This is done before and after the run. So rank 0 knows the
+difference of each clock from its own clock (the offset), and how fast the difference changes (the
+drift).
 
 **Roofline.** A product (m, k) @ (k, n) needs 2 m n k operations. Its backward has two products of
 this size. An operator needs at least max(operations / peak, bytes / bandwidth) seconds. `minidl
 doctor --peaks` measures the peak, in operations a second, and the bandwidth, in bytes a second.
 
-**Amdahl.** If a part takes the share f of a step, removing it shortens the step to 1 - f at best.
+**Amdahl.** If a part takes the share f of a step, removing it shortens the step to 1 - f of its
+time at best.
 
 The faults:
 

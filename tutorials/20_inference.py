@@ -12,9 +12,9 @@ written to memory. So product, batch norm and activation become one launch.
 
 **Reuse.** A value is alive from the line that makes it to the last line that reads it. During this
 time it needs its bytes. Two values that are never alive at the same line may use the same bytes of
-the arena, the memory for all values. A plan gives each value its place there. At each line, add up
-the bytes of the values that are alive. No plan can be smaller than the largest of these sums. To
-find the smallest plan is NP-hard, but greedy rules usually reach this bound.
+the arena, the memory for all values. A plan gives each value its place in the arena. At each line,
+add up the bytes of the values that are alive. No plan can be smaller than the largest of these
+sums. To find the smallest plan is NP-hard, but greedy rules usually reach this bound.
 
 **Quantise.** A weight w is stored as a whole number q from -127 to 127, with w = about q s. The
 errors of rounding to multiples of s are spread evenly from -s/2 to s/2, and their root mean square
@@ -123,9 +123,8 @@ def seconds(run):
 
 
 def fold(t, model, x, table):
-    """Shows the lines, launches and time of the model, as traced and after all passes.
-
-    Compares the results of the model after the passes with those before."""
+    """Shows the lines, launches and time of the model, before and after all passes. Also compares
+    the model's results before and after the passes."""
     graph = infer.trace(model, x)
     say(t, f"The model as {len(graph.nodes)} lines:", graph)
     n_before = len(infer.compile(graph).launches)

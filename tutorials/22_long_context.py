@@ -7,8 +7,8 @@ A text too long for one rank is divided over n ranks. Two methods compute attent
 
 **Ring attention.** The text has s tokens, and each rank has s/n of these. The blocks of K and V go
 around the ring. For each block a rank computes two results for its own queries: o, the output, and
-lse = log(sum of e^score). Then it merges (o1, lse1), the results so far, with (o2, lse2), those of
-the block:
+lse = log(sum of e^score). Then it merges (o1, lse1), the results so far, with (o2, lse2), the
+results of the block:
 
     L = log(e^lse1 + e^lse2)          o = e^(lse1 - L) o1 + e^(lse2 - L) o2
 
@@ -24,7 +24,7 @@ the same number of pairs of a query and a key: s (s+1) / 2n.
 **Ulysses.** Before the exchange a rank has s/n tokens of all h heads. After an all-to-all it has
 all s tokens of h/n heads. Then it computes the usual attention, and a second all-to-all brings the
 results back. A rank sends (2h + 2g) e (s/n) (n-1)/n elements. So the ring sends n g / (h + g) times
-as many. This is n/2 if h = g, and n/9 if 8 query heads share a key head.
+as many elements. This is n/2 if h = g, and n/9 if 8 query heads share a key head.
 
 Papers: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889); Jacobs et al. 2023 (arXiv 2309.14509).
 Exercises: `minidl exercise 22` writes work/22_long_context.py with the marked regions empty;
@@ -88,7 +88,7 @@ def merge(o1, lse1, o2, lse2):
 def ring_attention(t, q, k, v, order, pair_s):
     """Returns (o, n_pairs) of this rank. The next k and v arrive during the computation.
 
-    q, k, v  (heads, tokens, width), those of this rank's tokens
+    q, k, v  (heads, tokens, width), for this rank's tokens
     order    "contiguous" or "zigzag"
     pair_s   the seconds that the modelled clock takes for one pair of a query and a key
     n_pairs  how many such pairs this rank has computed"""

@@ -11,7 +11,7 @@ experts with the largest p_e are chosen, and y = sum of p_e expert_e(x) over the
 of n ranks has E/n experts. The tokens' rows go to the experts in an all-to-all with blocks of
 different sizes (dispatch). A second all-to-all brings the results back (combine). Forward has these
 two all-to-alls, and backward has two more. If a rank has T tokens of width h, and they spread
-evenly, the rank sends k T h (n-1)/n elements in each of the four.
+evenly, the rank sends k T h (n-1)/n elements in each of the four all-to-alls.
 
 **Capacity.** An expert takes at most ceil(f T k / E) rows. Here T is the number of tokens of all
 ranks, and f is the capacity factor, for example 1.25. First choices are taken before second
@@ -250,7 +250,8 @@ def main(t, args):
     losses, loads = ways["bias"]
     alone, _ = ways["one rank"]
     error = np.abs(np.array(losses) / alone - 1).max()
-    # The model is in float64. In float32 a rounding soon changes a choice, and so the loss
+    # The model is in float64. In float32 a rounding soon changes a choice, and this changes the
+    # loss
     table.row("bias: losses, difference from one rank's", float(error), 0.0, "abs<1e-9")
     if args.steps >= 40 and t.size == 4:
         _, loads_before = ways["nothing"]

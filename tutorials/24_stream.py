@@ -176,7 +176,8 @@ def sigmoid(scores):
 
 
 def shown_and_clicked(n):
-    """Returns (x, clicked, delays of the clicks, arrivals) for n items. One is shown each minute.
+    """Returns (x, clicked, delays of the clicks, arrivals) for n items. One item is shown each
+    minute.
 
     x: (n, 5) features. clicked: (n,) bool. delays: minutes, for the items that were clicked.
     arrivals: the items and clicks in order of time, as an argument for joined()."""

@@ -289,7 +289,7 @@ def data(args):
     try:
         return datasets.idx_folder(FASHION)
     except FileNotFoundError:
-        raise WrongOption(f"--fashion wanted the folder {FASHION}; there is none. Install it (sudo "
+        raise WrongOption(f"--fashion: the folder {FASHION} is missing. Install it (sudo "
                           "apt install dataset-fashion-mnist), or leave the option out") from None
 
 

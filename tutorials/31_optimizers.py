@@ -47,12 +47,12 @@ multiplies the mean square of the activations by n s / 2, and L layers by (n s /
     He        s = 2 / n       factor 1         (exercise 31b: also for leaky ReLU and convolutions)
     Xavier    s = 1 / n       factor 1/2       made for layers without ReLU, n inputs and outputs
 
-The measured value is a mean over R random networks, so it has an error. Take the mean square behind
-a layer, divided by the mean square before it. For normal weights this ratio has a relative variance
-of exactly 5 / n. The reason: for a standard normal z the mean of relu(z)^4 is 3/2, the mean of
-relu(z)^2 is 1/2, and (3/2 - 1/4) / (1/4) = 5. The ratios of different layers are independent. So
-the mean over R networks has the relative variance ((1 + 5/n)^L - 1) / R. The rows of the table
-allow four standard deviations.
+The measured value is a mean over R random networks, so it has an error. Take the mean square after
+a layer, divided by the mean square before this layer. For normal weights this ratio has a relative
+variance of exactly 5 / n. The reason: for a standard normal z the mean of relu(z)^4 is 3/2, the
+mean of relu(z)^2 is 1/2, and (3/2 - 1/4) / (1/4) = 5. The ratios of different layers are
+independent. So the mean over R networks has the relative variance ((1 + 5/n)^L - 1) / R. The rows
+of the table allow four standard deviations.
 
 The plain page: minidl/plain/optimizers.py. Papers: Sutskever et al. 2013 (momentum); Kingma & Ba
 2014, arXiv 1412.6980 (Adam); Loshchilov & Hutter 2017, arXiv 1711.05101 (AdamW); Pascanu et al.
@@ -159,7 +159,7 @@ REAL = {
 
 
 def four_optimizers(args, table):
-    """Part 1: compares the four optimizers by hand with those of minidl.optim."""
+    """Part 1: compares the four optimizers by hand with the optimizers of minidl.optim."""
     draw = np.random.default_rng(31)
     start = draw.normal(size=(5, 7))
     # the gradients have sizes from 1e-2 to 1e2, and some are exactly 0
@@ -217,7 +217,7 @@ def valley(args, table):
 
 
 def bias_correction(table):
-    """Part 2: Adam's first step."""
+    """Part 2: checks Adam's first step, with and without bias correction."""
     # the gradients are powers of two, so every operation of the first step is exact
     g = np.concatenate([2.0 ** np.arange(-20, 21), -(2.0 ** np.arange(-20, 21))])
     first = run(partial(plain.adam_step, lr=0.1, eps=0.0), np.zeros_like(g), [g])
@@ -240,8 +240,9 @@ RATE = 0.01
 
 
 def decays(args, table):
-    """Part 3: the decay of weights with gradients +G, -G, +G, ... Returns {"AdamW" or "Adam with
-    L2": an array (steps + 1, number of sizes)}: for each size G, the weight over the steps."""
+    """Part 3: computes the decay of weights with gradients +G, -G, +G, ... Returns {"AdamW" or
+    "Adam with L2": an array (steps + 1, number of sizes)}: for each size G, the weight over the
+    steps."""
     # For each G there are two weights, with opposite gradients. In the mean of the two weights the
     # steps +lr and -lr cancel, so only the decay is left. The arrays are (2, number of sizes)
     signs = np.array([[1.0], [-1.0]])
@@ -264,7 +265,7 @@ def decays(args, table):
                   float(decayed("AdamW", size, args.decay_steps)), "rel<1e-11")
         # The formula is not exact, for two reasons. The decay also changes sqrt(v'), by the factor
         # 1 + (decay w / G)^2 / 2 or less. And m' follows w about ten steps late, with a change of
-        # lr decay / G in each step. The relative error of each is less than 0.1 / G
+        # lr decay / G in each step. Each reason makes a relative error of less than 0.1 / G
         table.row(f"Adam with L2: a weight with gradients +-{size:g}",
                   float(paths["Adam with L2"][-1, i]),
                   float(decayed("Adam with L2", size, args.decay_steps)),
@@ -314,7 +315,7 @@ def cosine(a, b):
 
 
 def schedules(table):
-    """Part 5: checks lr at some steps, and compares the schedule with that of minidl.optim."""
+    """Part 5: checks lr at some steps, and compares the schedule with minidl.optim's schedule."""
     warmup, total, lr = 8, 40, 0.3
     lrs = [plain.schedule(step, warmup, total, lr) for step in range(total)]
     table.row("schedule: lr of the first step, lr / warmup", lrs[0], lr / warmup, "exact")
@@ -348,8 +349,9 @@ def starts(width):
 
 
 def through_layers(args, table):
-    """Part 6: mean squares of the activations of ten layers. Returns {name of the initialisation:
-    an array (networks, layers + 1)}: the mean squares of the input and behind each layer."""
+    """Part 6: computes mean squares of the activations of ten layers. Returns {name of the
+    initialisation: an array (networks, layers + 1)}. The array has the mean squares of the input
+    and of each layer's output."""
     width, n_networks = args.width, args.networks
     draw = np.random.default_rng(6)
     found = {}
@@ -361,7 +363,7 @@ def through_layers(args, table):
             h = np.maximum(math.sqrt(variance) * weights @ h, 0)
             squares.append((h**2).mean((1, 2)))
         found[name] = np.array(squares).T
-        # divided by the mean square of the first layer's input, which does not depend on the layers
+        # the mean squares are divided by the mean square of the first layer's input
         ratio = float((found[name][:, -1] / found[name][:, 0]).mean())
         bound = 4 * math.sqrt(((1 + 5 / width) ** N_LAYERS - 1) / n_networks)
         table.row(f"{name}: mean square behind ten layers", ratio,

@@ -26,7 +26,7 @@ Because u has the mean 0, the two errors are independent. A new run at u has the
 The interval from 3.182 errors below the prediction to 3.182 errors above it holds 95 of 100 new
 runs. The factor 3.182 is from Student's distribution with 5 points - 2 = 3 degrees of freedom. It
 is larger than the usual 1.96, because s is computed from few points. Part 1 of the table tries this
-with 2,000 made-up studies with a true power law: there the share must be 95 %.
+on 2,000 artificial studies in which a power law is true: the share must be 95 %.
 
 2. Every point is a mean over seeds. The ranks share the runs, because no run needs another run.
 
@@ -35,11 +35,11 @@ what D tokens teach. So L(N) = E + A N^-alpha, and in logarithms the line bends 
 of the fifth point is only ten times N of the first. Such points do not show E, and a fit of three
 numbers to five points is worth little. So the plain power law is fitted, and the sixth model is
 only twice as large as the fifth. This study was repeated 11 times with other seeds. The sixth size
-was inside its interval each time, and 10 times its loss was above the prediction. It was inside
-with three other texts, too. So its row has a rule. The loss for the sixth number of tokens was 0.4
-to 4.1 errors above its prediction. The five points lie close to a line, so the interval is narrow,
-but the true curve bends. So that row has no rule. `--largest 48` trains one more size, far beyond
-the fit.
+was inside its interval each time, and 10 times its loss was above the prediction. With three other
+texts it was inside, too. So the table checks this row. The loss for the sixth number of tokens was
+0.4 to 4.1 errors above its prediction. The five points lie close to a line, so the interval is
+narrow, but the true curve bends. So the table does not check the row of D. `--largest 48` trains
+one more size, far beyond the fit.
 
 4. Training costs C = 6 N D operations. For each weight and token, forward takes 2 of these and
 backward 4. If C, the budget, is given, which N and D give the smallest loss? Put D = C / (6 N) into
@@ -274,7 +274,7 @@ def model_loss(n, d):
 
 def main(t, args):
     table = Table(t)
-    say(t, "1. The fit and its intervals, on power laws that are true.")
+    say(t, "1. The fit and its intervals, on artificial power laws.")
     synthetic(table)
     n_runs = (len(WIDTHS) + len(STEPS) + (args.largest > 0)) * args.seeds
     say(t, f"2. {n_runs} runs on {t.size} rank{'s' * (t.size > 1)}.")

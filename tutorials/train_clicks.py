@@ -66,7 +66,7 @@ WAYS = {  # name: (window_s of Join, late of Join, the loss)
 
 
 def logs(folder, departs, lands, late, features):
-    """Writes two logs, departures and landings, each in order of time. Returns the two."""
+    """Writes two logs, departures and landings, each in order of time. Returns both logs."""
     n = len(departs)
     departures = np.empty(n, FLIGHT)
     departures["id"] = np.arange(n)

@@ -333,8 +333,8 @@ def n_different(t, arrays):
 
 
 def write(t, args, state, tokenizer):
-    """On rank 0, returns a text of five methods that the model writes. Each ends before the next
-    'def'. On other ranks returns an empty text."""
+    """On rank 0, returns a text of five methods that the model writes. A method ends before the
+    next 'def'. On other ranks returns an empty text."""
     if t.rank > 0:
         return ""
     model = gpt(args)
