@@ -6,7 +6,7 @@
 The offset belongs in the snapshot. A log has partitions, and a record has an offset, its number in
 its partition. The log never ends: new records are added all the time. If a run is killed, it
 continues from the last offset that it saved. If weights and offset are saved by two writes, the run
-may be killed between these. A step has m records, and the run is killed k times:
+may be killed between the two writes. A step has m records, and the run is killed k times:
 
     saved first            what happens to the records of the step    in all
     the offset             the model never sees them                  k m records lost

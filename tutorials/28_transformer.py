@@ -401,11 +401,11 @@ def cached(t, args, table, model):
 
 def main(t, args):
     if args.width % 8:
-        raise WrongOption(f"--width {args.width}: wanted a multiple of 8, because each of {HEADS} heads "
-                          f"has pairs of numbers; try {args.width // 8 * 8 + 8}")
+        raise WrongOption(f"--width {args.width}: wanted a multiple of 8, because each of {HEADS} "
+                          f"heads has pairs of numbers; try {args.width // 8 * 8 + 8}")
     if len(PROMPT) + args.tokens > args.context:
-        raise WrongOption(f"--tokens {args.tokens}: with the {len(PROMPT)} tokens of the prompt there "
-                          f"are more than --context {args.context}")
+        raise WrongOption(f"--tokens {args.tokens}: with the {len(PROMPT)} tokens of the prompt "
+                          f"there are more than --context {args.context}")
     table = Table(t)
     say(t, "1. One block: rotations, norms, attention, a network.")
     rotations(table)
