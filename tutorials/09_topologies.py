@@ -65,8 +65,9 @@ def second_tree(p):
     # second tree the parent of new(r) is new(parent of r), and None for the new root. Every rank
     # may be inner (have children) in at most one of the two trees. For odd p that is impossible:
     # then rank 0, and only rank 0, may be inner in both trees. Hint: the odd ranks are the leaves.
-    # For even p or for odd p, the mirror image new(r) = p-1-r exchanges odd and even ranks. For the
-    # other p, find a renaming that exchanges odd and even for all ranks except one.
+    # The mirror image new(r) = p-1-r exchanges odd and even ranks only for one kind of p (even or
+    # odd: which?). For the other kind, find a renaming that exchanges odd and even for all ranks
+    # except one.
     def new(r):
         return p - 1 - r if p % 2 == 0 else (r + 1) % p
 

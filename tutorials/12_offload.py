@@ -158,7 +158,8 @@ def train(t, args, table):
 
 
 def timeline(args, tokens, delayed):
-    """Runs three steps of equal layers on a modelled clock. Returns (lanes, seconds by step)."""
+    """Runs three steps of equal layers on a modelled clock. Returns (the lanes, the seconds of each
+    step)."""
     n = args.layer_elems
     link = args.link_us * 1e-6, 1e-9 / args.link_gb  # alpha, beta
     lanes = Modelled(link, 1e-9 * args.update_ns)

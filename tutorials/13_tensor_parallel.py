@@ -13,9 +13,9 @@ needs only the same rows of B. f and g are the places where ranks exchange data:
     [Y1 Y2] = tanh(X [A1 A2])        f: all ranks have X; backward sums the gradients of X
     Z       = Y1 B1 + Y2 B2          g: sums the products; in backward all ranks have Z's gradient
 
-Attention works in the same way: the heads are columns of q, k and v, and the projection after them
-is split by rows. So a transformer block has 2 all-reduces in forward and 2 in backward. With b
-sequences of s tokens and width h:
+Attention works in the same way: the matrices of q, k and v are split by columns (heads), and the
+output matrix is split by rows. So a transformer block has 2 all-reduces in forward and 2 in
+backward. With b sequences of s tokens and width h:
 
     sent per rank, block and step = 4 ring all-reduces = 4 x 2 (t-1)/t b s h numbers
 
@@ -103,8 +103,8 @@ def mlp_by_hand(t, table, rng, n_rows, width):
 
     ledger = Ledger(t)
     z, gx = mlp(x, gz, a[:, first:end], b[first:end])
-    z = ring.all_reduce(ledger, z)  # g
-    gx = ring.all_reduce(ledger, gx)  # f
+    z = ring.all_reduce(ledger, z)  # the forward of g
+    gx = ring.all_reduce(ledger, gx)  # the backward of f
 
     whole_z, whole_gx = mlp(x, gz, a, b)
     error = max(np.abs(z - whole_z).max(), np.abs(gx - whole_gx).max())

@@ -75,7 +75,7 @@ def order(s, p, m):
 
 
 def one_f_one_b(p, m):
-    """Returns order() of every rank as a list of Do, the form that schedule.py takes."""
+    """Returns order() of every rank, as a list of objects `Do`, which schedule.py takes."""
     return [[Do(kind, s, i) for kind, i in order(s, p, m)] for s in range(p)]
 
 
@@ -92,7 +92,7 @@ ORDERS = {
 
 
 def parts_of(name, p, m):
-    """Returns the order `name` for m micro-batches: a list of Do for each of p ranks."""
+    """Returns the order `name` for m micro-batches: for each of p ranks a list of objects `Do`."""
     make, _ = ORDERS[name]
     return make(p, m)
 

@@ -1,4 +1,4 @@
-"""17  Local SGD: average every H steps; start dense, then relax.    50 minutes, needs: 07
+"""17  Local SGD: average the weights only every H steps.    50 minutes, needs: 07
 
     mpirun -n 4 python tutorials/17_local_sgd.py      (or: minidl run -n 4 ...)
     python tutorials/17_local_sgd.py --sim 4          picture: out/17_local_sgd.png

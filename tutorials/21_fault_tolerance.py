@@ -58,8 +58,8 @@ def save(disk, name, data):
     # The methods of `disk` are write(name, data), fsync(name), rename(old, new), sync_folder() and
     # remove(name). The power may fail in the middle of each call. Only rename is atomic: the
     # file has the old name or the new name, and nothing between. When save returns, the disk must
-    # have the new data and the new name: fsync(name) makes sure of a file's data, and sync_folder()
-    # of the names.
+    # have the new data and the new name: fsync(name) brings a file's data to the disk, and
+    # sync_folder() brings the names.
     temporary = name + ".tmp"
     disk.write(temporary, data)
     disk.fsync(temporary)

@@ -15,8 +15,8 @@ evenly, the rank sends k T h (n-1)/n elements in each of the four all-to-alls.
 
 **Capacity.** An expert takes at most ceil(f T k / E) rows. Here T is the number of tokens of all
 ranks, and f is the capacity factor, for example 1.25. First choices are taken before second
-choices. Among the first choices (or the second) the order is by rank, then by token. A row above
-the limit is dropped: its y is 0, and the token keeps only its residual.
+choices. Among the first choices (or the second choices) the order is by rank, then by token. A row
+above the limit is dropped: its y is 0, and the token keeps only its residual.
 
 **Balance.** If the router prefers one expert, that expert trains more, and the router prefers it
 even more. There are two remedies:

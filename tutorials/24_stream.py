@@ -3,10 +3,11 @@
     mpirun -n 2 python tutorials/24_stream.py
     python tutorials/24_stream.py --sim 2    picture: out/24_stream.png
 
-The offset belongs in the snapshot. A log has partitions, and a record has an offset, its number in
-its partition. The log never ends: new records are added all the time. If a run is killed, it
-continues from the last offset that it saved. If weights and offset are saved by two writes, the run
-may be killed between the two writes. A step has m records, and the run is killed k times:
+A run must save its position in the stream together with its weights. A log has partitions, and a
+record has an offset, its number in its partition. The log never ends: new records are added all the
+time. If a run is killed, it continues from the last offset that it saved. If weights and offset are
+saved by two writes, the run may be killed between the two writes. A step has m records, and the run
+is killed k times:
 
     saved first            what happens to the records of the step    in all
     the offset             the model never sees them                  k m records lost
@@ -146,7 +147,7 @@ def life(t, folder, writes, log, ends, dies):
 
 
 def exactly_once(t, args, table, folder):
-    """Runs with each order of writes, and is killed args.kills times in each.
+    """Runs with each order of writes. In each order the run is killed args.kills times.
 
     Returns {order: (number of records lost, number of records repeated)}."""
     log = FolderLog(folder / "log", P)

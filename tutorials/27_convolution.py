@@ -9,8 +9,8 @@ images with C channels, y the results with O channels. A window has kh rows and 
     y[n, o, r, s] = sum over c, i, j of  w[o, c, i, j] * x[n, c, r + i, s + j]
 
 1. Seven loops are slow. Processors are fastest at products of matrices, and the sum is such a
-product. Take a matrix, `columns`. Each (c, i, j) is a row k of it, each (n, r, s) a column p, and
-the number there is x[n, c, r + i, s + j]:
+product. Take a matrix, `columns`. A row k of the matrix stands for one (c, i, j), and a column p
+stands for one (n, r, s). The number in this row and column is x[n, c, r + i, s + j]:
 
     y (O, P) = w (O, K) @ columns (K, P)      K = C kh kw rows,  P = N oh ow pixels of the result
 

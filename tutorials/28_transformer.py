@@ -1,7 +1,7 @@
 """28  A transformer: its block, its first loss, its text.       75 minutes, needs: 01, 03, 20
 
-From one block to a model that writes text: what is computed, what it costs, and how the next token
-is chosen.
+This tutorial goes from one block to a model that writes text. It shows what is computed, what this
+costs, and how the next token is chosen.
 
     python tutorials/28_transformer.py       one process; picture: out/28_transformer.png
 

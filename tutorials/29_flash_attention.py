@@ -123,7 +123,7 @@ class Memory:
 
 
 def parts(n, size):
-    """Returns slices of `size` that cover n rows; the last may be shorter."""
+    """Returns slices of length `size` that cover n rows. The last slice may be shorter."""
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 

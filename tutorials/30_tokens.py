@@ -23,7 +23,7 @@ tokens that the model hardly knows.
 
 3. Words. "dog." and "dog!" should not become two more tokens. So a text is first cut into words,
 and a token is never a part of two words. GPT-2 cuts by one regular expression. A word is a row of
-letters, or of numbers, or of other characters, with the space before it. The tokens of a word are
+letters, or of digits, or of other characters, with the space before it. The tokens of a word are
 computed once. Later they are looked up. Texts end with a special token, <|endoftext|>. It is
 encoded only if the caller allows it, because a user must not be able to put it into a text.
 

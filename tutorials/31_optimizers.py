@@ -37,7 +37,7 @@ the direction of the step does not change. The norm is one number for all arrays
 each rank holds a part of the gradients, it computes the sum of the squares of its part. The
 all-reduce of this one number gives norm^2.
 
-5. A schedule changes lr during the training: it rises in a straight line (warm-up), then falls
+5. A schedule changes lr during the training: lr rises in a straight line (warm-up), then falls
 along half a cosine.
 
 6. Initialisation. Let z = W h with n inputs and weights of mean 0 and variance s. For each output

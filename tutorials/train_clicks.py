@@ -162,7 +162,7 @@ def warm(t, both, begin, truth, args, passes=2):
     place = stream.rows()  # also has the flights that have departed and not landed at the cut
 
     def log_loss(tables, until, learns):
-        """Returns the log loss of the predictions for the flights from the cut to `until`."""
+        """Returns the log loss of the predictions for the flights from day args.warm to `until`."""
         stream = stream_of(t, both, way, args, until, place)
         _, _, every = on_ranks(t, tables, stream, begin, truth, way, learns)
         return every["log_loss"]

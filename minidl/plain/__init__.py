@@ -57,7 +57,7 @@ request.wait() waits until the message is sent or received.
     tensor_parallel     a part of every matrix on each rank: columns, then rows
     grid                data, pipeline and tensor parallelism at once: axes of ranks, and groups
     ring_attention      keys and values of a long text are sent around the ring of ranks
-    ulysses             a long text, too: ranks exchange tokens for heads, and heads for tokens
+    ulysses             attention on a long text: each rank gets all tokens of some heads
     experts             many small networks on all ranks, and each token is sent to k of them
     elastic             a run that dies restarts from its last snapshot, and ends with the same bits
     buddy               a second rank keeps a copy of each rank's state in its memory

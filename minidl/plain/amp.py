@@ -5,8 +5,8 @@ only 11 significant bits, and a number above 65504 becomes inf (page floats). Tw
 
     a small step is lost       w = 1, lr * g = 0.0002. The float16 nearest to 0.9998 is 1, because
                                the next smaller one is 0.9995. So w never moves
-    -> float32 masters         weights are kept in float32, and updated there. Each step computes
-                               with a float16 copy of them
+    -> float32 masters         weights are kept and updated in float32. Each step computes with
+                               float16 copies of the weights
 
     a small gradient is lost   2^-26 becomes 0, because the smallest positive float16 is 2^-24
     -> loss scaling            the loss is multiplied by a scale S, so all gradients are S times as

@@ -47,7 +47,7 @@ def place(rank, sizes):
 
 
 def group(t, sizes, axis):
-    """Returns the group of the ranks that have the same place as this rank on all other axes."""
+    """Returns the group of this rank along `axis`: ranks with the same index on all other axes."""
     own = place(t.rank, sizes)
     ranks = []
     for rank in range(t.size):

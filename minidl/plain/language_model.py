@@ -16,7 +16,7 @@ are learned, together with the blocks:
                  model that knows nothing has the loss log(V). Adam changes the weights (page
                  optimizers)
     write        the scores of the last row give the next character, with a temperature (page
-                 sampling). It is added to the end of the text. Then the model reads the text again
+                 sampling). This character is added to the text. Then the model reads the text again
 
 A step costs about 6 * (number of weights) * T operations: 2 in forward, 4 in backward.
 

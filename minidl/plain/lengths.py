@@ -1,8 +1,8 @@
 """Lengths: texts of unequal lengths in one array, with little padding.
 
-A batch is one array, so short texts are padded to the length of the longest one. The padded places
-are computed and thrown away. Below are four texts a, b, c, d of the lengths 1, 2, 3, 4, in batches
-of two, and packed:
+A batch is one array, so short texts are padded to the length of the longest one. The results of
+padded places are computed and thrown away. Below are four texts a, b, c, d of the lengths 1, 2, 3,
+4, in batches of two, and packed:
 
     in any order        by length           packed in rows of 5
     a . .               a .                 d d d d a

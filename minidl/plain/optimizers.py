@@ -4,10 +4,10 @@ g is the gradient of the loss with respect to the weights w, and has the same sh
 below works on each element by itself. Only the norm of clipping is one number for all gradients
 together.
 
-    momentum    v <- momentum * v + g                     a sum of past gradients, older ones fade:
-                w <- w - lr * v                           equal signs add up, changing signs cancel
+    momentum    v <- momentum * v + g                     a sum in which older gradients fade. Equal
+                w <- w - lr * v                           signs add up, and changing signs cancel
 
-    Adam        m <- b1 m + (1 - b1) g                    a mean of past g, older ones fade
+    Adam        m <- b1 m + (1 - b1) g                    a mean of past g, in which older g fade
                 v <- b2 v + (1 - b2) g^2                  the same mean of g^2
                 w <- w - lr * m' / (sqrt(v') + eps)       for constant g, m' / sqrt(v') is 1 or -1:
                                                           a step of about lr, for any size of g
