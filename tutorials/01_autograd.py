@@ -37,7 +37,8 @@ from minidl.gradcheck import gradcheck
 
 
 class LogSumExp(minidl.Function):
-    """y = log(sum(exp(x))) over the last dimension: (..., n) -> (...). A smooth form of max."""
+    """Computes y = log(sum(exp(x))) over the last dimension: (..., n) -> (...). A smooth form of
+    max."""
 
     def forward(self, x):
         m = x.max(axis=-1, keepdims=True)  # so exp gets at most 0: exp(1000) would be inf

@@ -38,7 +38,7 @@ from minidl.course.out import BLUE, GREEN, GREY, RED, line_at
 from minidl.course.tutorial import Table, WrongOption, launch, picture, say
 
 FORMATS = {np.float16: 10, np.float32: 23, np.float64: 52}  # bits of fraction
-STARTS = {np.float16: 0, np.float32: 2**24 - 5, np.float64: 2**53 - 5}  # from 0 it takes too long
+STARTS = {np.float16: 0, np.float32: 2**24 - 5, np.float64: 2**53 - 5}  # counting from 0 is slow
 try:
     FORMATS[minidl.bfloat16.type], STARTS[minidl.bfloat16.type] = 7, 0
 except ImportError:  # then the table has no bfloat16 rows. pip install 'minidl[bfloat16]' adds them
@@ -117,8 +117,8 @@ def train(update, n):
 
 def main(t, args):
     if args.device != "cpu":
-        raise WrongOption("this tutorial wants --device cpu, got cuda: it adds one number after "
-                          "another. 05_amp.py shows the precisions of a GPU")
+        raise WrongOption("wanted --device cpu, because this tutorial adds one number after "
+                          "another; got --device cuda. 05_amp.py shows the precisions of a GPU")
     table = Table(t)
     say(t, "1. Swamping: 1 + 1 + 1 + ...")
     for dtype, start in STARTS.items():

@@ -52,11 +52,11 @@ from minidl.parallel.zero.lanes import Modelled
 
 
 class HostAdam:
-    """Adam on the host. fp16 `weights` are on the device; each array is a bucket.
+    """Adam on the host. The fp16 arrays `weights` are on the device, and each array is a bucket.
 
-    The masters, m and v are on the host. lanes: `copy("down", ...)`, `update(...)` and
-    `copy("up", ...)` return a job at once. The job runs on its lane when the jobs in `after` have
-    ended. `wait(jobs)` makes the device wait for these jobs."""
+    The masters, m and v are on the host. lanes: an object with these methods. `copy("down", ...)`,
+    `update(...)` and `copy("up", ...)` return a job at once. The job runs on its lane when the jobs
+    in `after` have ended. `wait(jobs)` makes the device wait for these jobs."""
 
     def __init__(self, weights, lanes, lr=0.01):
         self.weights = weights
@@ -213,7 +213,8 @@ def main(t, args):
     device_s = modelled.busy("device")
     table.modelled(f"{even:,.0f} tokens: computing, ms (theory: the link)",
                    1e3 * device_s, 1e3 * link_s, "rel<1e-9")
-    # with 1.5 times the tokens that hide the link and the host, the formulas' conditions hold
+    # The formulas hold if there are enough tokens to hide the link and the host. Here there are 1.5
+    # times as many.
     tokens = 1.5 * max(even, 1e3 * args.update_ns * args.tflops / 6)
     runs = {delayed: timeline(args, tokens, delayed) for delayed in (False, True)}
     formulas = seconds(args, tokens)

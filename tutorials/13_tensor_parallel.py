@@ -141,8 +141,8 @@ def loss_by_hand(t, table, rng, n_rows, words):
 def train(t, args, sequence=False):
     """Trains a GPT on the standard library's text, divided over all ranks of t.
 
-    Returns (losses, bytes of the last step, weights on this rank, bytes kept for backward, the
-    ledger)."""
+    Returns (losses, bytes of the last step, number of weights on this rank, bytes kept for
+    backward, the ledger)."""
     minidl.manual_seed(0)
     gpt = put(args, nn.GPT(VOCAB, args.context, args.layers, HEADS, args.width))
     ledger = Ledger(t)

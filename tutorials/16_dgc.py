@@ -223,8 +223,9 @@ def main(t, args):
     losses, sent = curves["dense"]
     dense = losses[-1]
     dense_bytes = max(1, sent[-1])
-    # A model that guesses has the loss log 10. The bound is the dense loss + 2 % of the fall from
-    # log 10 to it. The losses are almost 0, so 2 % of the loss itself would be too strict.
+    # A model that guesses has the loss log 10. The bound is the dense loss, plus 2 % of the
+    # difference of log 10 and the dense loss. The losses are almost 0, so 2 % of the dense loss
+    # would be too strict.
     bound = dense + 0.02 * (np.log(10) - dense)
     for name, (losses, sent) in curves.items():
         fewer = dense_bytes / max(1, sent[-1])

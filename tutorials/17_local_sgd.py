@@ -206,7 +206,8 @@ def adaptive_period(t, data, args, table):
 
 
 def outer_optimizer(t, data, args, table, period):
-    """Trains with DiLoCo. Compares the final weights with those of a training with outer_step().
+    """Trains with DiLoCo. Compares the final weights with the weights of a training with
+    outer_step().
 
     Returns (losses, bytes sent) of DiLoCo."""
     diloco, losses, sent, _ = train(t, data, args, partial(DiLoCo, period=period))

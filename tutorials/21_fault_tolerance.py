@@ -196,7 +196,7 @@ def killed(t, args, table):
         train(t, args, whole)
         with suppress(PowerFailure):
             train(t, args, broken, fault)
-        t.pause(0.5)  # until the thread that writes the snapshot is done
+        t.pause(0.5)  # waits until the snapshot is written
         tree.barrier(t)
 
     saved = snapshot.latest(broken) or 0

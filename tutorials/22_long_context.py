@@ -56,8 +56,8 @@ def block(q, k, v, at_q, at_k):
     # Scores are q k^T / sqrt(e), or -inf if the key comes later in the text than the query. o is
     # softmax(scores) times v. lse is the log of the sum of e^score over the keys. Scores of 1000
     # must not overflow: subtract each row's largest score before np.exp, and add it to the log.
-    # If a query sees no key of this block, its o is 0 and its lse is -inf. There must be no warning
-    # of NumPy.
+    # If a query sees no key of this block, its o is 0 and its lse is -inf. NumPy must give no
+    # warning.
     s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
     s = np.where(at_q[:, None] >= at_k, s, -np.inf)
     top = s.max(axis=-1, keepdims=True)
@@ -281,8 +281,9 @@ OPTIONS = {
 
 
 def draw(plt, n, pairs):
-    """Draws three plots: for each of the two orders, the step in which each pair is computed; and
-    the bytes of the ring / the bytes of Ulysses, over the number of ranks."""
+    """Draws three plots. Two plots show, for each order, the step in which each pair is computed.
+    The third plot shows the bytes of the ring, divided by the bytes of Ulysses, over the number of
+    ranks."""
     figure, axes = plt.subplots(1, 3, figsize=(15, 5), width_ratios=[1, 1, 1.05])
     shades = plt.get_cmap("viridis")
     for axis, order in zip(axes, ("contiguous", "zigzag"), strict=False):

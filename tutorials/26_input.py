@@ -259,7 +259,8 @@ OPTIONS = {
 
 
 def draw(plt, load_ms, step_ms, sizes, ways, batch):
-    """Draws loading and training with one worker and with enough workers. Right: the padding."""
+    """Draws loading and training with one worker and with enough workers (left). Right: the
+    padding."""
     figure, (left, *right) = plt.subplots(1, 4, figsize=(14, 4), width_ratios=[2.4, 1, 1, 1])
     k, y = workers_for(load_ms, 0.0, step_ms), 0
     for workers in (1, k):

@@ -37,7 +37,7 @@ import numpy as np
 
 
 def write(path, data):
-    """Writes bytes to a file. After a crash the file has the old bytes or the new ones."""
+    """Writes bytes to a file. After a crash the file has the old bytes or the new bytes."""
     with open(path + ".tmp", "wb") as file:
         file.write(data)
         file.flush()
@@ -82,7 +82,7 @@ def newest(t, folder):
 
 
 def run(t, folder, state, train, n_steps, every):
-    """Goes on from the newest snapshot. Returns the state after n_steps steps.
+    """Trains from the newest snapshot to step n_steps. Returns the state after n_steps steps.
 
     train(step, state) does one step, in place. A snapshot is saved once in `every` steps."""
     step = newest(t, folder)
