@@ -92,7 +92,7 @@ def low_rank(t, g, residual, q):
 
 
 def by_hand(t, args, table):
-    """Checks the exercises' functions: nothing is lost, and they send the bytes of the formulas."""
+    """Checks that the exercises' functions lose nothing, and send the bytes of the formulas."""
     rng = np.random.default_rng([7, t.rank])
     top_k_by_hand(t, args, table, rng)
     rank_2_by_hand(t, table, rng)

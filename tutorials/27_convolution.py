@@ -144,7 +144,8 @@ extern "C" __global__ void convolve(float* y, const float* x, const float* w, co
 def source(folder, text=KERNEL):
     """Writes the kernel into a file in `folder`. Returns the path of the file.
 
-    The file begins with empty lines, so that the line numbers in messages are those of this script.
+    The file begins with empty lines, so that a line has the same number in messages as in this
+    script.
     """
     script = Path(__file__)
     before, _, _ = script.read_text(encoding="utf-8").partition(KERNEL)

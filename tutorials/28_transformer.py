@@ -129,7 +129,8 @@ def sizes(args) -> dict[str, Any]:
 
 
 def rotations(table):
-    """Part 1, RoPE: compares the exercise's function with the plain page's and with minidl's."""
+    """Part 1, RoPE: compares the exercise's function with the functions of the plain page and of
+    minidl."""
     draw = minidl.Generator(28)
     x, gy = draw.normal(2, 3, 7, 8).astype(float)  # 3 heads, 7 tokens, E = 8
     y, backward = rope(x, first=5)
@@ -171,7 +172,8 @@ def scores(first, n, width=16):
 
 
 def blocks(table):
-    """Part 1: compares the result and the gradient of nn.Llama's block with the plain page's."""
+    """Part 1: compares nn.Llama's block with the plain page's block: the result and the
+    gradient."""
     n_tokens, width, hidden = 6, 16, 40
     minidl.manual_seed(1)
     block = llama.LlamaBlock(width, HEADS, HEADS, width // HEADS, hidden, 1e-5).double()
@@ -267,7 +269,7 @@ def first_loss(args, table, model):
 
 
 def train(t, args, table, model, batches):
-    """Returns the losses of --steps steps."""
+    """Trains for --steps steps. Returns the losses."""
     optimizer = optim.AdamW(model.parameters(), lr=args.lr)
     losses = []
     for _ in progress(t, range(args.steps), "training"):

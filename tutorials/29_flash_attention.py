@@ -323,8 +323,9 @@ def one_operation(q, k, v):
 
 
 KERNEL = """
-// o (n_queries, E), lse (n_queries) from q (n_queries, E), k and v (n_keys, E). A thread has one
-// row of q, a block 16 rows. Tiles of 8 keys pass by.
+// Computes o (n_queries, E) and lse (n_queries) from q (n_queries, E), k and v (n_keys, E). A thread
+// has one row of q, and a block has 16 rows. The loop goes over the keys in tiles of 8 keys.
+
 #define ROWS 16
 #define KEYS 8
 #define E 8
@@ -378,8 +379,8 @@ extern "C" __global__ void attend(float* o, float* lse, const float* q, const fl
 
 
 def source(folder, text=KERNEL):
-    """Writes the kernel into a file in `folder`. Returns the path of the file. It begins with empty
-    lines, so that the line numbers in messages are those of this script."""
+    """Writes the kernel into a file in `folder`. Returns the path of the file. The file begins with
+    empty lines, so that a line has the same number in messages as in this script."""
     script = Path(__file__)
     before, _, _ = script.read_text(encoding="utf-8").partition(KERNEL)
     path = Path(folder, script.name)

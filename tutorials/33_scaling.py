@@ -150,7 +150,7 @@ def synthetic(table):
 
 
 def n_parameters(model):
-    """Returns N, the parameters without embeddings and without the layer that gives the logits."""
+    """Returns N, the number of parameters without embeddings and without the output layer."""
     embeddings = "token", "position", "head"
     return sum(p.numel() for name, p in model.named_parameters() if not name.startswith(embeddings))
 

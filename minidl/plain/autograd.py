@@ -40,8 +40,8 @@ def order(y):
 
 
 def grad(y, inputs):
-    """Returns a list: the gradient of y, a single number, with respect to each Tensor of `inputs`.
-    A gradient is a Tensor with the shape of its input."""
+    """Returns a list: the gradients of y with respect to the Tensors of `inputs`. y is a single
+    number. A gradient is a Tensor with the shape of its input."""
     gradient = {y: Tensor(np.ones(y.array.shape))}
     for node in reversed(order(y)):  # y first, every Tensor before its parents
         if node.parents:
