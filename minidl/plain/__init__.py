@@ -44,11 +44,11 @@ request.wait() waits until the message is sent or received.
     hierarchical        groups of ranks, and an all-reduce in which most bytes stay inside a node
     double_tree         all-reduce on two trees: a leaf of one tree is an inner rank of the other
     data_parallel       one model on all ranks, a part of the batch on each
-    buckets             gradients are sent in groups while backward computes the others
+    buckets             gradients are sent in groups while backward computes other gradients
     sync_batchnorm      batch norm with the mean and the variance of the whole batch
     large_batch         linear scaling, warm-up, LARS and LAMB
     local_sgd           ranks train alone and average every H steps; DiLoCo
-    dgc                 send the largest elements of a gradient now, and the others later
+    dgc                 send the largest elements of a gradient now, and other elements later
     powersgd            send a gradient matrix as the product of two thin matrices
     parameter_server    one rank has the weights, and workers send gradients to it
     zero                gradients, optimizer state and weights in blocks, one block on each rank
@@ -60,7 +60,7 @@ request.wait() waits until the message is sent or received.
     ulysses             attention on a long text: each rank gets all tokens of some heads
     experts             many small networks on all ranks, and each token is sent to k of them
     elastic             a run that dies restarts from its last snapshot, and ends with the same bits
-    buddy               a second rank keeps a copy of each rank's state in its memory
+    buddy               each rank keeps a copy of its neighbour's state in memory
     shuffle             a new order in every epoch, divided among any number of ranks
     input               extract, transform, load: stages that work at the same time
     numa                which cores a rank runs on, so that its memory is near

@@ -1,8 +1,8 @@
 """Buddies: each rank keeps a copy of its neighbour's state, so a death costs only one step.
 
-It takes long to write a snapshot to the disk, so a run writes one rarely. A copy in memory is much
-faster: a run can make one at the beginning of every step. The buddy of rank r is rank r + 1. It
-keeps a copy of the state of rank r:
+Writing a snapshot to the disk takes long, so it is done rarely. A copy in memory is fast enough to
+be made at the beginning of every step. The buddy of rank r is rank r + 1. The buddy keeps a copy of
+the state of rank r:
 
     rank 0    its own copy, and rank 3's          rank 2 dies. A new rank 2 is started. It gets the
     rank 1    its own copy, and rank 0's          state of rank 2 from rank 3. The other ranks load
@@ -11,8 +11,8 @@ keeps a copy of the state of rank r:
 
 All ranks must go back to the same step. But a rank may die while copies are sent. Then some ranks
 have the copies of step k, and others only the copies of step k - 1. So no rank deletes old copies
-before all ranks have new copies. A barrier ensures this: all ranks wait there for each other. The
-order in step k is:
+before all ranks have new copies. A barrier ensures this: at a barrier all ranks wait for each
+other. The order in step k is:
 
     send the copy of step k     barrier     delete copies older than k
 

@@ -17,7 +17,7 @@
    separate line.
 
 A chain of s operations on an array of K bytes moves 2 s K bytes before fusing, and 2 K bytes after
-it.
+fusing.
 
 Papers: Chen et al., "TVM: An Automated End-to-End Optimizing Compiler for Deep Learning", 2018;
 Frostig, Johnson & Leary, "Compiling machine learning programs via high-level tracing", 2018.

@@ -1,7 +1,7 @@
 """Data: batches of samples in a new random order each epoch, which a stopped run can continue.
 
-An epoch is one pass over all samples. Its order is a permutation. A random generator makes it from
-(seed, epoch), and from nothing else. For example:
+An epoch is one pass over all samples. Its order is a permutation. A random generator makes the
+permutation from (seed, epoch), and from nothing else. For example:
 
     epoch 0    7 2 9 0 | 4 1 8 3 | 5 6         ten samples in batches of 4
     epoch 1    3 0 6 5 | 9 7 1 2 | 8 4
@@ -10,7 +10,7 @@ An epoch is one pass over all samples. Its order is a permutation. A random gene
                 all samples of one class first
     repeatable  the same seed gives the same batches: two runs can be compared
     a position  the order of an epoch can be made again. So two numbers say where a run is: the
-                epoch, and how many of its samples were used. A stopped run goes on from there
+                epoch, and how many of its samples were used. A stopped run continues there
 
 The order is a list of indices. The samples themselves are not moved until a batch is made.
 

@@ -20,9 +20,9 @@ The ranks of a group differ on one axis only. Tensor groups send most, and wait 
 So the tensor axis is the digit that changes first when the ranks are counted 0, 1, 2, ... Then the
 ranks of a tensor group are neighbours, inside one node.
 
-A step uses three earlier pages (data_parallel, pipeline, tensor_parallel), each in its own group.
-The pipeline runs the micro-batches. The tensor group of a stage computes the stage. At the end the
-replicas take the mean of their gradients.
+A step uses three earlier pages (data_parallel, pipeline, tensor_parallel), each page in its own
+group of ranks. The pipeline runs the micro-batches. The tensor group of a stage computes the stage.
+At the end the replicas take the mean of their gradients.
 
 Paper: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM", 2021. The real one, minidl/comm/grid.py and minidl/parallel/model/grid_gpt.py, adds:

@@ -4,8 +4,8 @@
     (T,)        (T, C)       (T, C)    (T, C)     (T, C)             (T, V)
 
 A token is a character here. V is the number of different characters. Row t of the scores has a
-score for each of the V characters that may come after characters 0 to t. Two matrices
-are learned, together with the blocks:
+score for each of the V characters that may come after characters 0 to t. Two matrices are learned,
+together with the blocks:
 
     embedding    the matrix `token` (V, C). Row i is the vector of character i
     head         the matrix `head` (C, V). Its product with the last vector gives the scores

@@ -12,9 +12,9 @@ padded places are computed and thrown away. Below are four texts a, b, c, d of t
     d d d d             d d d d
     4 of 14 padded      2 of 12 padded      0 of 10 padded
 
-    by length   sort the texts, then cut them into batches: neighbours have similar lengths. But all
-                epochs would have the same batches. So first shuffle, cut into pools of a few
-                hundred texts, and sort inside each pool
+    by length   sort the texts, then cut them into batches of similar lengths. But all epochs would
+                have the same batches. So first shuffle, cut into pools of a few hundred texts, and
+                sort inside each pool
     packed      several texts share one row of a fixed length. First fit: take the longest text
                 first, and put each text into the first row that has room
 

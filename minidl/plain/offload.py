@@ -15,8 +15,8 @@ bytes for each weight are copied down, and 2 bytes up.
 
 The weights are cut into pieces, here one for each layer. A gradient is copied down as soon as
 backward has made it. Then its memory on the device is free again. The host waits for all gradients,
-because only all of them together tell whether they must be clipped. Then it updates piece after
-piece, and copies the new weights of each piece up. Copies can run at the same time as the
+because only the norm of all gradients tells whether they must be clipped. Then it updates piece
+after piece, and copies the new weights of each piece up. Copies can run at the same time as the
 computation of other pieces:
 
     device   | backward 2 | backward 1 | backward 0 |

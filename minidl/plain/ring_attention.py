@@ -24,8 +24,9 @@ Each block alone gives an o and an lse. Two such pairs, over different keys, bec
 This is the online softmax (page flash): no rank ever has all keys, or all scores of a query.
 
 Backward sends keys and values around the ring again, together with their gradients. Every rank adds
-its part to the gradients. After n steps they are back on their own rank. Each weight is computed
-from lse: p_j = e^(s_j - lse). Let go be the gradient of o. Then the gradient of s_j is
+its part to the gradients. After n steps the gradients of a block are back on the block's rank. Each
+weight is computed from lse: p_j = e^(s_j - lse). Let go be the gradient of o. Then the gradient of
+s_j is
 p_j (go v_j - go o).
 Here, as in q k_j, the product of two vectors is their dot product.
 
