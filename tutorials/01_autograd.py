@@ -17,10 +17,10 @@ If a value is used twice, two gradients come back for this value. They are added
 
     loss = x y + tanh x      d loss / dx = y + 1 - tanh(x)^2      d loss / dy = x
 
-Proof: compare with the central difference (f(x + h) - f(x - h)) / 2h. It has two errors. Taylor's
-series gives h^2 |f'''| / 6. The rounding of f gives about eps |f| / h (eps = 2^-52 in float64). The
-sum of the two errors is smallest near h = eps^(1/3). The best h also depends a little on the sizes
-of f and f'''.
+Proof: compare with the central difference (f(x + h) - f(x - h)) / 2h. The central difference has
+two errors. Taylor's series gives h^2 |f'''| / 6. The rounding of f gives about eps |f| / h, with
+eps = 2^-52 in float64. The sum of the two errors is smallest near h = eps^(1/3). The best h also
+depends a little on the sizes of f and f'''.
 
 Source: Griewank and Walther, "Evaluating Derivatives", 2008.
 The engine itself: minidl/function.py, tensor.py, backward.py.

@@ -6,10 +6,10 @@
 In data parallelism, p ranks average their gradients at each step. If the gradients have K bytes, a
 rank sends 2(p-1)/p K bytes. In local SGD each rank takes H steps alone. Then the ranks average
 their weights. So one all-reduce of the same size is enough for H steps. With H = 1 and plain SGD
-the result is that of data parallelism: the mean of the ranks' steps is the step of the mean
-gradient. With H > 1 each rank trains on its own samples, and the ranks' weights become different.
-Let w_k be the weights of rank k. The distance of the ranks, the root mean square of |w_k - mean|,
-grows for H steps. The average makes it 0 again.
+the result is the same as with data parallelism: the mean of the ranks' steps is the step of the
+mean gradient. With H > 1 each rank trains on its own samples, and the ranks' weights become
+different. Let w_k be the weights of rank k. The distance of the ranks is the root mean square of
+|w_k - mean|. The distance grows for H steps. The average makes it 0 again.
 
     post-local    data parallelism for the first t0 of T steps, while gradients change fast. The
                   other steps are in rounds of H steps. So a rank sends t0 + (T - t0)/H times, each
@@ -19,8 +19,8 @@ grows for H steps. The average makes it 0 again.
                   H = ceil(H0 sqrt(r)) and PaddlePaddle's optimizer ceil(sqrt(H0 r)). H0, lr0 and
                   loss0 are from the first round. This script prints both values of H, and trains
                   with the paper's value
-    DiLoCo        the weights move by w - mean of w_k in a round that starts at w. DiLoCo takes this
-                  as a gradient: an outer SGD with Nesterov's momentum makes a step with it
+    DiLoCo        a round starts with the weights w. DiLoCo takes the difference w - mean of w_k as
+                  a gradient. An outer SGD with Nesterov's momentum makes a step with this gradient
                   (exercise 17b). H may be hundreds
 
 Papers: Stich 2019 (arXiv 1805.09767); Lin et al. 2020 (1808.07217), post-local; Wang & Joshi 2019

@@ -8,7 +8,8 @@ This training computes the right numbers, but it has three faults. A trace shows
 
 **Rows.** A span is a part of a step with a begin and an end: input, forward, backward, optimizer or
 collective. Spans may be inside others. Every moment of a step counts once, for the innermost span
-around it. A moment outside of all spans counts as Python. So the rows add up to the step.
+around it. A moment outside of all spans counts as Python. So the rows add up to the time of the
+step.
 
 **Waiting.** In a collective the ranks wait until the last rank has entered. Then the bytes move. To
 measure the wait separately from the transfer, the ranks' clocks must agree. Rank 0 sends a message

@@ -25,7 +25,7 @@ scale.
 
 **Batch.** A server gets requests one by one. If it runs several requests as a batch, it reads the
 weights only once for all of these. Little's law: if lambda requests arrive in a second and each
-stays W seconds, L = lambda W requests are in the server on average.
+request stays W seconds, L = lambda W requests are in the server on average.
 
 Papers: Jacob et al. 2018 (arXiv 1712.05877); Pisarchyk & Lee 2020 (arXiv 2001.03288); Little 1961.
 Exercises: `minidl exercise 20` writes work/20_inference.py with the marked regions empty;

@@ -3,8 +3,8 @@
     mpirun -n 4 python tutorials/21_fault_tolerance.py
     python tutorials/21_fault_tolerance.py --sim 4    picture: out/21_fault_tolerance.png
     minidl run -n 4 --restarts 3 tutorials/21_fault_tolerance.py --kill 13
-                 kills rank 1 in its 13th step; the launcher notices, prints it, and starts all
-                 ranks again
+                 kills rank 1 in its 13th step; the launcher prints this, and starts all ranks
+                 again
 
 A run of N machines fails N times as often as one machine. If each of 10,000 machines fails once in
 five years, one fails every four hours. So a run saves its state and continues from the saved state.

@@ -1,6 +1,7 @@
 """22  Attention over a text that no rank holds.    60 minutes, needs: 07, 03
 
-A text too long for one rank is divided over n ranks. Two methods compute attention over all of it.
+A text that is too long for one rank is divided over n ranks. Two methods compute attention over the
+whole text.
 
     mpirun -n 4 python tutorials/22_long_context.py   (or: minidl run -n 4 ...)
     python tutorials/22_long_context.py --sim 4       picture: out/22_long_context.png

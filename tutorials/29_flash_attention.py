@@ -10,7 +10,7 @@ the softmax of each row of S:
 
     S = Q K^T / sqrt(E)        P = softmax(S)        O = P V
 
-As three operations this writes S and P to memory and reads them again. So it moves
+Three operations write S and P to memory and read them again. So they move
 
     4 L^2 + 4 L E numbers        S and P, each written and read; Q, K, V read and O written
 

@@ -1,4 +1,4 @@
-"""30  Tokens: byte pairs, learnt, encoded, decoded.   60 minutes, needs: 01
+"""30  Tokens: learn, encode and decode byte pairs.   60 minutes, needs: 01
 
     mpirun -n 4 python tutorials/30_tokens.py         (or: minidl run -n 4 ...)
     python tutorials/30_tokens.py --sim 4             picture: out/30_tokens.png

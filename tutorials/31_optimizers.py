@@ -4,8 +4,8 @@
 
 A gradient g says in which direction the loss grows. An optimizer computes a step from the gradient.
 
-1. Four optimizers. Each treats every weight w by itself. lr is the learning rate, t the number of
-the step:
+1. Four optimizers. Each optimizer treats every weight w by itself. lr is the learning rate, t the
+number of the step:
 
     SGD         w <- w - lr g
     momentum    v <- b v + g                         w <- w - lr v
@@ -19,8 +19,8 @@ On a quadratic loss, k (w - w*)^2 / 2, each step of SGD multiplies the distance 
 For convergence lr must be below 2 / k. In a loss with several directions, the largest k sets this
 limit. The direction with the smallest k is then slow.
 
-2. Bias correction. m and v begin at 0. After step 1, m is (1 - b1) g and v is (1 - b2) g^2, which
-is too small. m is a weighted sum of the gradients so far. The sum of the weights in it is 1 - b1^t,
+2. Bias correction. m and v begin at 0. After step 1, m = (1 - b1) g and v = (1 - b2) g^2. Both are
+too small. m is a weighted sum of the gradients so far. The sum of the weights in it is 1 - b1^t,
 and in v it is 1 - b2^t. Dividing by these sums makes true means. So at step 1 m' = g and v' = g^2,
 and the step is lr g / |g|: it is lr or -lr, however large g is. Without the correction its length
 is lr (1 - b1) / sqrt(1 - b2), which is 3.16 lr for the usual b1 and b2.

@@ -3,7 +3,7 @@
     mpirun -n 4 python tutorials/32_recurrent.py        (or: minidl run -n 4 ...)
     python tutorials/32_recurrent.py --sim 4            picture: out/32_recurrent.png
 
-A recurrent layer has a state h_t. Each step computes the next state from the last one:
+A recurrent layer has a state h_t. Each step computes the next state from the last state:
 
     h_t = tanh(x_t + W h_{t-1})          t = 1, ..., T         x_t is computed from the input
 
@@ -15,12 +15,12 @@ from step t + 1. Then (exercise 32a)
     gW = gW + gx h_{t-1}^T      every step uses the same W, so the gradients add up
     gh = W^T gx                 for h_{t-1}; the part from the loss at t - 1 is then added
 
-2. T steps multiply the gradient by W^T T times. Let W be rho Q. Q is orthogonal, so it changes no
-norm. Then without tanh the norm of the gradient is multiplied by exactly rho^T: the gradient
-vanishes for rho < 1 and explodes for rho > 1. With tanh each step also multiplies by 1 - h^2, which
-is at most 1. So the norm is multiplied by at most rho^T. For other matrices W, a step multiplies
-the norm by at most the largest singular value. After many steps the norm depends on the spectral
-radius, the largest |eigenvalue|.
+2. T steps multiply the gradient T times by W^T, the transposed W. Let W be rho Q. Q is orthogonal,
+so it changes no norm. Then without tanh the norm of the gradient is multiplied by exactly rho^T:
+the gradient vanishes for rho < 1 and explodes for rho > 1. With tanh each step also multiplies by
+1 - h^2, which is at most 1. So the norm is multiplied by at most rho^T. For other matrices W, a
+step multiplies the norm by at most the largest singular value. After many steps the norm depends on
+the spectral radius, the largest |eigenvalue|.
 
 3. The LSTM has a state h and a cell c. No matrix multiplies the cell:
 
