@@ -325,7 +325,6 @@ def one_operation(q, k, v):
 KERNEL = """
 // Computes o (n_queries, E) and lse (n_queries) from q (n_queries, E), k and v (n_keys, E). A
 // thread has one row of q, a block has 16 rows. The loop takes a tile of 8 keys at a time.
-
 #define ROWS 16
 #define KEYS 8
 #define E 8

@@ -57,8 +57,7 @@ from minidl.parallel.server.warm import warm_start
 P = 4  # number of partitions of a log
 FLIGHT = np.dtype([("id", "<i8"), ("features", "<i8", N_FEATURES)])
 LANDED = np.dtype([("id", "<i8"), ("label", "<f4")])
-WAYS = {  # name
-: (`window_s` of Join, `late` of Join, the loss)
+WAYS = {  # name: (`window_s` of Join, `late` of Join, the loss)
     "labels as they come": (None, "drop", F.binary_cross_entropy_with_logits),
     "2 h, late ones dropped": (7200, "drop", F.binary_cross_entropy_with_logits),
     "weighted": (0, "again", delayed.fake_negative_weighted),

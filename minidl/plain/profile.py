@@ -81,5 +81,4 @@ if __name__ == "__main__":
     times = own_times(spans)
     print(times, "sum", sum(times.values()))
     for n in (10, 1000):  # the machine does 100 operations and moves 10 bytes in a unit of time
-
         print(n, "x", n, "product:", *roofline(*matmul_work(n, n, n), peak=100, bandwidth=10))

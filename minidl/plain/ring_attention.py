@@ -68,7 +68,6 @@ def pass_on(t, block):
 def forward(t, q, k, v):
     """Returns o and lse of causal attention. q, k, v and o: (tokens of this rank, width)."""
     o, lse = np.zeros_like(q), np.full((len(q), 1), -np.inf)  # no key yet: lse = log 0
-
     block = np.stack([k, v])
     for step in range(t.size):
         owner = (t.rank - step) % t.size
