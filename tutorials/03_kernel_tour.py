@@ -88,7 +88,8 @@ def versions(table, kernel, outputs, inputs, wanted, theory, allowed):
     name = kernel.replace("_", " ")
     rows = len(wanted)
     reports, errors = [], []
-    grids = -(-rows // BLOCK), rows, -(-rows * 32 // BLOCK)  # a thread, a block, a warp for a row
+    # in version 1 a thread computes a row, in version 2 a block, in version 3 a warp
+    grids = -(-rows // BLOCK), rows, -(-rows * 32 // BLOCK)
     for version, grid, n_bytes in zip((1, 2, 3), grids, theory, strict=True):
         args = (*outputs.values(), *inputs)
         report = checked(f"{kernel}.cu", f"{kernel}_v{version}", grid, args, outputs=list(outputs))

@@ -162,7 +162,7 @@ def part_lost(args, table, normal):
         S = 2.0**power
         lost = float(((S * normal).astype(np.float16) == 0).mean())
         theory = math.erf(SMALLEST / (S * args.sigma * math.sqrt(2)))
-        # four standard deviations of a part that is counted on n samples
+        # the bound is four standard deviations of a part that is counted with n samples
         bound = 4 * math.sqrt(theory * (1 - theory) / args.n) + 1 / args.n
         table.row(f"S = 2^{power}: part of the gradients that becomes 0", lost, theory,
                   f"abs<{bound:.1g}")
@@ -273,7 +273,7 @@ def draw(plt, g, real, curves, scales, safe):
     left.suptitle("Gradients in fp16's range: normal (filled), a model's (line)")
     for place, word in ((-35.5, "becomes 0"), (-19.5, "fewer digits"), (1, "full precision"),
                         (17.5, "inf")):
-        for axes in panels[::2]:  # a slide shows two panels
+        for axes in panels[::2]:  # each slide shows two panels
             axes.text(place, 36, word, ha="center", fontsize=11)
     panels[-1].set_xticks([-40, -25, -14, 0, 16],
                           ["$2^{-40}$", "$2^{-25}$", "$2^{-14}$", "1", "65504"])

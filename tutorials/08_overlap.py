@@ -126,7 +126,7 @@ def average(t, args, cap):
     model = network(args)
     weights = list(model.parameters())
     for w in weights:
-        w.grad = put(args, np.zeros(w.shape, np.float32))  # fill() needs its size
+        w.grad = put(args, np.zeros(w.shape, np.float32))  # fill() needs the gradient's size
     averager = Averager(t, weights, cap)
     for i, w in enumerate(weights):
         w.on_grad_ready(lambda _, i=i: averager.ready(i))
@@ -234,7 +234,8 @@ def main(t, args):
     def branches(k):
         return C + a + b / k, C / k + k * a + b
 
-    # Rounded to a picosecond, so that values with equal formulas are equal. min takes the first.
+    # Rounded to a picosecond, so that values with equal formulas are equal. min takes the first of
+    # equal values.
     best = min(steps, key=lambda k: round(steps[k][0], 12))
     best_theory = min(steps, key=lambda k: round(max(branches(k)), 12))
     for k in (1, best, n):

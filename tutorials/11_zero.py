@@ -66,7 +66,7 @@ class Layer:
 
     def gather(self):
         """Makes the whole weight from the shares of all ranks."""
-        flat = np.empty_like(self.own, shape=self.bounds[-1])  # on the same device as own
+        flat = np.empty_like(self.own, shape=self.bounds[-1])  # on the same device as self.own
         memory.note(flat, "parameters")
         # >>> exercise 11a: gather a weight
         # Fill `flat` with the elements of the whole weight. This rank has only the elements of
@@ -180,7 +180,8 @@ def by_hand(t, args, table, width, n_layers):
     with memory.record() as held:
         step(layers, x, target)
 
-    # each layer has one reduce-scatter and two all-gathers; each sends (p-1)/p of its bytes
+    # Each layer has one reduce-scatter and two all-gathers. Each of the three sends (p-1)/p of the
+    # layer's bytes
     sent_by_layer = ring_blocks.bytes_sent(layers[0].bounds, 8, t.rank, n_scatters=1, n_gathers=2)
     theory = n_layers * sent_by_layer
     table.row("by hand: bytes sent by this rank", ledger.bytes_sent, theory, "exact")
@@ -216,7 +217,7 @@ def train(t, stage, args, half):
         with memory.record(model.module, optimizer) as held:
             optimizer.zero_grad()
             loss = F.cross_entropy(model(x).reshape(-1, 256), y.reshape(-1))
-            (loss * 256.0).backward()  # a loss scale: small float16 gradients would become 0
+            (loss * 256.0).backward()  # without a loss scale small float16 gradients become 0
             optimizer.step(unscale=1 / 256.0)
             if stage:
                 model.gather()
@@ -285,7 +286,7 @@ def main(t, args):
     for stage in (1, 2, 3):
         losses, *_ = train(t, stage, args, half=False)
         error = np.abs(np.subtract(losses, plain)).max()
-        # float32: the ranks add in another order, then Adam divides
+        # In float32 the ranks add in another order. Adam's division makes the difference larger
         table.row(f"stage {stage}: losses, difference from stage 0", float(error), 0.0, "abs<1e-5")
 
     share = 2 * own  # bytes, in float16

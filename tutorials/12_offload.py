@@ -143,7 +143,7 @@ def train(t, args, table):
         y = labels[picked]
         optimizer.zero_grad()
         loss = F.cross_entropy(model(put(args, x)).float(), put(args, y))
-        (loss * 128.0).backward()  # a loss scale: small fp16 gradients would become 0
+        (loss * 128.0).backward()  # without a loss scale small fp16 gradients become 0
         on_device = optimizer.memory()["device"]  # the gradients are already on the host
         optimizer.step(unscale=1 / 128.0)
         model.gather()

@@ -215,7 +215,7 @@ def main(t, args):
         table.row("bytes of a block: 8 (t-1)/t b s h 4", blocks // args.layers, of_a_block,
                   "exact")
 
-    # float32: the sums have another order, then Adam divides
+    # In float32 the sums have another order. Adam's division makes the difference larger
     error = float(np.abs(np.subtract(losses, alone)).max())
     table.row("losses: difference from one rank alone", error, 0.0, "abs<1e-4")
     shares = {"one rank": kept_alone, f"{n} ranks": kept}

@@ -260,7 +260,7 @@ def by_hand(t, data, args, period):
         if step % period == 0:
             every = np.zeros((t.size, len(w)), w.dtype)
             every[t.rank] = vector(model)
-            ring.all_reduce(t, every)  # gathers the rows: each row is zeros on all ranks but one
+            ring.all_reduce(t, every)  # gathers the rows: a row is 0 on all ranks except one
             w, v = outer_step(w, list(every), v, lr=0.7, momentum=0.9)
             ends = np.cumsum([p.numel() for p in model.parameters()])
             for p, part in zip(model.parameters(), np.split(w, ends[:-1]), strict=True):

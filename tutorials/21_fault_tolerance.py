@@ -204,8 +204,8 @@ def killed(t, args, table):
     weights = train(t, args, whole)
     again = train(t, args, broken)
     table.row("different weights after the restart", int((again != weights).sum()), 0, "exact")
-    # up to 2 * args.every steps, because a snapshot is written to the disk during the steps after
-    # it: at the fault the newest one may not be complete
+    # The bound is 2 * args.every steps. A snapshot is written to the disk during the next steps, so
+    # at the fault the newest snapshot may not be complete
     table.row("steps done again, at most", fault - saved, 2 * args.every, "<=")
     return fault, saved
 

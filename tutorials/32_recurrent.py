@@ -307,7 +307,7 @@ def over_ranks(t, a, b, h):
     for step in zip(a, b, strict=True):
         mine = combine(mine, step)
     pairs[t.rank] = mine
-    ring.all_reduce(t, pairs)  # gathers the pairs: each is zeros on all ranks but one
+    ring.all_reduce(t, pairs)  # gathers the pairs: a pair is 0 on all ranks except one
     for to_a, to_b in pairs[: t.rank]:
         h = to_a * h + to_b
     return loop(a, b, h)

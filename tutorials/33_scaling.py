@@ -143,7 +143,7 @@ def synthetic(table):
               float(covariance[0, 0] ** 0.5), "rel<1e-9")
     table.row("33a: level error, and np.polyfit's", float(level_error),
               float(covariance[1, 1] ** 0.5), "rel<1e-9")
-    # four standard deviations of a share of 2,000 studies
+    # the bound is four standard deviations of a share of 2,000 studies
     bound = 4 * math.sqrt(0.95 * 0.05 / n_studies)
     table.row("of 2,000 true power laws: the new run inside its 95 % interval",
               inside / n_studies, 0.95, f"abs<{bound:.4f}")

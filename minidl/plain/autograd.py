@@ -46,7 +46,7 @@ def grad(y, inputs):
     for node in reversed(order(y)):  # y first, every Tensor before its parents
         if node.parents:
             for parent, g in zip(node.parents, node.rule(gradient[node])):
-                g = sum_to(g, parent)  # g itself, if both have the same shape
+                g = sum_to(g, parent)  # g itself, if g and parent have one shape
                 if parent in gradient:  # paths meet here: add
                     g = gradient[parent] + g
                 gradient[parent] = g

@@ -57,7 +57,7 @@ def restore(t, copies, lost, state):
     `state`.
 
     Rank `lost` is new, and has no copies."""
-    newest = max(copies) if t.rank != lost else 10**9  # later than any step: never the minimum
+    newest = max(copies) if t.rank != lost else 10**9  # never the minimum of the steps
     step = everywhere(t, np.array([newest])).min()  # the smallest of the ranks' newest steps
     buddy = (lost + 1) % t.size
     if t.rank == lost:

@@ -64,7 +64,7 @@ def kahan(x):
     for number in x:
         wanted = number + lost
         new = total + wanted
-        lost = wanted - (new - total)  # wanted to add, minus really added
+        lost = wanted - (new - total)  # what should be added, minus what was added
         total = new
     return total
 

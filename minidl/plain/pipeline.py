@@ -68,7 +68,7 @@ def step(t, schedule, forward, micro_batches, shape):
                 sends.append(t.isend(y, after))
         else:
             if last:
-                # the gradient of the mean of all losses with respect to this one
+                # the gradient of the mean of all losses with respect to this loss
                 gy = np.full_like(losses[i], 1 / len(micro_batches))
             else:
                 gy = t.recv(np.empty(shape), after)
