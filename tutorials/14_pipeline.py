@@ -258,7 +258,7 @@ def main(t, args):
 
 
 OPTIONS = {
-    "m": (0, "micro-batches of a step, a multiple of the number of ranks; 0: two for each rank"),
+    "m": (0, "micro-batches of a step, a multiple of the number of ranks; 0 means two a rank"),
     "steps": (20, "training steps of each order"),
 }
 

@@ -251,7 +251,7 @@ OPTIONS = {"steps": (3, "training steps"), "layers": (4, "transformer blocks"),
 
 
 def draw(plt, sizes, matrices):
-    """Left: the ranks at their coordinates, with a line for each pair of ranks that sends.
+    """Draws the ranks at their coordinates, with a line for each pair of ranks that sends (left).
 
     Right: the bytes that each rank sends to each other rank."""
     colours = {"tp": LINES[0], "pp": GREEN, "dp": ORANGE}

@@ -239,7 +239,7 @@ def main(t, args):
 OPTIONS = {
     "n": (40_000, "elements of the vector that the exercise's function compresses"),
     "rho": (0.001, "the part of these elements that a step sends"),
-    "keep": (0.02, "the part that training sends after its warm-up; its matrices are small"),
+    "keep": (0.02, "the part of the elements that training sends after the warm-up"),
     "steps": (300, "training steps of each method"),
     "lr": (0.15, "learning rate"),
 }

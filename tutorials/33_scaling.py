@@ -293,7 +293,7 @@ def main(t, args):
 OPTIONS = {
     "steps": (150, "number of training steps of the models of different sizes"),
     "seeds": (3, "number of runs of each kind, with different seeds"),
-    "largest": (0, "the width of one more model, far beyond the fit; 0: none"),
+    "largest": (0, "the width of one more model, far beyond the fit; 0 means none"),
 }
 
 

@@ -274,7 +274,7 @@ OPTIONS = {
     "days": (365, "number of days to read, from January 1"),
     "rate": (0.05, "FTRL's learning rate"),
     "step": (3600, "seconds of event time in a step"),
-    "warm": (0, "compare a warm start after this many days with a cold start; 0: four ways"),
+    "warm": (0, "the day of a warm start, to compare with a cold start; 0 trains in four ways"),
 }
 
 
