@@ -321,7 +321,7 @@ def draw(plt, matrices, g, n_bytes, sizes, times, link):
 
 OPTIONS = {
     "n": (9_600, "floats in the all-reduce; rounded up so that all chunks are equal"),
-    "node_size": (2, "ranks of a node; the script uses the gcd of this and the number of all ranks"),
+    "node_size": (2, "ranks of a node; the script uses the gcd of this and the number of ranks"),
 }
 
 if __name__ == "__main__":
