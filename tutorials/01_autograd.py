@@ -41,7 +41,7 @@ class LogSumExp(minidl.Function):
     max."""
 
     def forward(self, x):
-        m = x.max(axis=-1, keepdims=True)  # so exp gets at most 0: exp(1000) would be inf
+        m = x.max(axis=-1, keepdims=True)  # x - m is at most 0, so exp cannot become inf
         y = np.log(np.exp(x - m).sum(axis=-1)) + m[..., 0]
         self.save(x, y)
         return y

@@ -54,7 +54,7 @@ def pairwise(x):
     """Returns the sum of x, by a tree of additions in x's type. x has any length >= 1."""
     # >>> exercise 04a: a sum as a tree
     # Add neighbours: x[0] + x[1], x[2] + x[3] ... This leaves half of the numbers. Repeat until one
-    # number is left. If their number is odd, the last number goes to the next round unchanged.
+    # number is left. If a round has an odd count, its last number goes to the next round unchanged.
     while len(x) > 1:
         pairs = x[: len(x) // 2 * 2]
         x = np.concatenate([pairs[0::2] + pairs[1::2], x[len(pairs) :]])

@@ -194,7 +194,7 @@ def count_an_all_reduce(t, args, table, n):
         table.row(f"n = {n:,}: bytes sent by all ranks", sum(all_sent), 2 * (p - 1) * K, "exact")
 
     if args.sim and p > 1 and n % p == 0:
-        # float64: the clock adds many times, the formula multiplies once
+        # the clock adds many float64 numbers, and the formula multiplies once
         theory = 2 * (p - 1) * (args.alpha + K / p * args.beta)
         table.modelled(f"n = {n:,}: seconds", time_s, theory, "rel<1e-9")
 
@@ -223,7 +223,7 @@ def main(t, args):
         table.row("number of different weights on the ranks", len(set(all_weights)), 1, "exact")
 
         alone, _ = train(t.subgroup([0]), args)
-        # float32: the two runs add in different orders, so the seventh digit differs
+        # the two runs add float32 numbers in different orders, so the seventh digit differs
         table.row("largest difference from the loss of one rank", np.abs(losses - alone).max(),
                   0.0, "abs<1e-6")
         picture(t, args, draw, films, losses, alone)

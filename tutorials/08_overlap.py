@@ -191,7 +191,7 @@ def count_a_step(t, args, table, cap, alone):
     copies = gather(t, grads.tobytes())
     if t.rank == 0:
         table.row(name + "number of different gradients on the ranks", len(set(copies)), 1, "exact")
-        difference = np.abs(grads - alone).max()  # float32: the order of additions differs
+        difference = np.abs(grads - alone).max()  # float32 additions in another order
         table.row(name + "difference from one rank's gradients", difference, 0.0, "abs<1e-6")
     if not args.sim:
         table.row(name + "ms of wall time a step", 1000 * step_s)
@@ -241,7 +241,7 @@ def main(t, args):
     for k in (1, best, n):
         step_s, _, all_reduces = steps[k]
         comm_s = sum(end - start for _, start, end in all_reduces)
-        # float64: the clock adds many times, the formula multiplies once
+        # the clock adds many float64 numbers, and the formula multiplies once
         table.modelled(f"k = {k}: seconds of all all-reduces", comm_s, k * a + b, "rel<1e-9")
         table.modelled(f"k = {k}: seconds of the step", step_s, max(branches(k)), "rel<1e-9")
     table.modelled("best number of buckets", best, best_theory, "exact")

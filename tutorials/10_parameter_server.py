@@ -69,10 +69,10 @@ def mean_of_all(server):
     server.update   update(gradient) makes one step of the optimizer"""
     # >>> exercise 10b: the synchronous update
     # The server calls this function after each push, and after a worker has left. Do nothing while
-    # the push of a worker in server.clocks is missing, or if the inbox is empty. Otherwise update
-    # once, with sum(n_samples * gradient) / sum(n_samples) over the inbox, in the order of the
-    # workers' numbers, and empty the inbox (server.inbox.clear()). If a worker pushed and then
-    # left, its push counts.
+    # the push of a worker in server.clocks is missing, or if the inbox is empty. Otherwise call
+    # server.update once, with sum(n_samples * gradient) / sum(n_samples) over the inbox. Add in the
+    # order of the workers' numbers. Then empty the inbox (server.inbox.clear()). If a worker pushed
+    # and then left, its push counts.
     if not server.inbox or any(worker not in server.inbox for worker in server.clocks):
         return
     pushes = [server.inbox[worker] for worker in sorted(server.inbox)]

@@ -160,7 +160,7 @@ def sharded_optimizer(t, args, table, n):
         sharded_adam(ledger, w, gradients[t.rank].copy(), m, v, k)
 
     table.row("sharded Adam: difference from minidl's Adam", float(abs(w - whole.array).max()), 0.0,
-              "abs<1e-12")  # float64: the ring adds the ranks in another order
+              "abs<1e-12")  # the ring adds float64 numbers in another order
     table.row("sharded Adam: bytes sent (theory: an all-reduce)", ledger.bytes_sent,
               ring_blocks.bytes_sent(chunks.bounds(n, t.size), 8, t.rank, n_scatters=1,
                                      n_gathers=1), "exact")

@@ -111,12 +111,12 @@ class HostAdam:
         """Like step(), but one step late. Sends up the weights that the last step's update made.
         Starts an update with this step's gradients, which runs during the next step."""
         # >>> exercise 12a: the one-step delayed update
-        # For each bucket i, from the last bucket to the first: if the step before started an update
-        # (self.updated[i] is its job), send the weights of bucket i up, after that job. Then start
-        # the next update, after self.down[i], the job that brings the gradient. Keep the update's
-        # job in self.updated[i]. The update writes self.low[i], and the copy up reads self.low[i].
-        # The device must wait for the copies up, and for no other job. In the first step there are
-        # no weights to send up.
+        # Go through the buckets i, from the last to the first. If the step before started an
+        # update, self.updated[i] is its job. Then send the weights of bucket i up, after this job.
+        # In any case start the next update, after self.down[i], the job that copies the gradient
+        # down. Keep the update's job in self.updated[i]. The update writes self.low[i], and the
+        # copy up reads self.low[i]. The device must wait for the copies up, and for no other job.
+        # In the first step there are no weights to send up.
         coming = []
         for i in reversed(range(len(self.weights))):
             after = [self.down[i]]

@@ -130,7 +130,7 @@ def modelled(p, m, name, args):
 
     F, B and W of all layers on a rank take 1 s each."""
     def rank(t):
-        second = 0.5 if name.startswith("inter") else 1.0  # interleaved: two stages a rank
+        second = 0.5 if name.startswith("inter") else 1.0  # interleaved: a rank has two stages
         parts = parts_of(name, p, m)
         pipe = pipeline(t, args, parts, seconds=(second, second, second))
         inputs, labels = batch(0, m, args)

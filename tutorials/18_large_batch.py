@@ -100,7 +100,7 @@ def norms(t, table, args):
     synchronised = run_norm(args, nn.SyncBatchNorm(C, t=ledger), x[mine], gradient[mine])
     whole = run_norm(args, nn.BatchNorm1d(C), x, gradient)
     for name, got, wanted in zip(("output", "gradient"), synchronised, whole, strict=True):
-        apart = float(abs(got - wanted[mine]).max())  # float32 sums in a different order
+        apart = float(abs(got - wanted[mine]).max())  # the float32 sums have another order
         table.row(f"SyncBN's {name}: difference from batch norm of p b", apart, 0, "abs<1e-5")
 
     theory = sync_batchnorm.bytes_sent(C, 4, t.size, t.rank)

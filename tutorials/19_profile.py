@@ -67,8 +67,8 @@ def find_faults(ranks):
     "bytes"   the bytes that it moved; for a collective, the bytes that this rank sent
     "dtype"   for example "float32"; None if it is not known"""
     # >>> exercise 19a: three faults in a trace
-    # "synchronisation": count the collectives that send from 1 to 64 bytes. This fault is there if
-    # the average over all ranks and steps is more than one in a step.
+    # "synchronisation": count the collectives that send from 1 to 64 bytes. This fault is there if,
+    # on average, a rank has more than one such collective in a step.
     # "loader": add up the bytes of the forward spans of each rank in a step. Divide the largest sum
     # by the smallest. This fault is there if the mean of this ratio over the steps is above 1.25.
     # "float64": this fault is there if spans with the dtype float64 take over 5 % of the seconds of

@@ -70,8 +70,8 @@ def best_fit(lifetimes):
     offsets = [0] * len(lifetimes)
     # >>> exercise 20b: a planner by best fit
     # Place the values one by one, those with the most bytes first. Of values with equal bytes, the
-    # one that is earlier in the list comes first. For a new value, look at the values that have a
-    # place and are alive at some line together with it: these are in its way. There may be gaps
+    # one that is earlier in the list comes first. For a new value, look at the values that already
+    # have a place and are alive at one of its lines: these values are in its way. There may be gaps
     # between the values in the way, and below the lowest of them. Place the new value at the start
     # of the smallest gap that holds it. If two gaps are equally large, take the lower one. If no
     # gap holds it, place it at the highest end of the values in the way. If no value is in the way,
@@ -148,7 +148,7 @@ def reuse(model, x, table):
     spans = lifetimes(infer.trace(model, x))
     offsets = best_fit(spans)
 
-    # elements of the values, for one image
+    # number of elements of the values, for one image
     convolution_1 = 3 * 32 * 64  # convolution, norm and ReLU; each has 32 channels of 8 x 8
     pooled = 32 * 16
     convolution_2 = 3 * 64 * 16  # convolution, norm and ReLU; each has 64 channels of 4 x 4

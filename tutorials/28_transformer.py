@@ -75,7 +75,7 @@ from minidl.nn import llama
 from minidl.plain import autograd, kv_cache, sampling
 from minidl.plain import transformer as plain
 
-VOCABULARY = 256  # bytes
+VOCABULARY = 256  # each byte is a token
 LAYERS, HEADS, KV_HEADS = 2, 4, 2
 PROMPT = b"def __init__(self, "
 
@@ -159,7 +159,8 @@ def rotations(table):
 
     near, far = scores(0, 8), scores(1000, 8)
     error = np.abs(near - far).max()
-    # in float64; the angles are up to 1000, so rounding changes them by up to 1000 eps
+    # The bound is for float64. The angles are up to 1000, so rounding changes an angle by up to
+    # 1000 eps
     table.row("scores at 0 to 7 and 1000 to 1007", error, 0.0, "abs<1e-10")
 
 

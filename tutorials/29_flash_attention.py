@@ -244,7 +244,7 @@ def in_tiles(args, table):
         o, lse = forward(memory, q, k, v, *sizes, causal)
         grads = backward(memory_back, go, q, k, v, o, lse, *sizes, causal)
         wanted = plainly(q, k, v, go, causal)
-        # in float64, with sums of L products in a different order
+        # the bound is for float64 sums of L products in a different order
         table.row(f"29a, {name}: O, difference from the plain page",
                   apart([o], wanted[:1]), 0.0, "abs<1e-11")
         table.row(f"29b, {name}: gradients, difference from the plain page",
@@ -265,7 +265,7 @@ def in_tiles(args, table):
             table.row("... 2 L E + L + 2 L E ceil(L / R) numbers", memory.n_bytes // q.itemsize,
                       closed, "exact")
 
-    # D, computed from all keys, from O, and from the first tile of keys alone
+    # D is computed in three ways: from all keys, from O, and from the first tile of keys alone
     p = np.exp(q @ k.T * width**-0.5 - lse_of(q, k))
     gp = go @ v.T
     of_all = (p * gp).sum(axis=1)
@@ -406,7 +406,8 @@ def on_a_gpu(t, args, table):
         say(t, *(f"   {error}" for error in report.errors))
         table.row("29c: errors", len(report.errors), 0, "exact")
         wanted, wanted_lse = flash.forward(q.astype(float), k.astype(float), v.astype(float), KEYS)
-        # in float32; scores are up to 10, so exponentials have relative errors of about 10 eps
+        # The bound is for float32. Scores are up to 10, so exponentials have relative errors of
+        # about 10 eps
         table.row("29c: O, difference from the page flash",
                   np.abs(arguments[0] - wanted).max(), 0.0, "abs<1e-4")
         table.row("29c: lse, difference from the page flash",

@@ -170,7 +170,7 @@ def four_optimizers(args, table):
         apart = float(np.abs(ours - run_real(args, REAL[name], start, gradients)).max())
         if name in ("SGD", "momentum"):  # the same operations in the same order
             table.row(f"{name}: difference from minidl.optim", apart, 0.0, "exact")
-        else:  # in float64; the factors are multiplied in a different order, in each of 20 steps
+        else:  # float64: the factors have another order in each of 20 steps
             table.row(f"{name}: difference from minidl.optim", apart, 0.0, "abs<1e-13")
     page = run(partial(plain.adam_step, lr=LR), start, gradients)
     apart = float(np.abs(run(BY_HAND["Adam"], start, gradients) - page).max())
@@ -208,7 +208,7 @@ def valley(args, table):
         paths[name] = np.array(path)
     distance = paths["SGD"][-1] - BOTTOM
     theory = (1 - 0.05 * STEEPNESS) ** args.steps * (VALLEY_START - BOTTOM)
-    # in float64; each step rounds a number near 2 once
+    # The bound is for float64. Each step rounds a number near 2 once
     table.row("SGD: x - 2 after all steps", float(distance[0]), float(theory[0]), "abs<1e-13")
     for name, path in paths.items():
         table.row(f"{name}: the last loss on the valley", float(valley_loss(path[-1])),
@@ -287,7 +287,7 @@ def clipping(t, args, table):
     norm = math.sqrt(sum((g**2).sum() for g in gradients))
     ours = [g.copy() for g in gradients]
     plain.clip(ours, 1.0)
-    # in float64, with a sum of about 60 squares
+    # the bound is for a float64 sum of about 60 squares
     table.row("norm after clipping to 1", math.sqrt(sum((g**2).sum() for g in ours)),
               norm / (norm + 1e-6), "rel<1e-13")
 

@@ -135,7 +135,7 @@ def through_time(args, table):
     bias = put(args, minidl.tensor(np.zeros(size)))
     ys, _ = F.rnn_sequence(x_leaf, h_leaf, w_leaf, bias, "tanh")
     (ys * put(args, minidl.tensor(gys))).sum().backward()
-    # in float64, with sums of some dozens of products
+    # the bound is for float64 sums of some dozens of products
     apart = float(np.abs(host(ys.detach()) - states[1:]).max())
     table.row("states, difference from minidl's RNN", apart, 0.0, "abs<1e-13")
     for name, gradient, leaf in zip(("x", "h_0", "W"), ours, leaves, strict=True):
@@ -282,7 +282,8 @@ def scans(t, args, table):
               "Blelloch": (2 * log + 1, 3 * n_steps - 2)}
     for name, scan in (("Hillis and Steele", hillis_steele), ("Blelloch", blelloch)):
         (to_a, to_b), rounds, combinations = scan(a, b)
-        # in float64; |h| is about 10, and a < 1 makes the errors of older steps smaller
+        # The bound is for float64. |h| is about 10, and a < 1 makes the errors of older steps
+        # smaller
         apart = float(np.abs(to_a * h + to_b - wanted).max())
         table.row(f"{name}: difference from the loop", apart, 0.0, "abs<1e-12")
         table.row(f"{name}: rounds for {n_steps} steps", rounds, theory[name][0], "exact")

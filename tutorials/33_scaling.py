@@ -135,8 +135,8 @@ def synthetic(table):
     level, slope, _, level_error, slope_error = fit_power_law(x, loss)
     u = np.log(x) - np.log(x).mean()
     (their_slope, their_level), covariance = np.polyfit(u, np.log(loss), 1, cov=True)
-    # in float64; NumPy solves the same problem of least squares in another way, by a singular value
-    # decomposition
+    # The bound is for float64. NumPy solves the same problem of least squares in another way, by a
+    # singular value decomposition
     table.row("33a: slope, and np.polyfit's", float(slope), float(their_slope), "rel<1e-9")
     table.row("33a: level, and np.polyfit's", float(level), float(their_level), "rel<1e-12")
     table.row("33a: slope error, and np.polyfit's", float(slope_error),
