@@ -199,8 +199,8 @@ def adaptive_period(t, data, args, table):
     ends = np.cumsum([16, *adaptive.rounds.periods][:-1]) - 1
     wanted = [bounded(h0_outside(16, 0.2, losses[15], 0.2, losses[end]), 16) for end in ends]
     other = [bounded(h0_inside(16, 0.2, losses[15], 0.2, losses[end]), 16) for end in ends]
-    say(t, f"   periods with H0 outside of the root, used here:         {adaptive.rounds.periods}")
-    say(t, f"   periods that H0 inside the root, PaddlePaddle's, gives: {other}")
+    say(t, f"   periods with H0 outside of the root, used here:       {adaptive.rounds.periods}")
+    say(t, f"   periods with H0 inside the root, as in PaddlePaddle:  {other}")
     table.row("adaptive: H is the formula's", adaptive.rounds.periods == wanted, True, "exact")
     return losses, sent
 

@@ -247,8 +247,8 @@ def main(t, args):
 
 def warm_or_cold(t, both, begin, truth, args, table):
     losses, (taken, before, after) = warm(t, both, begin, truth, args)
-    say(t, f"the gate: log loss {before:.3f} without the offline rows, {after:.3f} with them: "
-           + ("taken" if taken else "refused"))
+    say(t, f"log loss {before:.3f} without the offline rows, {after:.3f} with the offline rows; "
+           + ("the rows are taken" if taken else "the rows are refused"))
     table.row(f"log loss from day {args.warm} on: warm, at most cold's", losses["warm"],
               losses["cold"], "<=")
 
