@@ -99,7 +99,7 @@ def main(t, args):
     say(t, f"\n{memory.report(ours.modules, optimizer, ours.wrapped)}\n\n{t.report()}")
     valid_loss = evaluate(args, ours, valid)
     sample = write(t, args, ours.whole_state(), tokenizer)
-    say(t, f"\n--- five methods that it writes ---\n{sample}\n---")
+    say(t, f"\n--- five methods that the model writes ---\n{sample}\n---")
 
     tokens_per_byte = len(valid) / len(tokenizer.decode_bytes(valid))
     table.row("validation loss, bits per byte", valid_loss / math.log(2) * tokens_per_byte)
