@@ -82,7 +82,8 @@ class Layer:
         self.whole = None
 
     def scatter(self, gradient):
-        """Sets grad to the mean over the ranks. gradient: this rank's gradient of the whole w."""
+        """Sets self.grad to this rank's share of the mean gradient. gradient: this rank's gradient
+        of the whole w."""
         flat = gradient.reshape(-1)
         self.grad = ring_blocks.reduce_scatter(self.t, flat, self.bounds) / self.t.size
 

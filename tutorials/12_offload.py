@@ -109,7 +109,7 @@ class HostAdam:
 
     def delayed_step(self):
         """Like step(), but one step late. Sends up the weights that the last step's update made.
-        Starts an update with this step's gradients, which runs during the next step."""
+        Starts an update with this step's gradients. This update runs during the next step."""
         # >>> exercise 12a: the one-step delayed update
         # Go through the buckets i, from the last to the first. If the step before started an
         # update, self.updated[i] is its job. Then send the weights of bucket i up, after this job.

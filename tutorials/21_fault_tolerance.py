@@ -184,7 +184,7 @@ def train(t, args, folder, fault=None):
 
 
 def killed(t, args, table):
-    """Compares the weights of a run that is killed and restarted with those of a run without fault.
+    """Kills and restarts a run. Compares its weights with the weights of a run without a fault.
 
     Returns (step of the fault, step of the snapshot from which the run continues)."""
     fault = args.kill or args.steps - args.every // 2

@@ -212,7 +212,7 @@ def methods(t, args, table):
 def train(t, args, table):
     """Trains a GPT whose texts are divided over the ranks, and the same GPT on one rank.
 
-    Compares their losses, and the bytes of the first one with the formula."""
+    Compares the losses of the two GPTs, and the bytes of the first GPT with the formula."""
     n_layers = 2
     length = args.tokens * t.size
     alone, _ = losses_of(t, args, "one rank", n_layers, length)

@@ -269,8 +269,8 @@ OPTIONS = {
 
 
 def draw(plt, ways, n_experts):
-    """Draws three plots: tokens on their way to experts, without and with balancing; and for each
-    of these two ways, the shares of the experts over the steps."""
+    """Draws three plots. The first plot shows tokens on their way to experts, without and with
+    balancing. The other two plots show the shares of the experts over the steps."""
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.8), width_ratios=[1, 1, 1])
     n_tokens, colours = 6 * n_experts, plt.get_cmap("tab10")
     limit = int(np.ceil(1.25 * n_tokens / n_experts))

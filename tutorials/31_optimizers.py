@@ -78,19 +78,20 @@ N_LAYERS = 10
 
 
 def sgd_step(w, g, lr):
-    """Makes one step of w, in place. w, g: arrays of one shape."""
+    """Makes one step of SGD on w, in place. w, g: arrays of one shape."""
     w -= lr * g
 
 
 def momentum_step(w, g, v, lr, momentum=0.9):
-    """Makes one step of w, in place. v: the velocity, zeros at first; it is changed in place."""
+    """Makes one step with momentum on w, in place. v: the velocity, zeros at first; it is changed
+    in place."""
     v[...] = momentum * v + g
     w -= lr * v
 
 
 def adamw_step(w, g, m, v, t, lr, decay=0.0, b1=0.9, b2=0.999, eps=1e-8):
-    """Makes step number t = 1, 2, ... of w, in place. m and v are zeros at first, and are changed
-    in place. With decay=0 this is Adam's step."""
+    """Makes step number t = 1, 2, ... of AdamW on w, in place. m and v are zeros at first, and are
+    changed in place. With decay=0 this is Adam's step."""
     # >>> exercise 31a: AdamW's step
     # Multiply w by 1 - lr * decay. Then update m, the running mean of g, and v, the running mean of
     # g^2. Compute m' and v' from these. Then subtract lr * m' / (sqrt(v') + eps) from w.

@@ -45,7 +45,7 @@ def n_parameters(sizes):
 
 
 def states(n):
-    """Returns the bytes of each state of n parameters, in mixed precision with Adam."""
+    """Returns {state: its bytes} for n parameters, in mixed precision with Adam."""
     return {"weights": 2 * n, "gradients": 2 * n, "masters": 4 * n, "m": 4 * n, "v": 4 * n}
 
 

@@ -50,7 +50,7 @@ def step(log, offsets, k):
 
 def save(path, offsets, weights):
     """Writes offsets and weights into one file. After a crash, the file is complete: it is the old
-    file or the new one."""
+    file or the new file."""
     write(path, json.dumps({"offsets": offsets, "weights": weights}).encode())
 
 
