@@ -159,8 +159,8 @@ def train(axes, args, zero=0, level="O0"):
 def bytes_of(axes, args, parameters, item=8):
     """Returns {axis: bytes that this rank sends along the axis in a step}.
 
-    The bytes are exact. They also count the embedding, the output
-    layer and the headers of messages. item: bytes of one number."""
+    The bytes are exact. They also count the embedding, the output layer and the headers of
+    messages. item: bytes of one number."""
     tp, pp, dp = axes.tp, axes.pp, axes.dp
     first, last = pp.rank == 0, pp.rank == pp.size - 1
     rows = BATCH // dp.size // MICRO * CONTEXT
