@@ -96,9 +96,9 @@ def batches(t, data, n_steps, size, seed=0):
 def train(t, data, args, wrap, rates=None, look=None):
     """Trains a model in wrap(model, t, optimizer). Returns (wrapped model, losses, sent, seen).
 
-    losses, sent and seen have an entry for each step: the mean loss of the ranks, the bytes that
-    this rank has sent so far, and the result of look(wrapped model). Without `look`, seen is empty.
-    rates: the learning rate of each step; if None, 0.2 in every step."""
+    losses, sent and seen have an entry for each step. losses: the mean loss of the ranks. sent: the
+    bytes that this rank has sent so far. seen: the result of look(wrapped model). Without `look`,
+    seen is empty. rates: the learning rate of each step; if None, 0.2 in every step."""
     ledger = Ledger(t)
     model = put(args, network())
     optimizer = optim.SGD(model.parameters(), lr=0.2)

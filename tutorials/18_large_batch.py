@@ -55,7 +55,7 @@ def merge(means, m2s, counts):
     # Share k has n_k samples, and n = sum n_k. mean = sum n_k mean_k / n. A sample's difference
     # from `mean` is its difference from mean_k, plus mean_k - mean. So
     # M2 = sum (M2_k + n_k (mean_k - mean)^2).
-    # Values may be large and their variance small, so do not compute a variance as the mean of the
+    # Values may be large and their variance small. So do not compute a variance as the mean of the
     # squares minus the square of the mean.
     n = np.asarray(counts, np.float64)[:, None]
     mean = (n * means).sum(axis=0) / n.sum()

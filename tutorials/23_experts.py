@@ -24,7 +24,7 @@ even more. There are two remedies:
   mean of p_e. The loss is 1 if all experts are used equally, and E if one expert gets all tokens.
 - A bias for each expert. It is added to p_e only for the choice. After each step it grows by a
   small constant for the experts with less than an equal share of the tokens, and falls for the
-  others. Unlike the second loss, it does not change the gradients.
+  other experts. Unlike the second loss, it does not change the gradients.
 
 Papers: Fedus et al. 2021 (arXiv 2101.03961); Lepikhin et al. 2020 (GShard, arXiv 2006.16668); Wang
 et al. 2024 (arXiv 2408.15664).

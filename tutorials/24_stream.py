@@ -107,7 +107,7 @@ def life(t, folder, writes, log, ends, dies):
     """Runs from the saved state to the end of the log. Returns the weights.
 
     Weight i counts how often record i was trained on. If `dies` is True, the run stops in its
-    second step before the last of its writes, and None is returned. ends: the number of records of
+    second step, before the last of its writes, and returns None. ends: the number of records of
     each partition."""
     model = nn.Linear(1, sum(ends), bias=False)
     model.weight.array[...] = 0

@@ -8,11 +8,11 @@ cores. Prerequisites: 01_autograd, 07_ring.
 The text is the source code of the package asyncio, from your own Python. The tokenizer cuts the
 text into tokens of a few bytes (data/byte_pairs.py). The model reads `context` tokens and predicts
 the next token. The loss is the mean of -log p(next token). Before training it is about log2 V bits,
-with V kinds of tokens. The loss in bits, divided by the mean number of bytes of a token, is the
-number of bits to which the model could compress a byte of the text. The model never trains on the
-validation text. It reads the training text several times and learns parts of it by heart. So the
-training loss is lower than the validation loss, as the picture shows. With more text the two losses
-would be closer.
+with V kinds of tokens. Divide the loss in bits by the mean number of bytes of a token. The result
+is the number of bits to which the model could compress a byte of the text. The model never trains
+on the validation text. It reads the training text several times and learns parts of it by heart. So
+the training loss is lower than the validation loss, as the picture shows. With more text the two
+losses would be closer.
 
 Each of N ranks has the whole model and its own part of the batch. During backward the gradients are
 sent in buckets, and a ring all-reduce sums them. For K bytes of gradients each rank sends

@@ -1,8 +1,8 @@
 """Attention: each token takes a weighted mean of its own value and the values before it.
 
-In a text of T tokens, each token has three vectors of E numbers: a query (what the token looks
-for), a key (by which other tokens find it) and a value (what it tells them). The vectors are the
-rows of Q, K and V, each of shape (T, E).
+In a text of T tokens, each token has three vectors of E numbers. The query says what the token
+looks for. The key is compared with the queries of other tokens. The value is what these tokens
+take. The vectors are the rows of Q, K and V, each of shape (T, E).
 
     S = Q K^T / sqrt(E)    (T, T), the scores: S[i, j] is large if query i and key j point in
                            the same direction

@@ -85,9 +85,9 @@ def is_elementwise(line):
 def fuse(lines):
     """Returns fewer lines. Goes from the last line to the first.
 
-    A line is joined with the line that reads its result, if no other line reads this result, both
-    lines are elementwise, and both results have the same shape. Then both lines visit the same
-    elements."""
+    A line is joined with the line that reads its result under three conditions. No other line reads
+    this result, both lines are elementwise, and both results have the same shape. Then both lines
+    visit the same elements."""
     fused = []
     for line in reversed(lines):
         readers = [later for later in fused if reads(later, line[-1].out)]
