@@ -17,9 +17,10 @@ If a value is used twice, two gradients come back for this value. They are added
 
     loss = x y + tanh x      d loss / dx = y + 1 - tanh(x)^2      d loss / dy = x
 
-Proof: compare with the central difference (f(x + h) - f(x - h)) / 2h. It has two errors. Taylor's
-series gives h^2 |f'''| / 6. The rounding of f gives about eps |f| / h (eps = 2^-52 in float64). The
-sum of the two errors is smallest near h = eps^(1/3). The sizes of f and f''' move this h a little.
+Proof: compare with the central difference (f(x + h) - f(x - h)) / 2h. The central difference has
+two errors. Taylor's series gives h^2 |f'''| / 6. The rounding of f gives about eps |f| / h, with
+eps = 2^-52 in float64. The sum of the two errors is smallest near h = eps^(1/3). The best h also
+depends a little on the sizes of f and f'''.
 
 Source: Griewank and Walther, "Evaluating Derivatives", 2008.
 The engine itself: minidl/function.py, tensor.py, backward.py.
@@ -36,10 +37,11 @@ from minidl.gradcheck import gradcheck
 
 
 class LogSumExp(minidl.Function):
-    """y = log(sum(exp(x))) over the last dimension: (..., n) -> (...). A smooth form of max."""
+    """Computes y = log(sum(exp(x))) over the last dimension: (..., n) -> (...). A smooth form of
+    max."""
 
     def forward(self, x):
-        m = x.max(axis=-1, keepdims=True)  # so exp gets at most 0: exp(1000) would be inf
+        m = x.max(axis=-1, keepdims=True)  # x - m is at most 0, so exp cannot become inf
         y = np.log(np.exp(x - m).sum(axis=-1)) + m[..., 0]
         self.save(x, y)
         return y
@@ -59,7 +61,7 @@ class LogSumExp(minidl.Function):
 def backward(loss):
     """Returns {leaf: d loss / d leaf}. The simplest form of minidl/backward.py."""
     gradient = {loss.grad_fn: np.ones_like(loss.array)}  # {node or leaf: sum of its gradients}
-    for node in reversed(nodes_in_order(loss)):  # each after all nodes that use its output
+    for node in reversed(nodes_in_order(loss)):  # a node comes after all nodes that use its output
         gxs = node.backward(gradient.pop(node))
         if not isinstance(gxs, tuple):
             gxs = (gxs,)
@@ -77,8 +79,8 @@ def backward(loss):
 
 
 def nodes_in_order(loss):
-    """Returns the functions that made `loss`. A function comes after those that made
-    its inputs."""
+    """Returns the functions that made `loss`. A function comes after the functions that made its
+    inputs."""
     found = set()
     stack = [loss.grad_fn]
     while stack:
@@ -148,7 +150,7 @@ def main(t, args):
         steps = np.geomspace(eps * 8, 0.5, 120)
         errors = central_difference_errors(dtype, steps)
         curves.append((np.dtype(dtype).name, eps, steps, errors))
-        smooth = np.convolve(np.log(errors), np.ones(9) / 9, "valid")  # mean of 9, as errors vary
+        smooth = np.convolve(np.log(errors), np.ones(9) / 9, "valid")  # mean of 9 neighbours
         best = float(steps[4 + smooth.argmin()])
         table.row(f"best h, {np.dtype(dtype).name}", best, eps ** (1 / 3), "factor<4")
     named = [(x, "x"), (y, "y"), (u, "u = x y"), (v, "v = tanh x"), (loss, "loss = u + v")]
@@ -157,7 +159,8 @@ def main(t, args):
 
 
 def draw(plt, named, curves):
-    """Left: the graph, with value and gradient of every node. Right: the error for each step h."""
+    """Draws the graph, with value and gradient of every node (left), and the error for each h
+    (right)."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5.6), width_ratios=(1.15, 1))
     places = [(0, 1.6), (0, 0), (1.75, 0), (1.75, 1.6), (3.5, 0.8)]
     for (tensor, name), (across, up) in zip(named, places, strict=True):
@@ -167,7 +170,7 @@ def draw(plt, named, curves):
     for a, b, gradient in ((0, 2, y), (1, 2, x), (0, 3, 1 - v * v), (2, 4, 1.0), (3, 4, 1.0)):
         a, b = np.array(places[a]), np.array(places[b])
         dx, dy = b - a
-        frame = (b - a) * min(0.6 / dx, 0.32 / max(abs(dy), 0.1))  # middle of a box to its edge
+        frame = (b - a) * min(0.6 / dx, 0.32 / max(abs(dy), 0.1))  # from a box's middle to its edge
         arrow(left, a + frame, b - frame, lw=2)
         beside = (a + b) / 2 + (0.32 * np.sign(abs(dy)), -0.17 if dy > 0 else 0.09)
         left.text(*beside, f"{gradient:.4f}", color=RED, fontsize=11, ha="center")

@@ -185,7 +185,7 @@ def relu_bias(t, table, generator):
     table.row("add3_relu_bias: bytes", moved, 20 * out.size, "exact")
 
     wanted = np.maximum(a.astype(float) + b + c + bias, 0)
-    error = float(np.abs(out - wanted).max())  # 3 roundings of numbers < 16: below 2e-6
+    error = float(np.abs(out - wanted).max())  # 3 roundings of numbers < 16: an error < 2e-6
     table.row("add3_relu_bias: largest error", error, 0.0, "abs<4e-6")
 
 
@@ -217,7 +217,8 @@ def draw(plt, apart, fused):
                 axes.text(-0.65, height, name, ha="right", va="center")
             for i, x in enumerate((0, 1.2, 2.4, 3.6)):
                 for k, (name, height) in enumerate(reversed(rows)):
-                    # k boxes lie between this one and the thread: the arrow bends around them
+                    # k boxes lie between this box and the thread. The arrow bends around these
+                    # boxes
                     arrow(axes, (x + 0.2 * (k > 0), height - (0.08 if k else 0.2)),
                           (x + 0.12 * k, thread + 0.33), connectionstyle=f"arc3,rad={-0.18 * k}")
                     box(axes, x, height, f"{name}[{i}]", PALE_BLUE, fontsize=10)

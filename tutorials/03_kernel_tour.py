@@ -63,7 +63,8 @@ FILE = OWN if OWN.exists() else cuda.KERNELS / "tour.cu"
 
 
 def checked(file, name, grid, args, block: int | tuple = BLOCK, **options):
-    """Runs a kernel in the check form. Returns the Report. An error ends the script."""
+    """Runs a kernel in the check form. Returns the Report. If the check finds an error, the script
+    ends."""
     report = cuda.check(file, grid, block, args, name=name, **options)
     if report.errors:
         raise SystemExit(str(report))
@@ -87,7 +88,8 @@ def versions(table, kernel, outputs, inputs, wanted, theory, allowed):
     name = kernel.replace("_", " ")
     rows = len(wanted)
     reports, errors = [], []
-    grids = -(-rows // BLOCK), rows, -(-rows * 32 // BLOCK)  # a thread, a block, a warp for a row
+    # in version 1 a thread computes a row, in version 2 a block, in version 3 a warp
+    grids = -(-rows // BLOCK), rows, -(-rows * 32 // BLOCK)
     for version, grid, n_bytes in zip((1, 2, 3), grids, theory, strict=True):
         args = (*outputs.values(), *inputs)
         report = checked(f"{kernel}.cu", f"{kernel}_v{version}", grid, args, outputs=list(outputs))
@@ -261,7 +263,8 @@ def main(t, args):
 
 
 def draw(plt, norms, softmaxes, adamws, n):
-    """Left: a sum in shared memory, phase by phase. Right: the bytes of every version."""
+    """Draws a sum in shared memory, phase by phase (left), and the bytes of every version
+    (right)."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(14.5, 6.4), width_ratios=(1.2, 1))
     left.set_title("Shared memory of `center`: one block of 8 threads")
     # (label, elements written, elements still needed, [(thread, element that it reads)])
@@ -300,7 +303,7 @@ def draw(plt, norms, softmaxes, adamws, n):
                       label="loaded + stored")
     right.bar_label(right.containers[1], [f"{sum(b):.0f}" for b in bars.values()], padding=4)
     right.bar_label(both, ["", f"{adamws[1]:.0f}"], padding=4)
-    # at its full length this bar would make the others too short to compare
+    # at its full length this bar would make the other bars too short to compare
     right.text(41, 6, f"{adamws[0]:.0f}: far past the edge >", ha="right", va="center")
     right.invert_yaxis()
     right.set(title="Bytes an element, counted", xlabel="bytes (float32)", xlim=(0, 42))

@@ -38,7 +38,7 @@ from minidl.course.out import BLUE, GREEN, GREY, RED, line_at
 from minidl.course.tutorial import Table, WrongOption, launch, picture, say
 
 FORMATS = {np.float16: 10, np.float32: 23, np.float64: 52}  # bits of fraction
-STARTS = {np.float16: 0, np.float32: 2**24 - 5, np.float64: 2**53 - 5}  # from 0 it takes too long
+STARTS = {np.float16: 0, np.float32: 2**24 - 5, np.float64: 2**53 - 5}  # counting from 0 is slow
 try:
     FORMATS[minidl.bfloat16.type], STARTS[minidl.bfloat16.type] = 7, 0
 except ImportError:  # then the table has no bfloat16 rows. pip install 'minidl[bfloat16]' adds them
@@ -54,8 +54,7 @@ def pairwise(x):
     """Returns the sum of x, by a tree of additions in x's type. x has any length >= 1."""
     # >>> exercise 04a: a sum as a tree
     # Add neighbours: x[0] + x[1], x[2] + x[3] ... This leaves half of the numbers. Repeat until one
-    # number is left. If there is an odd number of them, the last one goes to the next round
-    # unchanged.
+    # number is left. If a round has an odd count, its last number goes to the next round unchanged.
     while len(x) > 1:
         pairs = x[: len(x) // 2 * 2]
         x = np.concatenate([pairs[0::2] + pairs[1::2], x[len(pairs) :]])
@@ -64,7 +63,7 @@ def pairwise(x):
 
 
 def kahan(x):
-    """Returns the sum of x by Kahan's method: it adds in order, all in x's type."""
+    """Returns the sum of x by Kahan's method. Adds in order, and all numbers have x's type."""
     total = lost = x.dtype.type(0)
     # >>> exercise 04b: Kahan's sum
     # For each number, let y be the number minus the loss of the addition before. Add y to the
@@ -118,8 +117,8 @@ def train(update, n):
 
 def main(t, args):
     if args.device != "cpu":
-        raise WrongOption("this tutorial wants --device cpu, got cuda: it adds one number after "
-                          "another. 05_amp.py shows the precisions of a GPU")
+        raise WrongOption("wanted --device cpu, because this tutorial adds one number after "
+                          "another; got --device cuda. 05_amp.py shows the precisions of a GPU")
     table = Table(t)
     say(t, "1. Swamping: 1 + 1 + 1 + ...")
     for dtype, start in STARTS.items():
@@ -168,7 +167,8 @@ def bounds(name, sizes):
 
 
 def draw(plt, sizes, curves, paths):
-    """Left: half an ulp of fp16 and fp32. Middle: errors of three sums. Right: a weight."""
+    """Draws half an ulp of fp16 and fp32 (left), errors of three sums, and a weight by step
+    (right)."""
     figure, (spacing, left, right) = plt.subplots(1, 3, figsize=(16, 5.2))
     x = np.geomspace(1e-3, 60000, 400)
     for dtype, name, colour in ((np.float16, "fp16", RED), (np.float32, "fp32", BLUE)):

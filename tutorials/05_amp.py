@@ -19,11 +19,11 @@ times the loss gives S times every gradient:
 
 S is a power of two, so scaling does not round. The largest safe S depends on the gradients, and it
 changes during training. So training finds it by trying. An inf in a gradient shows that S is too
-large: then halve S and skip the step. After N good steps, double S. A step does this, in order:
-divide by S in fp32 (in fp16 the gradient would become 0 again), look for inf, clip, update an fp32
-master copy of the weights, round it to fp16. Without the master copy, an update below half of the
-last digit would not change an fp16 weight. Part 3 uses the names of NVIDIA's library apex for four
-levels of precision. The step above is level O2:
+large: then halve S and skip the step. After N good steps, double S. A step divides the gradients by
+S in fp32, because in fp16 they would become 0 again. Then it looks for inf, and clips. At the end
+it updates an fp32 master copy of the weights, and rounds the copy to fp16. Without the master copy,
+an update below half of the last digit would not change an fp16 weight. Part 3 uses the names of
+NVIDIA's library apex for four levels of precision. The step above is level O2:
 
     O0   all fp32                  O1   products in fp16, sums and exponentials in fp32 (autocast)
     O3   all fp16                  O2   fp16 weights, fp32 master copies, a scaled loss
@@ -118,7 +118,7 @@ def train(model, args, digits, scaler, steps, with_masters):
     """Trains with mixed_step. Returns (losses, scales, changed).
 
     losses: the loss on batch 0, before every tenth step and at the end. scales: the scale S at
-    every step. changed: the number of weights that skipped steps changed."""
+    every step. changed: how many weights changed in skipped steps. It should be 0."""
     weights = [p.array for p in model.parameters()]
     masters = weights
     if with_masters:
@@ -162,7 +162,7 @@ def part_lost(args, table, normal):
         S = 2.0**power
         lost = float(((S * normal).astype(np.float16) == 0).mean())
         theory = math.erf(SMALLEST / (S * args.sigma * math.sqrt(2)))
-        # four standard deviations of a part that is counted on n samples
+        # the bound is four standard deviations of a part that is counted with n samples
         bound = 4 * math.sqrt(theory * (1 - theory) / args.n) + 1 / args.n
         table.row(f"S = 2^{power}: part of the gradients that becomes 0", lost, theory,
                   f"abs<{bound:.1g}")
@@ -171,7 +171,7 @@ def part_lost(args, table, normal):
 def gradients_of_a_model(args, digits):
     """Returns the nonzero gradients of an fp32 model as one vector.
 
-    The loss is multiplied by WEIGHT, so they are as small as the gradients in a deep network."""
+    The loss is multiplied by WEIGHT, so the gradients are as small as in a deep network."""
     model = new_model(args, "O0")
     (loss_of(model, args, digits, 0) * WEIGHT).backward()
     real = np.concatenate([host(p.grad).reshape(-1) for p in model.parameters()])
@@ -184,7 +184,8 @@ def log2_of_safe(g):
 
 
 def largest_scales(table, normal, real):
-    """Tries scales S to find the largest S without inf. Then a dynamic scale falls to this S."""
+    """Tries scales S to find the largest S without inf. Checks that a dynamic scale falls to this
+    S."""
     for whose, g in (("normal", normal), ("the model's", real)):
         largest = max(power for power in range(64) if fits(2.0**power * g))
         theory = log2_of_safe(g)
@@ -223,7 +224,7 @@ def train_all(t, args, digits, table):
     table.row("O2: weights that a skipped step changed", changed["O2"], 0, "exact")
 
     first, last = curves["O0"][0], curves["O0"][-1]
-    for name in ("O1", "O2"):  # they do a few steps fewer than O0: the first are skipped
+    for name in ("O1", "O2"):  # O1 and O2 do fewer steps than O0: they skip the first steps
         table.row(f"last loss of {name} (theory: last loss of O0)", curves[name][-1], last,
                   "rel<0.002")
     # if master weights or loss scaling are missing, the loss falls at most half as much as in fp32
@@ -252,7 +253,7 @@ def main(t, args):
 
 
 def draw(plt, g, real, curves, scales, safe):
-    """Left: histograms of S g for four S. Right: the losses (above), the dynamic scale (below)."""
+    """Draws histograms of S g for four S (left), the losses and the dynamic scale (right)."""
     figure = plt.figure(figsize=(14, 8))
     left, right = figure.subfigures(1, 2, width_ratios=(1.15, 1))
     panels, (above, below) = left.subplots(4, 1, sharex=True), right.subplots(2, 1)
@@ -272,7 +273,7 @@ def draw(plt, g, real, curves, scales, safe):
     left.suptitle("Gradients in fp16's range: normal (filled), a model's (line)")
     for place, word in ((-35.5, "becomes 0"), (-19.5, "fewer digits"), (1, "full precision"),
                         (17.5, "inf")):
-        for axes in panels[::2]:  # a slide shows two panels
+        for axes in panels[::2]:  # each slide shows two panels
             axes.text(place, 36, word, ha="center", fontsize=11)
     panels[-1].set_xticks([-40, -25, -14, 0, 16],
                           ["$2^{-40}$", "$2^{-25}$", "$2^{-14}$", "1", "65504"])

@@ -86,14 +86,14 @@ def equal_segments(n, k):
 
 
 def peak_bytes(sizes, segments):
-    """Returns the most bytes that a step of the chain holds.
+    """Returns the largest number of bytes that a step of the chain holds at one time.
 
     sizes[i] is the bytes of the input of layer i. sizes[n] is the bytes of the last result. The
     caller holds the last result."""
     n = len(sizes) - 1
     held = peak = 0
     for start, stop, again in segments:
-        inside = sum(sizes[start : stop + 1])  # segment's input and results, during its backward
+        inside = sum(sizes[start : stop + 1])  # the segment's input and results, in its backward
         result = sizes[n] if again or stop < n else 0  # else the last result is in `inside` already
         peak = max(peak, held + inside + result)
         held += sizes[start] if again else sum(sizes[start:stop])
@@ -101,9 +101,9 @@ def peak_bytes(sizes, segments):
 
 
 def choose_segments(sizes, budget):
-    """Returns [(start, stop, recomputed)] that holds at most `budget` bytes, by peak_bytes.
+    """Returns segments, [(start, stop, recomputed)], whose peak_bytes() is at most `budget`.
 
-    It runs as few layers twice as possible. Returns None if no segments fit."""
+    Of all such segments, these run the fewest layers twice. Returns None if no segments fit."""
     # >>> exercise 06a: segments for unequal layers under a budget
     # There are n = len(sizes) - 1 layers. Each segment begins where the one before ends:
     # (0, a, ...), (a, b, ...), ..., (..., n, ...). You may try all ways to cut the layers into
@@ -152,7 +152,8 @@ def measure(args, widths, segments):
 def a_step(args, level, segments):
     """Does two training steps on the digits.
 
-    Returns (the memory ledger of the second step, {kind: bytes}, number of parameters)."""
+    Returns (the memory ledger of the second step, bytes, number of parameters). bytes: {kind: the
+    bytes of weights, gradients, ... after the steps}."""
     digits, _ = datasets.digits()
     images, labels = digits[:1024]
     images = minidl.Tensor(put(args, images).reshape(-1, 64))
@@ -199,7 +200,8 @@ def sixteen_bytes(args, table):
 
 
 def equal_layers(args, table):
-    """Recomputes equal layers in k segments. Returns {k: number of layers' results at the peak}."""
+    """Recomputes equal layers, for several k. Returns {k: number of layers' results at the
+    peak}."""
     n = N_LAYERS
     widths = [args.width] * (n + 1)
     unit = 4 * args.batch * args.width  # bytes of one result
@@ -247,7 +249,8 @@ def main(t, args):
 
 
 def draw(plt, ledgers, peaks, sizes, segments, budget):
-    """Above: memory in a step, all kept and recomputed. Below: equal layers, unequal layers."""
+    """Draws memory over a step, with all results kept and recomputed (above). Below: the peaks for
+    equal layers, and the segments of unequal layers."""
     figure, (above, (left, right)) = plt.subplots(2, 2, figsize=(14, 9))
     colours = {"parameters": "#08519c", "gradients": "#fd8d3c", "master weights": "#3182bd",
                "optimizer": "#9ecae1", "inputs": "#bdbdbd", "activations": "#74c476",

@@ -19,7 +19,7 @@ numbers into p chunks. In every step every rank sends one chunk to its right nei
     all-gather        p-1 steps; in each, a rank sends on a chunk that is complete
 
     bytes sent by each rank = 2 (p-1) K/p  <  2K, for any p;    messages = 2 (p-1)
-    seconds = 2 (p-1) (alpha + K/p beta)     alpha: per message, beta: per byte (--sim uses both)
+    seconds = 2 (p-1) (alpha + K/p beta)     alpha: seconds a message, beta: seconds a byte (--sim)
 
 If p does not divide n, the first n mod p chunks have one more number. Rank r sends every chunk
 except r+1, then every chunk except r+2: 2K - bytes(r+1) - bytes(r+2). All ranks together send
@@ -194,7 +194,7 @@ def count_an_all_reduce(t, args, table, n):
         table.row(f"n = {n:,}: bytes sent by all ranks", sum(all_sent), 2 * (p - 1) * K, "exact")
 
     if args.sim and p > 1 and n % p == 0:
-        # float64: the clock adds many times, the formula multiplies once
+        # the clock adds many float64 numbers, and the formula multiplies once
         theory = 2 * (p - 1) * (args.alpha + K / p * args.beta)
         table.modelled(f"n = {n:,}: seconds", time_s, theory, "rel<1e-9")
 
@@ -205,7 +205,7 @@ def main(t, args):
     each = per_rank(t, args.batch)
 
     say(t, f"1. A ring all-reduce of {args.n:,} float32, then of {args.n + 3:,}, on {p} ranks.")
-    for n in (args.n, args.n + 3):  # p need not divide n
+    for n in (args.n, args.n + 3):  # the second n tests chunks of unequal sizes
         count_an_all_reduce(t, args, table, n)
 
     if p > 1:
@@ -223,7 +223,7 @@ def main(t, args):
         table.row("number of different weights on the ranks", len(set(all_weights)), 1, "exact")
 
         alone, _ = train(t.subgroup([0]), args)
-        # float32: the two runs add in different orders, so the seventh digit differs
+        # the two runs add float32 numbers in different orders, so the seventh digit differs
         table.row("largest difference from the loss of one rank", np.abs(losses - alone).max(),
                   0.0, "abs<1e-6")
         picture(t, args, draw, films, losses, alone)
@@ -231,12 +231,12 @@ def main(t, args):
 
 
 def draw(plt, films, losses, alone):
-    """Above: the number of ranks summed in each chunk. Below: two losses and their difference."""
+    """Draws the number of ranks that are summed in each chunk (above), and two losses (below)."""
     p = len(films)
     figure = plt.figure(figsize=(12, 7.2))
     above, below = figure.subfigures(2, 1, height_ratios=(1, 1.1))
     above.suptitle(f"Ring all-reduce: how many of the {p} ranks are summed in each chunk")
-    panels = above.subplots(1, min(p, 4), squeeze=False, sharey=True)[0]  # 5 would be too small
+    panels = above.subplots(1, min(p, 4), squeeze=False, sharey=True)[0]  # 5 would be too narrow
     shades = {"cmap": plt.get_cmap("YlGnBu", p), "vmin": 0.5, "vmax": p + 0.5}
     for r, (axes, counts) in enumerate(zip(panels, films, strict=False)):
         cells = axes.pcolormesh(counts.T, **shades, edgecolors="white", linewidth=2)

@@ -12,7 +12,7 @@ are p ranks, and k equal buckets with n bytes in all. A message costs alpha seco
 costs beta seconds (tutorial 07):
 
     one all-reduce       a + b/k     where a = 2 (p-1) alpha  and  b = 2 (p-1)/p n beta
-    all k of them        k a + b     the bytes are the same for any k, but there are more latencies
+    all k all-reduces    k a + b     the bytes are the same for any k, but there are more latencies
 
 If backward takes C seconds and gradients come evenly, bucket j is full at j C/k. Then it waits
 until the network is free. There are two cases. If the network waits for backward, only the last
@@ -126,7 +126,7 @@ def average(t, args, cap):
     model = network(args)
     weights = list(model.parameters())
     for w in weights:
-        w.grad = put(args, np.zeros(w.shape, np.float32))  # fill() needs its size
+        w.grad = put(args, np.zeros(w.shape, np.float32))  # fill() needs the gradient's size
     averager = Averager(t, weights, cap)
     for i, w in enumerate(weights):
         w.on_grad_ready(lambda _, i=i: averager.ready(i))
@@ -182,7 +182,7 @@ def count_a_step(t, args, table, cap, alone):
     table.row(name + "messages sent a step", messages, 2 * (p - 1) * k, "exact")
     if grads.size % p == 0:
         n_bytes = sent.bytes_sent // args.steps
-        theory = 2 * (p - 1) * grads.nbytes // p  # for any cap
+        theory = 2 * (p - 1) * grads.nbytes // p  # the same for any cap
         table.row(name + "bytes sent a step", n_bytes, theory, "exact")
 
     first_bucket, _, _ = averager.spans[0]
@@ -191,7 +191,7 @@ def count_a_step(t, args, table, cap, alone):
     copies = gather(t, grads.tobytes())
     if t.rank == 0:
         table.row(name + "number of different gradients on the ranks", len(set(copies)), 1, "exact")
-        difference = np.abs(grads - alone).max()  # float32: the order of additions differs
+        difference = np.abs(grads - alone).max()  # float32 additions in another order
         table.row(name + "difference from one rank's gradients", difference, 0.0, "abs<1e-6")
     if not args.sim:
         table.row(name + "ms of wall time a step", 1000 * step_s)
@@ -234,13 +234,14 @@ def main(t, args):
     def branches(k):
         return C + a + b / k, C / k + k * a + b
 
-    # Rounded to a picosecond, so that values with equal formulas are equal. min takes the first.
+    # Rounded to a picosecond, so that values with equal formulas are equal. min takes the first of
+    # equal values.
     best = min(steps, key=lambda k: round(steps[k][0], 12))
     best_theory = min(steps, key=lambda k: round(max(branches(k)), 12))
     for k in (1, best, n):
         step_s, _, all_reduces = steps[k]
         comm_s = sum(end - start for _, start, end in all_reduces)
-        # float64: the clock adds many times, the formula multiplies once
+        # the clock adds many float64 numbers, and the formula multiplies once
         table.modelled(f"k = {k}: seconds of all all-reduces", comm_s, k * a + b, "rel<1e-9")
         table.modelled(f"k = {k}: seconds of the step", step_s, max(branches(k)), "rel<1e-9")
     table.modelled("best number of buckets", best, best_theory, "exact")
@@ -251,8 +252,8 @@ def main(t, args):
 
 
 def draw(plt, steps, branches, best, backward_s):
-    """Left: when backward and the all-reduces run, for one bucket, for the best number of buckets,
-    and for one bucket a layer. Right: the step's time for each number of buckets."""
+    """Draws when backward and the all-reduces run: for one bucket, for the best number of buckets,
+    and for one bucket a layer (left). Right: the time of a step for each number of buckets."""
     shades = plt.get_cmap("viridis")
     figure = plt.figure(figsize=(13, 6.4))
     left, right = figure.subfigures(1, 2, width_ratios=[1.5, 1])

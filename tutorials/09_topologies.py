@@ -65,8 +65,9 @@ def second_tree(p):
     # second tree the parent of new(r) is new(parent of r), and None for the new root. Every rank
     # may be inner (have children) in at most one of the two trees. For odd p that is impossible:
     # then rank 0, and only rank 0, may be inner in both trees. Hint: the odd ranks are the leaves.
-    # For even p or for odd p, the mirror image new(r) = p-1-r exchanges odd and even ranks. For the
-    # other p, find a renaming that exchanges odd and even for all ranks except one.
+    # The mirror image new(r) = p-1-r exchanges odd and even ranks only for one kind of p (even or
+    # odd: which?). For the other kind, find a renaming that exchanges odd and even for all ranks
+    # except one.
     def new(r):
         return p - 1 - r if p % 2 == 0 else (r + 1) % p
 
@@ -125,8 +126,8 @@ def hierarchical_all_reduce(t, x, groups):
 def modelled(p, all_reduce, n_bytes, alpha, beta, network=Links.uniform):
     """Returns the seconds of an all-reduce of n_bytes on p simulated ranks.
 
-    network(alpha, beta) are the links. The modelled time depends on bytes only by bytes times beta.
-    So a short array with a larger beta takes the time of a long one."""
+    network(alpha, beta) are the links. In the modelled time, the number of bytes is always
+    multiplied by beta. So a short array with a larger beta takes the time of a long array."""
 
     def body(t):
         all_reduce(t, np.ones(MODEL_BYTES // 4, np.float32))
@@ -136,7 +137,8 @@ def modelled(p, all_reduce, n_bytes, alpha, beta, network=Links.uniform):
 
 
 def compare(p, ways, n_bytes, alpha, beta, network):
-    """Returns {name: modelled seconds}, also for the tree. The double tree sends in segments."""
+    """Returns {name: modelled seconds} of all ways and of the tree. The double tree sends in
+    segments."""
     segments = MODEL_BYTES // 8
     if alpha:
         extra = 2 * double_tree.height_of(p) - 3
@@ -203,7 +205,7 @@ def who_sends(t, args, table, ways, n, g):
         found = modelled(p, all_reduce, K, 1.0, 0.0)  # a message of any size takes 1 second
         table.modelled(f"{name}: steps", found, steps, "exact")
 
-    inside = int(sent[r].reshape(m, g)[r // g].sum())  # the last way: nodes
+    inside = int(sent[r].reshape(m, g)[r // g].sum())  # `sent` is from the last way, nodes
     table.row(f"{name}: bytes inside a node", inside, 2 * (g - 1) * K // g, "exact")
     between = int(sent[r].sum()) - inside
     table.row(f"{name}: bytes between nodes", between, 2 * (m - 1) * K // p, "exact")
@@ -230,7 +232,7 @@ def main(t, args):
 
     say(t, "2. Modelled time for many sizes: on one switch, then on nodes with one port each.")
     link = args.alpha, args.beta
-    if p >= 4 and p == power and args.beta:  # the formula is only for these p
+    if p >= 4 and p == power and args.beta:  # the formula holds only for these p
         H = math.ceil(math.log2(p))
         # K from the equation 2 H (alpha + K beta) = 2 (p-1) (alpha + K/p beta)
         equal = (p - 1 - H) / (H - (p - 1) / p) * args.alpha / args.beta
@@ -270,7 +272,8 @@ def in_units(n_bytes):
 
 
 def draw(plt, matrices, g, n_bytes, sizes, times, link):
-    """Above: bytes that rank i sends to rank j. Below: modelled time divided by the ring's time."""
+    """Draws the bytes that rank i sends to rank j (above), and time divided by the ring's time
+    (below)."""
     p = len(next(iter(matrices.values())))
     figure = plt.figure(figsize=(14, 9.2))
     above, below = figure.subfigures(2, 1, height_ratios=(1.1, 1))
@@ -299,7 +302,7 @@ def draw(plt, matrices, g, n_bytes, sizes, times, link):
         for width, name in zip((7, 5, 3, 1.2), list(at_sizes[0])[1:], strict=True):
             ratio = np.array([at[name] / at["ring"] if p > 1 else 1.0 for at in at_sizes])
             crossed, words = overtaking(sizes, ratio)
-            # where curves are equal, the narrow line is on top
+            # if two curves are equal, the narrow line is above the wide one
             (line,) = axes.plot(sizes, ratio, linewidth=width, label=f"{name}: {words}", zorder=3)
             axes.plot(crossed, [1] * len(crossed), "o", color=line.get_color(), zorder=4,
                       markersize=9)
@@ -318,7 +321,7 @@ def draw(plt, matrices, g, n_bytes, sizes, times, link):
 
 OPTIONS = {
     "n": (9_600, "floats in the all-reduce; rounded up so that all chunks are equal"),
-    "node_size": (2, "ranks of a node; the script takes its gcd with the number of all ranks"),
+    "node_size": (2, "ranks of a node; the script uses the gcd of this and the number of ranks"),
 }
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """10  The parameter server: updates without waiting.        60 minutes, needs: 07
 
-With asynchronous updates no worker waits, but gradients are applied late. The later they are
-applied, the smaller the largest stable learning rate is.
+With asynchronous updates no worker waits, but gradients are applied late. If they are applied
+later, the learning rate must be smaller, or the training diverges.
 
     mpirun -n 4 python tutorials/10_parameter_server.py
     minidl run -n 4 tutorials/10_parameter_server.py          the same
@@ -69,10 +69,10 @@ def mean_of_all(server):
     server.update   update(gradient) makes one step of the optimizer"""
     # >>> exercise 10b: the synchronous update
     # The server calls this function after each push, and after a worker has left. Do nothing while
-    # the push of a worker in server.clocks is missing, or if the inbox is empty. Otherwise update
-    # once, with sum(n_samples * gradient) / sum(n_samples) over the inbox, in the order of the
-    # workers' numbers, and empty the inbox (server.inbox.clear()). If a worker pushed and then
-    # left, its push counts.
+    # the push of a worker in server.clocks is missing, or if the inbox is empty. Otherwise call
+    # server.update once, with sum(n_samples * gradient) / sum(n_samples) over the inbox. Add in the
+    # order of the workers' numbers. Then empty the inbox (server.inbox.clear()). If a worker pushed
+    # and then left, its push counts.
     if not server.inbox or any(worker not in server.inbox for worker in server.clocks):
         return
     pushes = [server.inbox[worker] for worker in sorted(server.inbox)]
@@ -107,9 +107,9 @@ def sgd(lr):
 def train(t, args, rule, seconds=np.inf, slow=1.0, steps=np.inf):
     """Trains on the digits, for `seconds` or `steps`, whichever ends first.
 
-    Rank 0 serves, and returns the server. The other ranks are workers. To compute a gradient takes
-    a worker one modelled second. It takes the last rank `slow` seconds. A worker returns a list
-    with (worker, start, end, version of the weights, loss with these weights) of each gradient."""
+    Rank 0 serves, and returns the server. The other ranks are workers. A worker computes a gradient
+    in one modelled second, and the last rank in `slow` seconds. A worker returns a list with
+    (worker, start, end, version of the weights, loss with these weights) of each gradient."""
     model = network()
     if t.rank == 0:  # the server's weights are in CPU memory; only workers use a GPU
         server = Server(t, list(model.parameters()), 1, rule, sgd(lr=0.1))
@@ -248,7 +248,8 @@ def main(t, args):
 
 
 def draw(plt, runs, delayed, seconds):
-    """Above: when each worker computes, and with which weights. Below: loss; descent with delay."""
+    """Draws when each worker computes, and with which weights (above). Below: the loss of each
+    rule, and gradient descent with delayed gradients."""
     figure = plt.figure(figsize=(14, 9))
     figure.suptitle("Each bar is one gradient. Its number is the version of the weights "
                     "that it was computed with.")

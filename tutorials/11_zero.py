@@ -7,7 +7,7 @@ With more ranks, each rank holds fewer bytes. Stages 1 and 2 send no more than d
 
 In data parallelism each of p ranks holds the same 16 bytes a parameter: weight 2 and gradient 2 in
 float16, master weight 4 and Adam's m and v 4 + 4 in float32. But a rank needs the last 12 bytes
-only of the parameters that it updates. So let each rank update its share, X/p of the X parameters:
+only for the parameters that it updates. So let each rank update its share, X/p of the X parameters:
 
     stage   weights  gradients  master, m, v      in total        sent by a rank: (p-1)/p 2X times
       0       2X        2X         12X            16X             2: an all-reduce of gradients
@@ -66,7 +66,7 @@ class Layer:
 
     def gather(self):
         """Makes the whole weight from the shares of all ranks."""
-        flat = np.empty_like(self.own, shape=self.bounds[-1])  # on the same device as own
+        flat = np.empty_like(self.own, shape=self.bounds[-1])  # on the same device as self.own
         memory.note(flat, "parameters")
         # >>> exercise 11a: gather a weight
         # Fill `flat` with the elements of the whole weight. This rank has only the elements of
@@ -82,7 +82,8 @@ class Layer:
         self.whole = None
 
     def scatter(self, gradient):
-        """Sets grad to the mean over the ranks. gradient: this rank's gradient of the whole w."""
+        """Sets self.grad to this rank's share of the mean gradient. gradient: this rank's gradient
+        of the whole w."""
         flat = gradient.reshape(-1)
         self.grad = ring_blocks.reduce_scatter(self.t, flat, self.bounds) / self.t.size
 
@@ -160,7 +161,7 @@ def sharded_optimizer(t, args, table, n):
         sharded_adam(ledger, w, gradients[t.rank].copy(), m, v, k)
 
     table.row("sharded Adam: difference from minidl's Adam", float(abs(w - whole.array).max()), 0.0,
-              "abs<1e-12")  # float64: the ring adds the ranks in another order
+              "abs<1e-12")  # the ring adds float64 numbers in another order
     table.row("sharded Adam: bytes sent (theory: an all-reduce)", ledger.bytes_sent,
               ring_blocks.bytes_sent(chunks.bounds(n, t.size), 8, t.rank, n_scatters=1,
                                      n_gathers=1), "exact")
@@ -168,7 +169,8 @@ def sharded_optimizer(t, args, table, n):
 
 
 def by_hand(t, args, table, width, n_layers):
-    """Compares exercises 11a and 11b with formulas: bytes sent, most bytes of whole weights."""
+    """Compares exercises 11a and 11b with formulas: the bytes sent, and the most bytes of whole
+    weights that a rank holds."""
     ledger = Ledger(t)
     rng = np.random.default_rng(0)  # the same weights on every rank
     weights = [put(args, rng.normal(size=(width, width)) / width**0.5) for _ in range(n_layers)]
@@ -179,7 +181,8 @@ def by_hand(t, args, table, width, n_layers):
     with memory.record() as held:
         step(layers, x, target)
 
-    # each layer has one reduce-scatter and two all-gathers; each sends (p-1)/p of its bytes
+    # Each layer has one reduce-scatter and two all-gathers. Each of the three sends (p-1)/p of the
+    # layer's bytes
     sent_by_layer = ring_blocks.bytes_sent(layers[0].bounds, 8, t.rank, n_scatters=1, n_gathers=2)
     theory = n_layers * sent_by_layer
     table.row("by hand: bytes sent by this rank", ledger.bytes_sent, theory, "exact")
@@ -215,7 +218,7 @@ def train(t, stage, args, half):
         with memory.record(model.module, optimizer) as held:
             optimizer.zero_grad()
             loss = F.cross_entropy(model(x).reshape(-1, 256), y.reshape(-1))
-            (loss * 256.0).backward()  # a loss scale: small float16 gradients would become 0
+            (loss * 256.0).backward()  # without a loss scale small float16 gradients become 0
             optimizer.step(unscale=1 / 256.0)
             if stage:
                 model.gather()
@@ -284,7 +287,7 @@ def main(t, args):
     for stage in (1, 2, 3):
         losses, *_ = train(t, stage, args, half=False)
         error = np.abs(np.subtract(losses, plain)).max()
-        # float32: the ranks add in another order, then Adam divides
+        # In float32 the ranks add in another order. Adam's division makes the difference larger
         table.row(f"stage {stage}: losses, difference from stage 0", float(error), 0.0, "abs<1e-5")
 
     share = 2 * own  # bytes, in float16
@@ -293,7 +296,8 @@ def main(t, args):
 
 
 def draw(plt, p, measured, held, share, bound, whole):
-    """Left: bytes by kind for each stage, measured and by formula. Right: weights in a step."""
+    """Draws the bytes of each kind for each stage, measured and by formula (left). Right: the bytes
+    of weights over a step of stage 3."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5.2), width_ratios=[1, 1.25])
     colours = ["#2171b5", "#6baed6", "#fdae6b", "#e6550d"]
     labels = ["weights", "gradients", "master weights", "m and v"]

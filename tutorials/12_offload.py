@@ -52,11 +52,11 @@ from minidl.parallel.zero.lanes import Modelled
 
 
 class HostAdam:
-    """Adam on the host. fp16 `weights` are on the device; each array is a bucket.
+    """Adam on the host. The fp16 arrays `weights` are on the device, and each array is a bucket.
 
-    The masters, m and v are on the host. lanes: `copy("down", ...)`, `update(...)` and
-    `copy("up", ...)` return a job at once. It runs on its lane when the jobs in `after` have ended.
-    `wait(jobs)` makes the device wait for these jobs."""
+    The masters, m and v are on the host. lanes: an object with these methods. `copy("down", ...)`,
+    `update(...)` and `copy("up", ...)` return a job at once. The job runs on its lane when the jobs
+    in `after` have ended. `wait(jobs)` makes the device wait for these jobs."""
 
     def __init__(self, weights, lanes, lr=0.01):
         self.weights = weights
@@ -68,8 +68,8 @@ class HostAdam:
         self.low = [w.copy() for w in weights]  # the weights to send up
         self.grads = [np.zeros_like(w) for w in weights]
         self.t = [0] * len(weights)
-        self.down = [None] * len(weights)  # the jobs that bring the gradients
-        self.updated = [None] * len(weights)  # the updates that the last delayed step started
+        self.down = [None] * len(weights)  # the jobs that copy the gradients down
+        self.updated = [None] * len(weights)  # the jobs of the last step's delayed updates
 
     def ready(self, i, grad):
         """Starts to send `grad` down. Call it when backward has made the gradient of bucket i."""
@@ -79,7 +79,7 @@ class HostAdam:
         self.down[i] = self.lanes.copy("down", grad.nbytes, copy, label=f"{i}")
 
     def update(self, i, after):
-        """Starts Adam on bucket i. It writes the masters and the fp16 copy. Returns the job."""
+        """Starts Adam on bucket i, which writes the masters and self.low[i]. Returns the job."""
         return self.lanes.update(self.low[i].size, lambda: self.adam(i), after, f"{i}")
 
     def send_up(self, i, after):
@@ -109,14 +109,14 @@ class HostAdam:
 
     def delayed_step(self):
         """Like step(), but one step late. Sends up the weights that the last step's update made.
-        Starts an update with this step's gradients, which runs during the next step."""
+        Starts an update with this step's gradients. This update runs during the next step."""
         # >>> exercise 12a: the one-step delayed update
-        # For each bucket i, from the last bucket to the first: if the step before started an update
-        # (self.updated[i] is its job), send the weights of bucket i up, after that job. Then start
-        # the next update, after self.down[i], the job that brings the gradient. Keep the update's
-        # job in self.updated[i]. The update writes self.low[i], and the copy up reads self.low[i].
-        # The device must wait for the copies up, and for no other job. In the first step there are
-        # no weights to send up.
+        # Go through the buckets i, from the last to the first. If the step before started an
+        # update, self.updated[i] is its job. Then send the weights of bucket i up, after this job.
+        # In any case start the next update, after self.down[i], the job that copies the gradient
+        # down. Keep the update's job in self.updated[i]. The update writes self.low[i], and the
+        # copy up reads self.low[i]. The device must wait for the copies up, and for no other job.
+        # In the first step there are no weights to send up.
         coming = []
         for i in reversed(range(len(self.weights))):
             after = [self.down[i]]
@@ -143,7 +143,7 @@ def train(t, args, table):
         y = labels[picked]
         optimizer.zero_grad()
         loss = F.cross_entropy(model(put(args, x)).float(), put(args, y))
-        (loss * 128.0).backward()  # a loss scale: small fp16 gradients would become 0
+        (loss * 128.0).backward()  # without a loss scale small fp16 gradients become 0
         on_device = optimizer.memory()["device"]  # the gradients are already on the host
         optimizer.step(unscale=1 / 128.0)
         model.gather()
@@ -158,7 +158,8 @@ def train(t, args, table):
 
 
 def timeline(args, tokens, delayed):
-    """Runs three steps of equal layers on a modelled clock. Returns (lanes, seconds by step)."""
+    """Runs three steps of equal layers on a modelled clock. Returns (the lanes, the seconds of each
+    step)."""
     n = args.layer_elems
     link = args.link_us * 1e-6, 1e-9 / args.link_gb  # alpha, beta
     lanes = Modelled(link, 1e-9 * args.update_ns)
@@ -212,13 +213,14 @@ def main(t, args):
     device_s = modelled.busy("device")
     table.modelled(f"{even:,.0f} tokens: computing, ms (theory: the link)",
                    1e3 * device_s, 1e3 * link_s, "rel<1e-9")
-    # with 1.5 times the tokens that hide the link and the host, the formulas' conditions hold
+    # The formulas hold if there are enough tokens to hide the link and the host. Here there are 1.5
+    # times as many.
     tokens = 1.5 * max(even, 1e3 * args.update_ns * args.tflops / 6)
     runs = {delayed: timeline(args, tokens, delayed) for delayed in (False, True)}
     formulas = seconds(args, tokens)
     for (name, theory), (_, times) in zip(formulas.items(), runs.values(), strict=True):
         table.modelled(f"{name}: ms of a step, {tokens:,.0f} tokens", 1e3 * times[-1],
-                       1e3 * theory, "rel<1e-9")  # sums differ from products
+                       1e3 * theory, "rel<1e-9")  # the clock adds, and the formula multiplies
     lanes_delayed, _ = runs[True]
     write("12_trace.json", lanes_delayed.trace)
 
@@ -229,7 +231,8 @@ def main(t, args):
 
 
 def draw(plt, args, runs, batches, sweep, even):
-    """Left: when each lane is busy, without and with delay. Right: time of a step / computing."""
+    """Draws when each lane is busy, without and with delay (left). Right: the time of a step,
+    divided by the time of forward and backward."""
     names = {"device": "device", "down": "link, down", "host": "host: Adam", "up": "link, up"}
     colours = dict(zip(names, ("#2171b5", ORANGE, "#756bb1", GREEN), strict=True))
     figure = plt.figure(figsize=(14, 6.2))

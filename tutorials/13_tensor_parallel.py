@@ -13,9 +13,9 @@ needs only the same rows of B. f and g are the places where ranks exchange data:
     [Y1 Y2] = tanh(X [A1 A2])        f: all ranks have X; backward sums the gradients of X
     Z       = Y1 B1 + Y2 B2          g: sums the products; in backward all ranks have Z's gradient
 
-Attention works in the same way: the heads are columns of q, k and v, and the projection after them
-is split by rows. So a transformer block has 2 all-reduces in forward and 2 in backward. With b
-sequences of s tokens and width h:
+Attention works in the same way: the matrices of q, k and v are split by columns (heads), and the
+output matrix is split by rows. So a transformer block has 2 all-reduces in forward and 2 in
+backward. With b sequences of s tokens and width h:
 
     sent per rank, block and step = 4 ring all-reduces = 4 x 2 (t-1)/t b s h numbers
 
@@ -103,8 +103,8 @@ def mlp_by_hand(t, table, rng, n_rows, width):
 
     ledger = Ledger(t)
     z, gx = mlp(x, gz, a[:, first:end], b[first:end])
-    z = ring.all_reduce(ledger, z)  # g
-    gx = ring.all_reduce(ledger, gx)  # f
+    z = ring.all_reduce(ledger, z)  # the forward of g
+    gx = ring.all_reduce(ledger, gx)  # the backward of f
 
     whole_z, whole_gx = mlp(x, gz, a, b)
     error = max(np.abs(z - whole_z).max(), np.abs(gx - whole_gx).max())
@@ -115,7 +115,8 @@ def mlp_by_hand(t, table, rng, n_rows, width):
 
 
 def loss_by_hand(t, table, rng, n_rows, words):
-    """Compares the exercise's loss with that of whole logits. A rank has some of their columns."""
+    """Compares the exercise's loss with the loss of whole logits. A rank has some of the
+    columns."""
     logits = 9 * rng.normal(size=(n_rows, words))
     target = rng.integers(0, words, n_rows)
     first, end = chunks.bounds(words, t.size)[t.rank : t.rank + 2]
@@ -140,8 +141,8 @@ def loss_by_hand(t, table, rng, n_rows, words):
 def train(t, args, sequence=False):
     """Trains a GPT on the standard library's text, divided over all ranks of t.
 
-    Returns (losses, bytes of the last step, weights on this rank, bytes kept for backward, the
-    ledger)."""
+    Returns (losses, bytes of the last step, number of weights on this rank, bytes kept for
+    backward, the ledger)."""
     minidl.manual_seed(0)
     gpt = put(args, nn.GPT(VOCAB, args.context, args.layers, HEADS, args.width))
     ledger = Ledger(t)
@@ -214,7 +215,7 @@ def main(t, args):
         table.row("bytes of a block: 8 (t-1)/t b s h 4", blocks // args.layers, of_a_block,
                   "exact")
 
-    # float32: the sums have another order, then Adam divides
+    # In float32 the sums have another order. Adam's division makes the difference larger
     error = float(np.abs(np.subtract(losses, alone)).max())
     table.row("losses: difference from one rank alone", error, 0.0, "abs<1e-4")
     shares = {"one rank": kept_alone, f"{n} ranks": kept}
@@ -266,7 +267,7 @@ OPTIONS = {
 
 
 def draw(plt, n, shares):
-    """Left: the matrices of an MLP, with f and g; a colour for each rank. Right: the bytes kept."""
+    """Draws the matrices of an MLP in a colour for each rank (left), and the bytes kept (right)."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 3.8), width_ratios=[1.9, 1])
     colours = [LINES[i % len(LINES)] for i in range(n)]
 

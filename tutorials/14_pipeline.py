@@ -59,7 +59,7 @@ ROWS = 16  # samples in a micro-batch
 
 
 def order(s, p, m):
-    """Returns the 1F1B order of stage s of p with m micro-batches: [("F", 0), ..., ("B", i), ...].
+    """Returns the 1F1B order of stage s, for p stages and m micro-batches: [("F", 0), ...].
 
     ("F", i) is the forward of micro-batch i, and ("B", i) is its backward."""
     # >>> exercise 14a: the order of 1F1B
@@ -75,7 +75,7 @@ def order(s, p, m):
 
 
 def one_f_one_b(p, m):
-    """Returns order() of every rank as a list of Do, the form that schedule.py takes."""
+    """Returns order() of every rank, as a list of objects `Do`, which schedule.py takes."""
     return [[Do(kind, s, i) for kind, i in order(s, p, m)] for s in range(p)]
 
 
@@ -92,7 +92,7 @@ ORDERS = {
 
 
 def parts_of(name, p, m):
-    """Returns the order `name` for m micro-batches: a list of Do for each of p ranks."""
+    """Returns the order `name` for m micro-batches: for each of p ranks a list of objects `Do`."""
     make, _ = ORDERS[name]
     return make(p, m)
 
@@ -130,7 +130,7 @@ def modelled(p, m, name, args):
 
     F, B and W of all layers on a rank take 1 s each."""
     def rank(t):
-        second = 0.5 if name.startswith("inter") else 1.0  # interleaved: two stages a rank
+        second = 0.5 if name.startswith("inter") else 1.0  # interleaved: a rank has two stages
         parts = parts_of(name, p, m)
         pipe = pipeline(t, args, parts, seconds=(second, second, second))
         inputs, labels = batch(0, m, args)
@@ -152,7 +152,7 @@ def most_activations(t, parts, m, args):
 def held(t, m, name, args):
     """Returns how many micro-batches this rank holds at most.
 
-    This is the most bytes of activations, divided by those of a step with one micro-batch."""
+    Divides the most bytes of activations by the most bytes in a step with one micro-batch."""
     of_one = most_activations(t, schedule.gpipe(t.size, 1), 1, args)
     of_all = most_activations(t, parts_of(name, t.size, m), m, args)
     return of_all / of_one
@@ -258,7 +258,7 @@ def main(t, args):
 
 
 OPTIONS = {
-    "m": (0, "micro-batches of a step, a multiple of the number of ranks; 0: two for each rank"),
+    "m": (0, "micro-batches of a step, a multiple of the number of ranks; 0 means two a rank"),
     "steps": (20, "training steps of each order"),
 }
 

@@ -1,7 +1,7 @@
 """15  Data, tensor and pipeline parallelism at once.    60 minutes, needs: 11, 13, 14
 
-The ranks are in three kinds of process groups. Each kind sends other data. The layout of the ranks
-decides which data is sent between nodes.
+The ranks are in three kinds of process groups. Each kind of group sends different data. The layout
+of the ranks decides which data is sent between nodes.
 
     mpirun -n 8 python tutorials/15_hybrid_3d.py      or: minidl run -n 8 tutorials/15_hybrid_3d.py
     python tutorials/15_hybrid_3d.py --sim 8          picture: out/15_hybrid_3d.png
@@ -25,7 +25,7 @@ holds
 
 All these bytes are divided by t and by pp. But a larger t means more waiting, and a larger pp means
 a longer bubble, (pp-1)/m of the work. For n = 8 there are 10 ways to choose (t, pp, d), each in 6
-orders of the axes. The exercise looks for the fastest.
+orders of the axes. The exercise looks for the fastest layout.
 
 Papers: Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020 (arXiv 1910.02054).
 Exercise: `minidl exercise 15` writes work/15_hybrid_3d.py with the marked region empty;
@@ -117,7 +117,8 @@ def pipeline(axes, args, zero, level):
 
 
 def train(axes, args, zero=0, level="O0"):
-    """Trains a GPT. Returns (losses, gradients of the last step, bytes held, its parameters).
+    """Trains a GPT. Returns (losses, gradients of the last step, bytes held, parameters of this
+    rank).
 
     The gradients are {name: whole array}, or {} with ZeRO. The ledger axes.t counts only the bytes
     of the last step."""
@@ -156,10 +157,10 @@ def train(axes, args, zero=0, level="O0"):
 
 
 def bytes_of(axes, args, parameters, item=8):
-    """Returns {axis: bytes that this rank sends along it in a step}.
+    """Returns {axis: bytes that this rank sends along the axis in a step}.
 
-    The bytes are exact: the header's formulas, and also the embedding, the output layer and the
-    headers of messages. item: bytes of one number."""
+    The bytes are exact. They also count the embedding, the output layer and the headers of
+    messages. item: bytes of one number."""
     tp, pp, dp = axes.tp, axes.pp, axes.dp
     first, last = pp.rank == 0, pp.rank == pp.size - 1
     rows = BATCH // dp.size // MICRO * CONTEXT
@@ -172,7 +173,7 @@ def bytes_of(axes, args, parameters, item=8):
     if last:
         of_tp += vocabulary.bytes_sent(rows, item, tp.size, tp.rank)
 
-    n_neighbours = (not first) + (not last)  # activations to the next, gradients to the one before
+    n_neighbours = (not first) + (not last)  # next rank: activations; rank before: gradients
     of_pp = MICRO * n_neighbours * rows * args.width * item
     if not last:
         of_pp += HEADER_BYTES
@@ -187,7 +188,7 @@ def bytes_of(axes, args, parameters, item=8):
 
 
 def counts(parameters):
-    """Returns (number of weights that tp divides, number of those that all ranks of tp have)."""
+    """Returns (number of weights that tp divides, number of weights that every rank of tp has)."""
     divided = sum(p.numel() for p in parameters if p.part is not None)
     repeated = sum(p.numel() for p in parameters if p.part is None)
     return divided, repeated
@@ -250,7 +251,7 @@ OPTIONS = {"steps": (3, "training steps"), "layers": (4, "transformer blocks"),
 
 
 def draw(plt, sizes, matrices):
-    """Left: the ranks at their coordinates, with a line for each pair of ranks that sends.
+    """Draws the ranks at their coordinates, with a line for each pair of ranks that sends (left).
 
     Right: the bytes that each rank sends to each other rank."""
     colours = {"tp": LINES[0], "pp": GREEN, "dp": ORANGE}

@@ -17,8 +17,9 @@ Four ideas solve this:
     warm-up                 send more at first: the part that is not sent is 75 % of the elements,
                             then 93.75, 98.4375, 99.6, 99.9 %
 
-Exactly: arrived + waiting = accumulated. Arrived is the sum of all that was sent. Waiting is the
-sum of v over the ranks. Accumulated is the sum of all u so far, over the ranks.
+This equation holds exactly: arrived + waiting = accumulated. Arrived is the sum of all that was
+sent. Waiting is the sum of v over the ranks. Accumulated is the sum of all u so far, over the
+ranks.
 
 How many bytes does top-k save? Every rank needs every rank's pairs, and each pair has 8 bytes:
 
@@ -27,10 +28,10 @@ How many bytes does top-k save? Every rank needs every rank's pairs, and each pa
 With rho = 0.001 the gain is 125 on 8 ranks, not 1,000. On 1,000 ranks there is no gain.
 
 Two other methods send less, with the same error feedback. One method rounds each number to int8, or
-to one bit. The other method, PowerSGD, sends thin matrices. For an n x m matrix A = gradient +
-residual, the ranks sum P = A Q with r columns, make the columns of P orthonormal, and sum A'P
-(A' is A transposed). These are r (n + m) numbers on any number of ranks. The two sums are
-all-reduces, because A Q and A'P are linear in A.
+to one bit. The other method, PowerSGD, sends thin matrices. Let the n x m matrix A be gradient +
+residual. The ranks sum P = A Q, which has r columns, and make these columns orthonormal. Then they
+sum A'P (A' is A transposed). P and A'P are r (n + m) numbers on any number of ranks. The two sums
+are all-reduces, because A Q and A'P are linear in A.
 
 Papers: Lin et al. 2018 (arXiv 1712.01887); Vogels et al. 2019 (PowerSGD, arXiv 1905.13727).
 Exercises: `minidl exercise 16` writes work/16_dgc.py with the marked regions empty;
@@ -91,7 +92,7 @@ def low_rank(t, g, residual, q):
 
 
 def by_hand(t, args, table):
-    """Checks the exercises' functions: nothing is lost, and they send the bytes of the formulas."""
+    """Checks that the exercises' functions lose nothing, and send the bytes of the formulas."""
     rng = np.random.default_rng([7, t.rank])
     top_k_by_hand(t, args, table, rng)
     rank_2_by_hand(t, table, rng)
@@ -222,8 +223,9 @@ def main(t, args):
     losses, sent = curves["dense"]
     dense = losses[-1]
     dense_bytes = max(1, sent[-1])
-    # A model that guesses has the loss log 10. The bound is the dense loss + 2 % of the fall from
-    # log 10 to it. The losses are almost 0, so 2 % of the loss itself would be too strict.
+    # A model that guesses has the loss log 10. The bound is the dense loss, plus 2 % of the
+    # difference of log 10 and the dense loss. The losses are almost 0, so 2 % of the dense loss
+    # would be too strict.
     bound = dense + 0.02 * (np.log(10) - dense)
     for name, (losses, sent) in curves.items():
         fewer = dense_bytes / max(1, sent[-1])
@@ -237,14 +239,15 @@ def main(t, args):
 OPTIONS = {
     "n": (40_000, "elements of the vector that the exercise's function compresses"),
     "rho": (0.001, "the part of these elements that a step sends"),
-    "keep": (0.02, "the part that training sends after its warm-up; its matrices are small"),
+    "keep": (0.02, "the part of the elements that training sends after the warm-up"),
     "steps": (300, "training steps of each method"),
     "lr": (0.15, "learning rate"),
 }
 
 
 def draw(plt, curves, p, args):
-    """Left: the loss over the bytes sent. Right: the bytes sent over the number of ranks."""
+    """Draws the loss over the bytes sent (left), and the bytes sent over the number of ranks
+    (right)."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5.2), width_ratios=[1.35, 1])
     green, purple = "#31a354", "#756bb1"
     styles = {"dense": (BLUE, "-"), "top-k, the rest lost": (GREY, "--"),

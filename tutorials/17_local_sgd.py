@@ -1,4 +1,4 @@
-"""17  Local SGD: average every H steps; start dense, then relax.    50 minutes, needs: 07
+"""17  Local SGD: average the weights only every H steps.    50 minutes, needs: 07
 
     mpirun -n 4 python tutorials/17_local_sgd.py      (or: minidl run -n 4 ...)
     python tutorials/17_local_sgd.py --sim 4          picture: out/17_local_sgd.png
@@ -6,21 +6,21 @@
 In data parallelism, p ranks average their gradients at each step. If the gradients have K bytes, a
 rank sends 2(p-1)/p K bytes. In local SGD each rank takes H steps alone. Then the ranks average
 their weights. So one all-reduce of the same size is enough for H steps. With H = 1 and plain SGD
-the result is that of data parallelism: the mean of the ranks' steps is the step of the mean
-gradient. With H > 1 each rank trains on its own samples, and the ranks' weights become different.
-Let w_k be the weights of rank k. The distance of the ranks, the root mean square of |w_k - mean|,
-grows for H steps. The average makes it 0 again.
+the result is the same as with data parallelism: the mean of the ranks' steps is the step of the
+mean gradient. With H > 1 each rank trains on its own samples, and the ranks' weights become
+different. Let w_k be the weights of rank k. The distance of the ranks is the root mean square of
+|w_k - mean|. The distance grows for H steps. The average makes it 0 again.
 
-    post-local    data parallelism for t0 steps, while gradients change fast. The other steps, T in
-                  all, are in rounds of H steps. So a rank sends 2(p-1)/p K bytes t0 + (T - t0)/H
-                  times (exercise 17a)
+    post-local    data parallelism for the first t0 of T steps, while gradients change fast. The
+                  other steps are in rounds of H steps. So a rank sends t0 + (T - t0)/H times, each
+                  time 2(p-1)/p K bytes (exercise 17a)
     adaptive      H falls with the loss, because late in training noise hurts more. With the
                   learning rate lr and r = lr0 loss / (lr loss0), the paper has
                   H = ceil(H0 sqrt(r)) and PaddlePaddle's optimizer ceil(sqrt(H0 r)). H0, lr0 and
-                  loss0 are from the first round. This script prints both and trains with the
-                  paper's
-    DiLoCo        the weights move by w - mean of w_k in a round that starts at w. DiLoCo takes this
-                  as a gradient: an outer SGD with Nesterov's momentum makes a step with it
+                  loss0 are from the first round. This script prints both values of H, and trains
+                  with the paper's value
+    DiLoCo        a round starts with the weights w. DiLoCo takes the difference w - mean of w_k as
+                  a gradient. An outer SGD with Nesterov's momentum makes a step with this gradient
                   (exercise 17b). H may be hundreds
 
 Papers: Stich 2019 (arXiv 1805.09767); Lin et al. 2020 (1808.07217), post-local; Wang & Joshi 2019
@@ -96,9 +96,9 @@ def batches(t, data, n_steps, size, seed=0):
 def train(t, data, args, wrap, rates=None, look=None):
     """Trains a model in wrap(model, t, optimizer). Returns (wrapped model, losses, sent, seen).
 
-    losses, sent and seen have an entry for each step: the mean loss of the ranks, the bytes that
-    this rank has sent so far, and the result of look(wrapped model). Without `look`, seen is empty.
-    rates: the learning rate of each step; if None, 0.2 in every step."""
+    losses, sent and seen have an entry for each step. losses: the mean loss of the ranks. sent: the
+    bytes that this rank has sent so far. seen: the result of look(wrapped model). Without `look`,
+    seen is empty. rates: the learning rate of each step; if None, 0.2 in every step."""
     ledger = Ledger(t)
     model = put(args, network())
     optimizer = optim.SGD(model.parameters(), lr=0.2)
@@ -139,7 +139,7 @@ def data_parallel(model, t, optimizer):
 
 
 def local_sgd(**options):
-    """Returns a function that wraps a model in LocalSGD with these options, for train()."""
+    """Returns a function for train(). The function wraps a model in LocalSGD with these options."""
     return partial(LocalSGD, **options)
 
 
@@ -149,7 +149,7 @@ def bounded(H, most):
 
 
 def in_rounds(t, data, args, table):
-    """Compares local SGD with rounds of 1 step, and of H steps, with data parallelism.
+    """Trains with local SGD in rounds of 1 step and of H steps. Compares it with data parallelism.
 
     Adds the comparisons to the table. Returns {name: (losses, bytes sent)}."""
     H = args.period
@@ -199,14 +199,15 @@ def adaptive_period(t, data, args, table):
     ends = np.cumsum([16, *adaptive.rounds.periods][:-1]) - 1
     wanted = [bounded(h0_outside(16, 0.2, losses[15], 0.2, losses[end]), 16) for end in ends]
     other = [bounded(h0_inside(16, 0.2, losses[15], 0.2, losses[end]), 16) for end in ends]
-    say(t, f"   periods with H0 outside of the root, used here:         {adaptive.rounds.periods}")
-    say(t, f"   periods that H0 inside the root, PaddlePaddle's, gives: {other}")
+    say(t, f"   periods with H0 outside of the root, used here:       {adaptive.rounds.periods}")
+    say(t, f"   periods with H0 inside the root, as in PaddlePaddle:  {other}")
     table.row("adaptive: H is the formula's", adaptive.rounds.periods == wanted, True, "exact")
     return losses, sent
 
 
 def outer_optimizer(t, data, args, table, period):
-    """Trains with DiLoCo. Compares the final weights with those of a training with outer_step().
+    """Trains with DiLoCo. Compares the final weights with the weights of a training with
+    outer_step().
 
     Returns (losses, bytes sent) of DiLoCo."""
     diloco, losses, sent, _ = train(t, data, args, partial(DiLoCo, period=period))
@@ -259,7 +260,7 @@ def by_hand(t, data, args, period):
         if step % period == 0:
             every = np.zeros((t.size, len(w)), w.dtype)
             every[t.rank] = vector(model)
-            ring.all_reduce(t, every)  # gathers the rows: each row is zeros on all ranks but one
+            ring.all_reduce(t, every)  # gathers the rows: a row is 0 on all ranks except one
             w, v = outer_step(w, list(every), v, lr=0.7, momentum=0.9)
             ends = np.cumsum([p.numel() for p in model.parameters()])
             for p, part in zip(model.parameters(), np.split(w, ends[:-1]), strict=True):

@@ -5,9 +5,9 @@
 
 1. A small batch has noisy statistics. There are p ranks, and each has b samples. Batch norm on a
 rank normalises with the b samples of this rank, not with all p b. If a channel has variance
-sigma^2, the mean of b samples is off by about sigma/sqrt(b). In synchronised batch norm the ranks
-exchange three statistics: the mean, M2 = sum (x - mean)^2, and the number n of samples. They merge
-these by Chan's formula (exercise 18a). A layer has C channels. For each layer a rank sends
+sigma^2, the mean of b samples has an error of about sigma/sqrt(b). In synchronised batch norm the
+ranks exchange three statistics: the mean, M2 = sum (x - mean)^2, and the number n of samples. They
+merge these by Chan's formula (exercise 18a). A layer has C channels. For each layer a rank sends
 (p-1)(2C+1) numbers in forward, by an all-gather. In backward there is a ring all-reduce of 2C
 numbers.
 
@@ -55,7 +55,7 @@ def merge(means, m2s, counts):
     # Share k has n_k samples, and n = sum n_k. mean = sum n_k mean_k / n. A sample's difference
     # from `mean` is its difference from mean_k, plus mean_k - mean. So
     # M2 = sum (M2_k + n_k (mean_k - mean)^2).
-    # Values may be large and their variance small, so do not compute a variance as the mean of the
+    # Values may be large and their variance small. So do not compute a variance as the mean of the
     # squares minus the square of the mean.
     n = np.asarray(counts, np.float64)[:, None]
     mean = (n * means).sum(axis=0) / n.sum()
@@ -87,7 +87,8 @@ def run_norm(args, norm, x, gradient):
 
 
 def norms(t, table, args):
-    """Compares SyncBatchNorm with batch norm on the whole batch, and counts the bytes it sends.
+    """Compares SyncBatchNorm with batch norm on the whole batch, and counts the bytes that it
+    sends.
 
     Then draws 4,000 batches of one channel. Returns two arrays (4000,): for each batch the mean of
     one rank's samples, and the mean of all ranks' samples."""
@@ -100,7 +101,7 @@ def norms(t, table, args):
     synchronised = run_norm(args, nn.SyncBatchNorm(C, t=ledger), x[mine], gradient[mine])
     whole = run_norm(args, nn.BatchNorm1d(C), x, gradient)
     for name, got, wanted in zip(("output", "gradient"), synchronised, whole, strict=True):
-        apart = float(abs(got - wanted[mine]).max())  # float32 sums in a different order
+        apart = float(abs(got - wanted[mine]).max())  # the float32 sums have another order
         table.row(f"SyncBN's {name}: difference from batch norm of p b", apart, 0, "abs<1e-5")
 
     theory = sync_batchnorm.bytes_sent(C, 4, t.size, t.rank)
@@ -235,7 +236,7 @@ def main(t, args):
         table.row("noise scale from b and p b, samples", found, noise, "rel<0.15")
     batches = 2 ** np.arange(2, 10)
     steps = steps_of_all(t, x, y, batches, args.loss)
-    # fits steps = product / B + smallest, so that the sum of the squared relative errors is least
+    # fits `steps = product / B + smallest` by least squares of the relative errors
     product, smallest = np.polyfit(1 / batches, steps, 1, w=1 / steps)
     critical = product / smallest
     for i in (0, -1):

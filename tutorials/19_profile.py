@@ -8,20 +8,23 @@ This training computes the right numbers, but it has three faults. A trace shows
 
 **Rows.** A span is a part of a step with a begin and an end: input, forward, backward, optimizer or
 collective. Spans may be inside others. Every moment of a step counts once, for the innermost span
-around it. A moment outside of all spans counts as Python. So the rows add up to the step.
+around it. A moment outside of all spans counts as Python. So the rows add up to the time of the
+step.
 
 **Waiting.** In a collective the ranks wait until the last rank has entered. Then the bytes move. To
-measure the wait and the transfer apart, the ranks' clocks must agree. Rank 0 sends a message to
-each rank, and the rank answers with the time on its clock. Rank 0 sent the message at a and has the
-answer at b. It takes (a + b) / 2 as its own time for the answer. The error is at most (b - a) / 2.
-This is done before and after the run. So rank 0 knows how far each clock is off (the offset), and
-how fast this changes (the drift).
+measure the wait separately from the transfer, the ranks' clocks must agree. Rank 0 sends a message
+to each rank, and the rank answers with the time on its clock. Rank 0 sends the message at the time
+a, and has the answer at the time b. It assumes that the rank answered in the middle of these times.
+The error is at most (b - a) / 2. This is done before and after the run. So rank 0 knows the
+difference of each clock from its own clock (the offset), and how fast the difference changes (the
+drift).
 
 **Roofline.** A product (m, k) @ (k, n) needs 2 m n k operations. Its backward has two products of
 this size. An operator needs at least max(operations / peak, bytes / bandwidth) seconds. `minidl
 doctor --peaks` measures the peak, in operations a second, and the bandwidth, in bytes a second.
 
-**Amdahl.** If a part takes the share f of a step, removing it shortens the step to 1 - f at best.
+**Amdahl.** If a part takes the share f of a step, removing it shortens the step to 1 - f of its
+time at best.
 
 The faults:
 
@@ -64,8 +67,8 @@ def find_faults(ranks):
     "bytes"   the bytes that it moved; for a collective, the bytes that this rank sent
     "dtype"   for example "float32"; None if it is not known"""
     # >>> exercise 19a: three faults in a trace
-    # "synchronisation": count the collectives that send from 1 to 64 bytes. This fault is there if
-    # the average over all ranks and steps is more than one in a step.
+    # "synchronisation": count the collectives that send from 1 to 64 bytes. This fault is there if,
+    # on average, a rank has more than one such collective in a step.
     # "loader": add up the bytes of the forward spans of each rank in a step. Divide the largest sum
     # by the smallest. This fault is there if the mean of this ratio over the steps is above 1.25.
     # "float64": this fault is there if spans with the dtype float64 take over 5 % of the seconds of

@@ -12,9 +12,9 @@ written to memory. So product, batch norm and activation become one launch.
 
 **Reuse.** A value is alive from the line that makes it to the last line that reads it. During this
 time it needs its bytes. Two values that are never alive at the same line may use the same bytes of
-the arena, the memory for all values. A plan gives each value its place there. At each line, add up
-the bytes of the values that are alive. No plan can be smaller than the largest of these sums. To
-find the smallest plan is NP-hard, but greedy rules usually reach this bound.
+the arena, the memory for all values. A plan gives each value its place in the arena. At each line,
+add up the bytes of the values that are alive. No plan can be smaller than the largest of these
+sums. To find the smallest plan is NP-hard, but greedy rules usually reach this bound.
 
 **Quantise.** A weight w is stored as a whole number q from -127 to 127, with w = about q s. The
 errors of rounding to multiples of s are spread evenly from -s/2 to s/2, and their root mean square
@@ -25,7 +25,7 @@ scale.
 
 **Batch.** A server gets requests one by one. If it runs several requests as a batch, it reads the
 weights only once for all of these. Little's law: if lambda requests arrive in a second and each
-stays W seconds, L = lambda W requests are in the server on average.
+request stays W seconds, L = lambda W requests are in the server on average.
 
 Papers: Jacob et al. 2018 (arXiv 1712.05877); Pisarchyk & Lee 2020 (arXiv 2001.03288); Little 1961.
 Exercises: `minidl exercise 20` writes work/20_inference.py with the marked regions empty;
@@ -70,8 +70,8 @@ def best_fit(lifetimes):
     offsets = [0] * len(lifetimes)
     # >>> exercise 20b: a planner by best fit
     # Place the values one by one, those with the most bytes first. Of values with equal bytes, the
-    # one that is earlier in the list comes first. For a new value, look at the values that have a
-    # place and are alive at some line together with it: these are in its way. There may be gaps
+    # one that is earlier in the list comes first. For a new value, look at the values that already
+    # have a place and are alive at one of its lines: these values are in its way. There may be gaps
     # between the values in the way, and below the lowest of them. Place the new value at the start
     # of the smallest gap that holds it. If two gaps are equally large, take the lower one. If no
     # gap holds it, place it at the highest end of the values in the way. If no value is in the way,
@@ -123,9 +123,8 @@ def seconds(run):
 
 
 def fold(t, model, x, table):
-    """Shows the lines, launches and time of the model, as traced and after all passes.
-
-    Compares the results of the model after the passes with those before."""
+    """Shows the lines, launches and time of the model, before and after all passes. Also compares
+    the model's results before and after the passes."""
     graph = infer.trace(model, x)
     say(t, f"The model as {len(graph.nodes)} lines:", graph)
     n_before = len(infer.compile(graph).launches)
@@ -149,7 +148,7 @@ def reuse(model, x, table):
     spans = lifetimes(infer.trace(model, x))
     offsets = best_fit(spans)
 
-    # elements of the values, for one image
+    # number of elements of the values, for one image
     convolution_1 = 3 * 32 * 64  # convolution, norm and ReLU; each has 32 channels of 8 x 8
     pooled = 32 * 16
     convolution_2 = 3 * 64 * 16  # convolution, norm and ReLU; each has 64 channels of 4 x 4

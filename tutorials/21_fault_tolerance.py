@@ -1,16 +1,16 @@
-"""21  Fault tolerance: kill a rank, notice, go on to the same bits.    60 minutes, needs: 07, 11
+"""21  Fault tolerance: kill a rank, restart, get the same bits.    60 minutes, needs: 07, 11
 
     mpirun -n 4 python tutorials/21_fault_tolerance.py
     python tutorials/21_fault_tolerance.py --sim 4    picture: out/21_fault_tolerance.png
     minidl run -n 4 --restarts 3 tutorials/21_fault_tolerance.py --kill 13
-                 kills rank 1 in its 13th step; the launcher notices, prints it, and starts all
-                 ranks again
+                 kills rank 1 in its 13th step; the launcher prints this, and starts all ranks
+                 again
 
 A run of N machines fails N times as often as one machine. If each of 10,000 machines fails once in
-five years, one fails every four hours. So a run saves its state and continues from it. It continues
-to the same bits if two things hold. The state has all that the next step depends on: weights,
-optimizer, random generators, position in the data, loss scale (exercise 21b). And the snapshot is
-complete, even if a fault comes while it is written (exercise 21a).
+five years, one fails every four hours. So a run saves its state and continues from the saved state.
+It gets the same bits as a run without a fault if two things hold. The state has all that the next
+step depends on: weights, optimizer, random generators, position in the data, loss scale (exercise
+21b). And the snapshot is complete, even if a fault comes while it is written (exercise 21a).
 
 How often should a run save? A run takes a snapshot every T seconds. A snapshot costs delta seconds.
 There is a fault every M seconds on average, and a fault loses T/2 seconds of work on average:
@@ -19,9 +19,9 @@ There is a fault every M seconds on average, and a fault loses T/2 seconds of wo
     it is lowest at  T = sqrt(2 delta M)          Young 1974; Daly 2006 adds the next terms
 
 If the times between faults are exponential, the share is exactly
-1 - T / (M (e^((T+delta)/M) - 1)). If delta is a quarter, half as much time is lost. So elastic.run
-stops the training only to copy the state in memory. It writes the copy to the disk during the next
-steps (CheckFreq).
+1 - T / (M (e^((T+delta)/M) - 1)). If delta becomes four times smaller, half as much time is lost.
+So elastic.run stops the training only to copy the state in memory. It writes the copy to the disk
+during the next steps (CheckFreq).
 
 Papers: Young 1974; Daly 2006; Pillai et al. 2014 (crashes); Mohan et al. 2021 (CheckFreq).
 Exercises: `minidl exercise 21` writes work/21_fault_tolerance.py with the marked regions empty;
@@ -58,8 +58,8 @@ def save(disk, name, data):
     # The methods of `disk` are write(name, data), fsync(name), rename(old, new), sync_folder() and
     # remove(name). The power may fail in the middle of each call. Only rename is atomic: the
     # file has the old name or the new name, and nothing between. When save returns, the disk must
-    # have the new data and the new name: fsync(name) makes sure of a file's data, and sync_folder()
-    # of the names.
+    # have the new data and the new name: fsync(name) brings a file's data to the disk, and
+    # sync_folder() brings the names.
     temporary = name + ".tmp"
     disk.write(temporary, data)
     disk.fsync(temporary)
@@ -141,7 +141,7 @@ def by_hand(table):
         whole.step()
         dying.step()
         state = state_of(dying)
-        dying = Toy()  # the old Toy is gone; this new one continues from `state`
+        dying = Toy()  # the old Toy is gone; this new Toy continues from `state`
         dying.random.set_state(state.pop("random"))
         vars(dying).update(state)
     n_unlike = int((dying.w != whole.w).sum())
@@ -152,7 +152,7 @@ def by_hand(table):
 def train(t, args, folder, fault=None):
     """Trains with elastic.run. Returns the weights after args.steps steps, as a vector.
 
-    fault: the number of the step in which the run is killed; None: in no step."""
+    fault: the number of the step in which the run is killed, or None if it is not killed."""
     digits, _ = datasets.digits()
 
     def state(t):
@@ -184,7 +184,7 @@ def train(t, args, folder, fault=None):
 
 
 def killed(t, args, table):
-    """Compares the weights of a run that is killed and restarted with those of a run without fault.
+    """Kills and restarts a run. Compares its weights with the weights of a run without a fault.
 
     Returns (step of the fault, step of the snapshot from which the run continues)."""
     fault = args.kill or args.steps - args.every // 2
@@ -196,7 +196,7 @@ def killed(t, args, table):
         train(t, args, whole)
         with suppress(PowerFailure):
             train(t, args, broken, fault)
-        t.pause(0.5)  # until the thread that writes the snapshot is done
+        t.pause(0.5)  # waits until the snapshot is written
         tree.barrier(t)
 
     saved = snapshot.latest(broken) or 0
@@ -204,8 +204,8 @@ def killed(t, args, table):
     weights = train(t, args, whole)
     again = train(t, args, broken)
     table.row("different weights after the restart", int((again != weights).sum()), 0, "exact")
-    # up to 2 * args.every steps, because a snapshot is written to the disk during the steps after
-    # it: at the fault the newest one may not be complete
+    # The bound is 2 * args.every steps. A snapshot is written to the disk during the next steps, so
+    # at the fault the newest snapshot may not be complete
     table.row("steps done again, at most", fault - saved, 2 * args.every, "<=")
     return fault, saved
 

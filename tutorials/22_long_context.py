@@ -1,14 +1,15 @@
 """22  Attention over a text that no rank holds.    60 minutes, needs: 07, 03
 
-A text too long for one rank is divided over n ranks. Two methods compute attention over all of it.
+A text that is too long for one rank is divided over n ranks. Two methods compute attention over the
+whole text.
 
     mpirun -n 4 python tutorials/22_long_context.py   (or: minidl run -n 4 ...)
     python tutorials/22_long_context.py --sim 4       picture: out/22_long_context.png
 
 **Ring attention.** The text has s tokens, and each rank has s/n of these. The blocks of K and V go
 around the ring. For each block a rank computes two results for its own queries: o, the output, and
-lse = log(sum of e^score). Then it merges (o1, lse1), the results so far, with (o2, lse2), those of
-the block:
+lse = log(sum of e^score). Then it merges (o1, lse1), the results so far, with (o2, lse2), the
+results of the block:
 
     L = log(e^lse1 + e^lse2)          o = e^(lse1 - L) o1 + e^(lse2 - L) o2
 
@@ -24,7 +25,7 @@ the same number of pairs of a query and a key: s (s+1) / 2n.
 **Ulysses.** Before the exchange a rank has s/n tokens of all h heads. After an all-to-all it has
 all s tokens of h/n heads. Then it computes the usual attention, and a second all-to-all brings the
 results back. A rank sends (2h + 2g) e (s/n) (n-1)/n elements. So the ring sends n g / (h + g) times
-as many. This is n/2 if h = g, and n/9 if 8 query heads share a key head.
+as many elements. This is n/2 if h = g, and n/9 if 8 query heads share a key head.
 
 Papers: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889); Jacobs et al. 2023 (arXiv 2309.14509).
 Exercises: `minidl exercise 22` writes work/22_long_context.py with the marked regions empty;
@@ -56,8 +57,8 @@ def block(q, k, v, at_q, at_k):
     # Scores are q k^T / sqrt(e), or -inf if the key comes later in the text than the query. o is
     # softmax(scores) times v. lse is the log of the sum of e^score over the keys. Scores of 1000
     # must not overflow: subtract each row's largest score before np.exp, and add it to the log.
-    # If a query sees no key of this block, its o is 0 and its lse is -inf. There must be no warning
-    # of NumPy.
+    # If a query sees no key of this block, its o is 0 and its lse is -inf. NumPy must give no
+    # warning.
     s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
     s = np.where(at_q[:, None] >= at_k, s, -np.inf)
     top = s.max(axis=-1, keepdims=True)
@@ -88,7 +89,7 @@ def merge(o1, lse1, o2, lse2):
 def ring_attention(t, q, k, v, order, pair_s):
     """Returns (o, n_pairs) of this rank. The next k and v arrive during the computation.
 
-    q, k, v  (heads, tokens, width), those of this rank's tokens
+    q, k, v  (heads, tokens, width), for this rank's tokens
     order    "contiguous" or "zigzag"
     pair_s   the seconds that the modelled clock takes for one pair of a query and a key
     n_pairs  how many such pairs this rank has computed"""
@@ -211,7 +212,7 @@ def methods(t, args, table):
 def train(t, args, table):
     """Trains a GPT whose texts are divided over the ranks, and the same GPT on one rank.
 
-    Compares their losses, and the bytes of the first one with the formula."""
+    Compares the losses of the two GPTs, and the bytes of the first GPT with the formula."""
     n_layers = 2
     length = args.tokens * t.size
     alone, _ = losses_of(t, args, "one rank", n_layers, length)
@@ -281,8 +282,9 @@ OPTIONS = {
 
 
 def draw(plt, n, pairs):
-    """Draws three plots: for each of the two orders, the step in which each pair is computed; and
-    the bytes of the ring / the bytes of Ulysses, over the number of ranks."""
+    """Draws three plots. Two plots show, for each order, the step in which each pair is computed.
+    The third plot shows the bytes of the ring, divided by the bytes of Ulysses, over the number of
+    ranks."""
     figure, axes = plt.subplots(1, 3, figsize=(15, 5), width_ratios=[1, 1, 1.05])
     shades = plt.get_cmap("viridis")
     for axis, order in zip(axes, ("contiguous", "zigzag"), strict=False):

@@ -11,12 +11,12 @@ experts with the largest p_e are chosen, and y = sum of p_e expert_e(x) over the
 of n ranks has E/n experts. The tokens' rows go to the experts in an all-to-all with blocks of
 different sizes (dispatch). A second all-to-all brings the results back (combine). Forward has these
 two all-to-alls, and backward has two more. If a rank has T tokens of width h, and they spread
-evenly, the rank sends k T h (n-1)/n elements in each of the four.
+evenly, the rank sends k T h (n-1)/n elements in each of the four all-to-alls.
 
 **Capacity.** An expert takes at most ceil(f T k / E) rows. Here T is the number of tokens of all
 ranks, and f is the capacity factor, for example 1.25. First choices are taken before second
-choices. Among the first choices (or the second) the order is by rank, then by token. A row above
-the limit is dropped: its y is 0, and the token keeps only its residual.
+choices. Among the first choices (or the second choices) the order is by rank, then by token. A row
+above the limit is dropped: its y is 0, and the token keeps only its residual.
 
 **Balance.** If the router prefers one expert, that expert trains more, and the router prefers it
 even more. There are two remedies:
@@ -24,7 +24,7 @@ even more. There are two remedies:
   mean of p_e. The loss is 1 if all experts are used equally, and E if one expert gets all tokens.
 - A bias for each expert. It is added to p_e only for the choice. After each step it grows by a
   small constant for the experts with less than an equal share of the tokens, and falls for the
-  others. Unlike the second loss, it does not change the gradients.
+  other experts. Unlike the second loss, it does not change the gradients.
 
 Papers: Fedus et al. 2021 (arXiv 2101.03961); Lepikhin et al. 2020 (GShard, arXiv 2006.16668); Wang
 et al. 2024 (arXiv 2408.15664).
@@ -250,7 +250,8 @@ def main(t, args):
     losses, loads = ways["bias"]
     alone, _ = ways["one rank"]
     error = np.abs(np.array(losses) / alone - 1).max()
-    # The model is in float64. In float32 a rounding soon changes a choice, and so the loss
+    # The model is in float64. In float32 a rounding soon changes a choice, and this changes the
+    # loss
     table.row("bias: losses, difference from one rank's", float(error), 0.0, "abs<1e-9")
     if args.steps >= 40 and t.size == 4:
         _, loads_before = ways["nothing"]
@@ -268,8 +269,8 @@ OPTIONS = {
 
 
 def draw(plt, ways, n_experts):
-    """Draws three plots: tokens on their way to experts, without and with balancing; and for each
-    of these two ways, the shares of the experts over the steps."""
+    """Draws three plots. The first plot shows tokens on their way to experts, without and with
+    balancing. The other two plots show the shares of the experts over the steps."""
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.8), width_ratios=[1, 1, 1])
     n_tokens, colours = 6 * n_experts, plt.get_cmap("tab10")
     limit = int(np.ceil(1.25 * n_tokens / n_experts))

@@ -3,10 +3,11 @@
     mpirun -n 2 python tutorials/24_stream.py
     python tutorials/24_stream.py --sim 2    picture: out/24_stream.png
 
-The offset belongs in the snapshot. A log has partitions, and a record has an offset, its number in
-its partition. The log never ends: new records are added all the time. If a run is killed, it
-continues from the last offset that it saved. If weights and offset are saved by two writes, the run
-may be killed between these. A step has m records, and the run is killed k times:
+A run must save its position in the stream together with its weights. A log has partitions, and a
+record has an offset, its number in its partition. The log never ends: new records are added all the
+time. If a run is killed, it continues from the last offset that it saved. If weights and offset are
+saved by two writes, the run may be killed between the two writes. A step has m records, and the run
+is killed k times:
 
     saved first            what happens to the records of the step    in all
     the offset             the model never sees them                  k m records lost
@@ -106,7 +107,7 @@ def life(t, folder, writes, log, ends, dies):
     """Runs from the saved state to the end of the log. Returns the weights.
 
     Weight i counts how often record i was trained on. If `dies` is True, the run stops in its
-    second step before the last of its writes, and None is returned. ends: the number of records of
+    second step, before the last of its writes, and returns None. ends: the number of records of
     each partition."""
     model = nn.Linear(1, sum(ends), bias=False)
     model.weight.array[...] = 0
@@ -146,7 +147,7 @@ def life(t, folder, writes, log, ends, dies):
 
 
 def exactly_once(t, args, table, folder):
-    """Runs with each order of writes, and is killed args.kills times in each.
+    """Runs with each order of writes. In each order the run is killed args.kills times.
 
     Returns {order: (number of records lost, number of records repeated)}."""
     log = FolderLog(folder / "log", P)
@@ -176,7 +177,8 @@ def sigmoid(scores):
 
 
 def shown_and_clicked(n):
-    """Returns (x, clicked, delays of the clicks, arrivals) for n items. One is shown each minute.
+    """Returns (x, clicked, delays of the clicks, arrivals) for n items. One item is shown each
+    minute.
 
     x: (n, 5) features. clicked: (n,) bool. delays: minutes, for the items that were clicked.
     arrivals: the items and clicks in order of time, as an argument for joined()."""

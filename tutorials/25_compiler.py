@@ -10,15 +10,16 @@ If the whole network is a list of lines, a compiler can rewrite the list before 
 
     %2 = linear(x, w, b) then relu(.) then add(., x)        the same as one line
 
-A **pass** is a function that rewrites the graph, the list of lines. It looks for a pattern,
-replaces it wherever it finds it, and returns how often. Afterwards the graph must compute the same.
-A product, a linear or a matmul, may do the activation after it only if this activation is the only
-reader of the product's result. Another reader would read a value that no line makes any more.
+A **pass** is a function that rewrites the graph, the list of lines. It replaces a pattern wherever
+the graph has it, and returns how often. Afterwards the graph must compute the same. For example, a
+pass moves an activation into the product before it (a linear or a matmul). This is allowed only if
+no other line reads the product's result. Another line would read a value that no line makes any
+more.
 
 **Bytes.** Each line reads its inputs and writes its result. For n float32 numbers, a line with relu
-moves 8 n bytes. If relu is done before the product's result is written, it moves none. A launch
-costs about as much as some thousand multiplications. A pass saves bytes and launches, but the
-multiplications and additions stay.
+moves 8 n bytes. If relu is done before the product's result is written, relu moves no bytes. A
+launch costs about as much as some thousand multiplications. A pass saves bytes and launches, but
+the multiplications and additions stay.
 
 Sources: Cytron et al. 1991 (SSA); Chen et al. 2018 (TVM, arXiv 1802.04799), the fusion of injective
 operations into products. Exercise: `minidl exercise 25` writes work/25_compiler.py with the marked
@@ -88,7 +89,7 @@ class Net(nn.Module):
 
 
 def n_bytes(graph):
-    """Returns the bytes that all lines read and write, with the parameters.
+    """Returns the bytes that all lines read and write, including the parameters.
 
     Each line counts as if it read from memory: caches are ignored."""
     total = 0
@@ -142,7 +143,7 @@ def main(t, args):
             history.append((name, graph.count(), n_bytes(graph), str(graph)))
     say(t, f"After the library's passes {counts}:", graph)
     plan = infer.compile(graph)
-    # the second of the two equal products, and the tanh of it
+    # the second of the two equal products, and its tanh
     table.row("lines that repeat an earlier line", counts["common"], 2, "exact")
     # these lines are gone: 1 multiplication by 1, 1 product that no line reads, 2 repeated lines,
     # 2 activations that are now in products, and 3 lines because a chain of four became one line

@@ -101,7 +101,8 @@ def prefetching(args, table):
     load, step = args.load, args.step
     k = workers_for(load, 0.0, step)
     for workers in range(1, k + 1):
-        late = 20 * workers  # a multiple of `workers`, because all workers may end at one time
+        # `workers` loads may end at the same moment, so count whole groups of `workers` loads
+        late = 20 * workers
         _, steps = modelled(load, step, workers, 3 * late)
         ends = [end for _, end in steps]
         found = (ends[-1] - ends[-1 - late]) / late
@@ -189,7 +190,7 @@ def training(t, args, table, samples, sizes):
         _, target, *_ = batch
         n_real = int((target >= 0).sum())
         optimizer.zero_grad()
-        # n_samples: each rank's gradient gets a weight, its number of real tokens
+        # n_samples: a rank's gradient is weighted by the rank's number of real tokens
         loss = loss_of(model, args, batch, n_samples=n_real)
         loss.backward()
         optimizer.step()
@@ -215,13 +216,13 @@ def piping(t, table):
     n_found, sum_found = ring.all_reduce(t, np.array([n_here, sum_here]))
 
     there = [range(1000 * r + 1, 1100 * r + 51) for r in range(t.size)]
-    n_steps = math.ceil(len(there[-1]) / 64)  # the last rank has the most
+    n_steps = math.ceil(len(there[-1]) / 64)  # the last rank has the most records
     table.row("records from unequal pipes", n_found, sum(map(len, there)), "exact")
     table.row("their sum", sum_found, sum(map(sum, there)), "exact")
     table.row("steps of every rank", len(steps), n_steps, "exact")
 
     fault = ""
-    try:  # rank 0 has the first 9000 bytes of a compressed file, the others all of it
+    try:  # rank 0 has the first 9000 bytes of a compressed file, other ranks the whole file
         list(Pipe("seq 20000 | gzip | head -c $((9000 + 100000 * RANK)) | gzip -dc", t, batch=512))
     except RuntimeError as error:
         fault = str(error).partition(" What")[0]
@@ -258,7 +259,8 @@ OPTIONS = {
 
 
 def draw(plt, load_ms, step_ms, sizes, ways, batch):
-    """Draws loading and training with one worker and with enough workers. Right: the padding."""
+    """Draws loading and training with one worker and with enough workers (left). Right: the
+    padding."""
     figure, (left, *right) = plt.subplots(1, 4, figsize=(14, 4), width_ratios=[2.4, 1, 1, 1])
     k, y = workers_for(load_ms, 0.0, step_ms), 0
     for workers in (1, k):

@@ -9,8 +9,8 @@ images with C channels, y the results with O channels. A window has kh rows and 
     y[n, o, r, s] = sum over c, i, j of  w[o, c, i, j] * x[n, c, r + i, s + j]
 
 1. Seven loops are slow. Processors are fastest at products of matrices, and the sum is such a
-product. Take a matrix, `columns`. Each (c, i, j) is a row k of it, each (n, r, s) a column p, and
-the number there is x[n, c, r + i, s + j]:
+product. Take a matrix, `columns`. A row k of the matrix stands for one (c, i, j), and a column p
+stands for one (n, r, s). The number in this row and column is x[n, c, r + i, s + j]:
 
     y (O, P) = w (O, K) @ columns (K, P)      K = C kh kw rows,  P = N oh ow pixels of the result
 
@@ -144,7 +144,8 @@ extern "C" __global__ void convolve(float* y, const float* x, const float* w, co
 def source(folder, text=KERNEL):
     """Writes the kernel into a file in `folder`. Returns the path of the file.
 
-    The file begins with empty lines, so that the line numbers in messages are those of this script.
+    The file begins with empty lines, so that a line has the same number in messages as in this
+    script.
     """
     script = Path(__file__)
     before, _, _ = script.read_text(encoding="utf-8").partition(KERNEL)
@@ -289,7 +290,7 @@ def data(args):
     try:
         return datasets.idx_folder(FASHION)
     except FileNotFoundError:
-        raise WrongOption(f"--fashion wanted the folder {FASHION}; there is none. Install it (sudo "
+        raise WrongOption(f"--fashion: the folder {FASHION} is missing. Install it (sudo "
                           "apt install dataset-fashion-mnist), or leave the option out") from None
 
 

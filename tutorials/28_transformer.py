@@ -1,7 +1,7 @@
 """28  A transformer: its block, its first loss, its text.       75 minutes, needs: 01, 03, 20
 
-From one block to a model that writes text: what is computed, what it costs, and how the next token
-is chosen.
+This tutorial goes from one block to a model that writes text. It shows what is computed, what this
+costs, and how the next token is chosen.
 
     python tutorials/28_transformer.py       one process; picture: out/28_transformer.png
 
@@ -25,9 +25,9 @@ the distance of two tokens. The chain rule multiplies the gradient by R^T if R i
 a rotation, R^T = R^-1. So backward turns the gradient by the negative angle (exercise 28a).
 
 2. The cost. A matrix with n numbers makes n products and n sums for each token: 2n operations.
-Backward does twice as much: once for the gradient of the input, once for that of the matrix.
-Attention adds operations for each pair of a query and a key. The table compares formulas for
-parameters and operations with counted numbers.
+Backward does twice as much: once for the gradient of the input, and once for the gradient of the
+matrix. Attention adds operations for each pair of a query and a key. The table compares formulas
+for parameters and operations with counted numbers.
 
 3. The first loss. The output layer computes a score z_v for each of V tokens. It shares its weights
 with the embedding: row w_v is the embedding of token v, and also computes the score of token v. The
@@ -75,15 +75,15 @@ from minidl.nn import llama
 from minidl.plain import autograd, kv_cache, sampling
 from minidl.plain import transformer as plain
 
-VOCABULARY = 256  # bytes
+VOCABULARY = 256  # each byte is a token
 LAYERS, HEADS, KV_HEADS = 2, 4, 2
 PROMPT = b"def __init__(self, "
 
 
 def rope(x, first=0):
-    """Returns (y, backward). x is (..., T, E). y is x with the points of token t turned as at
-    position first + t. backward(gy) returns the gradient of the loss with respect to x. gy is the
-    gradient of the loss with respect to y."""
+    """Returns (y, backward). x is (..., T, E). In y, the points of token t are turned by the angles
+    of the position first + t. backward(gy) returns the gradient of the loss with respect to x. gy
+    is the gradient of the loss with respect to y."""
     # >>> exercise 28a: RoPE, and the gradient of a rotation
     # Point i of a token is (a_i, b_i), with a_i = x[..., i] in the first half of the E numbers and
     # b_i = x[..., E // 2 + i] in the second half. At position p point i turns by p * theta_i, with
@@ -129,7 +129,8 @@ def sizes(args) -> dict[str, Any]:
 
 
 def rotations(table):
-    """Part 1, RoPE: compares the exercise's function with the plain page's and with minidl's."""
+    """Part 1, RoPE: compares the exercise's function with the functions of the plain page and of
+    minidl."""
     draw = minidl.Generator(28)
     x, gy = draw.normal(2, 3, 7, 8).astype(float)  # 3 heads, 7 tokens, E = 8
     y, backward = rope(x, first=5)
@@ -158,7 +159,8 @@ def rotations(table):
 
     near, far = scores(0, 8), scores(1000, 8)
     error = np.abs(near - far).max()
-    # in float64; the angles are up to 1000, so rounding changes them by up to 1000 eps
+    # The bound is for float64. The angles are up to 1000, so rounding changes an angle by up to
+    # 1000 eps
     table.row("scores at 0 to 7 and 1000 to 1007", error, 0.0, "abs<1e-10")
 
 
@@ -171,7 +173,8 @@ def scores(first, n, width=16):
 
 
 def blocks(table):
-    """Part 1: compares the result and the gradient of nn.Llama's block with the plain page's."""
+    """Part 1: compares nn.Llama's block with the plain page's block: the result and the
+    gradient."""
     n_tokens, width, hidden = 6, 16, 40
     minidl.manual_seed(1)
     block = llama.LlamaBlock(width, HEADS, HEADS, width // HEADS, hidden, 1e-5).double()
@@ -267,7 +270,7 @@ def first_loss(args, table, model):
 
 
 def train(t, args, table, model, batches):
-    """Returns the losses of --steps steps."""
+    """Trains for --steps steps. Returns the losses."""
     optimizer = optim.AdamW(model.parameters(), lr=args.lr)
     losses = []
     for _ in progress(t, range(args.steps), "training"):
@@ -289,7 +292,7 @@ def entropy(p):
 
 
 def samples(t, table, model):
-    """Part 4: checks top-p, temperature and the draw of a token, with the probabilities of the
+    """Part 4: checks top-p, temperature and the draw of a token. Uses the probabilities of the next
     token after each byte of the prompt. Returns these probabilities, (T, V)."""
     with minidl.no_grad():
         z = host(model(np.frombuffer(PROMPT, np.uint8)[None].astype(np.int64)))[0]
@@ -401,11 +404,11 @@ def cached(t, args, table, model):
 
 def main(t, args):
     if args.width % 8:
-        raise WrongOption(f"--width {args.width}: want a multiple of 8, for {HEADS} heads whose "
-                          f"numbers are pairs; try {args.width // 8 * 8 + 8}")
+        raise WrongOption(f"--width {args.width}: wanted a multiple of 8, because each of {HEADS} "
+                          f"heads has pairs of numbers; try {args.width // 8 * 8 + 8}")
     if len(PROMPT) + args.tokens > args.context:
-        raise WrongOption(f"--tokens {args.tokens}: with the {len(PROMPT)} of the prompt they are "
-                          f"more than --context {args.context}")
+        raise WrongOption(f"--tokens {args.tokens}: with the {len(PROMPT)} tokens of the prompt "
+                          f"there are more than --context {args.context}")
     table = Table(t)
     say(t, "1. One block: rotations, norms, attention, a network.")
     rotations(table)
@@ -418,7 +421,7 @@ def main(t, args):
     x, y = (put(args, part) for part in next(batches))
     say(t, "2. Parameters and operations.")
     costs(args, table, model, x, y)
-    say(t, "3. From log V down.")
+    say(t, "3. The first loss, and the training." )
     first_loss(args, table, model)
     losses = train(t, args, table, model, batches)
     say(t, "4. From scores to tokens.")

@@ -10,7 +10,7 @@ the softmax of each row of S:
 
     S = Q K^T / sqrt(E)        P = softmax(S)        O = P V
 
-As three operations this writes S and P to memory and reads them again. So it moves
+Three operations write S and P to memory and read them again. So they move
 
     4 L^2 + 4 L E numbers        S and P, each written and read; Q, K, V read and O written
 
@@ -123,7 +123,7 @@ class Memory:
 
 
 def parts(n, size):
-    """Returns slices of `size` that cover n rows; the last may be shorter."""
+    """Returns slices of length `size` that cover n rows. The last slice may be shorter."""
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
@@ -244,7 +244,7 @@ def in_tiles(args, table):
         o, lse = forward(memory, q, k, v, *sizes, causal)
         grads = backward(memory_back, go, q, k, v, o, lse, *sizes, causal)
         wanted = plainly(q, k, v, go, causal)
-        # in float64, with sums of L products in a different order
+        # the bound is for float64 sums of L products in a different order
         table.row(f"29a, {name}: O, difference from the plain page",
                   apart([o], wanted[:1]), 0.0, "abs<1e-11")
         table.row(f"29b, {name}: gradients, difference from the plain page",
@@ -265,7 +265,7 @@ def in_tiles(args, table):
             table.row("... 2 L E + L + 2 L E ceil(L / R) numbers", memory.n_bytes // q.itemsize,
                       closed, "exact")
 
-    # D, computed from all keys, from O, and from the first tile of keys alone
+    # D is computed in three ways: from all keys, from O, and from the first tile of keys alone
     p = np.exp(q @ k.T * width**-0.5 - lse_of(q, k))
     gp = go @ v.T
     of_all = (p * gp).sum(axis=1)
@@ -323,8 +323,8 @@ def one_operation(q, k, v):
 
 
 KERNEL = """
-// o (n_queries, E), lse (n_queries) from q (n_queries, E), k and v (n_keys, E). A thread has one
-// row of q, a block 16 rows. Tiles of 8 keys pass by.
+// Computes o (n_queries, E) and lse (n_queries) from q (n_queries, E), k and v (n_keys, E). A
+// thread has one row of q, a block has 16 rows. The loop takes a tile of 8 keys at a time.
 #define ROWS 16
 #define KEYS 8
 #define E 8
@@ -378,8 +378,8 @@ extern "C" __global__ void attend(float* o, float* lse, const float* q, const fl
 
 
 def source(folder, text=KERNEL):
-    """Writes the kernel into a file in `folder`. Returns the path of the file. It begins with empty
-    lines, so that the line numbers in messages are those of this script."""
+    """Writes the kernel into a file in `folder`. Returns the path of the file. The file begins with
+    empty lines, so that a line has the same number in messages as in this script."""
     script = Path(__file__)
     before, _, _ = script.read_text(encoding="utf-8").partition(KERNEL)
     path = Path(folder, script.name)
@@ -406,7 +406,8 @@ def on_a_gpu(t, args, table):
         say(t, *(f"   {error}" for error in report.errors))
         table.row("29c: errors", len(report.errors), 0, "exact")
         wanted, wanted_lse = flash.forward(q.astype(float), k.astype(float), v.astype(float), KEYS)
-        # in float32; scores are up to 10, so exponentials have relative errors of about 10 eps
+        # The bound is for float32. Scores are up to 10, so exponentials have relative errors of
+        # about 10 eps
         table.row("29c: O, difference from the page flash",
                   np.abs(arguments[0] - wanted).max(), 0.0, "abs<1e-4")
         table.row("29c: lse, difference from the page flash",

@@ -1,4 +1,4 @@
-"""30  Tokens: byte pairs, learnt, encoded, decoded.   60 minutes, needs: 01
+"""30  Tokens: learn, encode and decode byte pairs.   60 minutes, needs: 01
 
     mpirun -n 4 python tutorials/30_tokens.py         (or: minidl run -n 4 ...)
     python tutorials/30_tokens.py --sim 4             picture: out/30_tokens.png
@@ -23,7 +23,7 @@ tokens that the model hardly knows.
 
 3. Words. "dog." and "dog!" should not become two more tokens. So a text is first cut into words,
 and a token is never a part of two words. GPT-2 cuts by one regular expression. A word is a row of
-letters, or of numbers, or of other characters, with the space before it. The tokens of a word are
+letters, or of digits, or of other characters, with the space before it. The tokens of a word are
 computed once. Later they are looked up. Texts end with a special token, <|endoftext|>. It is
 encoded only if the caller allows it, because a user must not be able to put it into a text.
 
@@ -121,8 +121,8 @@ def encode_word(word, ranks):
 
 
 def learn(words, n_pairs):
-    """Learns by exercise 30a. Returns (pairs, lengths): the number of tokens of the text at first
-    and after each pair."""
+    """Learns at most n_pairs pairs with exercise 30a. Returns (pairs, lengths). lengths: the number
+    of tokens of the text, at first and after each pair."""
     pairs, lengths = [], [n_tokens(words)]
     while len(pairs) < n_pairs:
         pair, words = merge_step(words, 256 + len(pairs))
@@ -218,7 +218,7 @@ def spelled(pairs):
 
 
 def goes_on(token):
-    """Returns True if a token has a space behind a letter: then it has parts of two words."""
+    """Returns True if a token has a space after a letter. Such a token has parts of two words."""
     return re.search(rb"[A-Za-z] ", token) is not None
 
 
@@ -240,7 +240,8 @@ def compression(args, table, tokenizer, seen, unseen):
     """Parts 4 and 5: measures texts with vocabularies of several sizes. Returns a list with five
     numbers for each size: V; the bytes per token of `seen`, the text that the tokens were learned
     from; the bytes per token of `unseen`; the bits per token of `unseen`; its bits per byte. The
-    model of the last two numbers has the frequencies of the tokens in `seen` as probabilities."""
+    last two numbers are for a model in which the probability of a token is its frequency in
+    `seen`."""
     n_bytes = len(unseen.encode())
     byte_bits = -np.log2(frequencies(np.frombuffer(seen.encode(), np.uint8), 256))
     found, one_model = [], []
@@ -264,7 +265,7 @@ def compression(args, table, tokenizer, seen, unseen):
     _, first, _, low, high_per_byte = found[0]
     *_, high, low_per_byte = found[-1]
     table.row("bytes per token with 256 tokens", first, 1, "exact")
-    # with few pairs the two numbers are nearly equal, and either may be the larger one
+    # with few pairs the two numbers are nearly equal, and either number may be the larger one
     rule = "<=" if found[-1][0] >= 512 else "info"
     table.row("a model of tokens: bits per token, fewest and most V", low, high, rule)
     table.row("... bits per byte, most and fewest V", low_per_byte, high_per_byte, rule)
@@ -290,8 +291,8 @@ def files(table, tokenizer, unseen):
 
 
 def on_ranks(t, table, source, counts, tokenizer):
-    """Each rank counts and encodes its part of the words. Compares the results with those on one
-    rank."""
+    """Each rank counts and encodes its part of the words. Compares the results with one rank's
+    results."""
     cut = finder(GPT2)(source)
     mine = cut[len(cut) * t.rank // t.size:len(cut) * (t.rank + 1) // t.size]
     everyone = sum(objects.all_gather(t, Counter(mine)), Counter())

@@ -4,8 +4,8 @@
 
 A gradient g says in which direction the loss grows. An optimizer computes a step from the gradient.
 
-1. Four optimizers. Each treats every weight w by itself. lr is the learning rate, t the number of
-the step:
+1. Four optimizers. Each optimizer treats every weight w by itself. lr is the learning rate, t the
+number of the step:
 
     SGD         w <- w - lr g
     momentum    v <- b v + g                         w <- w - lr v
@@ -19,8 +19,8 @@ On a quadratic loss, k (w - w*)^2 / 2, each step of SGD multiplies the distance 
 For convergence lr must be below 2 / k. In a loss with several directions, the largest k sets this
 limit. The direction with the smallest k is then slow.
 
-2. Bias correction. m and v begin at 0. After step 1, m is (1 - b1) g and v is (1 - b2) g^2, which
-is too small. m is a weighted sum of the gradients so far. The sum of the weights in it is 1 - b1^t,
+2. Bias correction. m and v begin at 0. After step 1, m = (1 - b1) g and v = (1 - b2) g^2. Both are
+too small. m is a weighted sum of the gradients so far. The sum of the weights in it is 1 - b1^t,
 and in v it is 1 - b2^t. Dividing by these sums makes true means. So at step 1 m' = g and v' = g^2,
 and the step is lr g / |g|: it is lr or -lr, however large g is. Without the correction its length
 is lr (1 - b1) / sqrt(1 - b2), which is 3.16 lr for the usual b1 and b2.
@@ -37,7 +37,7 @@ the direction of the step does not change. The norm is one number for all arrays
 each rank holds a part of the gradients, it computes the sum of the squares of its part. The
 all-reduce of this one number gives norm^2.
 
-5. A schedule changes lr during the training: it rises in a straight line (warm-up), then falls
+5. A schedule changes lr during the training: lr rises in a straight line (warm-up), then falls
 along half a cosine.
 
 6. Initialisation. Let z = W h with n inputs and weights of mean 0 and variance s. For each output
@@ -47,12 +47,12 @@ multiplies the mean square of the activations by n s / 2, and L layers by (n s /
     He        s = 2 / n       factor 1         (exercise 31b: also for leaky ReLU and convolutions)
     Xavier    s = 1 / n       factor 1/2       made for layers without ReLU, n inputs and outputs
 
-The measured value is a mean over R random networks, so it has an error. Take the mean square behind
-a layer, divided by the mean square before it. For normal weights this ratio has a relative variance
-of exactly 5 / n. The reason: for a standard normal z the mean of relu(z)^4 is 3/2, the mean of
-relu(z)^2 is 1/2, and (3/2 - 1/4) / (1/4) = 5. The ratios of different layers are independent. So
-the mean over R networks has the relative variance ((1 + 5/n)^L - 1) / R. The rows of the table
-allow four standard deviations.
+The measured value is a mean over R random networks, so it has an error. Take the mean square after
+a layer, divided by the mean square before this layer. For normal weights this ratio has a relative
+variance of exactly 5 / n. The reason: for a standard normal z the mean of relu(z)^4 is 3/2, the
+mean of relu(z)^2 is 1/2, and (3/2 - 1/4) / (1/4) = 5. The ratios of different layers are
+independent. So the mean over R networks has the relative variance ((1 + 5/n)^L - 1) / R. The rows
+of the table allow four standard deviations.
 
 The plain page: minidl/plain/optimizers.py. Papers: Sutskever et al. 2013 (momentum); Kingma & Ba
 2014, arXiv 1412.6980 (Adam); Loshchilov & Hutter 2017, arXiv 1711.05101 (AdamW); Pascanu et al.
@@ -78,19 +78,20 @@ N_LAYERS = 10
 
 
 def sgd_step(w, g, lr):
-    """Makes one step of w, in place. w, g: arrays of one shape."""
+    """Makes one step of SGD on w, in place. w, g: arrays of one shape."""
     w -= lr * g
 
 
 def momentum_step(w, g, v, lr, momentum=0.9):
-    """Makes one step of w, in place. v: the velocity, zeros at first; it is changed in place."""
+    """Makes one step with momentum on w, in place. v: the velocity, zeros at first; it is changed
+    in place."""
     v[...] = momentum * v + g
     w -= lr * v
 
 
 def adamw_step(w, g, m, v, t, lr, decay=0.0, b1=0.9, b2=0.999, eps=1e-8):
-    """Makes step number t = 1, 2, ... of w, in place. m and v are zeros at first, and are changed
-    in place. With decay=0 this is Adam's step."""
+    """Makes step number t = 1, 2, ... of AdamW on w, in place. m and v are zeros at first, and are
+    changed in place. With decay=0 this is Adam's step."""
     # >>> exercise 31a: AdamW's step
     # Multiply w by 1 - lr * decay. Then update m, the running mean of g, and v, the running mean of
     # g^2. Compute m' and v' from these. Then subtract lr * m' / (sqrt(v') + eps) from w.
@@ -159,7 +160,7 @@ REAL = {
 
 
 def four_optimizers(args, table):
-    """Part 1: compares the four optimizers by hand with those of minidl.optim."""
+    """Part 1: compares the four optimizers by hand with the optimizers of minidl.optim."""
     draw = np.random.default_rng(31)
     start = draw.normal(size=(5, 7))
     # the gradients have sizes from 1e-2 to 1e2, and some are exactly 0
@@ -170,7 +171,7 @@ def four_optimizers(args, table):
         apart = float(np.abs(ours - run_real(args, REAL[name], start, gradients)).max())
         if name in ("SGD", "momentum"):  # the same operations in the same order
             table.row(f"{name}: difference from minidl.optim", apart, 0.0, "exact")
-        else:  # in float64; the factors are multiplied in a different order, in each of 20 steps
+        else:  # float64: the factors have another order in each of 20 steps
             table.row(f"{name}: difference from minidl.optim", apart, 0.0, "abs<1e-13")
     page = run(partial(plain.adam_step, lr=LR), start, gradients)
     apart = float(np.abs(run(BY_HAND["Adam"], start, gradients) - page).max())
@@ -208,7 +209,7 @@ def valley(args, table):
         paths[name] = np.array(path)
     distance = paths["SGD"][-1] - BOTTOM
     theory = (1 - 0.05 * STEEPNESS) ** args.steps * (VALLEY_START - BOTTOM)
-    # in float64; each step rounds a number near 2 once
+    # The bound is for float64. Each step rounds a number near 2 once
     table.row("SGD: x - 2 after all steps", float(distance[0]), float(theory[0]), "abs<1e-13")
     for name, path in paths.items():
         table.row(f"{name}: the last loss on the valley", float(valley_loss(path[-1])),
@@ -217,7 +218,7 @@ def valley(args, table):
 
 
 def bias_correction(table):
-    """Part 2: Adam's first step."""
+    """Part 2: checks Adam's first step, with and without bias correction."""
     # the gradients are powers of two, so every operation of the first step is exact
     g = np.concatenate([2.0 ** np.arange(-20, 21), -(2.0 ** np.arange(-20, 21))])
     first = run(partial(plain.adam_step, lr=0.1, eps=0.0), np.zeros_like(g), [g])
@@ -240,8 +241,9 @@ RATE = 0.01
 
 
 def decays(args, table):
-    """Part 3: the decay of weights with gradients +G, -G, +G, ... Returns {"AdamW" or "Adam with
-    L2": an array (steps + 1, number of sizes)}: for each size G, the weight over the steps."""
+    """Part 3: computes the decay of weights with gradients +G, -G, +G, ... Returns {"AdamW" or
+    "Adam with L2": an array (steps + 1, number of sizes)}: for each size G, the weight over the
+    steps."""
     # For each G there are two weights, with opposite gradients. In the mean of the two weights the
     # steps +lr and -lr cancel, so only the decay is left. The arrays are (2, number of sizes)
     signs = np.array([[1.0], [-1.0]])
@@ -264,7 +266,7 @@ def decays(args, table):
                   float(decayed("AdamW", size, args.decay_steps)), "rel<1e-11")
         # The formula is not exact, for two reasons. The decay also changes sqrt(v'), by the factor
         # 1 + (decay w / G)^2 / 2 or less. And m' follows w about ten steps late, with a change of
-        # lr decay / G in each step. The relative error of each is less than 0.1 / G
+        # lr decay / G in each step. Each reason makes a relative error of less than 0.1 / G
         table.row(f"Adam with L2: a weight with gradients +-{size:g}",
                   float(paths["Adam with L2"][-1, i]),
                   float(decayed("Adam with L2", size, args.decay_steps)),
@@ -286,7 +288,7 @@ def clipping(t, args, table):
     norm = math.sqrt(sum((g**2).sum() for g in gradients))
     ours = [g.copy() for g in gradients]
     plain.clip(ours, 1.0)
-    # in float64, with a sum of about 60 squares
+    # the bound is for a float64 sum of about 60 squares
     table.row("norm after clipping to 1", math.sqrt(sum((g**2).sum() for g in ours)),
               norm / (norm + 1e-6), "rel<1e-13")
 
@@ -314,7 +316,7 @@ def cosine(a, b):
 
 
 def schedules(table):
-    """Part 5: checks lr at some steps, and compares the schedule with that of minidl.optim."""
+    """Part 5: checks lr at some steps, and compares the schedule with minidl.optim's schedule."""
     warmup, total, lr = 8, 40, 0.3
     lrs = [plain.schedule(step, warmup, total, lr) for step in range(total)]
     table.row("schedule: lr of the first step, lr / warmup", lrs[0], lr / warmup, "exact")
@@ -348,8 +350,9 @@ def starts(width):
 
 
 def through_layers(args, table):
-    """Part 6: mean squares of the activations of ten layers. Returns {name of the initialisation:
-    an array (networks, layers + 1)}: the mean squares of the input and behind each layer."""
+    """Part 6: computes mean squares of the activations of ten layers. Returns {name of the
+    initialisation: an array (networks, layers + 1)}. The array has the mean squares of the input
+    and of each layer's output."""
     width, n_networks = args.width, args.networks
     draw = np.random.default_rng(6)
     found = {}
@@ -361,7 +364,7 @@ def through_layers(args, table):
             h = np.maximum(math.sqrt(variance) * weights @ h, 0)
             squares.append((h**2).mean((1, 2)))
         found[name] = np.array(squares).T
-        # divided by the mean square of the first layer's input, which does not depend on the layers
+        # the mean squares are divided by the mean square of the first layer's input
         ratio = float((found[name][:, -1] / found[name][:, 0]).mean())
         bound = 4 * math.sqrt(((1 + 5 / width) ** N_LAYERS - 1) / n_networks)
         table.row(f"{name}: mean square behind ten layers", ratio,

@@ -3,7 +3,7 @@
     mpirun -n 4 python tutorials/32_recurrent.py        (or: minidl run -n 4 ...)
     python tutorials/32_recurrent.py --sim 4            picture: out/32_recurrent.png
 
-A recurrent layer has a state h_t. Each step computes the next state from the last one:
+A recurrent layer has a state h_t. Each step computes the next state from the last state:
 
     h_t = tanh(x_t + W h_{t-1})          t = 1, ..., T         x_t is computed from the input
 
@@ -13,14 +13,14 @@ from step t + 1. Then (exercise 32a)
 
     gx = gh (1 - h_t^2)         the gradient with respect to x_t, and to all of x_t + W h_{t-1}
     gW = gW + gx h_{t-1}^T      every step uses the same W, so the gradients add up
-    gh = W^T gx                 for h_{t-1}, from step t; the part of the loss at t - 1 is added
+    gh = W^T gx                 for h_{t-1}; the part from the loss at t - 1 is then added
 
-2. T steps multiply the gradient by W^T T times. Let W be rho Q. Q is orthogonal, so it changes no
-norm. Then without tanh the norm of the gradient is multiplied by exactly rho^T: the gradient
-vanishes for rho < 1 and explodes for rho > 1. With tanh each step also multiplies by 1 - h^2, which
-is at most 1. So the norm is multiplied by at most rho^T. For other matrices W, a step multiplies
-the norm by at most the largest singular value. After many steps it depends on the spectral radius,
-the largest |eigenvalue|.
+2. T steps multiply the gradient T times by W^T, the transposed W. Let W be rho Q. Q is orthogonal,
+so it changes no norm. Then without tanh the norm of the gradient is multiplied by exactly rho^T:
+the gradient vanishes for rho < 1 and explodes for rho > 1. With tanh each step also multiplies by
+1 - h^2, which is at most 1. So the norm is multiplied by at most rho^T. For other matrices W, a
+step multiplies the norm by at most the largest singular value. After many steps the norm depends on
+the spectral radius, the largest |eigenvalue|.
 
 3. The LSTM has a state h and a cell c. No matrix multiplies the cell:
 
@@ -37,8 +37,8 @@ describes it. Two steps, one after the other, are again such a step:
     first (a1, b1), then (a2, b2):    a2 (a1 h + b1) + b2  =  (a1 a2) h + (a2 b1 + b2)
 
 So pairs can be combined, in any grouping: the operation is associative (exercise 32b). A scan finds
-all T states in few rounds. The combinations of a round do not need each other, so a computer can do
-these at the same time:
+all T states in few rounds. The combinations of a round do not depend on each other, so a computer
+can do them at the same time:
 
     the loop               T rounds                     T combinations
     Hillis and Steele      log2 T rounds                T log2 T - T + 1 combinations
@@ -72,10 +72,10 @@ from minidl.nn import functional as F
 
 
 def step_back(gh, h, before, w, gw):
-    """One step of backpropagation through time, for h_t = tanh(x_t + before @ w.T). N: samples, H:
-    width. gh: the gradient with respect to h_t, (N, H). h: h_t, before: h_{t-1}, both (N, H). w:
-    (H, H). Adds this step's gradient of w to gw, (H, H), in place. Returns (gradient with respect
-    to x_t, gradient with respect to h_{t-1}), both (N, H)."""
+    """Does one step of backpropagation through time, for h_t = tanh(x_t + before @ w.T). N:
+    samples, H: width. gh: the gradient with respect to h_t, (N, H). h: h_t, before: h_{t-1}, both
+    (N, H). w: (H, H). Adds this step's gradient of w to gw, (H, H), in place. Returns (gradient
+    with respect to x_t, gradient with respect to h_{t-1}), both (N, H)."""
     # >>> exercise 32a: one step back through time
     # The derivative of tanh is 1 - h^2, where h is the result of tanh. gx is gh times this
     # derivative. In a row of before @ w.T, number j is the sum over k of before[k] w[j, k]. So the
@@ -120,7 +120,7 @@ def backward(states, w, gys):
 
 
 def through_time(args, table):
-    """Part 1: the loop by hand, compared with minidl's op."""
+    """Part 1: compares the loop by hand with minidl's op."""
     draw = np.random.default_rng(32)
     n_steps, n, size = 12, 3, 5
     x = draw.normal(size=(n_steps, n, size))
@@ -135,7 +135,7 @@ def through_time(args, table):
     bias = put(args, minidl.tensor(np.zeros(size)))
     ys, _ = F.rnn_sequence(x_leaf, h_leaf, w_leaf, bias, "tanh")
     (ys * put(args, minidl.tensor(gys))).sum().backward()
-    # in float64, with sums of some dozens of products
+    # the bound is for float64 sums of some dozens of products
     apart = float(np.abs(host(ys.detach()) - states[1:]).max())
     table.row("states, difference from minidl's RNN", apart, 0.0, "abs<1e-13")
     for name, gradient, leaf in zip(("x", "h_0", "W"), ours, leaves, strict=True):
@@ -154,8 +154,8 @@ def orthogonal(size, seed=0):
 
 
 def vanishing(args, table):
-    """Part 2: the norms of the gradient after 0, 1, ..., T steps back, divided by the first norm.
-    Returns {("linear" or "tanh", rho): these norms, (T + 1,)}."""
+    """Part 2: computes the norms of the gradient after 0, 1, ..., T steps back, and divides them by
+    the first norm. Returns {("linear" or "tanh", rho): these ratios, (T + 1,)}."""
     draw = np.random.default_rng(2)
     size, n_steps = 16, args.steps
     q = orthogonal(size)
@@ -188,14 +188,14 @@ BIASES = (0.0, 1.0, 5.0)
 
 
 def gates(args, table):
-    """Part 3: the gradient of an LSTM's cell. Returns {bias: an array (T + 1,)}. Entry k is the
-    product of the last k forget gates, averaged over the numbers of the cell."""
+    """Part 3: computes the gradient of an LSTM's cell. Returns {bias: an array (T + 1,)}. Entry k
+    is the product of the last k forget gates, averaged over the numbers of the cell."""
     draw = np.random.default_rng(3)
     size, n_steps = 4, args.steps
     curves = {}
     for bias in BIASES:
         x = draw.normal(size=(n_steps, 1, 4 * size)) * 0.5
-        x[:, :, size : 2 * size] += bias  # order i, f, g, o
+        x[:, :, size : 2 * size] += bias  # the order of the gates is i, f, g, o
         forget = 1 / (1 + np.exp(-x[:, 0, size : 2 * size]))
         h = put(args, minidl.tensor(np.zeros((1, size))))
         c = put(args, minidl.tensor(draw.normal(size=(1, size)))).requires_grad_()
@@ -253,7 +253,7 @@ def blelloch(a, b):
         combinations += n_steps // (2 * distance)
         rounds += 1
         distance *= 2
-    up[0][-1], up[1][-1] = 1, 0  # nothing is before the first step: h -> h
+    up[0][-1], up[1][-1] = 1, 0  # the pair before the first step changes nothing: h -> h
     while distance > 1:  # down: the left child gets the pair of all steps before its parent
         distance //= 2
         left = slice(distance - 1, None, 2 * distance)
@@ -282,7 +282,8 @@ def scans(t, args, table):
               "Blelloch": (2 * log + 1, 3 * n_steps - 2)}
     for name, scan in (("Hillis and Steele", hillis_steele), ("Blelloch", blelloch)):
         (to_a, to_b), rounds, combinations = scan(a, b)
-        # in float64; |h| is about 10, and a < 1 makes the errors of older steps smaller
+        # The bound is for float64. |h| is about 10, and a < 1 makes the errors of older steps
+        # smaller
         apart = float(np.abs(to_a * h + to_b - wanted).max())
         table.row(f"{name}: difference from the loop", apart, 0.0, "abs<1e-12")
         table.row(f"{name}: rounds for {n_steps} steps", rounds, theory[name][0], "exact")
@@ -301,14 +302,13 @@ def scans(t, args, table):
 
 def over_ranks(t, a, b, h):
     """Returns the states of this rank's steps. a, b: the pairs of this rank's steps. h: the state
-    before the first step of all ranks. A rank shares one pair, and the number of its steps does not
-    matter."""
+    before the first step of all ranks. A rank sends only one pair, for any number of steps."""
     pairs = np.zeros((t.size, 2, *h.shape))
     mine = np.ones_like(h), np.zeros_like(h)
     for step in zip(a, b, strict=True):
         mine = combine(mine, step)
     pairs[t.rank] = mine
-    ring.all_reduce(t, pairs)  # gathers the pairs: each is zeros on all ranks but one
+    ring.all_reduce(t, pairs)  # gathers the pairs: a pair is 0 on all ranks except one
     for to_a, to_b in pairs[: t.rank]:
         h = to_a * h + to_b
     return loop(a, b, h)
@@ -406,7 +406,7 @@ def draw_scan(axes):
             axes.plot([node, node - distance], [level + 1, level], color=ORANGE, linewidth=1.6)
             axes.plot([node, node], [level + 1, level], color=ORANGE, linewidth=1.6)
             axes.plot([node - distance, node], [level + 1, level], color=BLUE, linewidth=1.2,
-                      linestyle=":")  # the left subtree's pair, from the way up
+                      linestyle=":")  # the pair of the left subtree, made on the way up
             axes.plot([node - distance, node], [level] * 2, "o", color=ORANGE, markersize=9)
     level -= 1
     for node in range(n):

@@ -26,7 +26,7 @@ Because u has the mean 0, the two errors are independent. A new run at u has the
 The interval from 3.182 errors below the prediction to 3.182 errors above it holds 95 of 100 new
 runs. The factor 3.182 is from Student's distribution with 5 points - 2 = 3 degrees of freedom. It
 is larger than the usual 1.96, because s is computed from few points. Part 1 of the table tries this
-with 2,000 made-up studies with a true power law: there the share must be 95 %.
+on 2,000 artificial studies in which a power law is true: the share must be 95 %.
 
 2. Every point is a mean over seeds. The ranks share the runs, because no run needs another run.
 
@@ -35,11 +35,11 @@ what D tokens teach. So L(N) = E + A N^-alpha, and in logarithms the line bends 
 of the fifth point is only ten times N of the first. Such points do not show E, and a fit of three
 numbers to five points is worth little. So the plain power law is fitted, and the sixth model is
 only twice as large as the fifth. This study was repeated 11 times with other seeds. The sixth size
-was inside its interval each time, and 10 times its loss was above the prediction. It was inside
-with three other texts, too. So its row has a rule. The loss for the sixth number of tokens was 0.4
-to 4.1 errors above its prediction. The five points lie close to a line, so the interval is narrow,
-but the true curve bends. So that row has no rule. `--largest 48` trains one more size, far beyond
-the fit.
+was inside its interval each time, and 10 times its loss was above the prediction. With three other
+texts it was inside, too. So the table checks this row. The loss for the sixth number of tokens was
+0.4 to 4.1 errors above its prediction. The five points lie close to a line, so the interval is
+narrow, but the true curve bends. So the table does not check the row of D. `--largest 48` trains
+one more size, far beyond the fit.
 
 4. Training costs C = 6 N D operations. For each weight and token, forward takes 2 of these and
 backward 4. If C, the budget, is given, which N and D give the smallest loss? Put D = C / (6 N) into
@@ -135,22 +135,22 @@ def synthetic(table):
     level, slope, _, level_error, slope_error = fit_power_law(x, loss)
     u = np.log(x) - np.log(x).mean()
     (their_slope, their_level), covariance = np.polyfit(u, np.log(loss), 1, cov=True)
-    # in float64; NumPy solves the same problem of least squares in another way, by a singular value
-    # decomposition
+    # The bound is for float64. NumPy solves the same problem of least squares in another way, by a
+    # singular value decomposition
     table.row("33a: slope, and np.polyfit's", float(slope), float(their_slope), "rel<1e-9")
     table.row("33a: level, and np.polyfit's", float(level), float(their_level), "rel<1e-12")
     table.row("33a: slope error, and np.polyfit's", float(slope_error),
               float(covariance[0, 0] ** 0.5), "rel<1e-9")
     table.row("33a: level error, and np.polyfit's", float(level_error),
               float(covariance[1, 1] ** 0.5), "rel<1e-9")
-    # four standard deviations of a share of 2,000 studies
+    # the bound is four standard deviations of a share of 2,000 studies
     bound = 4 * math.sqrt(0.95 * 0.05 / n_studies)
     table.row("of 2,000 true power laws: the new run inside its 95 % interval",
               inside / n_studies, 0.95, f"abs<{bound:.4f}")
 
 
 def n_parameters(model):
-    """Returns N, the parameters without embeddings and without the layer that gives the logits."""
+    """Returns N, the number of parameters without embeddings and without the output layer."""
     embeddings = "token", "position", "head"
     return sum(p.numel() for name, p in model.named_parameters() if not name.startswith(embeddings))
 
@@ -274,7 +274,7 @@ def model_loss(n, d):
 
 def main(t, args):
     table = Table(t)
-    say(t, "1. The fit and its intervals, on power laws that are true.")
+    say(t, "1. The fit and its intervals, on artificial power laws.")
     synthetic(table)
     n_runs = (len(WIDTHS) + len(STEPS) + (args.largest > 0)) * args.seeds
     say(t, f"2. {n_runs} runs on {t.size} rank{'s' * (t.size > 1)}.")
@@ -293,7 +293,7 @@ def main(t, args):
 OPTIONS = {
     "steps": (150, "number of training steps of the models of different sizes"),
     "seeds": (3, "number of runs of each kind, with different seeds"),
-    "largest": (0, "the width of one more model, far beyond the fit; 0: none"),
+    "largest": (0, "the width of one more model, far beyond the fit; 0 means none"),
 }
 
 

@@ -23,7 +23,8 @@ FOLDER = Path(__file__).parent
 
 
 def run(script):
-    """Runs one tutorial. Returns its Rows, and one Row each for its exit status and its time."""
+    """Runs one tutorial. Returns the Rows of its table, a Row for its exit status, and a Row for
+    its time."""
     report = Path("out", script.stem + ".json")
     report.unlink(missing_ok=True)  # an old table must not count for this run
     ranks = re.search(r"mpirun -n (\d+)", script.read_text())

@@ -57,7 +57,7 @@ from minidl.parallel.server.warm import warm_start
 P = 4  # number of partitions of a log
 FLIGHT = np.dtype([("id", "<i8"), ("features", "<i8", N_FEATURES)])
 LANDED = np.dtype([("id", "<i8"), ("label", "<f4")])
-WAYS = {  # name: (window_s of Join, late of Join, the loss)
+WAYS = {  # name: (`window_s` of Join, `late` of Join, the loss)
     "labels as they come": (None, "drop", F.binary_cross_entropy_with_logits),
     "2 h, late ones dropped": (7200, "drop", F.binary_cross_entropy_with_logits),
     "weighted": (0, "again", delayed.fake_negative_weighted),
@@ -66,7 +66,7 @@ WAYS = {  # name: (window_s of Join, late of Join, the loss)
 
 
 def logs(folder, departs, lands, late, features):
-    """Writes two logs, departures and landings, each in order of time. Returns the two."""
+    """Writes two logs, departures and landings, each in order of time. Returns both logs."""
     n = len(departs)
     departures = np.empty(n, FLIGHT)
     departures["id"] = np.arange(n)
@@ -162,7 +162,7 @@ def warm(t, both, begin, truth, args, passes=2):
     place = stream.rows()  # also has the flights that have departed and not landed at the cut
 
     def log_loss(tables, until, learns):
-        """Returns the log loss of the predictions for the flights from the cut to `until`."""
+        """Returns the log loss of the predictions for the flights from day args.warm to `until`."""
         stream = stream_of(t, both, way, args, until, place)
         _, _, every = on_ranks(t, tables, stream, begin, truth, way, learns)
         return every["log_loss"]
@@ -247,8 +247,8 @@ def main(t, args):
 
 def warm_or_cold(t, both, begin, truth, args, table):
     losses, (taken, before, after) = warm(t, both, begin, truth, args)
-    say(t, f"the gate: log loss {before:.3f} without the offline rows, {after:.3f} with them: "
-           + ("taken" if taken else "refused"))
+    say(t, f"log loss {before:.3f} without the offline rows, {after:.3f} with the offline rows; "
+           + ("the rows are taken" if taken else "the rows are refused"))
     table.row(f"log loss from day {args.warm} on: warm, at most cold's", losses["warm"],
               losses["cold"], "<=")
 
@@ -274,7 +274,7 @@ OPTIONS = {
     "days": (365, "number of days to read, from January 1"),
     "rate": (0.05, "FTRL's learning rate"),
     "step": (3600, "seconds of event time in a step"),
-    "warm": (0, "compare a warm start after this many days with a cold start; 0: four ways"),
+    "warm": (0, "the day of a warm start, to compare with a cold start; 0 trains in four ways"),
 }
 
 

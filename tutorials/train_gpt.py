@@ -8,11 +8,11 @@ cores. Prerequisites: 01_autograd, 07_ring.
 The text is the source code of the package asyncio, from your own Python. The tokenizer cuts the
 text into tokens of a few bytes (data/byte_pairs.py). The model reads `context` tokens and predicts
 the next token. The loss is the mean of -log p(next token). Before training it is about log2 V bits,
-with V kinds of tokens. The loss in bits, divided by the mean number of bytes of a token, is the
-number of bits to which the model could compress a byte of the text. The model never trains on the
-validation text. It reads the training text several times and learns parts of it by heart. So the
-training loss is lower than the validation loss, as the picture shows. With more text the two losses
-would be closer.
+with V kinds of tokens. Divide the loss in bits by the mean number of bytes of a token. The result
+is the number of bits to which the model could compress a byte of the text. The model never trains
+on the validation text. It reads the training text several times and learns parts of it by heart. So
+the training loss is lower than the validation loss, as the picture shows. With more text the two
+losses would be closer.
 
 Each of N ranks has the whole model and its own part of the batch. During backward the gradients are
 sent in buckets, and a ring all-reduce sums them. For K bytes of gradients each rank sends
@@ -99,7 +99,7 @@ def main(t, args):
     say(t, f"\n{memory.report(ours.modules, optimizer, ours.wrapped)}\n\n{t.report()}")
     valid_loss = evaluate(args, ours, valid)
     sample = write(t, args, ours.whole_state(), tokenizer)
-    say(t, f"\n--- five methods that it writes ---\n{sample}\n---")
+    say(t, f"\n--- five methods that the model writes ---\n{sample}\n---")
 
     tokens_per_byte = len(valid) / len(tokenizer.decode_bytes(valid))
     table.row("validation loss, bits per byte", valid_loss / math.log(2) * tokens_per_byte)
@@ -333,8 +333,8 @@ def n_different(t, arrays):
 
 
 def write(t, args, state, tokenizer):
-    """On rank 0, returns a text of five methods that the model writes. Each ends before the next
-    'def'. On other ranks returns an empty text."""
+    """On rank 0, returns a text of five methods that the model writes. A method ends before the
+    next 'def'. On other ranks returns an empty text."""
     if t.rank > 0:
         return ""
     model = gpt(args)

@@ -1,8 +1,8 @@
 """The book: one page for each technique in its plainest form, in reading order.
 
 A page is a short file, of 44 to 164 lines. It explains the idea, names the paper, and shows the
-code. The code has no options, no error handling, and nothing for speed. Each page ends with an
-example that you can run:
+code. The code has no options and no error handling, and it is not made for speed. Each page ends
+with an example that you can run:
 
     python -m minidl.plain.ring
 
@@ -41,14 +41,14 @@ request.wait() waits until the message is sent or received.
     ring                all-reduce: every rank gets the sum, and no link is busier than another
     tree                broadcast, reduce and all-reduce in log2 n steps
     halving_doubling    all-reduce with the bytes of the ring in 2 log2 n steps
-    hierarchical        all-reduce by nodes: most bytes stay inside a node; groups of ranks
-    double_tree         all-reduce on two trees: the leaves of one are inner ranks of the other
+    hierarchical        groups of ranks, and an all-reduce in which most bytes stay inside a node
+    double_tree         all-reduce on two trees: a leaf of one tree is an inner rank of the other
     data_parallel       one model on all ranks, a part of the batch on each
-    buckets             gradients are sent in groups while backward computes the others
+    buckets             gradients are sent in groups while backward computes other gradients
     sync_batchnorm      batch norm with the mean and the variance of the whole batch
     large_batch         linear scaling, warm-up, LARS and LAMB
     local_sgd           ranks train alone and average every H steps; DiLoCo
-    dgc                 send the largest elements of a gradient now, and the others later
+    dgc                 send the largest elements of a gradient now, and other elements later
     powersgd            send a gradient matrix as the product of two thin matrices
     parameter_server    one rank has the weights, and workers send gradients to it
     zero                gradients, optimizer state and weights in blocks, one block on each rank
@@ -57,10 +57,10 @@ request.wait() waits until the message is sent or received.
     tensor_parallel     a part of every matrix on each rank: columns, then rows
     grid                data, pipeline and tensor parallelism at once: axes of ranks, and groups
     ring_attention      keys and values of a long text are sent around the ring of ranks
-    ulysses             a long text, too: ranks exchange tokens for heads, and heads for tokens
+    ulysses             attention on a long text: each rank gets all tokens of some heads
     experts             many small networks on all ranks, and each token is sent to k of them
     elastic             a run that dies restarts from its last snapshot, and ends with the same bits
-    buddy               a second rank keeps a copy of each rank's state in its memory
+    buddy               each rank keeps a copy of its neighbour's state in memory
     shuffle             a new order in every epoch, divided among any number of ranks
     input               extract, transform, load: stages that work at the same time
     numa                which cores a rank runs on, so that its memory is near

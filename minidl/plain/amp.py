@@ -5,8 +5,8 @@ only 11 significant bits, and a number above 65504 becomes inf (page floats). Tw
 
     a small step is lost       w = 1, lr * g = 0.0002. The float16 nearest to 0.9998 is 1, because
                                the next smaller one is 0.9995. So w never moves
-    -> float32 masters         weights are kept in float32, and updated there. Each step computes
-                               with a float16 copy of them
+    -> float32 masters         weights are kept and updated in float32. Each step computes with
+                               float16 copies of the weights
 
     a small gradient is lost   2^-26 becomes 0, because the smallest positive float16 is 2^-24
     -> loss scaling            the loss is multiplied by a scale S, so all gradients are S times as
@@ -24,7 +24,7 @@ Memory of a parameter: 2 bytes for the weight, 2 for its gradient, 4 for the mas
 
 This is level O2. In level O1 the weights stay in float32, and each operation has its own type. A
 matrix product casts its inputs to float16. Softmax and loss are computed in float32, because an
-exponential overflows and a long sum loses digits. The gradients need the scale S there, too.
+exponential overflows and a long sum loses digits. In level O1 the gradients need the scale S, too.
 
 Paper: Micikevicius et al., "Mixed precision training", 2018.
 The real one, minidl/precision/grad_scaler.py and minidl/optim/master.py, adds: any optimizer,
@@ -72,7 +72,7 @@ if __name__ == "__main__":
     print("O1: loss", loss_o1(w, x, targets=[0]), " all in float32: log(1 + e^-1.0001) =",
           np.float32(np.log1p(np.exp(-1.0001))))
 
-    def gradients(weights, scale):  # of scale * loss; the loss is 3 w
+    def gradients(weights, scale):  # the gradient of scale * loss. The loss is 3 w
         with np.errstate(over="ignore"):  # the result may be inf
             return [np.float32([3 * scale]).astype(np.float16)]
 

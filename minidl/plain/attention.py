@@ -1,8 +1,8 @@
 """Attention: each token takes a weighted mean of its own value and the values before it.
 
-In a text of T tokens, each token has three vectors of E numbers: a query (what the token looks
-for), a key (by which other tokens find it) and a value (what it tells them). The vectors are the
-rows of Q, K and V, each of shape (T, E).
+In a text of T tokens, each token has three vectors of E numbers. The query says what the token
+looks for. The key is compared with the queries of other tokens. The value is what these tokens
+take. The vectors are the rows of Q, K and V, each of shape (T, E).
 
     S = Q K^T / sqrt(E)    (T, T), the scores: S[i, j] is large if query i and key j point in
                            the same direction
@@ -11,8 +11,8 @@ rows of Q, K and V, each of shape (T, E).
 
             key 0  1  2  3
     query 0     x  .  .  .     The causal mask: token i must not see later tokens, because it is
-          1     x  x  .  .     trained to predict them. S is -infinity there (here: -1e30), so P is
-          2     x  x  x  .     exactly 0.
+          1     x  x  .  .     trained to predict them. At a point of the picture S is -infinity
+          2     x  x  x  .     (in the code -1e30), so P is exactly 0.
           3     x  x  x  x
 
 A sum of E products with mean 0 has a size of about sqrt(E). So the scores are divided by sqrt(E),
@@ -44,7 +44,7 @@ def causal_mask(n):
 
 
 def attention(q, k, v):
-    """Returns the causal attention of each head of a stack: q, k, v (..., T, E) -> (..., T, E)."""
+    """Returns the causal attention. q, k, v and the result: (..., T, E), a stack of heads."""
     n_tokens, width = q.array.shape[-2:]
     scores = q @ k.swap() / width**0.5  # (..., T, T); swap exchanges the last two axes
     return softmax(scores + causal_mask(n_tokens)) @ v
@@ -68,5 +68,5 @@ if __name__ == "__main__":
     print("all keys equal:   ", attention(zeros, zeros, v).array.ravel())
 
     k = Tensor([[1.0], [-1.0], [0.0]])
-    q = Tensor([[100.0], [100.0], [-100.0]])  # the last one looks for the key -1
+    q = Tensor([[100.0], [100.0], [-100.0]])  # the last query looks for the key -1
     print("clear preferences:", attention(q, k, v).array.round(3).ravel())

@@ -25,7 +25,7 @@ import numpy as np
 
 
 def order(y):
-    """Returns a list of y and all Tensors that y was computed from, each after its parents."""
+    """Returns a list of y and all Tensors from which y was computed, parents before children."""
     seen, ordered = set(), []
 
     def visit(node):
@@ -40,13 +40,13 @@ def order(y):
 
 
 def grad(y, inputs):
-    """Returns a list: the gradient of y, a single number, with respect to each Tensor of `inputs`.
-    A gradient is a Tensor with the shape of its input."""
+    """Returns a list: the gradients of y with respect to the Tensors of `inputs`. y is a single
+    number. A gradient is a Tensor with the shape of its input."""
     gradient = {y: Tensor(np.ones(y.array.shape))}
     for node in reversed(order(y)):  # y first, every Tensor before its parents
         if node.parents:
             for parent, g in zip(node.parents, node.rule(gradient[node])):
-                g = sum_to(g, parent)  # g itself, if both have the same shape
+                g = sum_to(g, parent)  # g itself, if g and parent have one shape
                 if parent in gradient:  # paths meet here: add
                     g = gradient[parent] + g
                 gradient[parent] = g
@@ -102,7 +102,7 @@ class Tensor:
     def reshape(a, *shape):
         return Tensor(a.array.reshape(shape), [a], lambda g: [g.reshape(*a.array.shape)])
 
-    def transpose(a, *axes):  # argsort(axes) is the order that undoes `axes`
+    def transpose(a, *axes):  # argsort(axes) is the order that reverses it
         return Tensor(a.array.transpose(axes), [a], lambda g: [g.transpose(*np.argsort(axes))])
 
     def __getitem__(a, index):
@@ -114,7 +114,7 @@ class Tensor:
         np.add.at(array, index, a.array)
         return Tensor(array, [a], lambda g: [g[index]])
 
-    # The methods below call the ones above.
+    # The methods of the class Tensor call the functions above.
     def swap(a):  # transposes each matrix of a stack
         *stack, row, column = range(a.array.ndim)
         return a.transpose(*stack, column, row)

@@ -5,11 +5,11 @@
                                                            backward is over: all ranks wait for this
 
 Backward makes the gradient of the last layer first. That gradient is complete, so it could be sent
-at once, while backward goes on with the layer below. But every message has a fixed cost, and one
-message for each gradient pays it many times. One message for all gradients can start only after
-backward. A bucket is in between. It takes gradients in the order in which backward makes them. When
-it holds `cap` bytes or more, it is sent, and the next gradient begins a new bucket. All ranks have
-the same layers, so they send the same buckets.
+at once, while backward goes on with the layer below. But every message has a fixed cost, and with
+one message for each gradient this cost is paid many times. One message for all gradients can start
+only after backward. So gradients are sent in buckets. A bucket takes gradients in the order in
+which backward makes them. When it holds `cap` bytes or more, it is sent, and the next gradient
+begins a new bucket. All ranks have the same layers, so they send the same buckets.
 
 On this page backward only starts the messages: isend and irecv return at once. wait() is called
 after backward. With L layers, K bytes in total and buckets of B bytes, a rank sends about K/B
@@ -28,7 +28,8 @@ import numpy as np
 def start(t, bucket):
     """Begins to send this rank's bucket to all other ranks, and to receive their buckets.
 
-    Returns a list with the array of each rank, and the requests to wait for."""
+    Returns (arrays, requests). arrays: a list with the bucket of each rank. A received bucket is
+    complete when wait() of its request has returned."""
     arrays, requests = [], []
     own = np.concatenate([g.ravel() for g in bucket])
     for rank in range(t.size):
@@ -49,7 +50,8 @@ def finish(arrays, requests):
 
 
 def mean_gradients(t, gradients, cap):
-    """Returns the mean of each gradient over the ranks. A bucket of `cap` bytes or more is sent.
+    """Returns a list: the mean of each gradient over the ranks. Collects gradients in a bucket, and
+    sends the bucket as soon as it has `cap` bytes or more. The last bucket may be smaller.
 
     `gradients` yields this rank's gradients one by one, as backward computes them."""
     buckets, started = [[]], []

@@ -1,26 +1,29 @@
-"""Buddies: a second rank keeps a copy of each rank's state, so a death costs only one step.
+"""Buddies: each rank keeps a copy of its neighbour's state, so a death costs only one step.
 
 Writing a snapshot to the disk takes long, so it is done rarely. A copy in memory is fast enough to
-be made at the beginning of every step. The buddy of rank r is rank r + 1:
+be made at the beginning of every step. The buddy of rank r is rank r + 1. The buddy keeps a copy of
+the state of rank r:
 
     rank 0    its own copy, and rank 3's          rank 2 dies. A new rank 2 is started. It gets the
-    rank 1    its own copy, and rank 0's          state of rank 2 from rank 3. All others go back to
+    rank 1    its own copy, and rank 0's          state of rank 2 from rank 3. The other ranks load
     rank 2    its own copy, and rank 1's          their own copies of the same step.
     rank 3    its own copy, and rank 2's
 
 All ranks must go back to the same step. But a rank may die while copies are sent. Then some ranks
 have the copies of step k, and others only the copies of step k - 1. So no rank deletes old copies
-before all ranks have new ones. At a barrier all ranks wait for each other. The order is:
+before all ranks have new copies. A barrier ensures this: at a barrier all ranks wait for each
+other. The order in step k is:
 
     send the copy of step k     barrier     delete copies older than k
 
 A rank that has not passed the barrier still has the copies of step k - 1. If any rank has passed
-the barrier, all ranks have the copies of step k. So take the newest step of each survivor. All
-survivors have the copies of the smallest of these steps.
+the barrier, all ranks have the copies of step k. After a death, the survivors compare the newest
+steps of their copies. All survivors have the copies of the smallest of these steps, so the run
+continues from this step.
 
-If the state has S bytes, a rank sends S bytes in each step. It holds up to 4 S bytes: for each of
-the steps k - 1 and k, its own state and its neighbour's. If two ranks die at once, state is lost
-only if they are neighbours. Of all pairs of ranks, 2 / (n-1) are neighbours.
+If the state has S bytes, a rank sends S bytes in each step. It holds up to 4 S bytes: its own state
+and its neighbour's state, for each of the steps k - 1 and k. If two ranks die at once, state is
+lost only if they are neighbours. With n ranks, the share of pairs that are neighbours is 2 / (n-1).
 
 Paper: Zheng, Shi & Kalé, "FTC-Charm++: An In-Memory Checkpoint-Based Fault Tolerant Runtime for
 Charm++ and MPI", 2004. The real one, minidl/elastic/buddy.py, adds: copies that are sent while the
@@ -35,7 +38,8 @@ from minidl.plain.experts import everywhere
 
 
 def save(t, copies, step, state):
-    """Sends and keeps copies of the state. The training calls it at the beginning of each step.
+    """Copies this rank's state into `copies`, and sends it to the right neighbour. Receives the
+    left neighbour's state. Then deletes older copies. Call it at the beginning of each step.
 
     copies: {step: (own state, left neighbour's state)}."""
     right, left = (t.rank + 1) % t.size, (t.rank - 1) % t.size
@@ -49,11 +53,12 @@ def save(t, copies, step, state):
 
 
 def restore(t, copies, lost, state):
-    """Returns the step from which to go on. Writes this rank's state of that step into `state`.
+    """Returns the step from which the run continues. Writes this rank's state of that step into
+    `state`.
 
     Rank `lost` is new, and has no copies."""
-    newest = max(copies) if t.rank != lost else 10**9  # later than any step: never the minimum
-    step = everywhere(t, np.array([newest])).min()  # the smallest of all ranks' newest steps
+    newest = max(copies) if t.rank != lost else 10**9  # never the minimum of the steps
+    step = everywhere(t, np.array([newest])).min()  # the smallest of the ranks' newest steps
     buddy = (lost + 1) % t.size
     if t.rank == lost:
         t.recv(state, buddy)

@@ -4,10 +4,10 @@
    a list, as a line. Each result has its own name: %1, %2, ... The list has no `if` and no loop: it
    shows what the program did this time.
 
-2  Fuse. The memory limits the speed of an operation on elements, such as relu: it reads an array
-   and writes an array. If a second such operation follows, the first one writes an array only so
-   that the second one can read it. If no other line reads that array, the two lines become one. The
-   new line does both operations on one element, then goes to the next element:
+2  Fuse. An operation on elements, such as relu, reads an array and writes an array. So the memory
+   limits its speed. If a second such operation follows, it reads the array that the first operation
+   has written. If no other line reads this array, the two lines become one. The new line does both
+   operations on one element, then goes to the next element:
 
        %1 = matmul x w                   %1 = matmul x w
        %2 = add %1 b           ──►       %2 = add %1 b; %3 = relu %2
@@ -17,7 +17,7 @@
    separate line.
 
 A chain of s operations on an array of K bytes moves 2 s K bytes before fusing, and 2 K bytes after
-it.
+fusing.
 
 Papers: Chen et al., "TVM: An Automated End-to-End Optimizing Compiler for Deep Learning", 2018;
 Frostig, Johnson & Leary, "Compiling machine learning programs via high-level tracing", 2018.
@@ -85,9 +85,9 @@ def is_elementwise(line):
 def fuse(lines):
     """Returns fewer lines. Goes from the last line to the first.
 
-    A line is joined with the line that reads its result, if no other line reads this result, both
-    lines are elementwise, and both results have the same shape. Then both lines visit the same
-    elements."""
+    A line is joined with the line that reads its result under three conditions. No other line reads
+    this result, both lines are elementwise, and both results have the same shape. Then both lines
+    visit the same elements."""
     fused = []
     for line in reversed(lines):
         readers = [later for later in fused if reads(later, line[-1].out)]
@@ -103,7 +103,7 @@ def run(lines, **arrays):
     """Returns the program's result for other arrays of the same shapes."""
     known = dict(arrays)
     for line in lines:
-        inside = {}  # the results of the steps; other lines see only the last one
+        inside = {}  # the results of the steps; other lines see only the last result
         for step in line:
             operands = [inside[x] if x in inside else known[x] for x in step.operands]
             inside[step.out] = OPERATIONS[step.operation](*operands)

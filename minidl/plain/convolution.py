@@ -1,4 +1,4 @@
-"""Convolution: a small window of weights slides over an image; three ways to compute the same.
+"""Convolution: a small window of weights slides over an image; three ways to compute the result.
 
 x (N, C, H, W) are N images of C channels. w (O, C, kh, kw) has a window for each of O output
 channels. The result y (N, O, oh, ow) has one number for each place where the window fits:
@@ -11,7 +11,7 @@ channels. The result y (N, O, oh, ow) has one number for each place where the wi
     7 8 9     0 1       1 + 5   2 + 6
                         4 + 8   5 + 9
 
-    loops       the formula as it is written: slow in Python, but every multiplication is visible
+    loops       the formula as it is written. Python is slow, but every multiplication is visible
     im2col      each patch below the window becomes a column. Then everything is ONE product of
                 matrices, which processors do best:  (O, C*kh*kw) @ (C*kh*kw, oh*ow).
                 The price: the columns hold kh*kw copies of the image

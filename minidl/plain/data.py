@@ -1,16 +1,16 @@
 """Data: batches of samples in a new random order each epoch, which a stopped run can continue.
 
-An epoch is one pass over all samples. Its order is a permutation. A random generator makes it from
-(seed, epoch), and from nothing else. For example:
+An epoch is one pass over all samples. Its order is a permutation. A random generator makes the
+permutation from (seed, epoch), and from nothing else. For example:
 
     epoch 0    7 2 9 0 | 4 1 8 3 | 5 6         ten samples in batches of 4
     epoch 1    3 0 6 5 | 9 7 1 2 | 8 4
 
-    random      in a fixed order neighbours would always be in the same batch, and training could
-                see all samples of one class first
+    random      in a fixed order neighbours are always in the same batch, and training may see
+                all samples of one class first
     repeatable  the same seed gives the same batches: two runs can be compared
     a position  the order of an epoch can be made again. So two numbers say where a run is: the
-                epoch, and how many of its samples were used. A stopped run goes on from there
+                epoch, and how many of its samples were used. A stopped run continues there
 
 The order is a list of indices. The samples themselves are not moved until a batch is made.
 

@@ -48,7 +48,7 @@ def step(t, weights, gradients, inputs, targets, lr):
 if __name__ == "__main__":
     from minidl.comm import simulate
 
-    def gradients(weights, inputs, targets):  # of the loss, the mean of (w x - y)^2 / 2
+    def gradients(weights, inputs, targets):  # the loss is the mean of (w x - y)^2 / 2
         w, = weights
         return [np.mean((w * inputs - targets) * inputs, keepdims=True)]  # one number, like w
 

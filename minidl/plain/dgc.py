@@ -3,7 +3,7 @@
     u = momentum * u + g            momentum first: an element that waits also collects momentum
     v = v + u                       what this rank still has to send
     send the k largest |v|          as pairs of index and value
-    u = 0, v = 0 at their indices   the others stay in v. They grow, and are sent later
+    u = 0, v = 0 at their indices   other elements stay in v. They grow, and are sent later
     w = w - rate * (the sum over ranks of what was sent)
 
 g is this rank's share of the mean gradient: its own gradient, divided by n, the number of ranks. So
@@ -29,7 +29,7 @@ from minidl.plain import ring
 
 
 def gather(t, row):
-    """Returns the rows of all ranks, in rank order."""
+    """Returns the rows of all ranks, in rank order. row: this rank's row."""
     rows = np.zeros((t.size, len(row)), row.dtype)
     rows[(t.rank + 1) % t.size] = row  # ring.all_gather expects chunk r+1 on rank r
     ring.all_gather(t, rows.reshape(-1))

@@ -2,8 +2,8 @@
 
 In a binary tree half of the ranks are leaves. A leaf only sends to its parent, while an inner rank
 receives from two children and sends to its parent. So the leaves have less work. That is why there
-are two trees: the leaves of one are the inner ranks of the other. Each tree sums one half of the
-array.
+are two trees: the leaves of one tree are the inner ranks of the other tree. Each tree sums one half
+of the array.
 
     8 ranks   tree 1       0                tree 2       7        rank r of tree 1
                            4                             3        is rank 7-r of tree 2
@@ -36,7 +36,7 @@ from minidl.plain.hierarchical import Group
 
 
 def parent(rank, n):
-    """Returns the parent of a rank in tree 1 of n ranks, or None for the root, 0."""
+    """Returns the parent of a rank in tree 1 of n ranks, or None for rank 0, the root."""
     if rank == 0:
         return None
     lowest = 1  # the lowest 1 bit: 2^h
@@ -65,7 +65,8 @@ def both_trees(t):
 
 
 def reduce(t, x):
-    """Sums x over all ranks along tree 1 of the numbers of t. Rank 0 gets the sum in its x."""
+    """Sums x over all ranks along tree 1, with the rank numbers of t. Rank 0 gets the sum in its
+    x."""
     for child in children(t.rank, t.size):
         x += t.recv(np.empty_like(x), child)
     if t.rank != 0:
@@ -73,7 +74,7 @@ def reduce(t, x):
 
 
 def broadcast(t, x):
-    """Copies the x of rank 0 to all ranks, along the same tree."""
+    """Copies the x of rank 0 to all ranks, along tree 1."""
     if t.rank != 0:
         t.recv(x, parent(t.rank, t.size))
     for child in children(t.rank, t.size):

@@ -37,7 +37,7 @@ import numpy as np
 
 
 def write(path, data):
-    """Writes bytes to a file. After a crash the file has the old bytes or the new ones."""
+    """Writes bytes to a file. After a crash the file has the old bytes or the new bytes."""
     with open(path + ".tmp", "wb") as file:
         file.write(data)
         file.flush()
@@ -66,7 +66,8 @@ def load(t, folder, step):
 
 
 def newest(t, folder):
-    """Returns the last step that all ranks have saved, or 0. Rank 0 looks, and tells the others."""
+    """Returns the last step that all ranks have saved, or 0 if there is none. Rank 0 looks into the
+    folder, and sends the step to the other ranks."""
     step = np.array([0])
     if t.rank > 0:
         return int(t.recv(step, 0)[0])
@@ -81,7 +82,7 @@ def newest(t, folder):
 
 
 def run(t, folder, state, train, n_steps, every):
-    """Goes on from the newest snapshot. Returns the state after n_steps steps.
+    """Trains from the newest snapshot to step n_steps. Returns the state after n_steps steps.
 
     train(step, state) does one step, in place. A snapshot is saved once in `every` steps."""
     step = newest(t, folder)
@@ -110,5 +111,5 @@ if __name__ == "__main__":
         return *done, "sum", int(state["sum"])
 
     with tempfile.TemporaryDirectory() as folder:
-        print(*simulate(2, example, folder, 7)[0])  # as if it were killed before step 7
+        print(*simulate(2, example, folder, 7)[0])  # the run stops before step 7
         print(*simulate(2, example, folder, 10)[0])

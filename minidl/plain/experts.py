@@ -25,8 +25,8 @@ rank needs only counts from the other ranks: how many of their tokens have each 
 choice, as second choice, ...
 
 Backward sends along the same paths: the gradients of y go to the experts, and the gradients of the
-rows come back. So there are four all-to-alls, two in forward and two in backward. In each of them a
-rank has about k T / n rows, and sends (n-1)/n of them to other ranks.
+rows come back. So there are four all-to-alls, two in forward and two in backward. In each
+all-to-all a rank has about k T / n rows, and sends (n-1)/n of these rows to other ranks.
 
 Papers: Lepikhin et al., "GShard", 2020; Fedus, Zoph & Shazeer, "Switch Transformers", 2021.
 The real one, minidl/parallel/model/experts.py and minidl/nn/moe.py, adds: backward, any number of
@@ -67,7 +67,7 @@ def places(t, choice, counts):
     for j in range(choice.shape[1]):
         earlier_choices = counts[:, :j].sum(axis=(0, 1))
         earlier_ranks = counts[:t.rank, j].sum(axis=0)
-        length = earlier_choices + earlier_ranks  # of each expert's queue
+        length = earlier_choices + earlier_ranks  # the length of each expert's queue
         for token, expert in enumerate(choice[:, j]):
             place[token, j] = length[expert]
             length[expert] += 1

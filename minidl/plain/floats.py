@@ -44,7 +44,8 @@ def to_half(x):
 
 
 def in_order(x):
-    """Adds one number after the other. NumPy rounds each sum to the type of x."""
+    """Returns the sum of x. Adds one number after the other, and each sum is rounded to the type of
+    x."""
     total = x[0]
     for number in x[1:]:
         total = total + number
@@ -63,7 +64,7 @@ def kahan(x):
     for number in x:
         wanted = number + lost
         new = total + wanted
-        lost = wanted - (new - total)  # wanted to add, minus really added
+        lost = wanted - (new - total)  # what should be added, minus what was added
         total = new
     return total
 

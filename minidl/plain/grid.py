@@ -20,9 +20,9 @@ The ranks of a group differ on one axis only. Tensor groups send most, and wait 
 So the tensor axis is the digit that changes first when the ranks are counted 0, 1, 2, ... Then the
 ranks of a tensor group are neighbours, inside one node.
 
-A step uses three earlier pages (data_parallel, pipeline, tensor_parallel), each in its own group.
-The pipeline runs the micro-batches. The tensor group of a stage computes the stage. At the end the
-replicas take the mean of their gradients.
+A step uses three earlier pages (data_parallel, pipeline, tensor_parallel), each page in its own
+group of ranks. The pipeline runs the micro-batches. The tensor group of a stage computes the stage.
+At the end the replicas take the mean of their gradients.
 
 Paper: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM", 2021. The real one, minidl/comm/grid.py and minidl/parallel/model/grid_gpt.py, adds:
@@ -37,7 +37,8 @@ from minidl.plain.hierarchical import Group
 
 
 def place(rank, sizes):
-    """Returns {axis: index} of a rank. sizes: {axis: length}, in the order of the digits."""
+    """Returns {axis: index} of a rank. sizes: {axis: length}. When the ranks are counted, the index
+    on the first axis changes first."""
     index = {}
     for axis, length in sizes.items():
         index[axis] = rank % length
@@ -46,7 +47,7 @@ def place(rank, sizes):
 
 
 def group(t, sizes, axis):
-    """Returns the group of the ranks that have the same place as this rank on all other axes."""
+    """Returns the group of this rank along `axis`: ranks with the same index on all other axes."""
     own = place(t.rank, sizes)
     ranks = []
     for rank in range(t.size):

@@ -1,6 +1,6 @@
 """Halving and doubling: an all-reduce with the bytes of the ring in 2 log2 n steps.
 
-    halving     ranks n/2 apart are partners. Each keeps one half of its array, sends the other
+    halving     ranks n/2 apart are partners. Each rank keeps one half of its array, sends the other
                 half to its partner, and adds the half that it receives. Then it does the same with
                 the half that it kept, and a partner n/4 apart. The last partner is the next rank
 
@@ -11,7 +11,7 @@
                 Three of 8 ranks. # marks the part that a rank still holds
 
     doubling    the same steps backwards: partners send each other all that they hold. So each rank
-                holds twice as much after every step. At the end each holds the whole sum
+                holds twice as much after every step. At the end each rank holds the whole sum
 
 For an array of K bytes a rank sends K/2 + K/4 + ... + K/n in the halving, and the same number of
 bytes in the doubling. Together this is 2 (n-1)/n K, as in the ring. But there are 2 log2 n

@@ -1,9 +1,9 @@
 """Input: samples are read, transformed and used at the same time, as on an assembly line.
 
 A sample goes through three stages: extract (read it from the disk), transform (decode, cut, scale)
-and train. They take e, t and l seconds for each sample. One after another, n samples take n times
-the sum of the three. But a disk, a processor and a GPU can work at the same time, on different
-samples:
+and train. They take e, t and l seconds for each sample. If the stages run one after another, n
+samples take n (e + t + l) seconds. But a disk, a processor and a GPU can work at the same time, on
+different samples:
 
     extract      0    1    2    3
     transform         0    1    2    3
@@ -12,8 +12,8 @@ samples:
     one after another       n (e + t + l)
     overlapped          (e + t + l) + (n - 1) max(e, t, l)
 
-So only the slowest stage decides. If the slowest stage is not the training, the training waits for
-its input.
+So the slowest stage limits the speed. If the slowest stage is not the training, the training waits
+for its input.
 
 Each stage before the training is a thread that puts its results into a queue (page prefetch). A
 queue has room for a few samples. If it is full, its thread waits. The samples stay in their order.
@@ -27,7 +27,8 @@ from minidl.plain.prefetch import prefetch
 
 
 def samples(names, extract, transform, room=2):
-    """Yields transform(extract(name)) of each name. Both stages run while the caller computes."""
+    """Yields transform(extract(name)) of each name. The two stages run while the caller
+    computes."""
     extracted = prefetch(map(extract, names), room)
     return prefetch(map(transform, extracted), room)
 
@@ -44,7 +45,7 @@ def finish_times(costs, n):
         ready = 0
         for stage, cost in enumerate(costs):
             done[stage] = max(ready, done[stage]) + cost
-            ready = done[stage]  # the next stage can have the sample then
+            ready = done[stage]  # from this time on the next stage can have the sample
         times.append(ready)
     return times
 

@@ -2,7 +2,7 @@
 
 A model that has read t tokens predicts the next one. Then the model reads this token, too, and so
 on. In attention (page attention) the new token's query looks at the keys and values of all tokens
-so far, and no token looks at a later one (the causal mask):
+so far. No token looks at a later token (the causal mask):
 
     token      0    1    2    3 (new)
     keys      k0   k1   k2   k3          only k3 and v3 are new. The others depend on earlier tokens

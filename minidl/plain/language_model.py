@@ -4,8 +4,8 @@
     (T,)        (T, C)       (T, C)    (T, C)     (T, C)             (T, V)
 
 A token is a character here. V is the number of different characters. Row t of the scores has a
-score for each of the V characters that may come after characters 0 to t. Two matrices
-are learned, together with the blocks:
+score for each of the V characters that may come after characters 0 to t. Two matrices are learned,
+together with the blocks:
 
     embedding    the matrix `token` (V, C). Row i is the vector of character i
     head         the matrix `head` (C, V). Its product with the last vector gives the scores
@@ -13,9 +13,10 @@ are learned, together with the blocks:
     train        ids      t h e _ c a      the inputs, without the last character
                  targets  h e _ c a t      the same text, moved by one character
                  The loss is the mean of -log p[target] over the T targets (page training). A
-                 model that knows nothing has log(V). Adam changes the weights (page optimizers)
+                 model that knows nothing has the loss log(V). Adam changes the weights (page
+                 optimizers)
     write        the scores of the last row give the next character, with a temperature (page
-                 sampling). It is added to the end of the text. Then the model reads the text again
+                 sampling). This character is added to the text. Then the model reads the text again
 
 A step costs about 6 * (number of weights) * T operations: 2 in forward, 4 in backward.
 
@@ -73,8 +74,8 @@ def loss(model, ids, n_heads):
 
 
 def train(model, ids, n_heads, n_steps, length, lr, rng):
-    """Trains the weights in place, each step on `length` + 1 characters from a random place of the
-    text. Returns a list of the losses."""
+    """Trains the weights in place. Each step uses `length` + 1 characters from a random place in
+    the text. Returns a list of the losses."""
     weights, losses = weights_of(model), []
     m = [np.zeros(w.array.shape) for w in weights]
     v = [np.zeros(w.array.shape) for w in weights]

@@ -1,8 +1,8 @@
 """Large batches: with more samples in a step, the learning rate grows, and each layer has its own.
 
 With many ranks the batch is large. The gradient is a mean over the batch. So with 8 times more
-samples it is not longer, only more exact. But the same number of samples takes 8 times fewer steps.
-So each step should go about 8 times farther. Three rules:
+samples the gradient is more exact, but it is not longer. The same number of samples takes 8 times
+fewer steps, so each step should go about 8 times farther. Three rules:
 
     linear scaling   rate = base rate * batch / base batch
     warm-up          the first gradients change fast from step to step, and long steps go in wrong
@@ -14,7 +14,7 @@ So each step should go about 8 times farther. Three rules:
                      share is rate * trust, and momentum then adds earlier steps. In LAMB the share
                      is rate
 
-    LARS    v: velocity, a sum of steps: older ones fade. decay: pulls weights towards 0
+    LARS    v: velocity, a sum of steps in which older steps fade. decay: pulls weights towards 0
             local = trust * |w| / (|g| + decay * |w|)
             v = momentum * v + rate * local * (g + decay * w)
             w = w - v

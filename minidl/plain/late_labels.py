@@ -1,8 +1,8 @@
 """Late labels: a click is paired with its label, which comes hours later or never.
 
 The label says, for example, that a purchase followed. Clicks and labels come in two streams, and
-training needs pairs. A click waits for its label, but not for ever. When its window ends, the click
-is given out with the label 0: "no purchase is known".
+training needs pairs. A click waits for its label, but not for ever. If its window ends first, the
+click gets the label 0: "no purchase is known".
 
     clicks    ──a────b─────c───────────────d─────────►  time     a, 1    its label came in time
     labels    ──────a──────────────────c─────────────►           b, 0    when b's window ends

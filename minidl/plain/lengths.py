@@ -1,8 +1,8 @@
 """Lengths: texts of unequal lengths in one array, with little padding.
 
-A batch is one array, so short texts are padded to the length of the longest one. The padded places
-are computed and thrown away. Below are four texts a, b, c, d of the lengths 1, 2, 3, 4, in batches
-of two, and packed:
+A batch is one array, so short texts are padded to the length of the longest one. The results of
+padded places are computed and thrown away. Below are four texts a, b, c, d of the lengths 1, 2, 3,
+4, in batches of two, and packed:
 
     in any order        by length           packed in rows of 5
     a . .               a .                 d d d d a
@@ -10,11 +10,11 @@ of two, and packed:
     ─────── batch 2     ─────── batch 2
     b b . .             c c c .
     d d d d             d d d d
-    4 of 14 lost        2 of 12 lost        0 of 10 lost
+    4 of 14 padded      2 of 12 padded      0 of 10 padded
 
-    by length   sort the texts, then cut them into batches: neighbours have similar lengths. But all
-                epochs would have the same batches. So first shuffle, cut into pools of a few
-                hundred texts, and sort inside each pool
+    by length   sort the texts, then cut them into batches of similar lengths. But all epochs would
+                have the same batches. So first shuffle, cut into pools of a few hundred texts, and
+                sort inside each pool
     packed      several texts share one row of a fixed length. First fit: take the longest text
                 first, and put each text into the first row that has room
 

@@ -15,8 +15,9 @@
 
                     batch * (n0 + n1 + ... + n(L-1))    numbers
 
-The engine of the page autograd keeps more: every Tensor keeps its parents. For each hidden layer
-these are three results: of x @ w, of + b and of relu. For the last layer they are two:
+The engine of the page autograd keeps more: every Tensor keeps its parents. For each hidden layer it
+keeps three results: of x @ w, of + b and of relu. For the last layer it keeps the first two
+results:
 
                     batch * (n0 + 3 (n1 + ... + n(L-1)) + 2 nL)    numbers
 
@@ -44,7 +45,7 @@ def n_parameters(sizes):
 
 
 def states(n):
-    """Returns the bytes of each state of n parameters, in mixed precision with Adam."""
+    """Returns {state: its bytes} for n parameters, in mixed precision with Adam."""
     return {"weights": 2 * n, "gradients": 2 * n, "masters": 4 * n, "m": 4 * n, "v": 4 * n}
 
 

@@ -57,7 +57,7 @@ def plan(lifetimes):
         at = 0
         for begin, end in taken:
             if at + size <= begin:
-                break  # the gap before this one is large enough
+                break  # the gap before `begin` is large enough
             at = max(at, end)
         place[name] = at
     return place, max(place[name] + lifetimes[name][0] for name in place)

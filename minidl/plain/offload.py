@@ -9,14 +9,14 @@
 
 The device is a GPU, with a small memory; the host is the computer around it. For each weight, Adam
 in mixed precision needs 16 bytes: 2 for the weight, 2 for its gradient, and 12 for m, v and a
-float32 copy of the weight (the master, which keeps small steps: page amp). With offload the device
-holds 2 bytes for each weight, and the piece of the gradients that is being copied. In each step 2
-bytes for each weight are copied down, and 2 bytes up.
+float32 copy of the weight. The copy is called the master, and keeps small steps (page amp). With
+offload the device holds 2 bytes for each weight, and the piece of the gradients that is being
+copied. In each step 2 bytes for each weight are copied down, and 2 bytes up.
 
 The weights are cut into pieces, here one for each layer. A gradient is copied down as soon as
 backward has made it. Then its memory on the device is free again. The host waits for all gradients,
-because only all of them together tell whether they must be clipped. Then it updates piece after
-piece, and copies the new weights of each piece up. Copies can run at the same time as the
+because only the norm of all gradients tells whether they must be clipped. Then it updates piece
+after piece, and copies the new weights of each piece up. Copies can run at the same time as the
 computation of other pieces:
 
     device   | backward 2 | backward 1 | backward 0 |

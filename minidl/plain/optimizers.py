@@ -1,13 +1,13 @@
-"""Optimizers: how a training step uses a gradient: momentum, Adam, clipping, a schedule.
+"""Optimizers: how momentum, Adam, clipping and a schedule make a training step from a gradient.
 
 g is the gradient of the loss with respect to the weights w, and has the same shape. Every operation
 below works on each element by itself. Only the norm of clipping is one number for all gradients
 together.
 
-    momentum    v <- momentum * v + g                     a sum of past gradients, older ones fade:
-                w <- w - lr * v                           equal signs add up, changing signs cancel
+    momentum    v <- momentum * v + g                     a sum in which older gradients fade. Equal
+                w <- w - lr * v                           signs add up, and changing signs cancel
 
-    Adam        m <- b1 m + (1 - b1) g                    a mean of past g, older ones fade
+    Adam        m <- b1 m + (1 - b1) g                    a mean of past g, in which older g fade
                 v <- b2 v + (1 - b2) g^2                  the same mean of g^2
                 w <- w - lr * m' / (sqrt(v') + eps)       for constant g, m' / sqrt(v') is 1 or -1:
                                                           a step of about lr, for any size of g
@@ -38,13 +38,15 @@ import numpy as np
 
 
 def momentum_step(w, g, v, lr, momentum=0.9):
-    """Does one step of w, in place. v: the velocity, zeros at first, changed in place."""
+    """Does one step with momentum on w, in place. v: the velocity, zeros at first, changed in
+    place."""
     v[...] = momentum * v + g
     w -= lr * v
 
 
 def adam_step(w, g, m, v, t, lr, b1=0.9, b2=0.999, eps=1e-8):
-    """Does step number t of w, in place. m, v: zeros at first, changed in place. t begins at 1."""
+    """Does step number t of Adam on w, in place. m, v: zeros at first, changed in place. t begins
+    at 1."""
     m[...] = b1 * m + (1 - b1) * g
     v[...] = b2 * v + (1 - b2) * g**2
     mean = m / (1 - b1**t)  # m'

@@ -68,7 +68,7 @@ if __name__ == "__main__":
     def example(t, serve):
         weights, seen = np.array([8.0]), []
 
-        def gradient(weights):  # of the loss w^2 / 2
+        def gradient(weights):  # the gradient of the loss w^2 / 2
             seen.append(weights[0].item())
             return weights.copy()
 

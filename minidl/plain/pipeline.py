@@ -35,8 +35,8 @@ def gpipe(stage, n, m):
 
 
 def one_f_one_b(stage, n, m):
-    """Returns the tasks of a stage. First comes one forward for each stage after this one. Then a
-    forward and a backward come in turn."""
+    """Returns the tasks of a stage. The stage first runs as many forwards as there are stages after
+    it. Then it runs a forward and a backward in turn. At the end only backwards are left."""
     ahead = min(n - stage - 1, m)
     tasks = [f"F{i}" for i in range(ahead)]  # warm-up: only forwards
     for i in range(m):
@@ -68,7 +68,7 @@ def step(t, schedule, forward, micro_batches, shape):
                 sends.append(t.isend(y, after))
         else:
             if last:
-                # the gradient of the mean of all losses with respect to this one
+                # the gradient of the mean of all losses with respect to this loss
                 gy = np.full_like(losses[i], 1 / len(micro_batches))
             else:
                 gy = t.recv(np.empty(shape), after)

@@ -58,7 +58,8 @@ def own_times(spans):
 
 
 def matmul_work(m, k, n, bytes_each=4):
-    """Returns (operations, bytes) of a product (m, k) @ (k, n): two arrays read, one written."""
+    """Returns (operations, bytes) of a product (m, k) @ (k, n). It reads two arrays and writes one
+    array."""
     return 2 * m * k * n, (m * k + k * n + m * n) * bytes_each
 
 
@@ -79,5 +80,5 @@ if __name__ == "__main__":
             pass
     times = own_times(spans)
     print(times, "sum", sum(times.values()))
-    for n in (10, 1000):  # a machine of 100 operations and 10 bytes in a unit of time
+    for n in (10, 1000):  # the machine does 100 operations and moves 10 bytes in a unit of time
         print(n, "x", n, "product:", *roofline(*matmul_work(n, n, n), peak=100, bandwidth=10))

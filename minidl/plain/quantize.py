@@ -1,7 +1,7 @@
 """Quantize: a trained model computes with 8-bit numbers instead of 32-bit numbers.
 
-So it reads a quarter of the memory. A whole number q stands for a real number. An input x also has
-an offset, `zero`: the q that stands for 0.0. A weight w has no offset:
+So the model reads a quarter of the bytes. A whole number q stands for a real number. An input x
+also has an offset, `zero`: the q that stands for 0.0. A weight w has no offset:
 
     w = scale * q              q from -127 to 127    scale = max |w| / 127, one for each output
     x = scale * (q - zero)     q from 0 to 255       scale = (high - low) / 255

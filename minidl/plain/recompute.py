@@ -17,7 +17,7 @@ example, dropout must drop the same elements.
 Paper: Chen et al., "Training deep nets with sublinear memory cost", 2016.
 The real one, minidl/memory/recompute.py, adds: the same random numbers and settings in the second
 run, parameters that it finds by itself, several outputs, operations whose results are kept, and
-gradients that arrive in the same order as without it.
+gradients that arrive in the same order as without recompute.
 """
 
 from minidl.plain.autograd import Tensor, grad, order
@@ -40,7 +40,7 @@ def recompute(segment, *inputs):
 
 def kept(y):
     """Returns how many results of operations are kept for the backward of y."""
-    return sum(1 for node in order(y) if node.parents)  # order(y): y and all before it
+    return sum(1 for node in order(y) if node.parents)  # y and all before y
 
 
 if __name__ == "__main__":

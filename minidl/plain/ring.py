@@ -32,7 +32,7 @@ import numpy as np
 
 
 def reduce_scatter(t, x):
-    """Rank r gets the sum over all ranks of chunk r+1 of x, in place."""
+    """Sums each chunk of x over all ranks. Rank r gets the sum of chunk r+1, in place."""
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
     chunks = np.array_split(x, n)  # views: writing into a chunk writes into x
@@ -45,7 +45,7 @@ def reduce_scatter(t, x):
 
 
 def all_gather(t, x):
-    """Every rank gets chunk r+1 of x from rank r, in place."""
+    """For each rank r, copies chunk r+1 of its x into the x of all other ranks."""
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
     chunks = np.array_split(x, n)

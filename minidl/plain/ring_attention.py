@@ -1,4 +1,4 @@
-"""Ring attention: each token looks at all earlier tokens of a text too long for one rank.
+"""Ring attention: each token looks at all earlier tokens, in a text that is too long for one rank.
 
 Each rank has a part of the tokens, and a query q, a key k and a value v for each of them. Query i
 needs all keys j <= i, and most of these are on other ranks. The keys and values of one rank are a
@@ -9,8 +9,8 @@ block. In each step every block goes to the next rank of the ring. The queries s
     rank 1 has    1    0    2
     rank 2 has    2    1    0
 
-Rank 1 has the queries of part 1. It computes with block 1, then with block 0. It does not use
-block 2: its keys come later in the text than those queries.
+Rank 1 has the queries of part 1. It computes with block 1, then with block 0. It does not use block
+2, because the keys of block 2 come later in the text than the queries of part 1.
 
 The result for a query is a mean of values with the weights of a softmax:
 
@@ -24,8 +24,9 @@ Each block alone gives an o and an lse. Two such pairs, over different keys, bec
 This is the online softmax (page flash): no rank ever has all keys, or all scores of a query.
 
 Backward sends keys and values around the ring again, together with their gradients. Every rank adds
-its part to the gradients. After n steps they are back on their own rank. Each weight is computed
-from lse: p_j = e^(s_j - lse). Let go be the gradient of o. Then the gradient of s_j is
+its part to the gradients. After n steps the gradients of a block are back on the block's rank. Each
+weight is computed from lse: p_j = e^(s_j - lse). Let go be the gradient of o. Then the gradient of
+s_j is
 p_j (go v_j - go o).
 Here, as in q k_j, the product of two vectors is their dot product.
 
@@ -66,7 +67,7 @@ def pass_on(t, block):
 
 def forward(t, q, k, v):
     """Returns o and lse of causal attention. q, k, v and o: (tokens of this rank, width)."""
-    o, lse = np.zeros_like(q), np.full((len(q), 1), -np.inf)  # no key yet: log 0
+    o, lse = np.zeros_like(q), np.full((len(q), 1), -np.inf)  # no key yet: lse = log 0
     block = np.stack([k, v])
     for step in range(t.size):
         owner = (t.rank - step) % t.size

@@ -46,7 +46,8 @@ def receive(t, source):
 
 
 def call(t, server, name, *arguments):
-    """Returns the result of the server's function `name`. Raises RuntimeError if it failed."""
+    """Returns the result of the server's function `name`. Raises RuntimeError if the function
+    failed."""
     send(t, [name, arguments], server)
     answer = receive(t, server)
     if "error" in answer:

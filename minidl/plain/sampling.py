@@ -1,9 +1,9 @@
-"""Sampling: how the next token is chosen from a model's scores: temperature, top-k and top-p.
+"""Sampling: temperature, top-k and top-p choose the next token from a model's scores.
 
 A model gives a score for each token of its vocabulary. Softmax turns the scores into probabilities.
 If the likeliest token is always taken, the text is dull and repeats itself. If a token is drawn
 from all tokens, the text is sometimes nonsense. Each of ten thousand bad tokens is unlikely, but
-together they are not.
+the sum of their probabilities is not small.
 
     temperature T    softmax(scores / T). T < 1 makes likely tokens likelier. T > 1 makes all tokens
                      more alike. Near T = 0 the likeliest token gets all the probability
@@ -37,14 +37,15 @@ def probabilities(scores, temperature=1.0, top_k=None, top_p=None):
         p[likeliest[top_k:]] = 0
         p /= p.sum()
     if top_p is not None:
-        before = np.cumsum(p[likeliest]) - p[likeliest]  # the sum of all likelier tokens
+        before = np.cumsum(p[likeliest]) - p[likeliest]  # the sum over all likelier tokens
         p[likeliest[before >= top_p]] = 0  # the token with which the sum reaches p is kept
         p /= p.sum()
     return p
 
 
 def draw(p, u):
-    """Returns the token whose part of the line contains u, in [0, 1). p: (vocabulary,)."""
+    """Returns the token whose part of the line contains u (see the head of the file). u: a number
+    with 0 <= u < 1. p: (vocabulary,)."""
     ends = np.cumsum(p)  # where each token's part of the line ends; the last end is about 1
     return int(np.searchsorted(ends, u * ends[-1], side="right"))  # the first end after u
 

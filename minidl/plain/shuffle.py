@@ -10,7 +10,7 @@ This also makes the position of a run simple. When each rank has used k samples,
 have used the first k * n samples of the order. So one number says how far the whole run is. A
 restarted run divides the rest among its ranks. There may be more or fewer ranks than before:
 
-    used = 3 (one by each)      7 2 9 │ 0 4 1 8 3 5 6
+    used = 3 (one by each rank) 7 2 9 │ 0 4 1 8 3 5 6
     the rest, to two ranks              a b a b a b a
 
 The last samples may not be enough for all ranks: above, rank a has one more. Often some samples
@@ -38,7 +38,7 @@ if __name__ == "__main__":
     print("number of samples of each rank", [len(samples) for samples in shares])
     print("the samples of all ranks", np.sort(np.concatenate(shares)))
 
-    done = [samples[:2] for samples in shares]  # each rank has used two, then the run dies
-    rest = [share(epoch, rank, 3, used=8) for rank in range(3)]  # it goes on with three ranks
+    done = [samples[:2] for samples in shares]  # each rank has used two samples, then the run dies
+    rest = [share(epoch, rank, 3, used=8) for rank in range(3)]  # the run goes on with three ranks
     print("done and rest together", np.sort(np.concatenate(done + rest)))
     print("the next epoch has the same order:", np.array_equal(epoch, order(10, seed=0, epoch=1)))

@@ -50,7 +50,7 @@ def step(log, offsets, k):
 
 def save(path, offsets, weights):
     """Writes offsets and weights into one file. After a crash, the file is complete: it is the old
-    file or the new one."""
+    file or the new file."""
     write(path, json.dumps({"offsets": offsets, "weights": weights}).encode())
 
 
@@ -79,7 +79,7 @@ if __name__ == "__main__":
 
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "state")
-        train(start(0, 1, log), 0, 3, path)  # as if it were killed after the third step
+        train(start(0, 1, log), 0, 3, path)  # the run stops after the third step
         print("restart from", *load(path))
         train(*load(path), 3, path)
     print("the sum of the log", sum(log[0] + log[1]))

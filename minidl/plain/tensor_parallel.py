@@ -37,12 +37,12 @@ from minidl.plain import ring
 
 
 def columns(t, matrix):
-    """Returns this rank's part of the first matrix."""
+    """Returns this rank's columns of the first matrix."""
     return np.array_split(matrix, t.size, axis=1)[t.rank]
 
 
 def rows(t, matrix):
-    """Returns this rank's part of the second matrix."""
+    """Returns this rank's rows of the second matrix."""
     return np.array_split(matrix, t.size, axis=0)[t.rank]
 
 

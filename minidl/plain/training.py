@@ -44,14 +44,14 @@ def cross_entropy(scores, targets):
 
 
 def step(weights, x, targets, lr):
-    """Does one step of gradient descent. Returns the loss before it, and the new weights."""
+    """Does one step of gradient descent. Returns the loss before this step, and the new weights."""
     loss = cross_entropy(mlp(weights, Tensor(x)), targets)
     gradients = grad(loss, weights)
     return loss.array.item(), [Tensor(w.array - lr * g.array) for w, g in zip(weights, gradients)]
 
 
 if __name__ == "__main__":
-    x = np.array([[1.0], [-1.0]])  # two samples of one feature: class 0 where it is positive
+    x = np.array([[1.0], [-1.0]])  # two samples of one feature: class 0 if it is positive
     targets = np.array([0, 1])
     weights = [Tensor(np.zeros((1, 2))), Tensor(np.zeros(2))]  # one layer, no relu
     for _ in range(2):

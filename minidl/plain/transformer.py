@@ -74,7 +74,7 @@ def block(x, weights, n_heads):
 if __name__ == "__main__":
     print("RMSNorm:", rms_norm(Tensor([[3.0, 4.0], [30.0, 40.0]]), Tensor([1, 1])).array.round(3))
 
-    arrow = Tensor([[[1.0, 0.0]]])  # one head, one token, E = 2: each position turns it by 1
+    arrow = Tensor([[[1.0, 0.0]]])  # at position p, rope turns the point (1, 0) by p radians
     for q_at, k_at in [(0, 0), (1, 0), (8, 7), (3, 0)]:
         score = rope(arrow, q_at) @ rope(arrow, k_at).swap()
         print(f"query at {q_at}, key at {k_at}: score", round(score.array.item(), 3))

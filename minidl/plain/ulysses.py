@@ -1,9 +1,9 @@
 """Ulysses: attention over a long text, by two exchanges between all ranks.
 
 Each rank has T/n of the T tokens. Most layers look at each token alone. Attention looks at all
-tokens, but at each head alone (page attention). So before attention the ranks exchange tokens for
-heads, and after it heads for tokens. The picture has two ranks, four tokens and two heads. 3b is
-head b of token 3:
+tokens, but at each head alone (page attention). So before attention an exchange gives each rank all
+tokens of some heads. After attention a second exchange gives each rank all heads of its tokens. The
+picture has two ranks, four tokens and two heads. 3b is head b of token 3:
 
     rank 0    0a 0b  1a 1b                 0a 1a 2a 3a                 0a 0b  1a 1b
                             ── exchange ─►              ── exchange ─►
@@ -17,8 +17,8 @@ heads must be a multiple of the number of ranks.
 
 Both exchanges are an all-to-all: every rank has one block for every other rank. This takes n-1
 steps. In step i a rank sends to the rank i places to its right, and receives from the rank i places
-to its left. If a rank's array has K bytes, it sends (n-1)/n K of them. Four arrays are exchanged:
-q, k, v and the result.
+to its left. If a rank's array has K bytes, the rank sends (n-1)/n K bytes in an exchange. Four
+arrays are exchanged: q, k, v and the result.
 
 Backward does the same in the other direction: the gradient of an exchange is the exchange back.
 
