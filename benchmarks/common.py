@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SKIPPED = 77  # exit status of a benchmark that this machine cannot run; automake uses 77, too
 LOAD = os.getloadavg()[0]  # the load before anything is measured
 QUIET_S = 0.06  # after a call, onnxruntime's threads keep the processors busy for 36 ms
+ONE_ROUND = os.environ.get("MINIDL_ONE_ROUND") == "1"  # run_all.py --quick: does a benchmark run?
 NO_TORCH = "PyTorch, which is not installed: pip install 'minidl[bench]'"
 
 
@@ -146,6 +147,8 @@ def take_turns(contestants, repeats, warm_up=1):
     of the machine's speed affects all contestants. And no contestant always runs after the same
     other one, whose threads may still spin. Compare figures of the same round with `ratio`.
     """
+    if ONE_ROUND:
+        repeats, warm_up = 1, 0
     times = {name: [] for name in contestants}
     for i in range(warm_up + repeats):
         for name in random.Random(i).sample(list(contestants), len(contestants)):
