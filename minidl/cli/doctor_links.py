@@ -16,7 +16,7 @@ from minidl.cli import machine
 from minidl.comm import select, tree, world
 
 ROUNDS = 500
-SECONDS = 120  # for the measurement of one number of ranks: ten times a busy laptop's time
+SECONDS = 120  # the limit for one number of ranks: ten times what a busy laptop needs
 
 
 def main(numbers):

@@ -1,4 +1,4 @@
-"""Gives each rank of a machine one GPU: `minidl run` lets the rank see only this one.
+"""Gives each rank of a machine one GPU: `minidl run` lets the rank see only this GPU.
 
     4 ranks, 2 GPUs       local rank   0  1  2  3        each rank sees its own GPU as cuda:0, so
                           GPU          0  1  0  1        "cuda" is right in every script

@@ -31,7 +31,7 @@ OPEN_MPI = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "OMPI_MCA_hwloc_base_binding_policy": "none",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
-    # Without UCX, Open MPI's UCX windows print an error before it takes another kind of window.
+    # If UCX is missing, Open MPI's UCX windows print an error, and Open MPI takes other windows.
     "OMPI_MCA_osc": "^ucx",
 }
 

@@ -66,7 +66,7 @@ def page_of(name, text):
 def same_names(here, root=ROOT):
     """Returns [(real file, source)] for the Page `here`. `source` is the code of the functions and
     classes in the real file that have the same names as functions and classes on the page. If there
-    are none, `source` is an outline of all functions and classes in the real file."""
+    are no such names, `source` is an outline of all functions and classes in the real file."""
     names = {node.name for node in ast.parse(here.code).body
              if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     found = []

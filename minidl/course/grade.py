@@ -118,7 +118,7 @@ def results(number, root=ROOT, work=WORK, deadline=DEADLINE, answers=None, stude
         raise ExerciseError(f"there is no exercise {number}. For a list run: minidl exercise")
     path = existing(work / file.name, number[:2])
     print(tr(f"checking {path}"), flush=True)
-    theirs = Apart(file, path, deadline, seed=seed)  # the handout's file: no reference
+    theirs = Apart(file, path, deadline, seed=seed)  # `file` has no reference answers
     try:
         return grade(graders, names, theirs, path, root)
     finally:
@@ -150,8 +150,8 @@ def grade(graders, names, student, path, root=ROOT):
 
 
 def _graded(grade_fn, student, path, result):
-    """Grades one exercise by grade_fn. Returns its Result, from `result`, a Result without a
-    verdict. Prints each check when it has run."""
+    """Grades one exercise by grade_fn. Prints each check after it has run. result: the exercise's
+    Result without a verdict. Returns a new Result, which has the verdict."""
     held = []
     try:
         for line in grade_fn(student):

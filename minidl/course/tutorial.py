@@ -145,7 +145,7 @@ def _run_rank(t, main, args):
             raise
         if t.rank == 0:
             print(tr(f"{script}: error: {error}"), file=sys.stderr, flush=True)
-        tree.barrier(t)  # wait: the first rank that exits with an error ends the others
+        tree.barrier(t)  # wait: the first rank that exits with an error ends the other ranks
         return 2
     return 0 if table is None else table.finish(Path(script).stem + ".json")
 
@@ -199,7 +199,7 @@ def _parse(main, options):
     if args.device == "cuda" and not cuda.is_available():
         cupy = "CuPy finds none" if importlib.util.find_spec("cupy") else \
             "CuPy is not installed: pip install 'minidl[cuda12]' or 'minidl[cuda13]'"
-        parser.error(tr(f"--device cuda wants a GPU; {cupy}. `minidl doctor` says more"))
+        parser.error(tr(f"--device cuda wants a GPU; {cupy}. `minidl doctor` tells what is missing"))
     for name, (default, _) in options.items():
         if type(default) is int and getattr(args, name) < (least := min(default, 1)):
             parser.error(tr(f"--{name.replace('_', '-')} must be at least {least}, got "
@@ -262,7 +262,7 @@ def per_rank(t, batch):
 
 def progress(t, iterable, what, n=None) -> Any:
     """Returns `iterable`, or its first n elements, with a progress bar on rank 0. what: the text
-    next to the bar. n: if None, all elements."""
+    next to the bar. If n is None, returns all elements."""
     if n is not None:
         iterable = itertools.islice(iterable, n)
     if t.rank > 0:
@@ -274,7 +274,8 @@ def progress(t, iterable, what, n=None) -> Any:
 
 
 class Table:
-    """The end of every tutorial: quantity | measured | theory | rule | ok (table.py).
+    """The table at the end of every tutorial. Its columns: quantity | measured | theory | rule | ok
+    (table.py).
 
     Every rank adds rows. Rank 0 prints its own rows. But if a row is not ok on some rank, rank 0
     prints this row with the values of the first such rank. If `minidl run --net` slowed the
@@ -291,7 +292,7 @@ class Table:
         self.rows.append(table.row(quantity, None, theory, rule, modelled))
 
     def finish(self, report=None):
-        """Prints the rows of all ranks on rank 0, and saves them as out/<report>, JSON.
+        """Prints the rows of all ranks on rank 0, and saves the rows in the JSON file out/<report>.
 
         Returns the exit status, 0 or 1, the same on every rank."""
         private = self.t.subgroup(range(self.t.size))
