@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 QUICK = ["tests/ops/test_every_op.py", "tests/cuda/test_launch.py",
          "tests/precision/test_step_on_gpu.py::test_kernels_make_up_the_step"]
 
-# The tests in QUICK compare with the CPU and do not need PyTorch. The import of PyTorch takes longer
+# The tests in QUICK compare with the CPU and do not need PyTorch. Importing PyTorch takes longer
 # than these tests.
 WITHOUT_TORCH = """if True:
     import sys

@@ -184,7 +184,7 @@ def parser():
     profile.add_argument("--out", default="profile", metavar="NAME", help="writes NAME.json, for "
                          "ui.perfetto.dev, and NAME.html (default: profile)")
     profile.add_argument("--memory", action="store_true", help="also measure the "
-                         "memory of each kind; this is slower")
+                         "memory of weights, gradients and other kinds; this is slower")
     profile.add_argument("--picture", action="store_true", help="also write NAME.png")
     profile.add_argument("--deadline", type=_seconds, default=300.0, metavar="S",
                          help="as in minidl run")

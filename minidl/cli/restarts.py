@@ -98,7 +98,7 @@ def until_done(start, n, least, restarts, say=sys.stderr.write, room=None):
                 "not help: this is a bug, not a fault\n")
             break
         if len(past) > restarts:
-            say(f"minidl run: no restart is left of {restarts} (--restarts)\n")
+            say(f"minidl run: all restarts are used: {restarts} (--restarts)\n")
             break
         if room is not None and past[-1].absent == past[-1].n:
             time.sleep(GOING_S)
