@@ -22,8 +22,8 @@ them. The figures are the bytes on the device, with and without recompute, and t
 
 Fragmentation (minidl/memory/fragmentation.py): a first-fit allocator runs the same step twice.
 First every array is separate. Then parameters, gradients and states are in one contiguous buffer.
-At each moment some free memory is outside the largest free piece. The figure is this memory's
-fraction of all memory, the maximum over the step.
+At each moment some free memory is outside the largest free piece. The figure is the largest
+fraction of all memory that this memory reaches in the step.
 
 Comparison with PyTorch: two steps of a GPT with context 256 and batch 8, each library in its own
 process. The figure is how much the peak resident memory exceeds the memory held before the model is

@@ -22,7 +22,7 @@ from minidl.cuda.host.includes import KernelError
 ROOT = Path(__file__).resolve().parents[1]
 NOTED = ROOT / "build" / "cross_compile.jsonl"
 
-Target = namedtuple("Target", "machine cpu")  # platform.machine() there; MINIDL_CPU, the oldest one
+Target = namedtuple("Target", "machine cpu")  # platform.machine(), and the oldest MINIDL_CPU
 TARGETS = {
     "x86_64-linux-gnu": Target("x86_64", "x86-64"),
     "aarch64-linux-gnu": Target("aarch64", "generic"),

@@ -51,7 +51,7 @@ class Direct(Wrapper):
             pytest.skip("only a CUDA-aware MPI can read a real GPU's memory")
         super().__init__(t)
 
-    send, sendrecv = Transport.send, Transport.sendrecv  # Wrapper's would call the inner transport
+    send, sendrecv = Transport.send, Transport.sendrecv  # Wrapper.send calls t.send
 
     def isend(self, array, dst, tag=0):
         isend = staging.isend if staging.on_device(array) else Wrapper.isend

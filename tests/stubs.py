@@ -39,7 +39,7 @@ COLUMNS = 100
 ARRAY = "Tensor | ndarray"
 OPERAND = "Tensor | ndarray | generic | float"
 SIZES = "int | Sequence[int]"
-SHARED = {  # {type: arguments that have it in every op}; the default None adds "| None"
+SHARED = {  # {type: arguments that have this type in every op}; the default None adds "| None"
     ARRAY: "input target index mask mat1 mat2 weight bias query key qkv vec vec2 condition src x1 "
            "x2 x h c w b a attn_mask pos_weight running_mean running_var boundaries "
            "sorted_sequence sorter offsets per_sample_weights weights tensor gradient",

@@ -1,4 +1,4 @@
-"""`minidl doctor --links 2 4`: measures how fast messages are with 2 ranks, then with 4.
+"""`minidl doctor --links 2 4`: measures how fast messages are with 2 ranks, then with 4 ranks.
 
 For each number of ranks it prints three things: the time of a ping-pong between two ranks, the
 figures by which select.py chooses an all-reduce, and the all-reduce that select.py chooses for each

@@ -14,7 +14,8 @@ Test: tests/course/test_disk.py   Tutorial: tutorials/21_fault_tolerance.py, and
 
 
 class PowerFailure(BaseException):
-    """Raised if the power fails. `except Exception` in a student's code does not catch it."""
+    """Raised if the power fails. `except Exception` in a student's code does not catch this
+    error."""
 
 
 class Disk:

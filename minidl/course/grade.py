@@ -36,7 +36,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minidl.course.exercise import ROOT, WORK, ExerciseError, existing, sources
-from minidl.course.student import Wrong  # noqa: F401: graders import it from here
+from minidl.course.student import Wrong  # noqa: F401: graders import Wrong from here
 from minidl.course.student import (
     Apart, Failed, Hidden, NotGraded, explain, load_grader, printable, seed_of,
 )
