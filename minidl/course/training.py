@@ -49,7 +49,8 @@ def check(t, args):
     if args.pp * args.tp > 1 and (args.offload or args.zero > 2 or args.recompute > 1):
         raise WrongOption("--pp and --tp work only with --offload 0, --zero 0 to 2, and "
                           "--recompute 0 or 1, because a stage of a pipeline is one segment; got "
-                          f"--offload {args.offload} --zero {args.zero} --recompute {args.recompute}")
+                          f"--offload {args.offload} --zero {args.zero} --recompute "
+                          f"{args.recompute}")
 
 
 def first_step(args):
