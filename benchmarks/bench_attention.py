@@ -11,9 +11,9 @@ are the three thirds of one projection, as in a transformer:
     bound    only the matrix products, by NumPy's BLAS: 2 in forward, 5 in backward. With a causal
              mask the bound is half of this time
 
-GFLOP/s count only the products: 4 B H L^2 E operations in forward, and 10 B H L^2 E in backward,
-for B texts of L tokens and H heads of width E. Peers take turns. Figures are medians in ms. Ratios
-are medians over the rounds.
+GFLOP/s count only the operations of the products. For B texts of L tokens and H heads of width E,
+these are 4 B H L^2 E in forward and 10 B H L^2 E in backward. Peers take turns. Figures are medians
+in ms. Ratios are medians over the rounds.
 """
 
 import argparse

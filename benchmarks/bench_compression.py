@@ -16,9 +16,8 @@
    minidl and in PyTorch if they begin with the same Q (tests/parallel/data/test_powersgd.py).
 5. Trains a small GPT with each method, and divides its final loss by the final loss of dense
    training. The GPT learns the standard library's text with AdamW, on 4 simulated ranks, for three
-   seeds. DGC and its dense run use SGD, a smaller GPT and four times as many steps, because DGC
-   sends an element only every 100 steps on average at a sparsity of 99 %, and only every 1,000
-   steps at 99.9 %.
+   seeds. DGC and its dense run use SGD, a smaller GPT and four times the steps. At a sparsity of
+   99 % DGC sends an element only every 100 steps on average, and at 99.9 % only every 1,000 steps.
 
 Each rank has one thread.
 """

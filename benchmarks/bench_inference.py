@@ -316,8 +316,9 @@ def torch_of(model, x, n_threads):
 
 
 def one_model(name, repeats, n_threads, others=()):
-    """Returns a dict: the times of a model in us, the ratios of these times, and the plan's largest
-    error divided by the largest number of the result. others: keys of OTHERS, the further peers."""
+    """Returns a dict: the times of a model in us, the ratios of these times, and the plan's error.
+    The error is the largest error divided by the largest number of the result. others: keys of
+    OTHERS, the further peers."""
     import numpy as np
 
     import minidl
@@ -369,8 +370,8 @@ def one_model(name, repeats, n_threads, others=()):
 
 
 def plan_of(model, x, quantised=False, n_threads=1):
-    """Returns four things: a function that runs the plan, a function that runs the model in
-    onnxruntime, the seconds of two compilations, and a text about the plan's memory."""
+    """Returns two functions, which run the plan and the model in onnxruntime. Also returns the
+    seconds of two compilations, and a text about the plan's memory."""
     from minidl import infer
 
     graphs = [infer.trace(model, x) for _ in range(2)]

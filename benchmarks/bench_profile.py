@@ -2,12 +2,12 @@
 
     python benchmarks/bench_profile.py [--threads 1] [--repeats 9] [--out FILE.json]
 
-Runs the step of bench_train_step.py (4 layers, width 256, context 256, batch 8, AdamW) with the
-same weights and batch in minidl and in PyTorch, with and without a profiler. These contestants take
-turns in blocks of three steps. The overhead is the median over the blocks of (with / without) - 1.
-It is measured in CPU time, which a busy machine disturbs less. The time to enter and leave a
-profiler does not count. torch.profiler records only the CPU, without shapes and FLOPs, which minidl
-always records. profile(memory=True), which counts every array by its kind, is measured, too.
+Runs the step of bench_train_step.py (4 layers, width 256, context 256, batch 8, AdamW) with and
+without a profiler. minidl and PyTorch have the same weights and batch. These contestants take turns
+in blocks of three steps. The overhead is the median over the blocks of (with / without) - 1. It is
+measured in CPU time, which a busy machine disturbs less. The time to enter and leave a profiler
+does not count. torch.profiler records only the CPU, without shapes and FLOPs, which minidl always
+records. profile(memory=True), which counts every array by its kind, is measured, too.
 
 A step takes half a second, and varies by more than either profiler costs. So the two profilers are
 also compared on a small GPT with width 32, context 32 and batch 2. It has the same number of

@@ -286,8 +286,8 @@ def gpt(n_threads, length):
 
 
 def bytes_of(step, model=None):
-    """Returns {"activations": bytes saved for backward, with the inputs, "step": bytes of all new
-    arrays at the peak}, by the ledger of one step."""
+    """Returns two figures from the ledger of one step. "activations": the bytes saved for backward,
+    with the inputs. "step": the bytes of all new arrays at the peak."""
     with memory.record(model) as ledger:
         result = step()
     del result

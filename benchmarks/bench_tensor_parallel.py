@@ -21,10 +21,11 @@ and without overlap. Experts are compared with a dense layer.
    (minidl/comm/transport/throttled.py). On this link a core is free while a message travels.
 
 3. Times forward and backward of an nn.MoE layer with 4 experts of width 256, divided over the
-   ranks. Each token goes to one expert, and no token is dropped (experts.py). This layer is
-   compared with three others: the layer that has all experts on each rank; a dense feed-forward of
-   one expert's size, which does the same products; and only dispatch and combine, which are the
-   four exchanges of the layer's rows. The bytes are counted and compared with the formula.
+   ranks. Each token goes to one expert, and no token is dropped (experts.py). Three others are
+   timed, too. The first is the layer with all experts on each rank. The second is a dense
+   feed-forward of one expert's size, which does the same products. The third is only dispatch and
+   combine, which are the four exchanges of the layer's rows. The bytes are counted and compared
+   with the formula.
 
 Bars: a step takes at most PyTorch's time. The experts' bytes equal the formula.
 """

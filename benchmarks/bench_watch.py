@@ -5,13 +5,13 @@
 Measures the microseconds that a Watch adds to a ring all-reduce of 256 floats. This is a large part
 of the time of such a short call. The n ranks first check that all ranks make the same call, and
 this takes ceil(log2 n) rounds. Then the benchmark measures how much the Watch's two sleeping
-threads slow down a rank that computes: the ratio of the times of a Python loop with and without
-these threads. Figures are medians over rounds, in which the calls with and without a Watch take
-turns. A call's time is the mean of 10 calls on the slowest rank. "At best" compares the fastest
-rounds, because on a busy machine other programs raise the median. Last, the benchmark measures the
-Watch of `minidl run` in a data-parallel step of bench_train_step.py's GPT. Steps with and without a
-Watch take turns, and the figure is the median of the ratios. The benchmark starts itself under
-mpiexec.
+threads slow down a rank that computes. This figure is the time of a Python loop with these threads,
+divided by its time without them. Figures are medians over rounds, in which the calls with and
+without a Watch take turns. A call's time is the mean of 10 calls on the slowest rank. "At best"
+compares the fastest rounds, because on a busy machine other programs raise the median. Last, the
+benchmark measures the Watch of `minidl run` in a data-parallel step of bench_train_step.py's GPT.
+Steps with and without a Watch take turns, and the figure is the median of the ratios. The benchmark
+starts itself under mpiexec.
 """
 
 import argparse

@@ -70,10 +70,9 @@ def ranks(*sizes, mpi=True):
 
 
 def each_once(*lists):
-    """Returns rows for parametrize. Every value of every list is in at least one row: row i has the
-    i-th value of each list, and a shorter list starts again at its end. The whole form (EVERY) has
-    all products. Use each_once() if the values do not depend on each other and a case takes
-    long."""
+    """Returns rows for parametrize. Every value of every list is in at least one row. Row i has the
+    i-th value of each list. A shorter list starts again at its end. The whole form (EVERY) has all
+    products. Use each_once() if the values do not depend on each other and a case takes long."""
     if EVERY:
         return list(itertools.product(*lists))
     return [tuple(each[i % len(each)] for each in map(list, lists))

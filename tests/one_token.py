@@ -7,10 +7,10 @@
     <  to  <=       +  to  -       0  to  1       and  to  or       True  to  False
     == to  !=       += to  -=      7  to  8       min  to  max      not x  to  x
 
-Plants each change in a copy of the checkout and runs the tests of its file: tests/ mirrors minidl/,
-and a file's docstring names further tests. If no test fails, the change is a survivor. A survivor
-is a hint, not an error: some changes alter only speed, or nothing. Look at each survivor, and write
-the missing test.
+Plants each change in a copy of the checkout, and runs the tests of the changed file. tests/ mirrors
+minidl/, and a file's docstring names further tests. If no test fails, the change is a survivor. A
+survivor is a hint, not an error: some changes alter only speed, or nothing. Look at each survivor,
+and write the missing test.
 
 With --reached all relevant tests of the suite run, in a small part of the suite's time. First the
 short form of the file's own tests runs. Then all other test files that reach the changed line run,

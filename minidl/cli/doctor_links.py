@@ -1,8 +1,8 @@
 """`minidl doctor --links 2 4`: measures how fast messages are with 2 ranks, then with 4 ranks.
 
-For each number of ranks it prints three things: the time of a ping-pong between two ranks, the
-figures by which select.py chooses an all-reduce, and the all-reduce that select.py chooses for each
-size. This takes about 2 s. The figures are stored. `select.stored(t)` reads them.
+For each number of ranks it prints the time of a ping-pong between two ranks. Then it prints the
+figures by which select.py chooses an all-reduce, and the chosen all-reduce for each size. This
+takes about 2 s. The figures are stored. `select.stored(t)` reads them.
 
 Test: tests/comm/test_select.py
 """

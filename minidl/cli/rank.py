@@ -9,11 +9,10 @@ The first process forks before it imports minidl. The parent is the guard, and w
 The guard inherits the connection to mpiexec. So MPICH's mpiexec does not notice that a rank died,
 and does not kill the other ranks before the launcher knows the reason.
 
-The script runs as in `python script.py`, with three differences: stdout is written line by line,
-tracebacks begin with the rank, and the launcher is told how the script ends. A thread answers when
-the launcher asks for the rank's place in the script. Without `minidl run` (`python -m
-minidl.cli.rank script.py` under any mpiexec) there is no guard, and abort.guarded ends all ranks
-through MPI.
+The script runs as in `python script.py`, with three differences. stdout is written line by line.
+Tracebacks begin with the rank. The launcher is told how the script ends. A thread answers when the
+launcher asks for the rank's place in the script. Without `minidl run` (`python -m minidl.cli.rank
+script.py` under any mpiexec) there is no guard, and abort.guarded ends all ranks through MPI.
 
 Test: tests/cli/test_supervisor.py, tests/mpi/test_abort.py   Used by: launcher.py
 """

@@ -19,8 +19,7 @@ and so on (supervised.py). The first of these failures ends the run, and the mes
 With --heal a failure of the first kind is printed and does not end the run. The other ranks
 continue (elastic/), and may take `start_s` seconds to heal. But the run ends if a rank dies before
 all ranks are in world(), or if no rank is left. The run also fails if the group's first rank dies
-after its elastic.run, because only this rank would do the rest of the script, such as writing the
-result.
+after its elastic.run. Only this rank does the rest of the script, such as writing the result.
 
 A rank that raises an exception prints the traceback itself. At the end of every run the guards kill
 their ranks, and then mpiexec ends.

@@ -24,8 +24,8 @@ answers: `answers/`, or `check --answers FOLDER`.
 Inputs are drawn from SEED + a number. With `check --student NAME` each student has other inputs.
 
 A grader's file also has wrong answers that it must reject: WRONG = {"07a": {name of the mistake:
-(code, text of the message)}}. `code` is the whole code of the exercise, or {right: wrong}: then
-`right` in the solution is replaced by `wrong`.
+(code, text of the message)}}. `code` is the whole code of the exercise, or {right: wrong}. In the
+second case `right` in the solution is replaced by `wrong`.
 
 Test: tests/course/test_exercise.py, test_answers.py, tests/tutorials/test_exercises.py
 '''

@@ -172,7 +172,7 @@ def public(text):
 
 
 def _needed(text, hides):
-    """Returns the text of a grader's file with only these parts: the statements that are not
+    """Returns the needed parts of a grader's file. These are the statements that are not
     definitions, the functions grade_* and personal, and all definitions that these parts need.
     hides: True if functions of the file raise Hidden, which must then be imported."""
     tree, lines = ast.parse(text), text.splitlines(keepends=True)
@@ -200,8 +200,8 @@ def _needed(text, hides):
 
 
 def workflow(names, personal):
-    """Returns the workflow for GitHub Classroom, a YAML text: a step for each exercise in `names`,
-    and then a step that adds up the points."""
+    """Returns the workflow for GitHub Classroom, a YAML text. It has a step for each exercise in
+    `names`, and then a step that adds up the points."""
     student = ' --student "$GITHUB_ACTOR"' if personal else ""
     steps = "".join(STEP.format(name=name, student=student, points=f"{grade.POINTS:g}")
                     for name in names)

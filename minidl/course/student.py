@@ -80,8 +80,8 @@ def load_grader(path, seed=0):
     """Returns a grader, as a module. Its variable SEED, from which inputs are drawn, is set to
     `seed`.
 
-    If `seed` is not 0, and the grader has a function `personal(draw)`, this function returns new
-    values for variables of the grader, such as other sizes: {name of a variable: its new value}.
+    If `seed` is not 0, and the grader has a function `personal(draw)`, some variables of the grader
+    get new values, such as other sizes. `personal` returns {name of a variable: its new value}.
     draw: NumPy's random generator, which begins with this seed. The grader's process and the
     student's process both load the grader in this way, so both have the same inputs."""
     graders = load(path)
@@ -197,8 +197,8 @@ def _value(plain):
 
 
 def answer(graders, module, path, name, args):
-    """Returns the reply to `run`: {"value": the result of the grader's function `name`}, or
-    {"failed": the message of `explain`} if the student's code raised an error.
+    """Returns the reply to `run`: {"value": the result of the grader's function `name`}. If the
+    student's code raised an error, returns {"failed": the message of `explain`}.
 
     SystemExit is not caught. It ends the student's process, as in any program."""
     try:

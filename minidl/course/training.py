@@ -56,8 +56,8 @@ def check(t, args):
 def first_step(args):
     """Returns the step of the snapshot from which the run continues, or 0 for a new run.
 
-    Raises WrongOption in three cases: there is no snapshot for --resume, --steps leaves no step to
-    do, or the folder of --save already holds a later step."""
+    Raises WrongOption if there is no snapshot for --resume, or if --steps leaves no step to do.
+    Also raises WrongOption if the folder of --save already holds a later step."""
     folder, start = snapshot.at_step(args.resume)
     there = snapshot.steps(folder) if args.resume else []
     if args.resume and (not there or start not in (None, *there)):

@@ -107,8 +107,9 @@ def one_blas_thread(environ):
     """Sets one thread for NumPy's matrix products, unless the user (or `minidl run`) set a number.
 
     A tutorial's matrices are small. Two threads of OpenBLAS wait for each other in a busy loop, and
-    take twice the time of one thread (05_amp.py on 2 cores: 35 s of processor time, not 15). If
-    other processes use the cores, the two threads take eight times as long."""
+    take twice the time of one thread. For example, 05_amp.py on 2 cores takes 35 s of processor
+    time with two threads, and 15 s with one thread. If other processes use the cores, the two
+    threads take eight times as long."""
     if not any(name in environ for name in THREAD_VARIABLES):
         if importlib.util.find_spec("threadpoolctl") is not None:  # scikit-learn installs it
             import threadpoolctl
@@ -249,9 +250,9 @@ def gather(t, value) -> Any:
 
 def per_rank(t, batch):
     """Returns the number of samples on each rank: batch / ranks. Raises WrongOption if the ranks
-    cannot have equal numbers of samples, because then the mean of the ranks' means is not the mean
-    of the batch. Also raises WrongOption if the data set, the digits, has fewer samples than
-    `batch`."""
+    cannot have equal numbers of samples. With unequal numbers the mean of the ranks' means is not
+    the mean of the batch. Also raises WrongOption if the data set, the digits, has fewer samples
+    than `batch`."""
     if batch > (most := len(datasets.digits()[0])):
         raise WrongOption(f"--batch must be at most {most}, the number of samples; got {batch}")
     if batch % t.size:
