@@ -104,9 +104,9 @@ HINTS = {
     "array is 0-dimensional": "An array of shape () has no a[i] and no a[:]. Write a[...], which "
                               "stands for all elements of an array of any shape.",
     "zero-dimensional arrays cannot be concatenated": "An array of shape () is a single number. "
-                                                      "a.reshape(-1) makes one of shape (1,).",
-    "only 0-dimensional arrays can be converted": "This array has more than one element, and one "
-                                                  "number is wanted here.",
+                                                      "a.reshape(-1) has the shape (1,).",
+    "only 0-dimensional arrays can be converted": "This array has more than one element, but a "
+                                                  "single number is wanted here.",
 }
 
 
