@@ -185,7 +185,8 @@ def local(model, t, optimizer):
 
 
 N_STEPS = 256
-# {name: (wrapper, optimizer, steps of data parallelism first, name of its data-parallel peer)}
+# {name: (wrapper, optimizer, number of first steps with data parallelism, name of the run with data
+# parallelism alone)}
 TRAINED = {"data parallel, SGD": (dense, momentum, 0, None),
            "data parallel": (dense, adamw, 0, None),
            "local SGD": (local, momentum, N_STEPS // 2, "data parallel, SGD"),

@@ -23,7 +23,7 @@ VOCAB, CONTEXT, LAYERS, HEADS, WIDTH, BATCH = 65, 32, 4, 4, 64, 4
 
 
 class Array:
-    """The part of a CuPy array that the launcher reads. To read an attribute takes as long as in
+    """The part of a CuPy array that the launcher reads. Reading an attribute takes as long as in
     CuPy."""
 
     __slots__ = ("shape", "dtype", "itemsize", "strides", "size", "flags", "data", "device")

@@ -248,7 +248,7 @@ def theirs(grid, args, x, y):
         stage = pipelining.PipelineStage(module, t.rank, t.size, torch.device("cpu"),
                                          group=mesh.get_group("pp"))
         run = getattr(pipelining, name)(stage, args.micro, loss_fn=entropy)
-        # one optimizer for divided and one for whole tensors: PyTorch rejects a mixed list
+        # one optimizer for divided tensors, and one for whole tensors: PyTorch rejects a mixed list
         optimizers = [torch.optim.AdamW(group, lr=1e-3) for divided in (False, True) if (group := [
             p for p in module.parameters() if hasattr(p, "placements") == divided])]
 

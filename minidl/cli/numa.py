@@ -179,5 +179,5 @@ def report(ranks, root="/sys", measured=measure):
     return lines
 
 
-if __name__ == "__main__":  # one rank that the doctor started
+if __name__ == "__main__":  # the doctor starts this file as a rank
     sys.stdout.write(f"NUMA {json.dumps(here())}\n")  # one write: lines of two ranks do not mix

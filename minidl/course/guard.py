@@ -159,7 +159,7 @@ def _own_namespace():
     libc, uid, gid = _linux(), os.getuid(), os.getgid()
     if not libc:
         return False
-    if libc.unshare(NEWPID) == 0:  # works as root
+    if libc.unshare(NEWPID) == 0:  # this works for root
         return True
     if libc.unshare(NEWUSER | NEWPID):
         return False

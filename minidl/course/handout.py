@@ -72,8 +72,8 @@ def handout(folder, tutorials=(), answers=None, personal=False, root=ROOT):
 
 
 def _new_folders(folder, answers, root):
-    """Raises ExerciseError unless `folder` and `answers` are new or empty folders. Neither may be
-    inside the other folder, or inside a folder that is copied into the handout."""
+    """Raises ExerciseError unless `folder` and `answers` are new or empty folders. Neither folder
+    may be inside the other folder, or inside a folder that is copied into the handout."""
     for one in folder, answers:
         if one.exists() and not one.is_dir():
             raise ExerciseError(f"want a new folder; {one} is a file. Name another folder")
