@@ -184,7 +184,7 @@ def test_help_is_the_default_and_lists_every_target_in_one_line():
 
 
 def fake_python(folder, name, version, has_venv):
-    """Writes a script that answers as a Python of this version answers the Makefile."""
+    """Writes a script that answers the Makefile's questions like a Python of this version."""
     old, script = version < (3, 11), folder / name
     script.write_text(
         "#!/bin/sh\n"
