@@ -67,8 +67,8 @@ def shape(words):
     if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*){4}((,[1-9]\d*){2})?", words):
         raise ValueError(
             f"--model wants {', '.join(planner.MODELS)}, or layers,width,heads,context,vocabulary "
-            "such as 12,768,12,1024,50257. For a model with experts, add the two numbers "
-            f",experts,top_k. Got {words!r}")
+            "such as 12,768,12,1024,50257, and with experts two more numbers, experts,top_k; got "
+            f"{words!r}")
     return planner.Shape(*map(int, words.split(",")))
 
 
