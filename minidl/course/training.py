@@ -47,7 +47,7 @@ def check(t, args):
         raise WrongOption(f"--micro {args.micro} needs --pp or --tp: data parallelism alone has no "
                           "micro-batches. Leave --micro out")
     if args.pp * args.tp > 1 and (args.offload or args.zero > 2 or args.recompute > 1):
-        raise WrongOption("--pp and --tp work only with --offload 0, --zero 0 to 2, and "
+        raise WrongOption("--pp and --tp work only with --offload 0, --zero from 0 to 2, and "
                           "--recompute 0 or 1, because a stage of a pipeline is one segment; got "
                           f"--offload {args.offload} --zero {args.zero} --recompute "
                           f"{args.recompute}")
