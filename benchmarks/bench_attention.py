@@ -9,11 +9,11 @@ are the three thirds of one projection, as in a transformer:
     kernel   kernels/cpu/attention_tile.cu      torch   scaled_dot_product_attention, same strides
     plain    minidl/ops/attention.py: NumPy, block by block. NumPy's BLAS computes the products
     bound    only the matrix products, by NumPy's BLAS: 2 in forward, 5 in backward. With a causal
-             mask, half of their time
+             mask the bound is half of this time
 
-GFLOP/s count only the products: 4 B H L^2 E operations in forward, and 10 B H L^2 E in backward,
-for B texts of L tokens and H heads of width E. Peers take turns. Figures are medians in ms. Ratios
-are medians over the rounds.
+GFLOP/s count only the operations of the products. For B texts of L tokens and H heads of width E,
+these are 4 B H L^2 E in forward and 10 B H L^2 E in backward. Peers take turns. Figures are medians
+in ms. Ratios are medians over the rounds.
 """
 
 import argparse
@@ -106,7 +106,7 @@ def contestants(shape, is_causal, with_backward, device="cpu", n_threads=1):
     for other in list(peers.values())[1:]:
         for a, b in zip(peers["kernel"](), other(), strict=True):
             a, b = put(a, "cpu"), b.cpu().numpy() if hasattr(b, "cpu") else put(b, "cpu")
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)  # float32, sums of 1024
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)  # sums of 1024 terms in float32
     peers["bound"] = products
     return {name: timed(f, device=device, alone=n_threads > 1) for name, f in peers.items()}
 
@@ -157,7 +157,7 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows) for these figures."""
+    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
     settings = [(n, what, f) for n, found in figures.items() for what, f in found.items()]
     bars = [bar(f"{what}, {n} threads: torch / kernel", f["ratio"]["torch"], 1, best=f["best"])
             for n, what, f in settings]

@@ -1,4 +1,4 @@
-"""What do fewer bytes save, what do they cost, and how do they compare with PyTorch?
+"""How much time does gradient compression save, what does it cost, and how fast is PyTorch's?
 
     python benchmarks/bench_compression.py [--repeats 5] [--net 100Mbit,1ms] [--steps 256] [--out F]
 
@@ -16,9 +16,8 @@
    minidl and in PyTorch if they begin with the same Q (tests/parallel/data/test_powersgd.py).
 5. Trains a small GPT with each method, and divides its final loss by the final loss of dense
    training. The GPT learns the standard library's text with AdamW, on 4 simulated ranks, for three
-   seeds. DGC and its dense run use SGD, a smaller GPT and four times as many steps, because DGC
-   sends an element only every 100 steps on average at a sparsity of 99 %, and only every 1,000
-   steps at 99.9 %.
+   seeds. DGC and its dense run use SGD, a smaller GPT and four times the steps. At a sparsity of
+   99 % DGC sends an element only every 100 steps on average, and at 99.9 % only every 1,000 steps.
 
 Each rank has one thread.
 """
@@ -121,7 +120,7 @@ def theirs(t, x, y):
                                         start_powerSGD_iter=2)
 
     def hooked(hook_state, hook):
-        # One bucket. With two, the callbacks of two threads could start PowerSGD's collectives in
+        # One bucket. With two buckets, two threads could start PowerSGD's collectives in
         # a different order on each rank, and gloo would abort.
         model = torch.nn.parallel.DistributedDataParallel(
             torch_gpt.make(weights, *LARGE), bucket_cap_mb=1000,
@@ -186,7 +185,7 @@ def modelled():
 
 
 def ways(n_steps):
-    """Returns {name: (wrap, make_optimizer)} for small_gpt.py."""
+    """Returns {name: (wrap, make_optimizer)}, the argument `ways` of small_gpt.final_losses."""
     def by(name):
         return lambda net, t, optimizer: Compressed(net, t, METHODS[name]())
 
@@ -196,7 +195,7 @@ def ways(n_steps):
     def dense(net, t, optimizer):
         return DataParallel(net, t)
 
-    # not 3e-3: with it the final losses of three dense runs differ by 17 %, but the bar is 2 %
+    # with lr=3e-3 the final losses of three dense runs differ by 17 %, but the bar is 2 %
     adamw = partial(optim.AdamW, lr=1e-3)
     found = {"dense": (dense, adamw)}
     found |= {name: (by(name), adamw) for name in ("fp16", "int8")}
@@ -246,7 +245,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows) for these figures. Prints the tables."""
+    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md.
+    Prints the tables."""
     bars, rows, topk = [], [], figures["topk_s"]
     for peer, wanted in (("NumPy", 10), ("PyTorch", 3)):
         if peer in topk:

@@ -8,21 +8,21 @@
     forward    the same convolution under no_grad
     plan       the convolution's plan by minidl.infer; PyTorch runs the convolution eagerly
 
-PyTorch's convolutions on a CPU come from oneDNN. Both libraries get the same weights. First their
-losses (or, for a layer, its arrays) are compared. Then the libraries take turns. "part" is the
-share of the processor's peak: the multiply-adds per second of convolutions and linear layers,
-divided by the rate of bench_peak.py's loop on registers in its best turn. Other work takes time but
-counts as 0 operations. The part may be over 100 %, because minidl uses Winograd's algorithm for
-3 x 3, which needs fewer multiplications than are counted.
+PyTorch's convolutions on a CPU come from oneDNN. Both libraries get the same weights. First the
+losses of a net, or the arrays of a layer, are compared. Then the libraries take turns. "part" is
+the share of the processor's peak that a library reaches. It counts the multiply-adds per second of
+convolutions and linear layers. The peak is the best rate of bench_peak.py's loop on registers.
+Other work takes time but counts as 0 operations. The part may be over 100 %, because minidl uses
+Winograd's algorithm for 3 x 3, which needs fewer multiplications than are counted.
 
 With one thread, times are CPU time, which a busy machine disturbs less. With two threads, times are
 wall time, which is reliable only on a quiet machine.
 
 Each number of threads and each isa runs in its own process. avx2 limits both libraries to AVX2,
-which most laptops have, by the environment variables named in bench_peak.py.
+which most laptops have. The limit is set by the environment variables in bench_peak.py.
 
 Memory: a new process for each row and library measures how much two steps raise the process's peak
-resident memory. That includes the model, its gradients and the optimizer's state.
+resident memory. This memory includes the model, its gradients and the optimizer's state.
 --profile prints only a table of minidl's time by operation.
 """
 
@@ -48,9 +48,9 @@ import minidl
 from minidl.cli.machine import environment
 
 OURS, TORCH = "minidl", "PyTorch eager"
-MOST, MOST_MEAN, MOST_MEMORY = 1, 0.9, 1  # the most, divided by PyTorch's time or memory
+MOST, MOST_MEAN, MOST_MEMORY = 1, 0.9, 1  # largest allowed ratios to PyTorch
 TURN_S = 0.03  # seconds of a turn, which has several calls: a short call alone is mostly noise
-TOLERANCE = 1e-5  # relative to the largest number: float32 sums in another order
+TOLERANCE = 1e-5  # relative to the largest number: libraries add float32 in another order
 
 
 def options():
@@ -184,7 +184,8 @@ def calls_in_a_turn(work):
 
 
 def memory_of(args):
-    """Returns how many bytes two calls of this row add to the process's peak memory."""
+    """Runs the step of a row twice. Returns how many bytes this adds to the process's peak
+    memory."""
     lib, ((kind, what),) = importlib.import_module(args.memory_of), [ROWS[r] for r in args.rows]
     if lib is not minidl:
         lib.set_num_threads(*args.threads)
@@ -261,7 +262,7 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows) for these figures."""
+    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
     bars, rows = [], []
     for title, found in figures["times"].items():
         for name, f in found.items():

@@ -20,7 +20,7 @@ weights, bit by bit.
     / PyTorch                 the median over the rounds of (minidl's time / PyTorch's time)
     / alone                   the median over the rounds of (time with messages / time without)
 
-Bar: at most DDP's time.
+Bar: minidl takes at most DDP's time.
 """
 
 import argparse
@@ -144,7 +144,7 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows) for these figures."""
+    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
     bars, rows = [], []
     for n, times in figures["times_s"].items():
         by, best = (f(times[OURS], times[THEIRS]) for f in (ratio, best_ratio))

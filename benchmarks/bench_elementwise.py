@@ -5,8 +5,8 @@
 
 Measures GELU, AdamW, SGD, dropout, finite check, norm and the gradient of an embedding, in float32.
 PyTorch's AdamW and SGD are the fused forms. GELU and dropout allocate their output, as in training.
-Optimizers work in place. The copy allocates its output if the op does, and works in place if the op
-does. op_table.py explains the columns.
+Optimizers work in place. Each op is compared with a copy, which allocates its output only if the op
+allocates its output. op_table.py explains the columns.
 """
 
 import math
@@ -238,7 +238,7 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows) for these figures."""
+    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
     bars = bars_of(figures, GOALS)
     return sum(bars.values(), []), list(rows_of(figures, bars, QUESTIONS))
 

@@ -18,7 +18,7 @@
            quantised at run time. Here eager is the plan in float32, and ort uses
            DynamicQuantizeMatMul
 
-    read   only reads a block of memory that has as many bytes as the weights. Measured for one
+    read   only reads a block of memory with the size of the weights. Measured for one
            image or one token, in turns with the other contestants. No float32 plan can be faster
 
 With one thread, times are CPU time, which a busy machine disturbs less. With more threads, times
@@ -53,7 +53,7 @@ PAST = 128  # tokens before the step
 # {key: (the peer's name, the largest part of the peer's time that the plan may take)}
 OTHERS = {"ov": ("OpenVINO", 1.0), "torch": ("torch.compile", 0.5)}
 
-TOLERANCE = 2e-6  # relative to the largest number: float32 sums in another order
+TOLERANCE = 2e-6  # relative to the largest number: peers add float32 numbers in another order
 
 
 def options():
@@ -73,7 +73,7 @@ def options():
 
 
 def model_of(name):
-    """Returns (the model in eval mode, its input) for a key of MOST."""
+    """Returns (the model in eval mode, its input). name: a key of MOST."""
     import numpy as np
 
     import minidl
@@ -209,7 +209,7 @@ def write(line, name, constant, node, past):
         node("MultiHeadAttention", thirds, [y], domain="com.microsoft", num_heads=o["n_heads"],
              unidirectional=int(o["is_causal"]))
     else:
-        raise NotImplementedError(f"{line.op} as a node of ONNX")
+        raise NotImplementedError(f"this benchmark cannot write {line.op} as a node of ONNX")
 
 
 def measure(args):
@@ -245,7 +245,7 @@ def most(n_threads):
 
 
 def missing(package):
-    """Returns None, or the command that installs the missing package."""
+    """Returns the command that installs a missing package, or None if the package is installed."""
     try:
         importlib.import_module(package)
     except ImportError:
@@ -253,8 +253,9 @@ def missing(package):
 
 
 def reading(model):
-    """Returns a function that only reads memory: as many bytes as the weights of one step have. The
-    weights of embeddings do not count, because a step reads only one row of an embedding."""
+    """Returns a function that only reads memory. The number of bytes is the size of the weights
+    that one step reads. The weights of embeddings do not count, because a step reads only one row
+    of an embedding."""
     import numpy as np
 
     from minidl import nn
@@ -315,8 +316,9 @@ def torch_of(model, x, n_threads):
 
 
 def one_model(name, repeats, n_threads, others=()):
-    """Returns a dict: the times of a model in us, the ratios of these times, and the plan's largest
-    error divided by the largest number of the result. others: keys of OTHERS, the further peers."""
+    """Returns a dict: the times of a model in us, the ratios of these times, and the plan's error.
+    The error is the largest error divided by the largest number of the result. others: keys of
+    OTHERS, the further peers."""
     import numpy as np
 
     import minidl
@@ -368,8 +370,8 @@ def one_model(name, repeats, n_threads, others=()):
 
 
 def plan_of(model, x, quantised=False, n_threads=1):
-    """Returns four things: a function that runs the plan, a function that runs the model in
-    onnxruntime, the seconds of two compilations, and a text about the plan's memory."""
+    """Returns two functions, which run the plan and the model in onnxruntime. Also returns the
+    seconds of two compilations, and a text about the plan's memory."""
     from minidl import infer
 
     graphs = [infer.trace(model, x) for _ in range(2)]
@@ -429,7 +431,7 @@ def main():
 
 
 def report(figures, n_threads):
-    """Returns (bars, rows) for these figures."""
+    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
     bars = [bar(f"{name}: plan / onnxruntime", f["ratio"], most(n_threads)[name], at_most=True,
                 best=f["best"]) for name, f in figures.items()]
     peer = "onnxruntime, one thread" if n_threads == 1 else "onnxruntime, two threads"

@@ -1,4 +1,4 @@
-"""Does loading keep up with training? minidl's threads, grain's, PyTorch's workers, the bound.
+"""Does loading keep up with training? Compares minidl, grain and PyTorch with the bound.
 
     python benchmarks/bench_input.py [--rounds 3] [--items 30] [--out F.json]
 
@@ -120,7 +120,7 @@ def slept():
 
 
 def installed():
-    """Returns ({peer: how it iterates}, [peers that are left out])."""
+    """Returns ({peer: a function that makes its iterator}, [peers that are left out])."""
     peers, left_out = {"minidl": ours}, []
     for name, make, package in (("grain's threads", grains, "grain"),
                                 ("PyTorch's workers", torchs, "torch")):
@@ -184,8 +184,8 @@ def main():
 
 
 def of_lengths(sizes):
-    """Yields (name, measured waste, waste by the formula): the share of padding in batches of texts
-    of these sizes."""
+    """Yields (name, measured waste, waste by the formula). Waste is the share of padding in batches
+    of texts of these sizes."""
     for pool in (1, 50):
         batches = lengths.pools(sizes, batch_size=32, pool=pool)(0)
         yield (f"waste, sorted pools of {pool} batches", lengths.waste(sizes, batches),

@@ -66,8 +66,8 @@ def cold_compile(path, name, defines):
 
 def runner(repeats):
     """Returns {name: seconds of each round} for three cases: a load from the cache in a new
-    process; a launch; and one row of layer norm's second rung on one CPU thread (a block has 256
-    threads)."""
+    process, a launch, and one row of layer norm. The row is computed by the second rung on one CPU
+    thread, and its block has 256 threads."""
     code = (
         "import time, minidl.cuda as cuda; from minidl.cuda.host import cpu\n"
         "cpu.runtime()\n"  # loads the runner, which all kernels share
@@ -151,7 +151,7 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows) for these figures."""
+    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
     slowest = max(s for times in figures["compile_s"].values() for s in times.values())
     bars = [bar("cold compile of the slowest kernel, s", slowest, 0.6, at_most=True)]
     rows = [row("a kernel: cold compile of the slowest", "", f"{number(slowest)} s", bars)]

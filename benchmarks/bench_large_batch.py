@@ -5,18 +5,18 @@
 1. SyncBatchNorm: the bytes of a layer's forward and backward on 2, 4 and 8 simulated ranks must
    equal the formula. Then the time of a small CNN's step on 2 MPI ranks is divided by the time of
    the step with batch norm.
-2. A GPT on 4 MPI ranks, slowed down to a link of 100 Mbit/s and 1 ms. C is the time of a step that
-   sends nothing. D is the time that data parallelism adds. A method that averages only every H
-   steps sends 1/H of the bytes, so its step could take C + D/H. The bar is 90 % of the speed-up
-   (C + D) / (C + D/H).
-3. Steps in the simulator, whose times are modelled, with D = 20 C: DiLoCo with H = 32 must be at
-   least 8 times as fast as data parallelism. Then a small GPT (small_gpt.py) trains for 256 steps.
-   Data parallelism does the first half of the steps, and local SGD or DiLoCo the second half. The
-   final loss, divided by the loss of data parallelism alone, must be at most 1.02, as the mean of 3
-   seeds. Local SGD has H = 8 and momentum SGD. DiLoCo has H = 32, AdamW, and an outer momentum of
-   0.5, because there are only four rounds.
-4. A round of local SGD (H = 8 steps) on 2 ranks without a slower link. PyTorch does the same in the
-   same processes: DDP's post_localSGD hook with PeriodicModelAverager over gloo.
+2. Times a GPT's step on 4 MPI ranks. Messages are slowed down to a link of 100 Mbit/s and 1 ms. C
+   is the time of a step that sends nothing. D is the time that data parallelism adds. A method that
+   averages only every H steps sends 1/H of the bytes, so its step could take C + D/H. The bar is
+   90 % of the speed-up (C + D) / (C + D/H).
+3. Models the times of steps in the simulator, with D = 20 C. DiLoCo with H = 32 must be at least 8
+   times as fast as data parallelism. Then a small GPT (small_gpt.py) trains for 256 steps. Data
+   parallelism does the first half of the steps, and local SGD or DiLoCo the second half. The final
+   loss is divided by the final loss of data parallelism alone. The mean of this ratio over 3 seeds
+   must be at most 1.02. Local SGD has H = 8 and momentum SGD. DiLoCo has H = 32, AdamW, and an
+   outer momentum of 0.5, because there are only four rounds.
+4. Times a round of local SGD (H = 8 steps) on 2 ranks without a slower link. PyTorch runs the same
+   round in the same processes: DDP's post_localSGD hook with PeriodicModelAverager over gloo.
 
 Each rank has one thread.
 """
@@ -173,8 +173,7 @@ def diloco(model, t, optimizer):
 
 
 def few_rounds(model, t, optimizer):
-    """Returns a DiLoCo for four rounds. An outer momentum of 0.9 would need more rounds to build
-    up."""
+    """Returns a DiLoCo for four rounds. An outer momentum of 0.9 needs more rounds to build up."""
     def outer(params):
         return optim.SGD(params, lr=0.7, momentum=0.5, nesterov=True)
 
@@ -186,7 +185,8 @@ def local(model, t, optimizer):
 
 
 N_STEPS = 256
-# {name: (wrapper, optimizer, steps of data parallelism first, name of its data-parallel peer)}
+# {name: (wrapper, optimizer, number of first steps with data parallelism, name of the run with data
+# parallelism alone)}
 TRAINED = {"data parallel, SGD": (dense, momentum, 0, None),
            "data parallel": (dense, adamw, 0, None),
            "local SGD": (local, momentum, N_STEPS // 2, "data parallel, SGD"),
@@ -288,7 +288,7 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows) for these figures."""
+    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
     wrong = sum(figures["wrong_bytes"].values())
     bars = [bar("SyncBatchNorm: messages whose bytes differ from the formula", wrong, 0,
                 at_most=True)]

@@ -1,12 +1,13 @@
-"""How long does Python take to launch a kernel on a GPU? At most 5 us. It needs no GPU.
+"""How long does Python take to launch a kernel on a GPU? The goal is at most 5 us.
 
     python benchmarks/bench_launch.py [--rounds 50] [--out F.json]
 
-Records the launches of a GPT's training step (4 layers, AdamW) on the CPU: kernel, grid, block,
-arguments. Then repeats these launches through minidl's code for a GPU. Stand-ins replace CuPy's
-arrays, and an empty function replaces the kernel. So only minidl's Python code is measured, without
-the time of CuPy and the driver. Before kernels cached the results of look-ups, these launches took
-28.7 us for add3, 42.7 us on average (BEFORE_US) and 2475 us for the whole step, on a 2-core Xeon.
+This benchmark needs no GPU. It records the launches of a GPT's training step (4 layers, AdamW) on
+the CPU: kernel, grid, block, arguments. Then it repeats these launches through minidl's code for a
+GPU. Stand-ins replace CuPy's arrays, and an empty function replaces the kernel. So only minidl's
+Python code is measured, without the time of CuPy and the driver. Earlier, kernels did not cache the
+results of look-ups. Then these launches took 28.7 us for add3, 42.7 us on average (BEFORE_US) and
+2475 us for the whole step, on a 2-core Xeon.
 """
 
 import argparse
@@ -22,7 +23,8 @@ VOCAB, CONTEXT, LAYERS, HEADS, WIDTH, BATCH = 65, 32, 4, 4, 64, 4
 
 
 class Array:
-    """The part of a CuPy array that the launcher reads. Its attributes cost as much as CuPy's."""
+    """The part of a CuPy array that the launcher reads. Reading an attribute takes as long as in
+    CuPy."""
 
     __slots__ = ("shape", "dtype", "itemsize", "strides", "size", "flags", "data", "device")
     _flags = types.SimpleNamespace(c_contiguous=True)

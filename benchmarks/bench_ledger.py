@@ -1,11 +1,11 @@
-"""What does it cost to count a message? At most 3 us.
+"""How long does it take to count a message? The goal is at most 3 us.
 
     python benchmarks/bench_ledger.py [--messages 10000] [--rounds 9] [--out F.json]
 
 A rank sends itself four floats by `sendrecv`, two messages per call, in the simulator and on MPI in
 one process. Three transports take turns: plain, with a ledger, and with a ledger that is off. Each
-transport is measured in two cases. A collective looks up its line in the ledger once. Point to
-point, each message looks up its line.
+transport is measured in two cases. A collective looks up its line in the ledger once. In
+point-to-point communication each message looks up its line.
 """
 
 import argparse
@@ -79,7 +79,7 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows) for these figures."""
+    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
     bars = [bar(f"counting a message, {what}, us", f["counted_us"], 3, at_most=True)
             for what, f in figures.items()]
     return bars, [row("counting a message in the ledger: simulator and MPI, in a collective and "

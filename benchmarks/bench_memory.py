@@ -22,8 +22,8 @@ them. The figures are the bytes on the device, with and without recompute, and t
 
 Fragmentation (minidl/memory/fragmentation.py): a first-fit allocator runs the same step twice.
 First every array is separate. Then parameters, gradients and states are in one contiguous buffer.
-At each moment some free memory is outside the largest free piece. The figure is this memory's
-fraction of all memory, the maximum over the step.
+At each moment some free memory is outside the largest free piece. The figure is the largest
+fraction of all memory that this memory reaches in the step.
 
 Comparison with PyTorch: two steps of a GPT with context 256 and batch 8, each library in its own
 process. The figure is how much the peak resident memory exceeds the memory held before the model is
@@ -72,8 +72,8 @@ def options():
 
 
 class Training:
-    """A GPT whose blocks run in segments with recompute. With 0 segments it keeps all activations.
-    """
+    """A GPT whose blocks run in segments with recompute. With 0 segments the GPT keeps all
+    activations."""
 
     def __init__(self, n_blocks, n_rows, segments, level="O0"):
         import minidl
@@ -211,7 +211,8 @@ def states(args):
 
 
 def times(args):
-    """Returns the seconds of a step with and without recompute, which take turns."""
+    """Returns the seconds of a step with and without recompute. The two kinds of steps take
+    turns."""
     few = max(args.segments, args.blocks // 4)
     contestants = {name: timed(Training(few, args.rows, segments).step)
                    for name, segments in (("recomputed", args.segments), ("kept", 0))}
@@ -231,7 +232,8 @@ def in_own_process(what, args, segments=None, fixed=True, *more):
 
 
 def beside_pytorch(args):
-    """Checks the losses. Returns [{shape, parameters, minidl's bytes, PyTorch's bytes}]."""
+    """Checks that minidl's losses equal PyTorch's losses. Returns a list of dicts: the shape of a
+    GPT, its number of parameters, and the bytes of both libraries."""
     import minidl
     from minidl import nn
 
@@ -309,7 +311,7 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows) for these figures."""
+    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
     kept, again = figures["ledger"]["kept"], figures["ledger"]["recomputed"]
     of_states = [bar(f"{level}: ledger's states - 16 X, bytes", abs(held - 16 * n_params), 0,
                      at_most=True) for level, (held, n_params) in figures["states"].items()]
@@ -350,7 +352,7 @@ def report(figures):
 
 
 def peaks(found):
-    """Returns (bars, rows) for the figures of `beside_pytorch`."""
+    """Returns (bars, rows), as report() does, for the figures of `beside_pytorch`."""
     bars, rows = [], []
     for figures in found:
         _, context, layers, _, width = figures["shape"]

@@ -1,4 +1,4 @@
-"""What does an op cost without its arithmetic? At most 1.5 to 3 times its cost in PyTorch.
+"""How long does an op take without its arithmetic? The goal is 1.5 to 3 times PyTorch's time.
 
     python benchmarks/bench_overhead.py [--calls 300] [--rounds 200] [--device cuda] [--out F.json]
 

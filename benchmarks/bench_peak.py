@@ -2,12 +2,12 @@
 
     python benchmarks/bench_peak.py [--threads 2] [--repeats 5] [--out FILE.json]
 
-The peak is the rate of a loop of multiply-adds on registers: a kernel of this file, run by the CPU
-runner on the same number of threads. No step can be faster. The operations of a step are its matrix
-products, forward and backward. Attention counts only half of its products, because of the causal
-mask. All other work (norms, GELU, softmax, the optimizer, Python) takes time and counts as 0
-operations. The GPTs have 3, 23 and 124 million parameters. minidl and PyTorch start from the same
-weights, use the same batch, have equal losses, and take turns.
+The peak is the rate of a loop of multiply-adds on registers. The loop is a kernel of this file,
+which the CPU runner runs on the same number of threads. No step can be faster. The operations of a
+step are its matrix products, forward and backward. Attention counts only half of its products,
+because of the causal mask. All other work (norms, GELU, softmax, the optimizer, Python) takes time
+and counts as 0 operations. The GPTs have 3, 23 and 124 million parameters. minidl and PyTorch start
+from the same weights, use the same batch, have equal losses, and take turns.
 
 For the last rows, minidl, PyTorch and the loop are limited to AVX2 without AVX-512, as on most
 laptops (MINIDL_CPU, OPENBLAS_CORETYPE, ATEN_CPU_CAPABILITY, ONEDNN_MAX_CPU_ISA). On a processor
@@ -32,10 +32,10 @@ import minidl.cuda as cuda
 from minidl.cli.machine import environment
 
 SIZES = {"3": Size(), "23": Size(7, 512, 8), "124": Size(12, 768, 12, vocab=50257, batch=4)}
-PEAK_BAR = {"23": 0.8, "124": 0.8}  # part of the peak
+PEAK_BAR = {"23": 0.8, "124": 0.8}  # the part of the peak that a step must reach
 AVX2 = {"MINIDL_CPU": "haswell", "OPENBLAS_CORETYPE": "Haswell", "ATEN_CPU_CAPABILITY": "avx2",
         "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
-AVX2_SIZES, AVX2_BAR = ("3", "23"), 0.7  # part of PyTorch's time
+AVX2_SIZES, AVX2_BAR = ("3", "23"), 0.7  # at most this part of PyTorch's time
 OURS, TORCH = "minidl", "PyTorch eager"
 
 # Ten registers of sums. In each cycle two multiply-adds start, and a multiply-add takes four
@@ -150,7 +150,7 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows) for these figures."""
+    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
     bars, rows = [], []
     for name, found in figures["all"].items():
         wanted = [bar(f"{name} M parameters: part of the peak", part(found, OURS), PEAK_BAR[name])

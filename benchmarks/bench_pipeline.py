@@ -71,8 +71,8 @@ def options():
 
 
 def simulated():
-    """Returns for each schedule the modelled seconds, the bytes and the messages of all ranks, and
-    the formulas for these figures."""
+    """Returns for each schedule the modelled seconds, the bytes and the messages of all ranks. Also
+    returns these figures by the formulas."""
     p, m, hop, found = 8, 8, 1e-3, {}
     # exposed: the number of messages for which a step waits
     exposed = {"1F1B": 2 * (p - 1) * m / p + 2 * (p - 2), "GPipe": 2 * (p - 1)}
@@ -102,8 +102,8 @@ def simulated():
 
 
 def whole_grid():
-    """Returns the figures and the planner's figures for a step on dp 16 x pp 8 x tp 8. The arrays
-    have a small GPT's sizes."""
+    """Returns the simulator's figures and the planner's figures for a step on dp 16 x pp 8 x tp 8.
+    The arrays have a small GPT's sizes."""
     n, (dp, pp, tp), links = 1024, (16, 8, 8), Links.uniform(1e-6, 1e-9)
     shape = planner.Shape(layers=8, width=16, heads=8, context=4, vocab=64)
     task = planner.Task(n, links, 1e12, shape, batch=8 * dp, flops=2e7)
@@ -218,7 +218,7 @@ def theirs(grid, args, x, y):
         def __init__(self):
             super().__init__()
             whole = torch_gpt.make(weights, *SHAPE)
-            for name in ("token", "head"):  # these two are tied in the model
+            for name in ("token", "head"):  # their weights are tied in the model
                 weight = torch.tensor(weights[f"{name}.weight"])
                 getattr(whole, name).weight = torch.nn.Parameter(weight)
             half = LAYERS // t.size
@@ -248,7 +248,7 @@ def theirs(grid, args, x, y):
         stage = pipelining.PipelineStage(module, t.rank, t.size, torch.device("cpu"),
                                          group=mesh.get_group("pp"))
         run = getattr(pipelining, name)(stage, args.micro, loss_fn=entropy)
-        # one optimizer for divided and one for whole tensors: PyTorch rejects a mixed list
+        # one optimizer for divided tensors, and one for whole tensors: PyTorch rejects a mixed list
         optimizers = [torch.optim.AdamW(group, lr=1e-3) for divided in (False, True) if (group := [
             p for p in module.parameters() if hasattr(p, "placements") == divided])]
 
@@ -330,7 +330,7 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows) for these figures."""
+    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
     times, found = figures["seconds"], figures["simulated"]
     wrong = sum(abs(x["modelled_s"] / x["formula_s"] - 1) > 1e-9
                 or (x["n_bytes"], x["messages"]) != (x["bytes_formula"], x["messages_formula"])

@@ -2,12 +2,12 @@
 
     python benchmarks/bench_profile.py [--threads 1] [--repeats 9] [--out FILE.json]
 
-Runs the step of bench_train_step.py (4 layers, width 256, context 256, batch 8, AdamW) with the
-same weights and batch in minidl and in PyTorch, with and without a profiler. These contestants take
-turns in blocks of three steps. The overhead is the median over the blocks of (with / without) - 1.
-It is measured in CPU time, which a busy machine disturbs less. The time to enter and leave a
-profiler does not count. torch.profiler records only the CPU, without shapes and FLOPs, which minidl
-always records. profile(memory=True), which counts every array by its kind, is measured, too.
+Runs the step of bench_train_step.py (4 layers, width 256, context 256, batch 8, AdamW) with and
+without a profiler. minidl and PyTorch have the same weights and batch. These contestants take turns
+in blocks of three steps. The overhead is the median over the blocks of (with / without) - 1. It is
+measured in CPU time, which a busy machine disturbs less. The time to enter and leave a profiler
+does not count. torch.profiler records only the CPU, without shapes and FLOPs, which minidl always
+records. profile(memory=True), which counts every array by its kind, is measured, too.
 
 A step takes half a second, and varies by more than either profiler costs. So the two profilers are
 also compared on a small GPT with width 32, context 32 and batch 2. It has the same number of
@@ -37,7 +37,7 @@ from minidl.timeline import recording
 
 OURS, MEMORY, TORCH = "minidl", "minidl, memory by kind too", "torch.profiler"
 PLAIN = {OURS: "minidl without", MEMORY: "minidl without", TORCH: "PyTorch without"}
-OFF_BAR, ON_BAR = 0.005, 0.03  # shares of a step
+OFF_BAR, ON_BAR = 0.005, 0.03  # the goals, as fractions of a step
 # (the GPT, steps of a block, blocks for each of --repeats)
 LARGE = SIZE, STEPS_PER_BLOCK, 1
 SMALL = SIZE._replace(width=32, context=32, batch=2), 20, 3
@@ -55,8 +55,8 @@ def options():
 
 
 def inside(block, step, n_steps):
-    """Returns a contestant. It returns the CPU seconds of a step inside the `with` block `block`.
-    The time to enter and leave the block does not count."""
+    """Returns a contestant. The contestant returns the CPU seconds of a step in the `with` block
+    `block`. The time to enter and leave the block does not count."""
     def run():
         with block():
             step()  # the first step in a block fills the profiler's caches
@@ -124,7 +124,7 @@ def main():
 
 def extra_ms(times):
     """Returns {profiler: (a, b)}: the ms that the profiler adds to a step. a is the median of the
-    differences in each round. b is the difference of the least times."""
+    differences in each round. b is the difference of the shortest times."""
     return {name: tuple(1e3 * figure for figure in (
         statistics.median(a - b for a, b in zip(times[name], times[without], strict=True)),
         min(times[name]) - min(times[without]))) for name, without in PLAIN.items()}
@@ -144,7 +144,7 @@ def report(figures):
               f"{best[name]:>9.1%}{1e3 * small:>11.2f}{extra[name][0]:>7.2f}{extra[name][1]:>9.2f}")
     print(f"{figures['spans']:.0f} spans a step; when no profile runs {off['wrapped']} methods are "
           f"wrapped, and a collective asks {1e9 * off['question_s']:.0f} ns")
-    share = 100 * off["question_s"] / off["step_s"] + off["wrapped"]  # of 100 collectives a step
+    share = 100 * off["question_s"] / off["step_s"] + off["wrapped"]  # a step with 100 collectives
     more, least = (extra[OURS][i] / extra[TORCH][i] for i in (0, 1))
     bars = [bar("overhead of minidl.profile, on", cost[OURS], ON_BAR, True, best[OURS]),
             bar("the same, with memory by kind", cost[MEMORY], ON_BAR, True, best[MEMORY]),

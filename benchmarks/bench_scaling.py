@@ -18,8 +18,8 @@ is (time on one rank) / (time on n ranks). In the planner the all-reduce of the 
 after backward: they do not overlap.
 
 2. Context, measured: causal attention forward and backward, and the training step of a GPT (1
-layer, width 64, 2 heads, vocabulary 256, one text, AdamW), float32. Before timing, attention's
-results and gradients, and the GPT's losses of two steps, are compared with PyTorch's.
+layer, width 64, 2 heads, vocabulary 256, one text, AdamW), float32. First they are compared with
+PyTorch's: the results and gradients of attention, and the losses of two steps of the GPT.
 
     minidl, torch   medians in ms; minidl and PyTorch take turns
     torch/minidl    the median over the rounds; above 1, minidl is faster
@@ -200,7 +200,8 @@ def in_context(args):
 
 
 def in_turns(steps, same, args):
-    """Compares two steps of each contestant. Returns {name: seconds of each round}."""
+    """Compares the results of two steps of each contestant. Then times the contestants in turns.
+    Returns {name: seconds of each round}."""
     for _ in range(2):
         start = time.perf_counter()
         same(*(step() for step in steps.values()))
@@ -229,8 +230,8 @@ def power(short, short_s, long, long_s):
 
 def attention(length):
     """Returns (steps, same, sizes). steps: {name: a function that runs attention forward and
-    backward once}. The second is a function that compares the results of the steps. The third is a
-    function that returns the bytes. q, k and v are parts of one array, as in a transformer."""
+    backward once}. same: a function that compares the results of the steps. sizes: a function that
+    returns the bytes. q, k and v are parts of one array, as in a transformer."""
     import torch
     import torch_gpt
 
@@ -258,7 +259,7 @@ def attention(length):
 
     def same(mine, others):
         for a, b in zip(mine, others, strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)  # float32, sums of up to 16,384
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)  # sums of up to 16,384 terms
 
     def sizes():
         tensors = [t.detach().requires_grad_() for t in their_qkv]
@@ -279,15 +280,15 @@ def gpt(n_threads, length):
     theirs, saved_bytes = make_torch(weights, n_threads, "cpu", size)
 
     def same(mine, others):
-        np.testing.assert_allclose(mine, others, rtol=1e-4)  # float32, losses of about 5.5
+        np.testing.assert_allclose(mine, others, rtol=1e-4)  # losses of about 5.5 in float32
 
     steps = {OURS: partial(ours, *batch), TORCH: partial(theirs, *batch)}
     return steps, same, lambda: bytes_of(steps[OURS], model) | {TORCH: saved_bytes(*batch)}
 
 
 def bytes_of(step, model=None):
-    """Returns {"activations": bytes saved for backward, with the inputs, "step": bytes of all new
-    arrays at the peak}, by the ledger of one step."""
+    """Returns two figures from the ledger of one step. "activations": the bytes saved for backward,
+    with the inputs. "step": the bytes of all new arrays at the peak."""
     with memory.record(model) as ledger:
         result = step()
     del result
@@ -328,7 +329,7 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows) for these figures."""
+    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
     of_ranks, of_context = (part(figures[name]) for name, part in
                             (("ranks", report_ranks), ("context", report_context)))
     return of_ranks[0] + of_context[0], of_ranks[1] + of_context[1]

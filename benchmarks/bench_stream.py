@@ -3,10 +3,10 @@
     python benchmarks/bench_stream.py [--records 30000] [--size 100] [--rounds 7] [--out F.json]
 
 Folder and mock cluster write records of `size` bytes to one partition. A call writes 1,000 records
-if it can take several. Then they read the records from the beginning, in batches of 1,000. A record
-counts as written when it is acknowledged. No write waits for a disk. The mock cluster has no disk,
-and keeps 5 MB of a partition. The folder's records survive the end of the process, but not a power
-failure.
+if it can take more than one. Then folder and mock cluster read the records from the beginning, in
+batches of 1,000. A record counts as written when it is acknowledged. No write waits for a disk. The
+mock cluster has no disk, and keeps 5 MB of a partition. The folder's records survive the end of the
+process, but not a power failure.
 
 The second part compares a log in Kafka (minidl.data.stream.kafka) with confluent-kafka alone, which
 produces and flushes, or consumes and takes the values. The figure is the CPU time of this process,
@@ -36,7 +36,8 @@ BATCH, PASSES = 1000, 10
 
 
 def folder(records):
-    """Returns (write, read): functions that return their seconds."""
+    """Returns (write, read): two functions that do their work and return the seconds that it
+    took."""
     made = []
 
     def write():
@@ -143,7 +144,7 @@ def ours(records, address):
                     assert found.n
                     n += found.n
 
-        log.read(0, 0, 1)  # connects
+        log.read(0, 0, 1)  # the first read connects to the broker
         reads = spent(read)
         log.close()
         return writes, reads

@@ -4,8 +4,8 @@ and without overlap. Experts are compared with a dense layer.
     python benchmarks/bench_tensor_parallel.py [--repeats 15] [--rows 4] [--net 1Gbit,50us]
         [--tokens 1024] [--only-experts] [--out FILE.json]
 
-1. A step of one GPT with AdamW. Its blocks are divided over 2 MPI ranks of this host, with one
-   thread per rank. In minidl and in PyTorch, both ranks have the whole embedding and the whole
+1. Times a step of one GPT with AdamW. Its blocks are divided over 2 MPI ranks of this host, with
+   one thread per rank. In minidl and in PyTorch, both ranks have the whole embedding and the whole
    output layer. PyTorch uses torch.distributed.tensor.parallel over gloo: ColwiseParallel and
    RowwiseParallel on the same layers. In PyTorch the rows of qkv are reordered, so that each rank
    gets q, k and v of its heads. First all losses are compared. Then all contestants take turns in
@@ -17,16 +17,17 @@ and without overlap. Experts are compared with a dense layer.
     ... sequences             sequence parallelism
     one rank                  the whole model on both ranks at the same time, without messages
 
-2. Ring and overlapped again, with messages slowed down to a link of 1 Gbit/s
-   (minidl/comm/transport/throttled.py). There a core is free while a message travels.
+2. Times "minidl" and "overlapped" again, with messages slowed down to a link of 1 Gbit/s
+   (minidl/comm/transport/throttled.py). On this link a core is free while a message travels.
 
-3. Forward and backward of an nn.MoE layer with 4 experts of width 256, divided over the ranks. Each
-   token goes to one expert, and no token is dropped (experts.py). This layer is compared with three
-   others: the layer that has all experts on each rank; a dense feed-forward of one expert's size,
-   which does the same products; and only dispatch and combine, which are the four exchanges of the
-   layer's rows. The bytes are counted and compared with the formula.
+3. Times forward and backward of an nn.MoE layer with 4 experts of width 256, divided over the
+   ranks. Each token goes to one expert, and no token is dropped (experts.py). Three others are
+   timed, too. The first is the layer with all experts on each rank. The second is a dense
+   feed-forward of one expert's size, which does the same products. The third is only dispatch and
+   combine, which are the four exchanges of the layer's rows. The bytes are counted and compared
+   with the formula.
 
-Bars: at most PyTorch's time. The experts' bytes equal the formula.
+Bars: a step takes at most PyTorch's time. The experts' bytes equal the formula.
 """
 
 import argparse
@@ -50,7 +51,7 @@ from minidl.parallel.model.parallelize import gpt_plan, parallelize
 from minidl.plain import naive
 
 VOCAB, CONTEXT, LAYERS, HEADS, WIDTH = LARGE = 256, 64, 4, 4, 256
-WHOLE = ("token", "head")  # layers that are not divided, also not in PyTorch
+WHOLE = ("token", "head")  # layers that neither minidl nor PyTorch divides
 EXPERTS = 4
 WAYS = {"minidl": {}, "minidl, shared memory": {"all_reduce": shared_memory.all_reduce},
         "minidl, overlapped": {"overlap": 2}}
@@ -84,7 +85,7 @@ def network():
 
 def ours(t, x, y, way):
     """Returns a function that takes one step and returns the loss. way: options of the plan.
-    None: the whole model on this rank, without messages."""
+    If `way` is None, this rank has the whole model, and sends no messages."""
     model = network()
     if way is not None:
         plan = gpt_plan(**way)
@@ -122,7 +123,7 @@ def theirs(t, x, y):
     parallel.parallelize_module(model, mesh, {
         "blocks.*.attention.qkv": column(), "blocks.*.attention.proj": across(),
         "blocks.*.feed_forward.up": column(), "blocks.*.feed_forward.down": across()})
-    # one optimizer for divided and one for whole tensors: PyTorch rejects a mixed list
+    # one optimizer for divided tensors, and one for whole tensors: PyTorch rejects a mixed list
     optimizers = [torch.optim.AdamW(group, lr=1e-3, weight_decay=1e-2) for group in (
         [p for p in model.parameters() if hasattr(p, "placements")],
         [p for p in model.parameters() if not hasattr(p, "placements")])]
@@ -257,7 +258,7 @@ def main():
 
 
 def report(args, times, slow):
-    """Returns (bars, rows) for these figures."""
+    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
     if PEER not in times:
         return [], []
     bars = [faster("PyTorch's tensor parallel step by minidl's, 2 ranks", times[PEER],

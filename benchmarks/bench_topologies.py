@@ -42,8 +42,9 @@ from minidl.comm import (
 )
 from minidl.course.tutorial import gather
 
-# Bytes of a round that belong to no array: barriers, the messages by which MPI announces a large
-# message, and the hosts' own packets (ARP, IPv6 neighbours). The largest seen was 3 KiB.
+# Bytes of a round that belong to no array. These are barriers, MPI's announcements of large
+# messages, and the hosts' own packets (ARP, IPv6 neighbours). The largest number
+# was 3 KiB.
 SETUP = 8 << 10
 QUIET_S = 0.05  # TCP acknowledges within 40 ms; after that the counters do not change
 
@@ -146,7 +147,8 @@ def interface_bytes_sent():
 
 
 def measure_links(t, args):
-    """Returns {"intra": (alpha, beta), "inter": (alpha, beta)} in seconds. Use rank 0's result."""
+    """Returns {"intra": (alpha, beta), "inter": (alpha, beta)} in seconds. Only rank 0's result is
+    right."""
     beta = 8e-6 / args.mbit * (MTU + ETHERNET) / SEGMENT
     intra = inter = (round_trip(t, args.per_host, 1) / 2, beta)
     if args.per_host > 1:
@@ -156,9 +158,9 @@ def measure_links(t, args):
 
 
 def round_trip(t, other, n_bytes, repeats=30):
-    """Returns the seconds of the shortest of `repeats` round trips between ranks 0 and `other`.
-    Longer round trips measure the scheduler of a busy machine. The other ranks sleep, because a
-    rank that waits for MPI keeps a core busy."""
+    """Makes `repeats` round trips between rank 0 and rank `other`. Returns the shortest time in
+    seconds. Longer round trips measure the scheduler of a busy machine. The other ranks sleep,
+    because a rank that waits for MPI keeps a core busy."""
     x = np.zeros(n_bytes, np.uint8)
     tree.barrier(t)
     times = []
@@ -192,8 +194,9 @@ def modelled(name, kib, args, links):
 
 
 def most(ledger_bytes, rounds):
-    """Returns the largest number of bytes that the bridge may carry for the ledger's bytes. It is
-    larger than ledger_bytes, because every packet and every acknowledgement has headers."""
+    """Returns the largest number of bytes that the bridge may carry for the ledger's bytes. This
+    number is larger than ledger_bytes, because every packet and every acknowledgement has
+    headers."""
     return ledger_bytes * (1 + 2 * HEADERS / SEGMENT) + rounds * SETUP
 
 
@@ -220,7 +223,7 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows) for these figures."""
+    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
     sizes, hosts = figures["sizes_kib"], f"{figures['hosts']} hosts x {figures['per_host']} ranks"
     kib, found = max(sizes.items(), key=lambda item: int(item[0]))
     times = [found[name]["times_s"] for name in ("ring", "hierarchical")]

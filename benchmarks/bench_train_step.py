@@ -120,7 +120,7 @@ def products(size):
     n, c, d = size.batch * size.context, size.width, size.width // size.heads
     linear = [(n, c, 3 * c), (n, c, c), (n, c, 4 * c), (n, 4 * c, c)] * size.layers
     shapes = []
-    for m, k, p in [*linear, (n, c, size.vocab)]:  # one in forward, two in backward
+    for m, k, p in [*linear, (n, c, size.vocab)]:  # one product in forward, two in backward
         shapes += [((m, k), (k, p), 1), ((m, p), (p, k), 1), ((p, m), (m, k), 1)]
     q = size.batch * size.heads, size.context, d
     qt, scores = (q[0], d, size.context), (q[0], size.context, size.context)
@@ -130,7 +130,7 @@ def products(size):
 
 
 def operations(size):
-    """Returns the operations of these products. A multiply-add counts as two."""
+    """Returns the number of operations of products(size). A multiply-add counts as two."""
     return sum(int(2 * np.prod(a) * b[-1] * part) for a, b, part in products(size))
 
 
@@ -211,7 +211,7 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows) for these figures."""
+    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
     times, bars, rows = figures["times_s"], [], []
     if TORCH not in times:
         return bars, rows

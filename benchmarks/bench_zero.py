@@ -2,17 +2,18 @@
 
     python benchmarks/bench_zero.py [--repeats 15] [--net 1Gbit,50us] [--out FILE.json]
 
-1. The bytes that a rank holds, and the bytes that it sends in a step of mixed precision (O2,
-   AdamW), on simulated ranks. They must equal the formulas exactly.
-2. Seconds of a float32 step on 4 MPI ranks whose messages are slowed down to a 1 Gbit/s link
+1. Counts the bytes that a rank holds, and the bytes that it sends in a step of mixed precision (O2,
+   AdamW), on simulated ranks. Both numbers must equal the formulas exactly.
+2. Times a float32 step on 4 MPI ranks whose messages are slowed down to a 1 Gbit/s link
    (minidl/comm/transport/throttled.py). All stages take turns in one run. The ratio is the median
    over the rounds of (a stage's time / data parallelism's time).
-3. The same on 2 ranks without a slower link, with PyTorch over gloo in the same processes. Stage 1
-   is compared with DistributedDataParallel and ZeroRedundancyOptimizer. Stage 3 is compared with
-   FSDP2 (fully_shard on each block and on the model). First all losses are compared.
+3. Times the same step on 2 ranks without a slower link. PyTorch runs over gloo in the same
+   processes. Stage 1 is compared with DistributedDataParallel and ZeroRedundancyOptimizer. Stage 3
+   is compared with FSDP2 (fully_shard on each block and on the model). First all losses are
+   compared.
 
-Each rank has one thread. Bars: stages 1, 2 and 3 take at most 1.05, 1.05 and 1.5 times data
-parallelism's step, and at most PyTorch's time.
+Each rank has one thread. Bars: stages 1, 2 and 3 take at most 1.05, 1.05 and 1.5 times the time of
+data parallelism, and at most PyTorch's time.
 """
 
 import argparse
@@ -86,8 +87,8 @@ def held_and_sent(t, name):
     ahead = sum(header.bytes_sent(n_params, n, rank) for rank in range(n)) / n
     unit = 2 * X * (n - 1) / n  # bytes of a reduce-scatter or an all-gather in float16
     held_formula = predict(X, precision="O2", zero=[*STAGES].index(name), world=n)["total"]
-    # The units that gradients and weights need together. In plain data parallelism the buckets are
-    # float32, so each of its two units counts twice.
+    # How many units a rank sends for gradients and weights together. Plain data parallelism sends
+    # two units in float32, so each of these units counts twice.
     units = {"data parallel": 2 * 2, "stage 1": 2, "stage 2": 2, "stage 3": 3 - root / X}[name]
     sent = np.array([t.bytes_sent])  # before close(), which gathers the weights of stage 3
     model.close()
@@ -223,7 +224,7 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows) for these figures."""
+    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
     wrong = sum(not line["exact"] for line in figures["bytes"])
     bars = [bar("stages and ranks whose bytes differ from the formulas", wrong, 0, at_most=True)]
     rows = [row("ZeRO 1 / 2 / 3: bytes held and sent, 2, 4 and 8 ranks",

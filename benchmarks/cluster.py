@@ -12,7 +12,7 @@ Every host is a network namespace of Linux, which has its own network stack. One
 joins the host to a bridge. The bridge also has its own namespace, so nothing changes in the
 machine's own network. A token bucket (`tc tbf`) at both ends of each cable limits the cable to
 `mbit` Mbit/s in each direction. gso_max_segs makes TCP send packets of one segment, as on a real
-wire. Without this setting up to 64 KiB would travel as one packet with one header.
+wire. Without gso_max_segs one packet with one header could hold up to 64 KiB.
 
 MPICH starts its proxies by ssh. Here enter_host.sh replaces ssh, and the name of the namespace is
 the name of the host. So MPI treats a namespace as a machine: ranks in one namespace use shared
@@ -108,7 +108,7 @@ def cluster(hosts=2, mbit=200.0):
     if not 1 <= hosts <= 250:
         raise ValueError(f"a cluster has 1 to 250 hosts; got {hosts}")
     if not mbit > 0:
-        raise ValueError(f"a link lets some Mbit/s pass; got {mbit}")
+        raise ValueError(f"mbit, the rate of a link, must be positive; got {mbit}")
     remove_stale()
     prefix = f"minidl-{os.getpid()}-{next(_number)}-"
     names = [f"{prefix}host{i}" for i in range(hosts)]
@@ -142,8 +142,8 @@ def why_not():
 
 
 def _why_not_allowed():
-    """Tries the three things that a container or a small Linux kernel may refuse. Returns None, or
-    the reason of a failure."""
+    """Tries the three things that a container or a small Linux kernel may refuse. Returns None if
+    all three things work, otherwise the reason of the failure."""
     name = f"minidl-{os.getpid()}-{next(_number)}-switch"
     try:
         _ip("netns", "add", name)
@@ -231,7 +231,8 @@ def _remove(names):
         subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
     left = sorted(set(names) & set(_namespaces()))
     if left:
-        raise ClusterError(f"cannot remove {', '.join(left)}: sudo ip netns del NAME")
+        raise ClusterError(f"cannot remove the namespaces {', '.join(left)}. Remove each "
+                           "namespace by: sudo ip netns del NAME")
 
 
 def _pids(names):
@@ -256,7 +257,8 @@ def _signals_as_exceptions():
     """In the `with` block, the first SIGTERM or SIGHUP raises SystemExit, as ctrl-C raises
     KeyboardInterrupt. Later signals are ignored, because they would interrupt the removal."""
     if threading.current_thread() is not threading.main_thread():
-        raise ClusterError("a test cluster is built in the main thread, which gets the signals")
+        raise ClusterError("a test cluster must be built in the main thread, which gets the "
+                           "signals")
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def stop(number, _):

@@ -6,8 +6,8 @@
               run_all.py makes a table of all rows
 
 A ratio of times (`ratio`) is a median: each round gives the ratio of two times of this round. The
-ratio of the least times (`best_ratio`) is shown, too. It depends less on a busy machine, and more
-on luck. Bars judge the median.   Test: tests/benchmarks/test_figures.py
+ratio of the shortest times (`best_ratio`) is shown, too. This ratio depends less on a busy machine,
+and more on luck. Bars judge the median.   Test: tests/benchmarks/test_figures.py
 """
 
 import argparse
@@ -145,7 +145,7 @@ def take_turns(contestants, repeats, warm_up=1):
 
     All contestants run once per round, in a random order that is the same on all ranks. So a change
     of the machine's speed affects all contestants. And no contestant always runs after the same
-    other one, whose threads may still spin. Compare figures of the same round with `ratio`.
+    other contestant, whose threads may still spin. Compare figures of the same round with `ratio`.
     """
     if ONE_ROUND:
         repeats, warm_up = 1, 0
@@ -211,7 +211,7 @@ def ratio(slower, faster):
 
 
 def best_ratio(slower, faster):
-    """Returns the ratio of the least times."""
+    """Returns the ratio of the shortest times."""
     return min(slower) / min(faster)
 
 
@@ -280,7 +280,7 @@ def threads(n):
 
 
 def measured(*command, **environ):
-    """Runs `command` with --measure FILE. Returns the JSON that it wrote to that file."""
+    """Runs `command` with --measure FILE. Returns the JSON that the command wrote to this file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "figures.json"
         command = [*map(str, command), "--measure", str(path)]
@@ -351,14 +351,14 @@ def number(x):
 
 
 def span(figures):
-    """Returns the least and the largest figure: '1.04 to 13.7', or '1.04' if they are equal."""
+    """Returns the smallest and the largest figure: '1.04 to 13.7', or '1.04' if they are equal."""
     least, largest = number(min(figures)), number(max(figures))
     return least if least == largest else f"{least} to {largest}"
 
 
 def print_bars(bars):
-    """Prints a line for each bar: the figure, the figure by least times, the goal, and whether the
-    goal is met."""
+    """Prints a line for each bar: the figure, the figure by the shortest times, the goal, and
+    whether the goal is met."""
     print("\nbars (of ratios: the median of turns; in brackets that of the least times)")
     for b in bars:
         sign, verdict = "<=" if b["at_most"] else ">=", "met" if b["met"] else "NOT MET"

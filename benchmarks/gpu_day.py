@@ -1,4 +1,4 @@
-"""Everything that only a GPU can measure or test: ten minutes, one command.
+"""Measures and tests everything that needs a GPU, by one command in ten minutes.
 
     make gpu-day                                         all steps, results in out/gpu_day
     python benchmarks/gpu_day.py --out FOLDER            all steps, results in FOLDER
@@ -86,8 +86,8 @@ def check_size(folder, size):
     """Raises SystemExit if the folder has results of another size."""
     path = folder / "size.json"
     if path.exists() and read(path) != size:
-        raise SystemExit(f"gpu_day: {folder} has results of --size {read(path)}; take another "
-                         "folder, or --again, which forgets them")
+        raise SystemExit(f"gpu_day: {folder} has results of --size {read(path)}; use another "
+                         "folder, or delete these results by --again")
     write(path, json.dumps(size))
 
 

@@ -1,11 +1,11 @@
 """The parts of each step that gpu_day.py runs on a GPU, and their rows.
 
     PARTS = {step: a function of the size, "usual" or "small", that returns [(name, part)]}
-    part()  ->  [{"what": ..., column: value}]          each is a row of the step's table
+    part()  ->  [{"what": ..., column: value}]          each dict is a row of the step's table
 
-A part measures with existing tools: `minidl kernel bench`, bench_train_step.py, pytest. If it
-raises, gpu_day.py writes a row with the error. If something cannot be measured here, its row says
-why.
+A part measures with existing tools: `minidl kernel bench`, bench_train_step.py, pytest. If a part
+raises an error, gpu_day.py writes a row with the error. If something cannot be measured here, its
+row gives the reason.
 Test: tests/benchmarks/test_gpu_day.py
 """
 
@@ -91,7 +91,7 @@ def peaks():
 @functools.cache
 def rates():
     """Returns {"bandwidth": bytes per second, "float32" and "float16": operations per second}.
-    Returns None on the stand-in for CuPy, where they mean nothing."""
+    Returns None on the stand-in for CuPy, where these rates mean nothing."""
     from minidl.profile import peaks
 
     if on_stand_in():
@@ -138,7 +138,8 @@ EXPECTED = {
 
 
 def kernels(size):
-    """Returns a part for each bench of `minidl kernel bench`. They cover all of kernels/*.cu."""
+    """Returns a part for each bench of `minidl kernel bench`. The parts cover all files
+    kernels/*.cu."""
     from minidl.cli import kernel_bench
 
     def sizes(name):
@@ -270,8 +271,8 @@ def half(size):
 
 
 def beside_torch(size, level):
-    """Runs the first steps of minidl and PyTorch for their losses, and then times both in turns.
-    Returns the rows, which show times and losses."""
+    """Runs the first steps of minidl and PyTorch, to compare their losses. Then times both
+    libraries in turns. Returns the rows, which show times and losses."""
     from common import NO_TORCH, torch_runs_on
 
     model, _, ours = minidl_step(size, level)
@@ -322,7 +323,7 @@ def memory(size):
 def ledger_and_pool(size, level):
     """Returns two rows. The first, between two steps, has the ledger's bytes and the bytes in use
     in CuPy's pool. The second, at the peak, has the ledger's bytes and the bytes that the pool took
-    from the device. These are the most bytes that were in use at one time, plus gaps."""
+    from the device. The pool's bytes are the most bytes that were in use at one time, plus gaps."""
     from minidl import memory
 
     if on_stand_in():

@@ -42,8 +42,9 @@ def options(doc):
 
 
 def theirs(device, *arrays):
-    """Returns PyTorch tensors of these NumPy arrays. On a CPU they share the arrays' memory. If
-    PyTorch cannot use the device, the tensors are on the CPU, and `compare` leaves PyTorch out."""
+    """Returns PyTorch tensors of these NumPy arrays. On a CPU the tensors share the arrays' memory.
+    If PyTorch cannot use the device, the tensors are on the CPU, and `compare` leaves PyTorch
+    out."""
     import torch
 
     return [torch.from_numpy(a).to(device if torch_runs_on(device) else "cpu") for a in arrays]

@@ -63,7 +63,8 @@ def make(weights, *shape):
 
 
 def saved_bytes(forward, parameters=()):
-    """Returns the bytes that autograd saves in `forward()`: each storage once, no parameters."""
+    """Returns the bytes that autograd saves in `forward()`. Each storage counts once, and
+    parameters do not count."""
     storages = {}
 
     def pack(t):

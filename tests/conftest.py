@@ -28,16 +28,16 @@ os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
 os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
 # `make test` runs slow tests in a short form. `make test-every` and CI run the whole form.
 EVERY = os.environ.get("MINIDL_EVERY_SIZE") == "1"
-STEPS = 50 if EVERY else 5  # training steps that are compared with one rank's
+STEPS = 50 if EVERY else 5  # training steps that are compared with the steps of one rank
 whole_form = pytest.mark.skipif(not EVERY, reason="takes seconds: make test-every")
-# Some tests send Ctrl-C. A shell's background jobs and their children ignore it by default.
+# Some tests send Ctrl-C. By default a shell's background jobs and their children ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def ranks(*sizes, mpi=True):
     """Decorator: runs the test body `body(t, ...)` on every rank of a group, for each group size.
-    If there are three or more sizes, the short form runs every second one (`dealt`).
+    If there are three or more sizes, the short form runs every second size (`dealt`).
 
     Here the ranks are simulated. One test runs all sizes, because thousands of tests would cost
     pytest more time than their bodies. tests/mpi/ runs the same body under mpiexec if `mpi` is
@@ -57,7 +57,7 @@ def ranks(*sizes, mpi=True):
                     raise
 
         parameters = list(inspect.signature(body).parameters.values())[1:]
-        # device="cpu" is the default under MPI; here the fixture sets it
+        # device="cpu" is the default under MPI; here the fixture sets `device`
         test.__signature__ = inspect.Signature(
             [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, default=inspect.Parameter.empty)
              for p in parameters]
@@ -70,9 +70,9 @@ def ranks(*sizes, mpi=True):
 
 
 def each_once(*lists):
-    """Returns rows for parametrize. Every value of every list is in at least one row: row i has the
-    i-th value of each list, and a shorter list starts again at its end. The whole form (EVERY) has
-    all products. Use it if the values do not depend on each other and a case takes long."""
+    """Returns rows for parametrize. Every value of every list is in at least one row. Row i has the
+    i-th value of each list. A shorter list starts again at its end. The whole form (EVERY) has all
+    products. Use each_once() if the values do not depend on each other and a case takes long."""
     if EVERY:
         return list(itertools.product(*lists))
     return [tuple(each[i % len(each)] for each in map(list, lists))
@@ -80,15 +80,15 @@ def each_once(*lists):
 
 
 def some(rows, of=2):
-    """Returns every `of`-th row for parametrize, or all rows in the whole form (EVERY). Use it if
-    the cases are similar and take long."""
+    """Returns every `of`-th row for parametrize, or all rows in the whole form (EVERY). Use some()
+    if the cases are similar and take long."""
     return list(rows) if EVERY else list(rows)[::of]
 
 
 def dealt(sizes, name):
     """Returns every second group size if there are three or more. The test's name decides whether
     these are the even or the odd places, so different cases of a test run different sizes. Returns
-    all in the whole form (EVERY)."""
+    all sizes in the whole form (EVERY)."""
     if EVERY or len(sizes) < 3:
         return sizes
     return sizes[zlib.crc32(name.encode()) % 2::2]
@@ -96,8 +96,8 @@ def dealt(sizes, name):
 
 def sizes_for_device(sizes):
     """Returns the group sizes that run on the device where tests/on_device.py places arrays. On the
-    CPU these are all. On a GPU these are sizes up to 4, all with MINIDL_EVERY_SIZE=1 in the
-    environment, and only 2 with MINIDL_EVERY_SIZE=0."""
+    CPU all sizes run. On a GPU sizes up to 4 run. But all sizes run if MINIDL_EVERY_SIZE=1 is in
+    the environment, and only size 2 runs with MINIDL_EVERY_SIZE=0."""
     from tests import on_device
 
     most = {"0": (2,), "": (1, 2, 3, 4)}.get(os.environ.get("MINIDL_EVERY_SIZE", ""))
@@ -109,7 +109,8 @@ def sizes_for_device(sizes):
 
 @pytest.fixture
 def device(request):
-    """Returns "cpu", or "cuda" in a second case, if CuPy finds a GPU or is strict_cupy/."""
+    """Returns "cpu". In a second case returns "cuda", if CuPy finds a GPU or is the stand-in
+    strict_cupy/."""
     return getattr(request, "param", "cpu")
 
 
@@ -121,7 +122,8 @@ def on_device(device, monkeypatch):
 
 
 def pytest_generate_tests(metafunc):
-    """Makes the fixture's cases. Without a GPU there is no case for it, so none skips."""
+    """Makes the cases of the fixture `device`. Without a GPU there is no case "cuda", so no case is
+    skipped."""
     if "device" not in metafunc.fixturenames:
         return
     for mark in metafunc.definition.iter_markers("parametrize"):
@@ -134,8 +136,9 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture
 def strict_cupy():
-    """Installs the stand-in as the module `cupy` in this process while the test runs. It clears the
-    notes of bad indices afterwards: otherwise the next test that waits would raise the error."""
+    """Installs the stand-in as the module `cupy` in this process while the test runs. Afterwards
+    clears the notes of bad indices. Otherwise the next test that waits for the GPU raises their
+    error."""
     from tests.devices import notes, stand_in
 
     with stand_in() as cupy:
@@ -144,8 +147,8 @@ def strict_cupy():
 
 
 def pytest_ignore_collect(collection_path, config):
-    """With `-m gpu`, collects only files that have such tests: importing all files takes longer
-    than running these tests."""
+    """With `-m gpu`, collects only files with tests that are marked `gpu`. Importing all files
+    takes longer than running these tests."""
     if config.getoption("markexpr") == "gpu" and collection_path.name.startswith("test_"):
         return True if not re.search(_FOR_A_GPU, collection_path.read_text()) else None
 
@@ -160,11 +163,11 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(trylast=True)  # after -k and -m, so that it sees the chosen tests
 def pytest_collection_modifyitems(config, items):
-    """Without a GPU, leaves the tests marked `gpu` out and reports it in one line, unless only
-    they are chosen: thousands of skips would hide other skips. With several processes (`make test`)
-    files with many slow tests run first, so that no process gets a slow one at the end.
-    --seed-order N shuffles."""
-    if hasattr(config, "workerinput"):  # of pytest-xdist
+    """Without a GPU, leaves out the tests marked `gpu`, unless the user chose only these tests. One
+    line reports this. Thousands of skipped tests would hide the other skipped tests. With several
+    processes (`make test`) files with many slow tests run first, so that no process gets a slow
+    test at the end. --seed-order N shuffles the tests."""
+    if hasattr(config, "workerinput"):  # this is a process of pytest-xdist
         is_slow = [item.path for item in items
                    if item.get_closest_marker("slow") or item.get_closest_marker("mpi")]
         n_slow = collections.Counter(is_slow)
@@ -182,8 +185,8 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """Freezes all present objects: the garbage collector need not scan them, which takes 0.3 s with
-    thousands of tests."""
+    """Freezes all present objects. So the garbage collector need not scan these objects, which
+    takes 0.3 s with thousands of tests."""
     gc.collect()
     gc.freeze()
 
@@ -197,7 +200,7 @@ def products(items):
             cases[item.path, item.originalname].append(item)
     left_out = set()
     for (_, name), same in cases.items():
-        axes = []  # for each mark, the value of each case
+        axes = []  # for each mark, the place of each case's value
         for mark in same[0].iter_markers("parametrize"):
             names = mark.args[0] if isinstance(mark.args[0], str) else ",".join(mark.args[0])
             values = [id(case.callspec.params[names.split(",")[0].strip()]) for case in same]

@@ -1,8 +1,8 @@
 """Shows which tests use the processor: `make test ARGS="-p tests.cpu"` ends with CPU seconds by
-folder, by file and by test. They include processes that a test starts and waits for.
+folder, by file and by test. The seconds include processes that a test starts and waits for.
 
 A suite on two cores takes half its CPU seconds. Time in which a test only waits costs little.
-pytest's `--durations` cannot separate the two.
+pytest's `--durations` does not separate CPU time from waiting.
 """
 
 import collections
@@ -21,11 +21,11 @@ def cpu_s():
 
 
 class Count:
-    """A plugin in each process of pytest-xdist and in the main one, which gets all reports."""
+    """A plugin in each process of pytest-xdist and in the main process, which gets all reports."""
 
     def __init__(self):
         self.before, self.of_tests = None, collections.Counter()
-        self.apart = 0.0  # imports, collecting
+        self.apart = 0.0  # CPU seconds of imports and of collecting
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self):

@@ -3,8 +3,9 @@
     python -m pytest -p tests.cross_compile TESTS   records which kernels the tests load, and how
     python -m tests.cross_compile                   compiles these for every target
 
-The compiler is zig's clang, which includes the headers of every system. It runs no kernel. It
-prints each kernel that does not compile, with its first error. Then the exit status is 1."""
+The compiler is zig's clang, which includes the headers of every system. No kernel is run. The
+program prints each kernel that does not compile, with its first error. Then the exit status is
+1."""
 
 import importlib.util
 import json
@@ -21,7 +22,7 @@ from minidl.cuda.host.includes import KernelError
 ROOT = Path(__file__).resolve().parents[1]
 NOTED = ROOT / "build" / "cross_compile.jsonl"
 
-Target = namedtuple("Target", "machine cpu")  # platform.machine() there; MINIDL_CPU, the oldest one
+Target = namedtuple("Target", "machine cpu")  # platform.machine(), and the oldest MINIDL_CPU
 TARGETS = {
     "x86_64-linux-gnu": Target("x86_64", "x86-64"),
     "aarch64-linux-gnu": Target("aarch64", "generic"),
@@ -43,7 +44,8 @@ def pytest_configure(config):
 
 
 def noted():
-    """Returns [(path, text, defines, name, form)] of the recorded kernels, each once."""
+    """Returns [(path, text, defines, name, form)] of the recorded kernels. Each kernel is in the
+    list once."""
     lines = dict.fromkeys(NOTED.read_text().splitlines())
     return [json.loads(line) for line in lines]
 
@@ -64,7 +66,7 @@ def choose(triple):
 
 
 def compile_only(arguments, text, describe):
-    """Compiles to an object file and deletes it."""
+    """Compiles `text` to an object file, and deletes this file."""
     source = ["-x", "c++", "-"] if text is not None else []
     with tempfile.TemporaryDirectory() as folder:
         compiler.run([*arguments, *source, "-c", "-o", f"{folder}/object.o"], text, describe)

@@ -1,6 +1,6 @@
 """Damaged copies of a file's bytes, for tests of code that reads files from outside.
 
-    for data in damaged(good):    1,000 of them (make test: 50): flipped bytes, cut, grown, zeroed
+    for data in damaged(good):    1,000 copies (make test: 50): flipped bytes, cut, grown, zeroed
         ...                          the reader returns the right value or raises its own error
 """
 
@@ -15,8 +15,8 @@ N = 1000 if EVERY else 50
 
 
 def damaged(good, n=N, first=0):
-    """Yields n damaged copies of the bytes `good`, the same ones each time. first: the number that
-    the first copy has."""
+    """Yields n damaged copies of the bytes `good`. Every run yields the same copies. first: the
+    number of the first copy."""
     for seed in range(first, first + n):
         yield one(good, np.random.default_rng(seed))
 
@@ -47,7 +47,8 @@ def one(good, rng):
 
 @contextlib.contextmanager
 def at_most(n_bytes):
-    """`with at_most(n):` fails if Python and NumPy hold over n more bytes at any moment inside."""
+    """`with at_most(n):` fails if the block takes more than n bytes of new memory for Python and
+    NumPy."""
     tracemalloc.start()
     try:
         yield

@@ -21,15 +21,16 @@ from minidl.cuda import index_check
 
 
 def put(x, device):
-    """Returns the NumPy array x on the device. In a tuple or list it moves each array. Other values
-    stay unchanged."""
+    """Returns the NumPy array x on the device. If x is a tuple or list, moves each array in it.
+    Returns other values unchanged."""
     if isinstance(x, (tuple, list)):
         return type(x)(put(part, device) for part in x)
     return to_device(x, device) if isinstance(x, np.ndarray) else x
 
 
 def host(x):
-    """Returns a tensor, a NumPy array or a device array as a NumPy array. It may be x itself."""
+    """Returns a tensor, a NumPy array or a device array as a NumPy array. The result may be x
+    itself."""
     x = backend.array_of(x)
     if isinstance(x, np.ndarray):
         return x
@@ -50,7 +51,7 @@ class Direct(Wrapper):
             pytest.skip("only a CUDA-aware MPI can read a real GPU's memory")
         super().__init__(t)
 
-    send, sendrecv = Transport.send, Transport.sendrecv  # Wrapper's would call the inner transport
+    send, sendrecv = Transport.send, Transport.sendrecv  # Wrapper.send calls t.send
 
     def isend(self, array, dst, tag=0):
         isend = staging.isend if staging.on_device(array) else Wrapper.isend

@@ -80,8 +80,9 @@ class Calls:
 
 @contextmanager
 def watched(table):
-    """Yields Calls: the calls of this thread while the block runs. Put it around simulate(...), not
-    inside a rank's function: all simulated ranks share one thread and its profile function."""
+    """Yields Calls: the calls of this thread while the block runs. Write the block around
+    simulate(...), not inside a rank's function, because all simulated ranks share one thread and
+    its profile function."""
     calls = Calls()
 
     def at(frame, event, value):
@@ -89,7 +90,7 @@ def watched(table):
             return
         name, parameters, hints = table[frame.f_code]
         if event == "return":
-            if value is not None and "return" in hints:  # an error also ends with None
+            if value is not None and "return" in hints:  # None may also mean an error
                 check(name, "return", [value], hints)
             return
         calls.seen.add(name)
@@ -125,7 +126,7 @@ def fits(value, kind):
         return kind.__bound__ is None or fits(value, kind.__bound__)
     if kind is typing.BinaryIO:
         return hasattr(value, "read")
-    if isinstance(kind, str):  # in a union of NumPy's
+    if isinstance(kind, str):  # a name in a union of NumPy
         return True
     if kind is float:
         return isinstance(value, (int, float, np.floating))
@@ -150,6 +151,7 @@ def fits(value, kind):
 
 
 def is_protocol(kind):
-    """Returns True for a Protocol, a type that only lists attributes. Some dtype hints are."""
+    """Returns True for a Protocol, a type that only lists attributes. Some hints of dtypes are
+    Protocols."""
     home = getattr(kind, "__module__", "")
     return getattr(kind, "_is_protocol", False) and home.startswith(("minidl", "numpy"))

@@ -85,8 +85,8 @@ for line in sys.stdin:
         self.process = None
 
     def run(self, arguments, env, limit_s):
-        """Runs pytest. Returns (exit status, or None after limit_s; output). Ends all processes
-        that it started."""
+        """Runs pytest. Returns (exit status, output). The status is None if pytest runs longer than
+        limit_s seconds. Ends all processes that pytest started."""
         if self.process is None:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", self.PROGRAM, *self.imported], cwd=self.root, text=True,
@@ -112,7 +112,7 @@ for line in sys.stdin:
 
     def close(self):
         if self.process is not None:
-            with self.process:  # closes its pipes, so it ends
+            with self.process:  # closes the pipes, so that the server ends
                 pass
 
 
@@ -120,7 +120,7 @@ Run = namedtuple("Run", "status passed skipped first_failed output")  # status: 
 
 
 def git(*arguments):
-    """Returns what git prints, or None without git, a repository or that commit."""
+    """Returns what git prints, or None if git, the repository or the commit is missing."""
     try:
         run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
     except OSError:
@@ -129,7 +129,8 @@ def git(*arguments):
 
 
 def files_of_checkout():
-    """Returns the names of all files that git does not ignore; without git, of all sources."""
+    """Returns the names of all files that git does not ignore. Without git, returns the names of
+    all sources."""
     listed = git("ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if listed is not None:
         return [name for name in listed.split("\0") if name]
@@ -152,10 +153,11 @@ class Copy:
                 shutil.copy2(ROOT / name, self.root / name)
         if (ROOT / "build" / "kernels").is_dir():  # compiled kernels; keyed by their source
             shutil.copytree(ROOT / "build" / "kernels", self.root / "build" / "kernels",
-                            ignore=shutil.ignore_patterns("*.tmp"))  # a running compiler's
+                            ignore=shutil.ignore_patterns("*.tmp"))  # files of a running compiler
         if (ROOT / ".venv-openmpi").is_dir():  # for tests under the second MPI
             (self.root / ".venv-openmpi").symlink_to((ROOT / ".venv-openmpi").resolve())
-        # Python usually checks a .pyc by time and size, which a quick edit may keep. Here by hash.
+        # Python usually checks a .pyc by time and size, but a quick edit may keep both. So check
+        # hashes.
         self.python("-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "minidl")
         self.server = Server(self.root)
         probe = self.python("-c", "import minidl; print(minidl.__file__)")
@@ -190,7 +192,7 @@ class Copy:
 
     @contextlib.contextmanager
     def changed(self, name, change):
-        """Inside the block the file's text is what change(text) returns."""
+        """During the `with` block the file has the text that change(text) returns."""
         file = self.root / name
         text = file.read_text()
         file.write_text(change(text))
@@ -354,8 +356,8 @@ def chosen_by_change(bugs, asked, draw):
 # ---- does a test fail?
 
 def baseline(copy, bug):
-    """Runs the tests without the bug, where they must pass. Returns "", or why they prove
-    nothing."""
+    """Runs the tests of the bug without the bug. Returns "" if they pass, otherwise the reason why
+    these tests prove nothing."""
     for test in bug.tests:
         run = copy.pytest([test], bug.on_stand_in)
         if run.status != 0:
@@ -366,8 +368,8 @@ def baseline(copy, bug):
 
 
 def verdict(run):
-    # 1: a test failed. Below 0: a signal ended Python. Others, such as 2 (an import failed), mean
-    # that the bug is not plausible.
+    # 1: a test failed. Below 0: a signal ended Python. Other statuses, such as 2 (an import
+    # failed), mean that the bug is not plausible.
     if run.status is not None and (run.status == 1 or run.status < 0):
         return "caught"
     return {0: "SURVIVED", None: "HANGS"}.get(run.status, "BROKEN")

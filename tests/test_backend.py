@@ -1,4 +1,4 @@
-"""Promotion as in PyTorch, devices, accumulation dtypes."""
+"""Tests that dtypes are promoted as in PyTorch. Also tests devices, and the dtypes of sums."""
 
 import itertools
 
@@ -48,7 +48,7 @@ def test_an_array_and_a_number_promote_as_in_torch(ndim, number):
 def test_one_array_gives_torch_s_dtype(name):
     for a in DTYPES:
         if name == "argmax" and a == "?":
-            continue  # PyTorch has none
+            continue  # PyTorch has no argmax of bool
         args = (0,) if name == "cumsum" else ()
         wanted = getattr(torch.tensor(of(a, 1)), name)(*args)
         got = getattr(minidl.Tensor(of(a, 1)), name)(*args)
@@ -56,7 +56,8 @@ def test_one_array_gives_torch_s_dtype(name):
 
 
 def test_promotion_without_torch():
-    # int64 with float16 stays float16 (NumPy alone would say float64), 0-d counts less
+    # int64 with float16 gives float16 (NumPy alone gives float64). The dtype of a 0-d array counts
+    # only if its kind is higher, as float is higher than int
     p = backend.promote_types
     assert [p("i8", "f2"), p("?", "u1"), p("u1", "i1"), p("f2", "f8")] == ["f2", "u1", "i2", "f8"]
     r = backend.result_dtype
@@ -82,11 +83,11 @@ def test_division_of_integers_is_float32():
 
 def test_fp16_accumulates_in_fp32():
     assert backend.accumulate_dtype("f2") == "f4" and backend.accumulate_dtype("f8") == "f8"
-    ones = minidl.ones(4096, 2, dtype=np.float16)  # an fp16 running sum of ones stops at 2048
+    ones = minidl.ones(4096, 2, dtype=np.float16)  # in fp16 a running sum of ones stops at 2048
     assert ones.sum(0).tolist() == [4096, 4096] and ones.sum().dtype == np.float16
     assert ones.mean(0).tolist() == [1, 1] and ones.var(0).tolist() == [0, 0]
     assert ones.cumsum(0)[-1].tolist() == [4096, 4096]
-    assert (40_000 * ones[:2]).mean().item() == 40_000  # the fp16 sum would be inf
+    assert (40_000 * ones[:2]).mean().item() == 40_000  # in fp16 the sum is inf
 
 
 def test_devices_without_a_gpu():

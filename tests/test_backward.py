@@ -1,4 +1,4 @@
-"""The walk: every gradient complete, once, in memory of its own."""
+"""Tests that backward computes every gradient completely, once, and in memory of its own."""
 
 import gc
 import weakref
@@ -16,7 +16,7 @@ def leaf(*shape, seed=0, dtype=np.float32):
 
 
 def test_a_chain_of_50_000_ops():
-    # recursion, in backward or in freeing the graph, would end at a depth of about 1,000
+    # a recursion, in backward or when the graph is freed, fails at a depth of about 1,000
     x = leaf(3)
     y = x
     for _ in range(50_000):
@@ -26,7 +26,7 @@ def test_a_chain_of_50_000_ops():
     y = x
     for _ in range(50_000):
         y = y * 1.0
-    del y  # a graph nobody walked
+    del y  # frees a graph without a backward
 
 
 def test_gradients_accumulate_over_backwards():
@@ -37,14 +37,14 @@ def test_gradients_accumulate_over_backwards():
 
 
 def test_a_node_used_twice_gets_both_gradients_before_its_turn():
-    # the short path x*x -> sum reaches the shared node long before the long one does
+    # backward reaches the shared node by the short path x*x -> sum long before the long path
     x = leaf(4, dtype=np.float64)
     shared = x * x
     long = shared
     for _ in range(10):
         long = long * 1.5
     (shared.sum() + long.sum()).backward()
-    # float64: ten products and two sums
+    # the rounding error of ten products and two sums in float64
     np.testing.assert_allclose(x.grad, 2 * x.array * (1 + 1.5**10), rtol=1e-14)
 
 
@@ -61,7 +61,7 @@ def test_a_node_waits_for_all_consumers_whichever_of_their_inputs_is_deep():
 def test_a_leaf_used_twice_by_one_op():
     x = leaf(3)
     (x * x + x + x).sum().backward()
-    np.testing.assert_allclose(x.grad, 2 * x.array + 2, rtol=3e-7)  # float32, three additions
+    np.testing.assert_allclose(x.grad, 2 * x.array + 2, rtol=3e-7)  # three additions in float32
 
 
 def test_saved_arrays_are_freed_as_the_walk_passes():
@@ -136,7 +136,7 @@ def test_augmented_assignment_to_data_is_detected():
 
 
 def test_in_place_change_of_a_saved_constant_is_detected():
-    # x needs no gradient, but w's gradient is made of it
+    # x needs no gradient, but w's gradient is computed from x
     w, x = leaf(3), minidl.ones(3)
     loss = (w * x).sum()
     x += 1
@@ -146,7 +146,7 @@ def test_in_place_change_of_a_saved_constant_is_detected():
 
 def test_in_place_change_behind_a_saved_view_is_detected():
     x, w = minidl.ones(2, 3, 4), leaf(5, 4)
-    loss = minidl.ops.linear.linear(x, w).sum()  # saves x as a matrix
+    loss = minidl.ops.linear.linear(x, w).sum()  # saves x, reshaped to a matrix
     x += 1
     with pytest.raises(RuntimeError, match="that Linear saved was changed"):
         loss.backward()
@@ -170,7 +170,7 @@ def test_on_grad_ready_fires_once_per_leaf_as_soon_as_it_is_complete():
     x = minidl.ones(3)
     for w in ws:
         x = (x * w).tanh()
-    (x * ws[0]).sum().backward()  # ws[0] is used first and last: complete only at the end
+    (x * ws[0]).sum().backward()  # ws[0] is used first and last: its gradient is ready last
     assert [i for i, _ in fired] == [3, 2, 1, 0]
     for i, gradient in fired:
         assert np.array_equal(gradient, ws[i].grad)
@@ -212,7 +212,7 @@ def test_leaves_that_receive_one_array_do_not_share_it():
 
 
 class Same(Function):
-    """a + b whose backward returns one fresh array twice."""
+    """Computes a + b. Its backward returns one new array for both inputs."""
 
     def forward(self, a, b):
         return a + b
@@ -223,7 +223,7 @@ class Same(Function):
 
 
 def test_a_hook_that_writes_into_a_gradient_does_not_disturb_the_walk():
-    # the leaf's array is also on its way to the node x * 3: an all-reduce in place would spoil it
+    # the node x * 3 gets the same array as the leaf: a change in place must not reach this node
     w, x = leaf(3), leaf(3)
     w.on_grad_ready(lambda w: w.grad.array.fill(100))
     Same.apply(w, x * 3.0).sum().backward()
@@ -308,14 +308,14 @@ def test_retain_grad_keeps_the_gradient_of_a_result():
     y.retain_grad()
     (y * y).sum().backward()
     assert np.array_equal(y.grad, 2 * y.array) and np.array_equal(x.grad, 2 * y.grad)
-    y.grad += 1  # its own memory, though the walk handed it on
+    y.grad += 1  # y.grad has its own memory, although backward used the gradient again
     np.testing.assert_allclose(x.grad, 4 * y.array, rtol=1e-6)
 
 
 def test_retained_gradients_are_nobody_else_s():
     x = leaf(3)
     y = x.exp()
-    z = y + 1.0  # the gradient of y is that of z, the same array on its way
+    z = y + 1.0  # y gets the gradient of z, and in backward both are one array
     for t in (y, z):
         t.retain_grad()
     z.backward(np.ones(3, np.float32))
@@ -349,12 +349,13 @@ def test_broadcast_dimensions_are_summed():
     for x in (a, b, c, d):
         assert x.grad.shape == x.shape and type(x.grad.array) is np.ndarray
     full = np.broadcast_to(a.array * b.array, (2, 4, 3))
-    # float32: a sum of 24 products, in another order
+    # a sum of 24 products in float32, in another order
     np.testing.assert_allclose(c.grad, full.sum() * d.array.item(), rtol=1e-5)
 
 
 def test_fp16_broadcast_sums_in_fp32():
-    # column sums run row by row: in fp16 one of ones stops at 2048, where 1 is half a step
+    # A column is summed row by row. In fp16 a sum of ones stops at 2048, where 1 is half the
+    # distance to the next number.
     b = Tensor(np.zeros(3, np.float16), requires_grad=True)
     (minidl.zeros(4096, 3, dtype=np.float16) + b).backward(np.ones((4096, 3), np.float16))
     assert b.grad.array.tolist() == [4096] * 3
@@ -397,7 +398,7 @@ def test_grad_returns_gradients_and_touches_nothing():
     x, y, unused = leaf(3), leaf(3), leaf(3)
     x.on_grad_ready(fired.append)
     gx, gy, none = minidl.grad((x * y * y).sum(), [x, y, unused])
-    # float32: a product, rounded once; a product and a sum of equal ones
+    # float32: gx is one rounded product; gy is a product and a sum of two equal numbers
     np.testing.assert_allclose(gx, y.array**2, rtol=2e-7)
     np.testing.assert_allclose(gy, 2 * x.array * y.array, rtol=2e-7)
     assert none is None and x.grad is None and y.grad is None and fired == []

@@ -1,7 +1,8 @@
-"""How many Python calls an op makes, with a gradient and the kernels on: a count, not a time.
+"""Counts the Python calls of an op with a gradient and with kernels. Does not measure time.
 
-The second warm call of each, on float32 4x4; "call" events of `sys.setprofile`, C functions not
-counted. What they cost beside PyTorch is benchmarks/bench_overhead.py.
+The ops run on float32 arrays of 4 x 4 elements. The first calls of an op are not counted. The count
+is the number of "call" events of `sys.setprofile`, without C functions.
+benchmarks/bench_overhead.py compares the time of these calls with PyTorch.
 """
 
 import subprocess
@@ -32,8 +33,9 @@ AT_MOST = {
 
 
 def calls_of(fn):
-    """The functions that a warm call of fn enters, as file:name; fn itself left out. Of three calls
-    the one with the fewest: now and then a launch asks whether its file has changed."""
+    """Returns the functions that a call of fn enters, as file:name, without fn itself. First calls
+    fn twice. Then records three calls, and returns the record with the fewest functions, because a
+    launch sometimes checks whether its file has changed."""
     fn()
     fn()
     return min((_recorded(fn) for _ in range(3)), key=len)
@@ -71,7 +73,7 @@ def test_an_op_makes_few_calls(name):
 
 @pytest.mark.skipif(not dispatch.cpu_compiler(), reason="no C++ compiler for the kernels")
 def test_the_way_from_layer_norm_to_its_launch_is_short():
-    """What a student steps through with a debugger."""
+    """A student who uses a debugger steps through these calls."""
     code = "from tests.test_calls import *; print(*calls_of(lambda: F.layer_norm(h, 4, b, b)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     calls = done.stdout.split()

@@ -1,4 +1,4 @@
-"""Every code block of every English page runs, or has a test of its own, or has a reason why not.
+"""Tests that every code block of every English page runs, has its own test, or has a reason.
 
     kind       recognised by                        what happens to it
     shell      each line begins with a command      its words are parsed; RUN lists what also runs
@@ -43,7 +43,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # `make register` writes these pages
 GENERATED = ("docs/planted_bugs.md", "docs/figures.md", "docs/map.md")
 
-# {page: the test that runs its blocks}; (page, words of a block) for a single block
+# {page: the test that runs its blocks}. For a single block the key is (page, words of the block)
 ELSEWHERE = {
     "docs/from_pytorch.md": "tests/test_from_pytorch.py",
     "docs/way_to_the_kernel.md": "tests/test_ways.py",
@@ -60,8 +60,8 @@ ELSEWHERE = {
     ("docs/course/kit.md", "run_autograder"): "tests/course/test_handout.py",
 }
 
-# {(page, words of a block): why it does not run here}. Its Python is compiled all the same, and
-# its minidl, make, python, git and pip commands are parsed.
+# {(page, words of a block): why the block does not run here}. But its Python is compiled, and its
+# minidl, make, python, git and pip commands are parsed.
 NOT_RUN = {
     ("CONTRIBUTING.md", "bad shapes"): "an example of style, two errors one after the other",
     ("CONTRIBUTING.md", "key=times.__getitem__"): "an example of style, a part of a function",
@@ -74,7 +74,7 @@ NOT_RUN = {
     ("docs/three_examples.md", "def is_closed"): "text that the GPT of one `make demo` wrote",
 }
 
-# {page: code before its first Python block}: what the page says that the reader has
+# {page: code before its first Python block}: this code makes what the reader already has
 BEFORE = {
     "docs/inference.md": """
         import minidl
@@ -94,11 +94,11 @@ BEFORE = {
         step = 1000
         """,
 }
-# {page: number of simulated ranks}; its blocks use the transport `t`
+# {page: number of simulated ranks}. The blocks of these pages use the transport `t`
 RANKS = {"docs/large_batches.md": 2}
 
-# {(page, words of an output block): code that prints it}. It runs after the Python block before it,
-# in the page's namespace. `page` is the page's text.
+# {(page, words of an output block): code that prints the output}. The code runs after the Python
+# block above the output, in the page's namespace. `page` is the page's text.
 PRINTS = {
     ("README.md", "dy/da"): "run_page('minidl.plain.autograd')",
     ("README.md", "data race"): "print(race(page))",
@@ -111,7 +111,7 @@ PRINTS = {
 }
 NEEDS_COMPILER = ("race(", "infer.compile(")
 
-# {page: {command: exit status}}: these run in a temporary folder, in this order
+# {page: {command: exit status}}: the commands run in a temporary folder, in this order
 RUN = {
     "docs/tutorials.md": {"minidl exercise 07": 0, "minidl check 07": 1, "minidl check 07a": 1,
                           "minidl solution 07": 0},
@@ -120,7 +120,7 @@ RUN = {
     "docs/book.md": {"python -m minidl.plain.ring": 0},
     "docs/course/kit.md": {"minidl progress": 0},
 }
-RUN_LONG = {  # the same, in the whole form only
+RUN_LONG = {  # like RUN, but only in the whole form
     "docs/course/kit.md": {"minidl handout mlsys --tutorials 01 02 07 11 14": 0},
 }
 
@@ -149,7 +149,7 @@ def blocks_of(text):
 
 
 def block_of(name, words):
-    """Returns the text of the one block of a page that has these words."""
+    """Returns the text of the only block of a page that has these words."""
     (text,) = [block.text for block in blocks_of(PAGES[name]) if words in block.text]
     return text
 
@@ -185,7 +185,7 @@ def problems_of(name, text, folder):
     """Runs the blocks of a page in a folder. Returns a sentence for each block that is wrong."""
     problems = []
     space = {"page": text, "race": race, "block_of": block_of, "run_page": run_page}
-    python = []  # (block, code): run at the end, in the order of the page
+    python = []  # (block, code); the code runs at the end, in the order of the page
     if name in BEFORE:
         python.append((Block(0, "python", ""), textwrap.dedent(BEFORE[name])))
     for block in blocks_of(text):
@@ -216,7 +216,8 @@ def problems_of(name, text, folder):
 
 def wrong_python(name, blocks, space, n_ranks):
     """Runs (block, code) one after the other in one namespace, on each of n_ranks simulated ranks
-    if n_ranks is not 0. Returns what is wrong, at most one sentence: later blocks need it."""
+    if n_ranks is not 0. Returns a list of what is wrong, with at most one sentence, because later
+    blocks need the wrong block."""
     def run(t=None):
         own = {**space, "t": t}
         for block, code in blocks:
@@ -252,7 +253,7 @@ def not_printed(shown, printed):
     between them. Returns a sentence about the first word that does not come."""
     printed_words = iter(words_of(printed))
     for word in words_of(shown):
-        if word not in printed_words:  # goes on behind the last word that was found
+        if word not in printed_words:  # the search continues after the last word that was found
             return f"shows {word!r}, which is not printed there"
     return ""
 
@@ -315,7 +316,7 @@ def commands(text):
                 words = []
             elif words or not re.match(r"\w+=", word):
                 words.append(word)
-        if "--wrap" in line:  # the command that Slurm starts later
+        if "--wrap" in line:  # the text has the command that Slurm starts later
             found.append(shlex.split(re.search(r'--wrap "(.*)"', line)[1]))
     return [words for words in found if words]
 
@@ -411,12 +412,12 @@ def help_of_pip(command):
 
 
 def of_srun(words):
-    """The command that Slurm starts comes after srun's options."""
+    """Checks the command that Slurm starts. This command comes after srun's options."""
     return of_minidl(words[words.index("minidl") + 1:]) if "minidl" in words else ""
 
 
 def anything(words):
-    """No check: the block has an entry in NOT_RUN, or the command is the shell's own."""
+    """Checks nothing. The block has an entry in NOT_RUN, or the command belongs to the shell."""
     return ""
 
 
@@ -502,7 +503,7 @@ def test_a_tutorial_with_slides_writes_the_files_that_the_page_names(tmp_path):
         assert (tmp_path / "out" / "slides" / file).exists(), f"{words} did not write {file}"
 
 
-# -- this test sees what is wrong
+# -- the tests above find wrong blocks
 
 
 PLANTED = [  # page, right text, wrong text, words of the problem

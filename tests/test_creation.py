@@ -1,4 +1,4 @@
-"""Tensors out of nothing: dtypes, sharing or copying, shapes, seeds."""
+"""Tests functions that make tensors: dtypes, shared memory or a copy, shapes, seeds."""
 
 import sys
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ def test_the_same_call_gives_torch_s_tensor(make):
     ours, theirs = make(minidl), make(torch)
     assert f"torch.{ours.dtype}" == str(theirs.dtype)
     assert ours.shape == tuple(theirs.shape)
-    # float32 and narrower: linspace rounds its steps, here in float64, there in float32
+    # linspace rounds its steps, in minidl to float64 and in PyTorch to float32
     np.testing.assert_allclose(ours.array, theirs.numpy(), rtol=2e-7)
 
 
@@ -69,7 +69,7 @@ def test_from_dlpack_shares_the_memory_of_another_library_s_tensor():
     assert ours.tolist() == [[0, 0, 0], [0, 0, 5]]
 
 
-@pytest.mark.parametrize("kind", [2, 13])  # kDLCUDA, and what CUDA itself moves
+@pytest.mark.parametrize("kind", [2, 13])  # kDLCUDA, kDLCUDAManaged
 def test_from_dlpack_gives_device_memory_to_cupy(strict_cupy, monkeypatch, kind):
     theirs = SimpleNamespace(__dlpack_device__=lambda: (kind, 0))
     array, given = strict_cupy.arange(3), []

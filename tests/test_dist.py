@@ -1,4 +1,5 @@
-"""A wheel and a source archive hold all that minidl needs: built, installed elsewhere, and used."""
+"""Tests that a wheel and a source archive have all files that minidl needs. They are built,
+installed in another environment, and used."""
 
 import contextlib
 import os
@@ -49,9 +50,10 @@ print(f"rank {t.rank}: {ring.all_reduce(t, np.ones(3))}")
 
 
 def run(*command, cwd, **environ):
-    """What a command prints. Nothing of this process's Python is found by it."""
+    """Runs a command. Returns what the command prints. The command does not find the packages of
+    this process's Python."""
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    prefix = Path(sys.prefix)  # where MPI's library and mpiexec are
+    prefix = Path(sys.prefix)  # has MPI's library and mpiexec
     kept |= {"PATH": f"{prefix / 'bin'}{os.pathsep}{kept['PATH']}",
              "LD_LIBRARY_PATH": str(prefix / "lib")}
     done = subprocess.run([*map(str, command)], cwd=cwd, env=kept | environ, text=True,
@@ -63,7 +65,7 @@ def run(*command, cwd, **environ):
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    """A copy of the repository's files, as somebody has them who downloads it."""
+    """Returns a copy of the repository's files, as in a download of the repository."""
     folder = tmp_path_factory.mktemp("minidl") / "source"
     folder.mkdir()
     for part in PARTS:
@@ -77,7 +79,8 @@ def tree(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wheel(tree):
-    """Built without a network, from the source archive, as pip does with one from PyPI."""
+    """Returns a wheel. It is built without a network from the source archive, as pip builds a wheel
+    from an archive of PyPI."""
     dist = tree / "dist"
     run(sys.executable, "-c", "from setuptools.build_meta import build_sdist\n"
         f"build_sdist({str(dist)!r})", cwd=tree)
@@ -93,8 +96,8 @@ def wheel(tree):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """(the Python of a fresh environment that has the wheel, an empty folder). What minidl depends
-    on is that of the tests' environment."""
+    """Returns (the Python of a new environment that has the wheel, an empty folder). The
+    environment takes the other packages from the tests' environment."""
     folder = tmp_path_factory.mktemp("installed")
     run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
     python = folder / "venv" / "bin" / "python"
@@ -107,7 +110,7 @@ def installed(wheel, tmp_path_factory):
 
 
 def shipped(tree):
-    """The files that a wheel must hold beside the package."""
+    """Returns the files that a wheel must have in addition to the package."""
     patterns = ("kernels", "**/*.*"), ("tutorials", "**/*.py"), ("docs", "zh/**/*.*")
     found = [f for folder, pattern in patterns for f in (tree / folder).glob(pattern)
              if f.is_file() and "__pycache__" not in f.parts]
@@ -165,7 +168,7 @@ def test_ranks_and_a_tutorial_that_was_copied_out(installed, tree):
 @whole
 @pytest.mark.timeout(900)
 def test_tests_that_need_no_checkout_pass_with_an_installed_minidl(installed):
-    """The tests of what users build models with."""
+    """Runs the tests of nn, optim, precision and memory."""
     python, folder = installed
     shutil.copytree(ROOT / "tests", folder / "tests",
                     ignore=shutil.ignore_patterns("__pycache__"))
@@ -195,7 +198,8 @@ def test_pip_takes_the_repository_itself(installed):
 @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0,
                     reason="only root can run a program as another user")
 def test_another_user_has_kernels_of_their_own(wheel):
-    """What root installed, nobody uses: its cache is where nobody may write."""
+    """Root installs minidl, and the user "nobody" uses it. This user cannot write into root's
+    cache, so the kernels go into the user's own cache."""
     folder = Path(tempfile.mkdtemp(prefix="minidl-of-nobody-"))
     try:
         site, home = folder / "site", folder / "home"
@@ -208,7 +212,8 @@ def test_another_user_has_kernels_of_their_own(wheel):
         kept |= {"HOME": str(home), "PYTHONPATH": f"{site}:{sysconfig.get_path('purelib')}"}
 
         def as_nobody(script):
-            # this Python may lie where nobody may not read; then the system's, of the same version
+            # The user "nobody" may not be able to read this Python. Then the system's Python of the
+            # same version is used.
             for python in sys.executable, f"/usr/bin/python{sys.version_info[0]}." \
                     f"{sys.version_info[1]}":
                 with contextlib.suppress(PermissionError, FileNotFoundError):
@@ -237,7 +242,8 @@ for cell in json.load(open(sys.argv[1]))["cells"]:
 @whole
 @pytest.mark.parametrize("place", ["cpu", "cuda"])
 def test_a_notebook_for_colab_runs_without_a_clone(installed, place, tmp_path):
-    """On the GPU: the stand-in for CuPy, and a program of nvidia-smi's name."""
+    """For a GPU, the test uses the stand-in for CuPy, and an empty program with the name
+    nvidia-smi."""
     python, folder = installed
     environ = {}
     if place == "cuda":

@@ -1,4 +1,5 @@
-"""`import minidl` changes nothing in the process, and every name that a user imports is a file."""
+"""Tests that `import minidl` changes nothing in the process, and that every name that a user
+imports belongs to a file."""
 
 import ast
 import json
@@ -14,8 +15,8 @@ from tests.conftest import whole_form
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = sorted([*(ROOT / "tutorials").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")])
 
-# Prints what differs after `import minidl` and after every module of it that needs no other
-# package. `excepthook` and `__init__` are compared as objects, lists by their elements.
+# Prints what has changed after `import minidl`, and after each module of minidl that needs no other
+# package. `excepthook` and `__init__` are compared as objects, and lists by their elements.
 CHANGES = """
 import collections, importlib, json, pkgutil, signal, sys, threading, traceback, warnings
 
@@ -68,7 +69,7 @@ def test_a_change_would_be_seen():
 
 def test_a_tensor_has_what_its_class_says_and_nothing_else():
     for name in dir(minidl.Tensor):
-        getattr(minidl.Tensor, name)  # raises for a name that stands for nothing
+        getattr(minidl.Tensor, name)  # raises an error if the name has no value
     x = minidl.ones(2)
     assert set(dir(x)) == set(dir(minidl.Tensor))
     assert not hasattr(x, "detach_") and not hasattr(x, "is_cuda")
@@ -94,7 +95,7 @@ def test_names_load_on_first_use():
 
 
 def imported_names(path):
-    """[(module, name)] of every `from minidl... import` of a file."""
+    """Returns [(module, name)] of every `from minidl... import` of a file."""
     return [(node.module, alias.name) for node in ast.walk(ast.parse(path.read_text()))
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("minidl")
             for alias in node.names]
@@ -110,7 +111,7 @@ def test_every_import_of_the_tutorials_and_benchmarks_works():
 
 @whole_form
 def test_an_editor_finds_the_file_of_every_import_of_a_tutorial():
-    """By jedi, which many editors and Jupyter use: go to the definition of each imported name."""
+    """jedi, which many editors and Jupyter use, must find the definition of each imported name."""
     jedi = pytest.importorskip("jedi", reason="pip install jedi")
     project = jedi.Project(ROOT)
     lost, n_found = [], 0

@@ -1,5 +1,5 @@
-"""What an editor makes of a line that a user types: the names that may follow, their arguments, the
-file behind a name, and a mark below a name that is none."""
+"""Tests what an editor shows for a line that a user types: the names that may follow, their
+arguments, the file of a name, and a mark below a wrong name."""
 
 import importlib.util
 import json
@@ -26,7 +26,8 @@ x = minidl.tensor([1.0, 2.0])
 
 
 def jedi_at_the_end(line):
-    """jedi's Script of a program that ends with this line, and the place of its end."""
+    """Returns jedi's Script of a program that ends with this line, and the place of the line's
+    end."""
     jedi = pytest.importorskip("jedi", reason="pip install jedi")
     code = BEFORE + line
     script = jedi.Script(code, path=ROOT / "build" / "line.py", project=jedi.Project(ROOT))
@@ -88,7 +89,8 @@ def test_a_name_leads_to_its_file(line, file, words):
 
 
 def test_an_editor_finds_minidl_from_a_folder_elsewhere(tmp_path):
-    """`pip install -e` writes a path, setup.cfg has it so: a hook would be for Python alone."""
+    """setup.cfg makes `pip install -e` write a path, which editors can read. Only Python can use an
+    import hook."""
     jedi = pytest.importorskip("jedi", reason="pip install jedi")
     if list(Path(sysconfig.get_path("purelib")).glob("__editable___minidl*_finder.py")):
         pytest.skip("minidl is installed by a hook, as before: make venv installs it by its path")
@@ -103,9 +105,9 @@ def test_an_editor_finds_minidl_from_a_folder_elsewhere(tmp_path):
     ("tensor.pyi", "argmax", "extreme.py"), ("tensor.pyi", "half", "cast.py"),
     ("tensor.pyi", "__add__", "__init__.py"), ("__init__.pyi", "einsum", "extra/einsum.py")])
 def test_the_stub_of_an_op_says_its_file(stub, op, file):
-    """An editor leads to the stub. The line above it there says where the op is written."""
+    """An editor opens the stub of an op. A comment above the op in the stub names the op's file."""
     lines = (ROOT / "minidl" / stub).read_text().splitlines()
-    if stub == "tensor.pyi":  # another class of the file may have an operator, too
+    if stub == "tensor.pyi":  # another class of the file may have this operator, too
         lines = lines[lines.index("class Tensor:"):]
     at = next(i for i, line in enumerate(lines) if line.strip().startswith(f"def {op}("))
     above = [line.strip() for line in lines[:at] if line.strip().startswith("# minidl/")]
@@ -179,7 +181,8 @@ def test_readme_docs_and_tutorials_have_no_error_of_a_type_checker(tmp_path):
 @needs_pyright
 @whole_form
 def test_an_installed_minidl_is_typed_as_well(tmp_path):
-    """In site-packages, py.typed makes a type checker strict about which names are for users."""
+    """For a package in site-packages with py.typed, a type checker reports names that are not for
+    users."""
     site = tmp_path / "env" / "lib" / "python{}.{}".format(*sys.version_info) / "site-packages"
     shutil.copytree(ROOT / "minidl", site / "minidl", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "pyrightconfig.json").write_text(json.dumps({
@@ -189,7 +192,7 @@ def test_an_installed_minidl_is_typed_as_well(tmp_path):
     (tmp_path / "wrong.py").write_text(BEFORE + "nn.layers.wrapped(x)\nF.not_there\n")
     found = typecheck.errors([tmp_path / "right.py", tmp_path / "wrong.py"], tmp_path)
     assert [line.split(":")[0] for line in found] == ["wrong.py", "wrong.py"], found
-    assert "reportPrivateImportUsage" in found[0], found  # so it is seen as an installed one
+    assert "reportPrivateImportUsage" in found[0], found  # the checker sees an installed package
 
 
 def test_a_line_of_a_page_keeps_its_number():

@@ -1,5 +1,5 @@
-"""minidl/fast_apply.py: nothing but faster than function.apply. The tests of the engine run with
-both: by themselves with the fast one, and from here with the plain one."""
+"""Tests that minidl/fast_apply.py does the same as function.apply. The tests of the engine use
+fast_apply.apply by default. This file runs them again with function.apply."""
 
 import inspect
 import subprocess

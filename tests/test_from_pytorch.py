@@ -1,7 +1,7 @@
-"""docs/from_pytorch.md holds: every row is run, on both sides, and both give the same.
+"""Tests docs/from_pytorch.md: runs both columns of every row, and compares their results.
 
-The page has its own rules, under "How this page is checked": they are what `read` and `Row` know.
-PyTorch's cells on several ranks run in processes of their own, which are this file as a script.
+The section "How this page is checked" has the rules for a row. `read` and `Row` follow these rules.
+PyTorch's cells on several ranks run in their own processes, which run this file as a script.
 """
 
 import ast
@@ -29,8 +29,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "from_pytorch.md"
 COMMANDS = ("torchrun", "minidl", "python", "horovodrun", "deepspeed")
 
-# Of the largest number of a result: both sides compute in float32, and add in another order; so it
-# is some roundings, of 6e-8 each.
+# Relative to the largest number of a result. PyTorch and minidl compute in float32 and add in
+# another order, so their results differ by some rounding errors of 6e-8.
 TOLERANCE = 1e-6
 
 
@@ -45,7 +45,7 @@ class Section:
 
     @property
     def ranks(self):
-        """How many ranks a cell runs on; 0: none, the cell is plain code."""
+        """The number of ranks on which a cell runs. 0 means that the cell runs without ranks."""
         found = re.search(r"run on (\d) ranks", self.text)
         return int(found[1]) if found else 0
 
@@ -76,18 +76,18 @@ class Row:
 
     @property
     def tolerance(self):
-        """1e-4 of "to 1e-4: the reason"."""
+        """The tolerance of a row: 1e-4, if the note has "to 1e-4: the reason"."""
         found = re.search(r"to (\d+e-\d+): \w+", self.note)
         return float(found[1]) if found else TOLERANCE
 
     @property
     def raises(self):
-        """[(code, kind, words)] of "`code` raises `kind: words`"."""
+        """Returns [(code, kind, words)] for every "`code` raises `kind: words`" in the note."""
         return re.findall(r"`([^`]+)` raises `(\w+): ([^`]+)`", self.note)
 
     @property
     def equals(self):
-        """The codes of "equals `code`"."""
+        """Returns the list of every `code` in the note after "equals"."""
         return re.findall(r"equals `([^`]+)`", self.note)
 
     def __str__(self):
@@ -96,12 +96,13 @@ class Row:
 
 
 def code_of(cell):
-    """The code of a cell: each piece between backticks is a line."""
+    """Returns the code of a cell. Each piece between backticks is a line."""
     return "\n".join(re.findall(r"`([^`]+)`", cell))
 
 
 def read(text):
-    """(the sections, the rows) of a page. The first section holds what all others begin with."""
+    """Returns (the sections, the rows) of a page. The first section has the text above all
+    headings."""
     sections, rows, fence = [Section("head")], [], None
     for number, line in enumerate(text.splitlines(), 1):
         section = sections[-1]
@@ -138,7 +139,8 @@ def compiled(source):
 
 
 def blocks_for(section, side):
-    """The code that runs before a cell of this section, on the side "PyTorch" or "minidl"."""
+    """Returns the pieces of code that run before a cell of this section. side: "PyTorch" or
+    "minidl"."""
     other = {"PyTorch": "# minidl", "minidl": "# PyTorch"}[side]
     before = [HEAD, OF_RANKS] if section.ranks else [HEAD]
     blocks = [block for s in dict.fromkeys([*before, section]) for block in s.blocks]
@@ -147,7 +149,7 @@ def blocks_for(section, side):
 
 
 def run(row, side, names):
-    """The value of the last expression of a row's cell, made plain."""
+    """Runs a row's cell. Returns the value of its last expression, in the form of plain()."""
     for source in blocks_for(row.section, side):
         exec(compiled(source), names)
     return plain(value(row.theirs if side == "PyTorch" else row.ours, names))
@@ -165,7 +167,8 @@ def value(code, names):
 
 
 def plain(x):
-    """x of arrays, numbers and text alone, whatever library it comes from."""
+    """Returns x in a form that does not depend on the library: as arrays, numbers, texts, lists and
+    dicts."""
     kind = f"{type(x).__module__}.{type(x).__name__}"
     if isinstance(x, minidl.Tensor):
         return plain(x.detach().numpy())
@@ -189,7 +192,7 @@ def plain(x):
 
 
 def same(a, b, tolerance):
-    """Whether two plain values agree: floats to the tolerance, all else exactly."""
+    """Returns True if two results of plain() are equal. Floats may differ by the tolerance."""
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         if a.shape != b.shape or a.dtype != b.dtype:
             return False
@@ -209,7 +212,7 @@ def same(a, b, tolerance):
 
 
 def compare(row, name, want, ours):
-    if not same(want, ours, row.tolerance):  # an assert would print both once more
+    if not same(want, ours, row.tolerance):  # an assert would print both values again
         with np.printoptions(threshold=50):
             raise AssertionError(f"{row}\n    {name} gave: {want!r}\n    minidl gave: {ours!r}")
 
@@ -218,7 +221,8 @@ def compare(row, name, want, ours):
 
 
 def ours_of(row):
-    """What our cell gives, a list over ranks where it runs on several; its clauses checked."""
+    """Returns the result of minidl's cell. If the cell runs on ranks, returns a list with each
+    rank's result. Checks what the note says after "equals" and "raises"."""
     def on(names):
         got = run(row, "minidl", names)
         for code in row.equals:
@@ -243,7 +247,8 @@ def error_of(code, names):
 
 
 def output_of(command, folder, side):
-    """The sorted lines that a command prints, in a folder with the page's script of that side."""
+    """Writes the page's scripts for this side into a folder, and runs a command there. Returns the
+    printed lines, sorted."""
     for head, source in [block for section in SECTIONS for block in section.blocks]:
         if head.startswith(f"# {side}: "):
             (folder / head.split(": ")[1]).write_text(source)
@@ -258,7 +263,8 @@ def output_of(command, folder, side):
 
 @pytest.fixture(scope="module")
 def theirs_on_ranks(tmp_path_factory):
-    """{line: [what PyTorch's cell gave on each rank]} of all rows on ranks, of one job on gloo."""
+    """Runs PyTorch's cells of all rows on ranks in one job over gloo. Returns {line of the row:
+    [the result on each rank]}."""
     folder = tmp_path_factory.mktemp("ranks")
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -276,7 +282,8 @@ def theirs_on_ranks(tmp_path_factory):
 
 
 def one_rank_of_pytorchs(out):
-    """What PyTorch's cells give on this rank: {line: value, or the error as text}, into a file."""
+    """Runs PyTorch's cells on this rank. Writes {line of the row: the value, or the error as text}
+    into the file `out`."""
     import torch
 
     torch.set_num_threads(1)
@@ -293,8 +300,8 @@ def one_rank_of_pytorchs(out):
                 except Exception:
                     found[row.line] = traceback.format_exc()
     Path(out).write_bytes(pickle.dumps(found))
-    torch.distributed.barrier()  # the other rank may still call this one
-    os._exit(0)  # gloo's threads may wait for Python's lock, which the end of Python holds
+    torch.distributed.barrier()  # the other rank may still need this rank
+    os._exit(0)  # at the end of Python, gloo's threads may wait for its lock
 
 
 def id_of(row):

@@ -1,4 +1,4 @@
-"""A Function: what forward is told, what it gives back, and what its errors say."""
+"""Tests Function: the arguments of forward, its results, and its error messages."""
 
 import numpy as np
 import pytest
@@ -104,7 +104,8 @@ def test_an_error_inside_nested_functions_names_the_inner_op_once():
 
 
 def test_no_error_is_its_own_cause():
-    """Red before: of an op in an op, and of an attribute that is not there."""
+    """Once, two errors were their own cause: the error of an op inside another op, and the error of
+    a missing attribute."""
     class Outer(Function):
         def forward(self, x):
             return (Tensor(x) @ minidl.ones(4, 5)).array

@@ -1,8 +1,8 @@
-"""Tests for a GPU pass on the stand-in for CuPy (strict_cupy/), in a process of its own, because
-`import cupy` must find the stand-in there and nothing here.
+"""Tests that are marked `gpu` pass on the stand-in for CuPy (strict_cupy/). They run in their own
+process, because `import cupy` must find the stand-in only in this process.
 
-Here a short form: each op's row in one dtype, and the launches of a step in mixed precision.
-`make test-gpu-sim` runs all of them, and CI runs that too."""
+This file runs a short form: each op in one dtype, and the launches of a step in mixed precision.
+`make test-gpu-sim` runs all these tests, also in CI."""
 
 import os
 import subprocess
@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 QUICK = ["tests/ops/test_every_op.py", "tests/cuda/test_launch.py",
          "tests/precision/test_step_on_gpu.py::test_kernels_make_up_the_step"]
 
-# These compare with the CPU. To import PyTorch, for other tests of the same files, takes longer.
+# The tests in QUICK compare with the CPU and do not need PyTorch. Importing PyTorch takes longer
+# than these tests.
 WITHOUT_TORCH = """if True:
     import sys
     import pytest

@@ -1,4 +1,4 @@
-"""The judge is judged: it finds wrong gradients, and says where."""
+"""Tests gradcheck: it finds wrong gradients, and names the wrong element."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ X = np.array([[0.3, -1.2, 2.0], [1.1, 0.0, -0.4]])
 
 
 class Cube(Function):
-    """x^3 with a slope that can be wrong."""
+    """Computes x^3. The caller gives the derivative, which can be wrong."""
 
     def forward(self, x, slope):
         self.save(x)
@@ -52,7 +52,8 @@ def test_a_gradient_that_is_missing_is_found():
 
 
 class RowSoftmax(Function):
-    """Softmax with a gradient of zero, which is right for a cotangent of ones."""
+    """Softmax with a gradient of zero. This gradient is right only if all elements of gy are
+    equal."""
 
     def forward(self, x):
         y = np.exp(x)
@@ -65,7 +66,7 @@ class RowSoftmax(Function):
 def test_a_zero_softmax_gradient_is_found_because_the_cotangent_is_random():
     with pytest.raises(GradcheckError):
         gradcheck(RowSoftmax.apply, X)
-    with pytest.raises(GradcheckError):  # the sum alone is constant; each output must be weighed
+    with pytest.raises(GradcheckError):  # the sum of all outputs is constant
         gradcheck(lambda x: RowSoftmax.apply(x).split(1, -1), X)
 
 
@@ -83,7 +84,7 @@ def test_integer_inputs_are_passed_as_they_are():
 def test_numeric_gradient_restores_its_inputs():
     x = minidl.Tensor(X.copy())
     g = numeric_gradient(lambda x: x * x, [x], 0, [np.ones_like(X)])
-    # x * x has no third derivative; eps / h is 4e-11, of numbers up to 10
+    # the third derivative of x * x is 0; the rounding error is eps / h = 4e-11 of numbers up to 10
     np.testing.assert_allclose(g, 2 * X, rtol=0, atol=1e-9)
     assert np.array_equal(x.array, X)
 

@@ -1,4 +1,5 @@
-"""What lets others own the project: the files say what is true, and call what there is."""
+"""Tests that other people can continue the project: what the files say is true, and what they call
+exists."""
 
 import configparser
 import re

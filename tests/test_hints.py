@@ -1,5 +1,5 @@
-"""What users call says the types of its arguments and of its result; they are true, and cost
-nothing."""
+"""Tests that the functions for users have type hints, that these hints are true, and that they take
+no time."""
 
 import importlib
 import importlib.util
@@ -25,11 +25,12 @@ COLLECTIVES = sorted(file.stem for file in (ROOT / "minidl" / "comm").glob("*.py
                      if re.search(r"^@collective\b", file.read_text(), re.M))
 
 
-# -- what there is
+# -- every function for users has hints
 
 
 def public():
-    """(name, function) of what users call: functions; of a class what makes it and what runs it."""
+    """Yields (name, function) for what users call: functions, and the methods __init__, forward and
+    step of classes."""
     modules = ["minidl.nn", "minidl.nn.init", "minidl.optim", "minidl.optim.lr_scheduler",
                "minidl.creation", *(f"minidl.comm.{name}" for name in COLLECTIVES)]
     for path in modules:
@@ -62,7 +63,7 @@ def test_each_name_in_a_hint_is_there():
     assert len(found) > 300
 
 
-# -- what they cost
+# -- hints take no time
 
 
 @whole_form
@@ -76,11 +77,11 @@ def test_a_program_does_not_load_them():
         assert not any(name.startswith("minidl.hints") for name in dotted), file
 
 
-# -- whether they are true
+# -- hints are true
 
 
 def train_on_ranks(t):
-    """A few steps of most of what has hints."""
+    """Trains for a few steps, and calls most of the functions that have hints."""
     model = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 3))
     copies = parallel.DataParallel(model, t)
     optimizer = optim.AdamW(model.parameters(), lr=1e-3)
@@ -109,7 +110,7 @@ def train_on_ranks(t):
 
 
 def models_alone():
-    """Layers with other results than a Tensor, a GPT, and what makes tensors."""
+    """Runs layers whose result is not only a Tensor, a GPT, and functions that make tensors."""
     x = minidl.full((5, 2, 4), 0.5, dtype="float32", requires_grad=True)
     nn.LSTM(4, 4, bidirectional=True)(x, None)
     nn.GRUCell(4, 4)(x[0])
@@ -144,12 +145,12 @@ def test_a_call_that_is_not_of_the_types_would_be_seen(call, words):
                                          "minidl.optim.sgd"])) as calls:
         try:
             call()
-        except (TypeError, ValueError):  # some are refused, too
+        except (TypeError, ValueError):  # minidl refuses some of these calls
             pass
     assert any(words in line for line in calls.wrong), calls.wrong
 
 
-# -- what a type checker makes of them
+# -- a type checker reads the hints
 
 needs_pyright = pytest.mark.skipif(
     importlib.util.find_spec("basedpyright") is None,
@@ -178,8 +179,8 @@ def test_a_wrong_hint_is_named(tmp_path, monkeypatch):
 
 @needs_pyright
 def test_a_class_of_ones_own_is_no_error_where_the_checker_is_stricter(tmp_path):
-    """Its usual mode is "standard", in which a method must take what the method it overrides
-    takes. Our forward takes anything."""
+    """In the mode "standard" a method must accept all arguments of the method that it overrides.
+    This is no error, because forward of Function and Module accepts any arguments."""
     (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
     (tmp_path / "own.py").write_text(typecheck.asked.BEFORE)
     found = [one["message"] for one in typecheck.diagnostics(

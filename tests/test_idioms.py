@@ -1,9 +1,9 @@
-"""What programs in PyTorch do every day prints here what it prints there.
+"""Runs common PyTorch programs with PyTorch and with minidl. Both must print the same.
 
-Each function is a small program. It is run with PyTorch, and with minidl under the same names:
-torch, nn, F, optim, data (torch.utils.data) and utils (torch.nn.utils). The two texts must be
-equal, except for the programs in DIFFERENT, which differ for a reason. To add one: write a function
-that prints. Random numbers differ, so weights are set by `known`."""
+Each function is a small program. In minidl the program gets its libraries under the same names:
+torch, nn, F, optim, data (torch.utils.data) and utils (torch.nn.utils). Only the programs in
+DIFFERENT print another text, for a reason. To add a program, write a function that prints. Random
+numbers differ in the two libraries, so `known` sets the weights."""
 
 import contextlib
 import copy
@@ -38,7 +38,7 @@ def idiom(program):
 
 
 def known(torch, model):
-    """The model with weights that no random number made."""
+    """Sets the model's weights without random numbers. Returns the model."""
     with torch.no_grad():
         for p in model.parameters():
             p.copy_(torch.linspace(-1, 1, p.numel()).reshape(p.shape))
@@ -782,12 +782,12 @@ def einsum_and_attention(torch, F):
 
 
 def printed(program, torch, data, utils):
-    """What the program prints with this library."""
+    """Returns what the program prints with this library."""
     names = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "optim": torch.optim,
              "data": data, "utils": utils}
     text = io.StringIO()
     with contextlib.redirect_stdout(text), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch warns of NumPy's latest rules
+        warnings.simplefilter("ignore")  # PyTorch warns about new rules of NumPy
         program(**{name: names[name] for name in inspect.signature(program).parameters})
     return text.getvalue()
 

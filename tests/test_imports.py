@@ -1,7 +1,8 @@
-"""The import rule: which part of the package may know which other, kept by reading the sources.
+"""Tests the import rule: which part of minidl may import which other part. Reads the sources.
 
-    Data flows tensor -> ops -> nn -> optim -> parallel -> comm. `comm` is a leaf: collectives know
-    arrays, never a Tensor, and can be taught and tested alone; only `parallel` joins the two.
+    Data flows tensor -> ops -> nn -> optim -> parallel -> comm. `comm` is a leaf: collectives use
+    arrays, never a Tensor. So they can be taught and tested alone. Only `parallel` uses both
+    collectives and Tensors.
 """
 
 import ast
@@ -18,52 +19,52 @@ ROOT = Path(__file__).resolve().parents[1]
 
 ANYTHING = None
 ENGINE = "forward function tensor backward saved mode random nest backend"
-# What each file at the top of minidl/ and each folder may import, from the ground up. A file of a
-# folder that stands lower than its neighbours, or higher, has a line of its own.
+# What each folder and each file at the top of minidl/ may import. The lowest parts come first. A
+# file of a folder has its own line if it may import less or more than its folder.
 MAY_IMPORT = {
     "backend": "",
     "random": "",
     "timeline": "",
     "checkout": "",
-    "text": "checkout",  # of messages: languages, columns
+    "text": "checkout",  # translates messages, prints columns
     "mode": "",
     "printing": "backend",
     "nest": "",
-    "saved": "backend",  # it knows tensors and nodes by their attributes
-    "backward": "saved mode backend",  # the same
-    "tensor": "backward mode backend saved",  # not function: an op makes a tensor, not it an op
-    "precision/bf16": "saved backend",  # what a bfloat16 node does: function stands on it
+    "saved": "backend",  # it uses the attributes of tensors and nodes, not their classes
+    "backward": "saved mode backend",  # like `saved`
+    "tensor": "backward mode backend saved",  # not function: ops make tensors
+    "precision/bf16": "saved backend",  # bfloat16 nodes; function needs it
     "forward": "tensor mode backend precision/bf16",
     "static_forms": "tensor mode backend",
     "fast_apply": "forward tensor saved mode backend",
     "function": "static_forms fast_apply forward tensor saved mode",
     "gradcheck": ENGINE,
-    "hints": "comm tensor",  # of arguments: no program loads it
+    "hints": "comm tensor",  # types of arguments; no program imports it
     "own_files": "",  # files of an earlier run
     "cuda": "own_files checkout text mode random backend",
-    "cuda/fuse": f"cuda {ENGINE}",  # a kernel made from a function of tensors, and its Function
+    "cuda/fuse": f"cuda {ENGINE}",  # makes a kernel and a Function from Python code
     "cuda/host_memory": "backend",
     "ops": f"cuda printing {ENGINE}",
     "creation": f"ops cuda {ENGINE}",
     "memory": f"cuda/host_memory {ENGINE}",
-    "plain": "",  # of minidl nothing, or it could be no oracle
+    "plain": "",  # the tests' reference: it must not import minidl
     "nn": f"memory ops {ENGINE}",
     "optim": f"precision/bf16 cuda {ENGINE}",
     "precision": f"optim nn cuda ops {ENGINE}",  # amp knows batch norm and master weights
-    "memory/predict": f"memory/workspace precision nn {ENGINE}",  # it predicts models under amp
-    "memory/workspace": f"ops cuda {ENGINE}",  # it has the formulas of ops
+    "memory/predict": f"memory/workspace precision nn {ENGINE}",  # models with amp
+    "memory/workspace": f"ops cuda {ENGINE}",  # has formulas for ops
     # staged messages wait in pinned memory
     "comm": "cuda/host_memory own_files text timeline backend nest",
     "parallel": f"optim nn ops memory comm cuda text timeline {ENGINE}",
     "infer": f"nn creation ops precision/bf16 cuda {ENGINE}",
     "data": "tensor cuda/host_memory random backend",
-    "data/pipe": "comm random backend",  # ranks agree on the end
-    "data/stream": "comm random backend",  # the same
+    "data/pipe": "comm random backend",  # all ranks must end at the same element
+    "data/stream": "comm random backend",  # like `data/pipe`
     "snapshot": "parallel optim comm random backend",
     "snapshot/hugging_face": "nn",  # it makes models
     "snapshot/one_file": "precision/bf16 tensor backend",  # it makes tensors
     "elastic": "snapshot parallel comm text timeline random backend",
-    "profile": f"memory cuda comm text timeline {ENGINE}",  # instrument.py wraps by name
+    "profile": f"memory cuda comm text timeline {ENGINE}",  # instrument.py wraps methods by name
     "accelerator": "cuda backend",
     "backends": "cuda",
     "course": ANYTHING,
@@ -87,20 +88,20 @@ parse = functools.cache(ast.parse)  # several tests read all of minidl/
 
 
 def imports(source, package):
-    """(line, dotted name) of every import in a module of `package`; each imported name is one."""
+    """Yields (line, dotted name) for every imported name in a module of `package`."""
     yield from imported(parse(source), package)
 
 
 def imported(tree, package):
-    """Left out: what stands under `if TYPE_CHECKING:`, for editors alone, and what stands under
-    `if __name__ == "__main__":`, which no import runs."""
+    """Yields the same for a syntax tree. Leaves out imports under `if TYPE_CHECKING:`, which are
+    only for editors, and under `if __name__ == "__main__":`, which no import runs."""
     nodes = [tree]
     while nodes:
         node = nodes.pop()
         if isinstance(node, ast.If) and re.search(
                 r"TYPE_CHECKING$|^__name__ == '__main__'$", ast.unparse(node.test)):
             continue
-        for block in ("body", "orelse", "finalbody", "handlers", "cases"):  # no other holds imports
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):  # blocks of statements
             nodes += getattr(node, block, ())
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -115,8 +116,8 @@ def imported(tree, package):
 
 
 def part_of(dotted):
-    """The part of minidl that a dotted name belongs to, a line of MAY_IMPORT if it has one; "" for
-    the package itself."""
+    """Returns the part of minidl to which a dotted name belongs: a key of MAY_IMPORT if there is
+    one, otherwise a folder or file. Returns "" for the package itself."""
     _, name, file = (dotted.split(".") + ["", ""])[:3]
     if f"{name}/{file}" in MAY_IMPORT:
         return f"{name}/{file}"
@@ -124,7 +125,7 @@ def part_of(dotted):
 
 
 def violations(path, source):
-    """What the file at `path`, relative to minidl/, may not import: a list of sentences."""
+    """Returns a list of sentences about forbidden imports of a file. path: relative to minidl/."""
     module = ["minidl", *Path(path).with_suffix("").parts]
     package = ".".join(module[:-1])
     part = "" if path in ("__init__.py", "__main__.py") else part_of(".".join(module)) or module[1]
@@ -141,7 +142,7 @@ def violations(path, source):
             target = part_of(dotted)
             folder = target.split("/")[0]
             ours = folder == part.split("/")[0] and part in (folder, target)
-            ours = ours or part.startswith(f"{target}/")  # a neighbour in its folder
+            ours = ours or part.startswith(f"{target}/")  # a file may import its own folder
             if not ours and not {target, folder} & set(allowed.split()):
                 found.append(f"minidl/{path}:{line}: {part} may not import {target or 'minidl'} "
                              f"(MAY_IMPORT of tests/test_imports.py), but: {allowed or 'nothing'}")
@@ -222,7 +223,7 @@ def test_parts_load_on_first_use():
 
 @pytest.mark.parametrize("module", ["minidl", "minidl.data", "minidl.cli.main"])
 def test_import_stays_light(module):
-    # The time is printed (pytest -s), not asserted: a busy machine is no fault. The aim is 0.25 s.
+    # The time is only printed (pytest -s), because a busy machine is no error. The goal is 0.25 s.
     code = (
         "import sys, time; start = time.perf_counter()\n"
         f"import {module}\n"
@@ -239,7 +240,8 @@ def test_import_stays_light(module):
 
 
 def file_of(dotted):
-    """The source that `dotted`, a module or a name inside of one, is in; None if it is not ours."""
+    """Returns the file of `dotted`, a module or a name in a module. Returns None if the file is not
+    in minidl."""
     parts = dotted.split(".")
     while parts and parts[0] == "minidl":
         path = ROOT.joinpath(*parts)
@@ -249,15 +251,16 @@ def file_of(dotted):
         parts.pop()
 
 
-# Files that import each other inside of functions, and why.
+# Files that import each other inside functions, with the reason.
 MAY_BE_CIRCLES = [
-    # run.py decides where a kernel runs; the GPU's and the check's launch take its Kernel
+    # run.py decides where a kernel runs. gpu.py and checker.py need its class Kernel.
     {"minidl/cuda/run.py", "minidl/cuda/gpu.py", "minidl/cuda/checks/checker.py"},
 ]
 
 
 def circles(needs):
-    """The groups of files that need each other: {file: files it imports} -> [set of files]."""
+    """Returns the groups of files that import each other, as a list of sets. needs: {file: the
+    files that it imports}."""
     reached = {}
     for file in needs:
         seen, new = set(), {file}
@@ -283,7 +286,8 @@ def test_no_files_import_each_other_in_a_circle_not_even_later():
 
 
 def needed_first(sources):
-    """{file: files it imports when it is loaded, not later inside of a function}."""
+    """Returns {file: the files that it imports when it is loaded}. Imports inside functions do not
+    count."""
     needs = {}
     for path, source in sources.items():
         top = [node for node in parse(source).body

@@ -1,4 +1,5 @@
-"""Mode: one value decides how ops run; blocks change a field and put it back."""
+"""Tests Mode: one value decides how ops run. A `with` block changes a field, and restores it at the
+end."""
 
 import threading
 from dataclasses import FrozenInstanceError

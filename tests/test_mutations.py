@@ -1,7 +1,7 @@
-"""The lists of planted bugs fit the sources, and what plants them works.
+"""Tests that the lists of planted bugs fit the sources, and that tests/mutations.py works.
 
-`make mutations` plants the bugs and runs their tests; here none of the lists is planted. A file of
-minidl/ needs no planted bug: a list of them is to be worth reading.
+`make mutations` plants the bugs of the lists and runs their tests. This file plants none of these
+bugs. A file of minidl/ needs no planted bug, because people should read the lists.
 """
 
 import argparse
@@ -132,7 +132,7 @@ def test_kernels_functions_structs_and_macros_are_found_by_name(where, text, n):
     assert len(places(CUDA, "rows.cu", where, text)) == n
 
 
-# ---- what becomes of an entry when files change
+# ---- an entry when files change
 
 BUG = Bug("the sum is a difference", "minidl/sums.py", "total", "a + b", "a - b",
           "tests/test_sums.py::test_total")
@@ -142,7 +142,8 @@ CHECK = "def test_total():\n    pass\n"
 
 
 def checkout(folder, **files):
-    """A folder with these files; two underscores are a slash."""
+    """Writes these files into a folder, and returns the folder. Two underscores in a name mean a
+    slash."""
     for name, text in files.items():
         path = folder / (name.replace("__", "/") + ".py")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -200,7 +201,7 @@ def test_the_names_in_a_list_are_repaired_and_nothing_else():
     assert mutations.repaired(mended, now, now) == (mended, [])
 
 
-# ---- which are planted
+# ---- which bugs are planted
 
 def asked(**options):
     return argparse.Namespace(**{"words": [], "sample": None, "changed": None, "most": 60,
@@ -216,7 +217,7 @@ def test_a_sample_goes_by_its_seed_and_parts_are_all():
 
 
 def test_a_changed_entry_file_or_test_is_planted(monkeypatch):
-    """An entry that is pointed at another test is new, so that CI plants it."""
+    """An entry that names another test than before is a new entry. So CI plants its bug."""
     pointed, moved, seen, same = random.Random(1).sample(
         [bug for bug in ALL if mutations.found(bug) == bug], 4)
     files = f"{moved.file}\n{seen.test.split('::')[0]}\n"
@@ -245,9 +246,9 @@ def test_without_git_the_sample_is_planted_and_all_files_are_copied(monkeypatch,
     assert not [name for name in names if name.startswith((".venv", ".git/"))]
 
 
-# ---- what plants them
+# ---- planting a bug
 
-# A file with one bug that its test sees and one that it does not.
+# The test notices the bug x * 3, and does not notice the bug x * x.
 FILE = "def double(x):\n    return x + x\n"
 TEST = """
 import minidl_like
@@ -305,7 +306,7 @@ def test_a_test_that_never_ends_is_ended_with_all_that_it_started(copy, monkeypa
     run = copy.pytest(["test_double.py"])
     assert (run.status, run.output) == (None, "no end within 3 s")
     pid = int((copy.root / "pid").read_text())
-    for _ in range(100):  # killed, and then collected by the system's first process
+    for _ in range(100):  # the process is killed; the system's first process removes it later
         if not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text():
             return
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Nested tuples, lists and dicts keep their form."""
+"""Tests that nested tuples, lists and dicts keep their form."""
 
 from collections import OrderedDict, namedtuple
 

@@ -1,5 +1,5 @@
-"""The disk fills while a program runs, wherever a compiled kernel could be kept: all goes on with
-NumPy, from the kernel that finds no room, with one warning (minidl/mode.py)."""
+"""Tests a full disk: when a compiled kernel cannot be stored anywhere, the program continues with
+NumPy and prints one warning (minidl/mode.py)."""
 
 import warnings
 
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.usefixtures("needs_compiler")
 
 @pytest.fixture
 def room_for(monkeypatch):
-    """room_for(n): from now on n kernels can be compiled, and those that are not among the first n
-    raise NoSpace before they have run."""
+    """Returns the function room_for. After room_for(n), only the first n kernels can be compiled.
+    Every other kernel raises NoSpace before it runs."""
     allowed, compiled, launch, load = [0], set(), Kernel.__call__, Kernel.on_cpu.fget
 
     def compile_or_raise(kernel):
@@ -59,7 +59,8 @@ def room_for(monkeypatch):
 
 
 def said_once(function, *args):
-    """(the result, whether a warning came: it comes once, and names the reason)."""
+    """Calls function(*args). Returns (result, True if there was a warning). Checks that there is at
+    most one warning, and that it names the reason."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         result = function(*args)
@@ -79,7 +80,7 @@ def test_every_op_goes_on_with_numpy(op, room_for):
         (_, got), warned = said_once(forward_and_backward, form, inputs(op))
         for a, b in zip(got, want, strict=True):
             np.testing.assert_allclose(a, b, **CLOSE["f4"])
-        if not warned:  # all its kernels had room
+        if not warned:  # there was room for all kernels
             break
         n_kernels += 1
     assert n_kernels >= 1

@@ -1,4 +1,4 @@
-"""Changes of one token are those of the table, and leave out what only makes messages."""
+"""Tests that tests/one_token.py makes the changes of its table, and leaves out error messages."""
 
 
 import contextlib
@@ -62,7 +62,7 @@ def test_the_tests_of_a_file_are_its_twin_and_those_that_it_names(tmp_path, monk
 
 
 def test_every_file_has_tests_that_exist():
-    """Else a change in it would survive whatever it does."""
+    """If a file has no test, every change in this file survives."""
     for folder in one_token.FOLDERS:
         for path in (mutations.ROOT / "minidl" / folder).rglob("*.py"):
             name = path.relative_to(mutations.ROOT).as_posix()
@@ -92,7 +92,7 @@ def test_a_statement_is_its_lines_and_what_is_outside_of_functions_is_what_uses_
 
 @pytest.fixture
 def copy(tmp_path, monkeypatch):
-    """A copy of one module and its tests, without the rest of minidl."""
+    """Yields a copy of one module and its tests, without the rest of minidl."""
     for name, text in {
             "minidl/__init__.py": "",
             "minidl/alike.py": "def f(x):\n    return x if x > 3 else x + 0\n\n\n"
@@ -135,7 +135,7 @@ def test_a_change_meets_its_own_tests_then_those_that_reach_it_without_red_ones(
     steps = one_token.steps_of(tmp_path / "record")
     some = changes(FILE, (tmp_path / FILE).read_text())
     one_token.go([copy], some, steps, one_token.Results(tmp_path / "log"))
-    results = one_token.Results(tmp_path / "log")  # as a later run reads it
+    results = one_token.Results(tmp_path / "log")  # what a later run reads from the log
     survived = ["survived"] * 3
     assert {(change.line, change.new): results.of(change, steps) for change in some} == {
         (2, ">="): survived, (2, "4"): survived, (2, "-"): survived, (2, "1"): ["caught"],

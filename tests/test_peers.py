@@ -1,4 +1,4 @@
-"""`make peers` counts right and ends red where it must. The peers are not needed here."""
+"""Tests that `make peers` counts correctly, and fails if an answer is wrong. Needs no peer."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""Phrases that are read twice are found where a person reads, and nowhere else."""
+"""Tests that tests/plain_words.py finds its phrases in texts that people read, and nowhere else."""
 
 from tests import plain_words
 

@@ -1,6 +1,7 @@
-"""Where PyTorch has a function of our name, its positions mean what ours do, or ours is a keyword.
+"""If PyTorch has a function with the same name, its positional arguments must mean the same.
 
-A call that is right in PyTorch is then right here, or an error, and never another meaning."""
+Other arguments of minidl must be keywords. So a call that is right in PyTorch does the same in
+minidl, or raises an error. It never does something else."""
 
 import inspect
 
@@ -10,16 +11,17 @@ import minidl
 from minidl import data, nn, optim
 from minidl.nn import functional as F
 
-# Positions that PyTorch has, too, with another meaning or name, and why.
+# Functions whose positional arguments differ from PyTorch's, with the reason.
 DIFFERENT = {
-    # a method and a function in one: the tensor is PyTorch's self
+    # one object is both method and function, so the tensor is an argument; in PyTorch it is self
     "Tensor.norm": "self comes first", "Tensor.split": "self comes first",
     "Tensor.unique": "self comes first", "Tensor.unflatten": "self comes first",
 }
 
 
 def positions(fn):
-    """The names of the positional parameters without self; None if Python cannot tell."""
+    """Returns the names of the positional parameters without self, or None if Python does not know
+    them."""
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
@@ -31,7 +33,8 @@ def positions(fn):
 
 
 def both(torch):
-    """{name: (ours, theirs)} of all that can be called and that both have."""
+    """Returns {name: (minidl's, PyTorch's)} of all functions and classes that both libraries
+    have."""
     places = {"nn": (nn, torch.nn), "F": (F, torch.nn.functional), "optim": (optim, torch.optim),
               "lr_scheduler": (optim.lr_scheduler, torch.optim.lr_scheduler),
               "data": (data, torch.utils.data), "init": (nn.init, torch.nn.init),

@@ -1,4 +1,4 @@
-"""A tensor prints the text that PyTorch prints."""
+"""Tests that a tensor prints the same text as in PyTorch."""
 
 import itertools
 
@@ -10,7 +10,7 @@ from minidl.printing import printoptions, set_printoptions
 
 SHAPES = [(), (1,), (30,), (1001,), (3, 4), (2, 3, 4), (40, 40), (7, 7, 50), (0,), (0, 3),
           (2, 2, 0)]
-KINDS = {  # what decides the form: whole numbers, large and small ones, inf and nan, zeros
+KINDS = {  # kinds of numbers on which the printed form depends
     "gaussian": lambda a: a, "whole": lambda a: np.round(a * 10), "large": lambda a: a * 1e6,
     "small": lambda a: a * 1e-6, "zero": lambda a: a * 0, "far apart": lambda a: np.exp(a * 5),
     "not a number": lambda a: np.where(a > 0.5, np.nan, np.where(a < -0.5, np.inf, np.round(a))),
@@ -22,7 +22,7 @@ def arrays():
     for shape, kind in itertools.product(SHAPES, KINDS.values()):
         a = np.asarray(kind(rng.standard_normal(shape)))
         for dtype in ("float16", "float32", "float64"):
-            with np.errstate(over="ignore"):  # 1e6 in float16 is inf: printed, too
+            with np.errstate(over="ignore"):  # 1e6 in float16 is inf, which is printed, too
                 yield a.astype(dtype)
     for shape in SHAPES:
         for dtype in ("int8", "int32", "int64", "uint8", "bool"):

@@ -1,4 +1,5 @@
-"""Random numbers: the cipher is the paper's, the state is three integers, the shapes are right."""
+"""Tests random numbers: the paper's cipher, the state of three integers, distributions and
+shapes."""
 
 import contextvars
 
@@ -12,7 +13,8 @@ MASK = (1 << 64) - 1
 
 
 def philox(counter, key):
-    """One block of Philox-4x64-10 in plain Python, from the paper's section 3.3 and table 2."""
+    """Returns one block of Philox-4x64-10, computed in plain Python by the paper's section 3.3 and
+    table 2."""
     c = [counter >> 64 * i & MASK for i in range(4)]
     k = [key & MASK, key >> 64 & MASK]
     for _ in range(10):
@@ -23,7 +25,7 @@ def philox(counter, key):
     return c
 
 
-# Random123's file of known answers (kat_vectors, philox4x64 10)
+# from Random123's file of known answers (kat_vectors, philox4x64 10)
 KNOWN = [
     (0, 0, [0x16554D9ECA36314C, 0xDB20FE9D672D0FDC, 0xD7E772CEE186176B, 0x7E68B68AEC7BA23B]),
     ((1 << 256) - 1, (1 << 128) - 1,
@@ -55,7 +57,7 @@ def test_the_state_replays():
     g = Generator(5, stream=2)
     g.normal(13)
     state = g.get_state()
-    assert state == (5, 2, 2)  # 14 draws: two blocks of eight
+    assert state == (5, 2, 2)  # 13 numbers take 14 draws, which are two blocks of eight
     first = g.uniform(100), g.normal(7, 3), g.permutation(10)
     g.set_state(state)
     again = g.uniform(100), g.normal(7, 3), g.permutation(10)
@@ -80,7 +82,8 @@ def test_seeds_and_streams_differ():
     draws = [Generator(s, t).bits(64) for s in (0, 1, 2**63) for t in (0, 1, 2**63)]
     for i, a in enumerate(draws):
         for b in draws[:i]:
-            assert (a == b).mean() < 0.1  # 64 draws of 32 bits: one coincidence in 10^8
+            # a draw of a equals the draw of b at the same place with a probability of 2**-32
+            assert (a == b).mean() < 0.1
 
 
 def test_seed_and_stream_have_64_bits():
@@ -90,7 +93,7 @@ def test_seed_and_stream_have_64_bits():
 
 
 def test_a_draw_of_zero_gives_a_finite_gaussian():
-    # one in 2**32 draws; its logarithm must not be taken
+    # one of 2**32 draws is 0, which has no logarithm
     class Zeros(Generator):
         def bits(self, n, draw=None):
             return np.zeros(n, np.uint32)
@@ -103,15 +106,15 @@ def test_uniform_is_flat_and_below_one():
     assert u.min() >= 0 and u.max() < 1
     counts = np.histogram(u, 20, (0, 1))[0]
     chi2 = ((counts - 5000) ** 2 / 5000).sum()
-    assert chi2 < 50.8  # 19 degrees of freedom, exceeded by chance once in 10,000 seeds
-    assert np.array_equal(u * 2**24, np.floor(u * 2**24))  # 24 bits, exact in float32
+    assert chi2 < 50.8  # 19 degrees of freedom; one of 10,000 seeds exceeds this by chance
+    assert np.array_equal(u * 2**24, np.floor(u * 2**24))  # 24 bits are exact in float32
     v = Generator(7).uniform(1000, low=-2.0, high=3.0)
     assert v.dtype == np.float32 and -2 <= v.min() < -1.9 and 2.9 < v.max() <= 3
 
 
 def test_normal_has_the_moments_and_the_tails():
     z = Generator(8).normal(100_000, dtype=np.float64)
-    # standard errors of mean, variance, skewness, kurtosis: sqrt(1, 2, 6, 24) / sqrt(n); 4 of them
+    # each moment of z may differ from the moment of a normal distribution by 4 standard errors
     se = 1 / np.sqrt(z.size)
     assert abs(z.mean()) < 4 * se and abs(z.var() - 1) < 4 * se * 2**0.5
     assert abs((z**3).mean()) < 4 * se * 15**0.5 and abs((z**4).mean() - 3) < 4 * se * 96**0.5
@@ -130,7 +133,8 @@ def test_integers_cover_their_range_evenly():
     k = Generator(10).integers(-3, 7, (50_000,))
     assert k.dtype == np.int64
     counts = np.bincount(k + 3, minlength=10)
-    assert len(counts) == 10 and ((counts - 5000) ** 2 / 5000).sum() < 33.7  # 9 dof, 1 in 10,000
+    # 9 degrees of freedom; one of 10,000 seeds exceeds this by chance
+    assert len(counts) == 10 and ((counts - 5000) ** 2 / 5000).sum() < 33.7
     assert Generator(0).integers(0, 1 << 32, (3,)).shape == (3,)
     for low, high in [(0, 0), (5, 4), (0, (1 << 32) + 1)]:
         with pytest.raises(ValueError, match="integers needs"):
@@ -142,7 +146,7 @@ def test_permutation_holds_every_number_once_in_another_order():
     assert np.array_equal(np.sort(p), np.arange(1000)) and (p == np.arange(1000)).mean() < 0.02
     first = [int(Generator(s).permutation(3)[0]) for s in range(600)]
     counts = np.bincount(first, minlength=3)
-    assert ((counts - 200) ** 2 / 200).sum() < 18.4  # 2 degrees of freedom, 1 in 10,000
+    assert ((counts - 200) ** 2 / 200).sum() < 18.4  # 2 degrees; 1 of 10,000 exceeds this
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (5,), (2, 3, 4)])
@@ -160,7 +164,7 @@ def test_the_default_generator_is_seeded_per_context():
     minidl.manual_seed(1)
     first = minidl.rand(3).tolist()
     minidl.manual_seed(1)
-    inside = contextvars.copy_context().run(draws)  # another rank of the simulator
+    inside = contextvars.copy_context().run(draws)  # like another rank of the simulator
     assert minidl.rand(3).tolist() == first
     assert inside == minidl.rand(3, generator=Generator(4)).tolist()
 
@@ -172,7 +176,7 @@ def test_each_greenlet_with_a_context_of_its_own_has_its_own_generator():
 
     def rank(r):
         minidl.manual_seed(0, stream=r)
-        main.switch()  # the other rank seeds its generator meanwhile
+        main.switch()  # now the other rank seeds its generator
         drawn[r] = minidl.rand(4).tolist()
 
     ranks = [greenlet.greenlet(lambda r=r: rank(r)) for r in range(2)]

@@ -1,5 +1,5 @@
-"""The documents send no reader to what does not exist. That the map has every file of minidl/:
-test_register.py."""
+"""Tests that the links, commands and names in the documents exist. test_register.py tests that the
+map has every file of minidl/."""
 
 import ast
 import io
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 MAP = (ROOT / "docs" / "map.md").read_text()
 EARNED = re.search(r"^## What each folder earns$.*?(?=^## )", MAP, re.M | re.S)[0]
-SECTIONS = re.split(r"^## ", MAP.replace(EARNED, ""), flags=re.M)[1:]  # a folder each
+SECTIONS = re.split(r"^## ", MAP.replace(EARNED, ""), flags=re.M)[1:]  # one section for each folder
 DOCUMENTS = sorted([*(ROOT / folder / "README.md" for folder in ("", "kernels", "tests")),
                     *(ROOT / "docs").rglob("*.md")])
 PARTS = sorted(f.name for f in (ROOT / "minidl").iterdir()
@@ -26,14 +26,14 @@ NAMES = [path.relative_to(ROOT).as_posix() for path in DOCUMENTS]
 
 
 def links(path):
-    """The files that a document links to, as paths."""
+    """Returns the files to which a document links, as paths."""
     found = re.findall(r"\]\(([^)#:]+)\)", path.read_text())
     return [(path.parent / link).resolve() for link in found]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
 def test_every_link_leads_to_a_file(path):
-    made_later = {ROOT / "docs" / "train_gpt.png"}  # the picture of `make demo`
+    made_later = {ROOT / "docs" / "train_gpt.png"}  # `make demo` draws this picture
     dead = [f for f in links(path) if f not in made_later and not f.exists()]
     assert not dead, f"{path.relative_to(ROOT)} links to files that do not exist: {dead}"
 
@@ -76,7 +76,7 @@ def test_every_word_of_the_command_minidl_exists(path):
 
 
 def test_the_commands_are_seen():
-    """The patterns above do find what they look for."""
+    """Checks that the patterns of the tests above find links and commands."""
     assert "minidl run -n 4 tutorials/07_ring.py" in (ROOT / "docs" / "tutorials.md").read_text()
     assert sum(len(links(path)) for path in DOCUMENTS) > 500
     assert re.findall(r"(?:^|`|&& )make ([\w-]+)", README, re.M)
@@ -127,7 +127,7 @@ def test_each_folder_says_in_a_sentence_what_it_earns():
 
 
 def strings(file):
-    """The texts in a file of Python, without docstrings."""
+    """Returns the strings in a Python file, without docstrings."""
     tree = ast.parse(file.read_text())
     told = {id(node.body[0].value) for node in ast.walk(tree)
             if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef))
@@ -152,7 +152,7 @@ def test_each_kernel_is_launched_and_says_in_the_table_of_kernels_by_whom():
 
 
 def test_short_names_of_files_in_the_sources_are_names_of_files():
-    """`bucket.py`, or `data/bucket.py` where several have the name."""
+    """A short name is `bucket.py`, or `data/bucket.py` if several files have this name."""
     examples = {"script.py", "train.py", "x.py", "my_test.py", "NN_name.py"}
     folders = [ROOT / name for name in ("minidl", "tests", "tutorials", "benchmarks", "docs")]
     names = {file.name for folder in folders for file in folder.rglob("*.py")} | examples
@@ -162,7 +162,7 @@ def test_short_names_of_files_in_the_sources_are_names_of_files():
         for folder, name in re.findall(r"(?<![\w./<{-])((?:\w+/)*)(\w+\.py)\b", file.read_text()):
             places = [ROOT / folder, ROOT / "minidl" / folder, file.parent / folder]
             found = name in names and (not folder or any((p / name).exists() for p in places))
-            if not found and folder != "work/":  # where exercises are written
+            if not found and folder != "work/":  # students' files are in work/
                 missing.append(f"{file.relative_to(ROOT)}: {folder}{name}")
     assert not missing, f"there are no such files as these sources name: {missing}"
 

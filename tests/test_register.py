@@ -1,4 +1,4 @@
-"""`make register` (register.py): each step on a small checkout; and of this one all is current."""
+"""Tests register.py: each step on a small checkout, and that this checkout is up to date."""
 
 import subprocess
 
@@ -47,7 +47,8 @@ FILES = {
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A small one: {path: text} is written over it, None deletes."""
+    """Returns a function that writes a small checkout, with changes {path: text}. None instead of a
+    text deletes the file."""
     def make(changes=()):
         for name, text in {**FILES, **dict(changes)}.items():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +62,8 @@ def checkout(tmp_path):
 
 
 def after(root, step, **moved):
-    """The tree after a step, whose second run changes nothing."""
+    """Runs a step, and returns the tree after the step. Checks that a second run changes
+    nothing."""
     tree = Tree(root, **moved)
     list(step(tree))
     tree.save()

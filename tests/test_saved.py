@@ -1,4 +1,5 @@
-"""What stands for a saved array: by name, rounded, elsewhere; packs nest and are unpacked once."""
+"""Tests what a node keeps for a saved array: the leaf itself, or a packed form. Packs can be
+nested, and each pack is undone once."""
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from minidl.nn import functional as F
 
 
 class Keep(Function):
-    """x + y + 1, which saves x, a view of y and an array of its own."""
+    """Computes x + y + 1. Saves x, a view of y, and a new array."""
 
     def forward(self, x, y):
         self.own = x * 3
@@ -46,7 +47,7 @@ def test_all_of_a_leaf_in_another_shape_is_held_by_name_a_part_of_it_is_not():
     node = Views.apply(x).grad_fn
     whole, part = saved.held_by(node)
     assert whole is x and isinstance(part, np.ndarray)
-    x.array = x.array + 10  # the array may be another by then
+    x.array = x.array + 10  # the leaf may have another array later
     assert np.array_equal(node.saved[0], x.array.reshape(2, 3))
 
 
@@ -67,7 +68,7 @@ def test_the_walk_unpacks_once_and_forgets():
         z = Keep.apply(x, y)
     node, own = z.grad_fn, z.grad_fn.own
     z.backward(np.ones(6, np.float32))
-    assert undone == [node] * 2  # y's view and the own array; x is held by name
+    assert undone == [node] * 2  # for y's view and for the new array
     assert node.got[2] is own and node._saved is None and "saved" not in vars(node)
 
 
@@ -87,7 +88,7 @@ def test_packs_are_undone_from_the_last_to_the_first():
 
 
 def test_what_was_copied_away_may_be_written():
-    """A saved input may not be changed in place before backward, unless a copy is held."""
+    """A saved input must not be changed in place before backward, unless the node holds a copy."""
     y = leaf() * 1.0
     with offload(min_bytes=0):
         z = y.exp() * y  # Mul saves both factors
@@ -128,14 +129,14 @@ def test_a_bfloat16_array_is_rounded_and_then_sent_to_the_host():
 def test_saved_bytes_sees_through_packs():
     pytest.importorskip("ml_dtypes")
     x = (minidl.randn(32, 32, requires_grad=True) * 1.0).to(minidl.bfloat16)
-    y = F.gelu(x)  # saves x, widened in forward and held as it came
+    y = F.gelu(x)  # saves x in bfloat16, although forward computes in float32
     assert list(saved.held_by(y.grad_fn))[0] is x.array
     assert minidl.memory.saved_bytes(y) == 32 * 32 * 2
 
 
 def test_an_array_of_two_tensors_is_noted_with_both():
     x = leaf()
-    twin = x.detach()  # the same array
+    twin = x.detach()  # has the same array as x
     y = x * twin
     with minidl.no_grad():
         twin.add_(1.0)

@@ -1,4 +1,4 @@
-"""What `make test` runs of tests with many cases: every value, not every product."""
+"""Tests which cases `make test` runs if a test has many: every value, but not every combination."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,7 @@ from tests.conftest import products
 
 
 def cases(name, **values):
-    """As pytest makes them of one parametrize mark a keyword."""
+    """Returns the cases that pytest makes if the test has one parametrize mark for each keyword."""
     marks = [SimpleNamespace(args=(names.replace("_", ","), [])) for names in values]
     rows = [{}]
     for names, each in values.items():

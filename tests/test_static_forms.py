@@ -1,4 +1,4 @@
-"""minidl/static_forms.py: a Function as PyTorch has it, run by both libraries from one text."""
+"""Tests minidl/static_forms.py: minidl and PyTorch run the same Functions in PyTorch's form."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,8 @@ def functions(library, base):
             return 2 * ctx.scale * x * gy, None
 
     class Clipped(base):
-        """The gradient of the identity, as a straight-through estimator has it."""
+        """Clamps x. Its gradient is the gradient of the identity, as in a straight-through
+        estimator."""
         @staticmethod
         def forward(ctx, x):
             return x.clamp(min=-1, max=1)

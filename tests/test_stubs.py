@@ -1,4 +1,4 @@
-"""The stubs, which editors read, say what minidl has at run time: names, arguments, results."""
+"""Tests that the stubs for editors have the names, arguments and results of minidl at run time."""
 
 import ast
 import importlib
@@ -30,7 +30,7 @@ def test_the_stubs_are_current():
 
 
 def names_of(body):
-    """The names that the statements of a stub define for others."""
+    """Yields the names that the statements of a stub define for other modules."""
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             yield node.name
@@ -38,12 +38,13 @@ def names_of(body):
             yield node.target.id
         elif isinstance(node, ast.Assign):
             yield node.targets[0].id
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):  # `as` the same name: for others, too
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):  # such as `import x as x`
             yield from (alias.name for alias in node.names if alias.name == alias.asname)
 
 
 def public(module):
-    """Its names but for modules, some of which are there only because a test imported them."""
+    """Returns the public names of a module, without submodules. Some submodules are there only
+    because a test imported them."""
     return {name for name in dir(module) if not name.startswith("_")
             and not isinstance(getattr(module, name), types.ModuleType)}
 
@@ -64,7 +65,7 @@ def test_a_stub_has_each_name_of_its_module_and_no_other(name):
 
 
 def foreign(value):
-    """Whether it is a function or class of another package, which a module only uses."""
+    """Returns True for a function or class of another package, which a module only uses."""
     return callable(value) and not value.__module__.startswith("minidl")
 
 
@@ -88,7 +89,8 @@ def test_a_package_whose_names_a_type_checker_would_take_for_its_own_use_has_a_s
 
 
 class Stub:
-    """A stub as Python runs it: {name: its signatures}, each with types to compare values with."""
+    """A stub that Python has run. signatures(name) yields the signatures of a function, with the
+    types of its arguments."""
 
     def __init__(self, module):
         self.name = f"stub of {module}"
@@ -109,7 +111,7 @@ class Stub:
 
 
 def takes(signature, hints, args, options):
-    """Whether a call with these arguments is right."""
+    """Returns True if a call with these arguments fits the signature and the types."""
     try:
         bound = signature.bind(*args, **options)
     except TypeError:
@@ -126,7 +128,7 @@ def takes(signature, hints, args, options):
 
 
 def watched(function, name, signatures, calls):
-    """`function`, whose calls are noted if they are not as one of its signatures has it."""
+    """Returns `function`, with a record of the calls that fit none of its signatures."""
     def call(*args, **options):
         result = function(*args, **options)
         right = [hints for signature, hints in signatures if takes(signature, hints, args, options)]
@@ -138,14 +140,14 @@ def watched(function, name, signatures, calls):
 
 
 class Calls(list):
-    """The calls that no signature allows; seen: the ops that were called."""
+    """A list of the calls that fit no signature. seen: the set of the ops that were called."""
 
     def __init__(self):
         self.seen = set()
 
 
 def test_arguments_and_results_of_every_op_are_of_the_types_of_the_stub(monkeypatch):
-    """By the samples of tests/ops, which call each op in PyTorch's ways."""
+    """Calls the ops by the samples of tests/ops, which call each op in all forms of PyTorch."""
     calls = Calls()
     spaces = {}
     for home, module in (("t", "minidl"), ("f", "minidl.nn.functional")):
@@ -186,7 +188,7 @@ def test_each_type_by_name_is_the_type_of_an_argument():
     assert set(stubs.TYPES) <= used, f"no op has {set(stubs.TYPES) - used}; tests/stubs.py, TYPES"
 
 
-# What a tensor holds, by an example: the stub has it from a table.
+# The types of a tensor's attributes in the stub come from the table stubs.HOLDS.
 def test_what_a_tensor_holds_is_of_the_type_of_the_table():
     x = minidl.ones(2, requires_grad=True)
     (x * x).sum().backward()

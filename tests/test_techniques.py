@@ -1,6 +1,6 @@
-"""docs/map.md, "The techniques": each technique of the project has its file, its plain page, its
-test, its tutorial and its benchmark, and each of these really uses it. A cell without a link says
-why there is nothing."""
+"""Tests the table "The techniques" of docs/map.md. A row links to a technique's file, plain page,
+test, tutorial and benchmark, and each of these files must use the technique. A cell without a link
+must give the reason."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "map.md"
 HEADING = "## The techniques"
 COLUMNS = ["technique", "names and words", "file", "plain page", "test", "tutorial", "benchmark"]
-# What the project promises to teach.
+# The techniques that the project teaches.
 PROMISED = """
 autograd
 fused kernels: add3
@@ -114,12 +114,12 @@ def complaints(row):
     for column in ("test", "tutorial", "benchmark"):
         texts = [file.read_text() for file in linked(row[column])]
         words = [rf"\b{re.escape(word)}\b" for word in any_of] + [
-            # or it imports the module itself
+            # the file may also import the module
             rf"\b{re.escape('.'.join(file.relative_to(ROOT).with_suffix('').parts))}\b"
             for file in files] + [rf"import [^\n]*\b{file.stem}\b" for file in files]
         found += [f"{column}: mentions none of {', '.join(any_of)}" for text in texts
                   if not any(re.search(word, text) for word in words)]
-    if row["plain page"].startswith("["):  # the page's own list of real files
+    if row["plain page"].startswith("["):  # compare with the page's list of real files
         (page,) = linked(row["plain page"])
         real = {ROOT / file for file in book.page(page.stem).real}
         if not real & set(files):

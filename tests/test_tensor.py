@@ -1,4 +1,5 @@
-"""The tensor: what it wraps, its operators, its in-place rules, its ways to other libraries."""
+"""Tests the class Tensor: its array, operators, changes in place, and conversions to other
+libraries."""
 
 import operator
 
@@ -63,7 +64,7 @@ def test_operators_and_their_reflections_compute_what_numpy_does(op):
                 got = op(x, y)
                 assert isinstance(got, Tensor) and got.dtype == wanted.dtype
                 np.testing.assert_allclose(got.array, wanted, rtol=1e-6)
-    # an array on the left must ask the tensor, or the graph would not see it
+    # An array on the left must use the tensor's operator. Otherwise the result is not in the graph.
     x = Tensor(b, requires_grad=True)
     assert isinstance(op(a, x), Tensor) and isinstance(op(np.float32(2), x), Tensor)
 
@@ -122,7 +123,7 @@ def test_augmented_assignment_in_a_graph_makes_a_new_tensor():
     assert y is not before and np.array_equal(before.array, [2, 4])
     assert np.array_equal(w.grad, [9, 9])
     x = minidl.zeros(2)
-    x += w  # a constant that takes up a recorded value becomes recorded
+    x += w  # a constant plus a value of the graph is in the graph
     assert x.requires_grad
 
 
@@ -178,9 +179,9 @@ def test_data_is_a_tensor_of_the_same_memory_outside_the_graph():
     assert w.data.array is w.array and not w.data.requires_grad and w.data.is_leaf
     w.data[0] = 5
     w.data.fill_(3)
-    w.data.mean()  # no node of a graph
+    w.data.mean()  # makes no node in the graph
     assert np.array_equal(w.array, [3, 3]) and w.version == 0
-    y.backward()  # writes through .data are not seen, as in PyTorch
+    y.backward()  # writes through .data are not noticed, as in PyTorch
     assert np.array_equal(w.grad.array, [6, 6])
 
 
@@ -292,7 +293,7 @@ def test_iteration_and_length():
     rows = list(minidl.arange(6).reshape(3, 2))
     assert [r.tolist() for r in rows] == [[0, 1], [2, 3], [4, 5]]
     a, b = leaf(1, 2)
-    (a * b).backward()  # unpacked elements are in the graph
+    (a * b).backward()  # elements that were unpacked from a leaf are in the graph
     with pytest.raises(TypeError, match="0-d"):
         _ = len(minidl.tensor(1.0))
 
@@ -310,7 +311,7 @@ def test_a_hook_changes_the_gradient_of_a_leaf_before_it_is_added():
     x.on_grad_ready(lambda x: seen.append(x.grad.tolist()))
     x.register_hook(lambda g: g * 10)
     last = x.register_hook(lambda g: seen.append(g.tolist()))
-    (x * x + x).sum().backward()  # two gradients, one call
+    (x * x + x).sum().backward()  # x gets two gradients, but a hook is called once
     assert seen == [[30, 50], [30, 50]] and x.grad.tolist() == [30, 50]
     last.remove()
     assert minidl.grad((2 * x).sum(), x)[0].tolist() == [20, 20] and len(seen) == 2

@@ -1,4 +1,4 @@
-"""minidl/cuda/columns.py: as str.format pads, with characters that are two wide."""
+"""Tests minidl/text.py: it pads columns like str.format, and counts Chinese characters as two."""
 
 import pytest
 

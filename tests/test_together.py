@@ -1,5 +1,5 @@
-"""docs/together.md is true: each pair is once in its lists, its test or sentence is there. `make
-register` writes the table above the lists."""
+"""Tests docs/together.md: each pair is in its lists once, and its test or its sentence exists.
+`make register` writes the table above the lists."""
 
 import ast
 import functools
@@ -13,7 +13,8 @@ from tests.register import WORDS, pairs, rows_after
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "together.md").read_text()
-# What the code of a test has in it, itself or in what it calls, if a technique is at work there.
+# {technique: a pattern that the code of a test, or of what the test calls, has if it uses the
+# technique}
 IN_CODE = {
     "DP": "DataParallel|dp=", "Z12": "Zero1|Zero2|zero=[12]", "Z3": "Zero3|zero=3",
     "Off": "Offload", "Rec": "recompute", "O1": "autocast|O1", "O2": "O2|O3|halves|float16|master",
@@ -23,7 +24,7 @@ IN_CODE = {
     "EP": "expert_parallel", "PS": "Server|tables", "Rst": "elastic|planted",
     "Heal": "[Bb]udd|heal", "Snap": "snapshot", "Prof": "profile", "Gr": "graphed|launches",
 }
-# The ways of tests/parallel/pairs.py.
+# {name in tests/parallel/pairs.py: short name on the page}
 SHORT = {"data parallelism": "DP", "ZeRO 1": "Z12", "ZeRO 2": "Z12", "ZeRO 3": "Z3",
          "compression": "Cmp", "SyncBatchNorm": "SBN", "experts": "EP", "local SGD": "Loc",
          "DiLoCo": "DiL", "tensor": "TP", "sequence": "SP", "pipeline": "PP", "context": "CP",
@@ -35,13 +36,15 @@ def rows(heading):
 
 
 def named():
-    """The techniques, in their order."""
+    """Returns the short names of the techniques, in the order of the page."""
     return [short for short, _ in rows("# Which technique goes with which")[2:]]
 
 
 @functools.cache
 def definitions(file):
-    """{name: (file, its syntax tree), or (another file of tests, its name there, or None)}."""
+    """Returns {name: (file, syntax tree)} for a name that the file defines. For an imported name
+    the value is (another file of tests, the name in this file). If the file itself is imported,
+    this name is None."""
     found = {}
     for node in ast.parse((ROOT / file).read_text()).body:
         names = {}
@@ -52,7 +55,7 @@ def definitions(file):
                                    if isinstance(n, ast.Name)), (file, node))
         elif isinstance(node, ast.ImportFrom) and node.module.startswith("tests"):
             of = node.module.replace(".", "/")
-            whole = not (ROOT / f"{of}.py").exists()  # a file, or a name of one
+            whole = not (ROOT / f"{of}.py").exists()  # the import takes a whole file
             names = {a.asname or a.name: (f"{of}/{a.name}.py" if whole else f"{of}.py",
                                           None if whole else a.name) for a in node.names}
         found |= names
@@ -60,8 +63,8 @@ def definitions(file):
 
 
 def code_of(file, name):
-    """The text of a test and of all that it names, in its file and other files of tests, but for
-    comments, docstrings and the names of the functions."""
+    """Returns the code of a test and of everything in tests/ that the test uses. Leaves out
+    comments, docstrings and the names of functions."""
     todo, seen, text = [(file, name)], set(), []
     while todo:
         file, name = place = todo.pop()
@@ -81,14 +84,14 @@ def code_of(file, name):
         for n in (n for part in parts for n in ast.walk(part)):
             if isinstance(n, (ast.Name, ast.arg)):
                 todo.append((file, n.id if isinstance(n, ast.Name) else n.arg))
-            elif isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name):  # runs.body
+            elif isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name):  # as runs.body
                 todo.append((definitions(file).get(n.value.id, (file,))[0], n.attr))
     return "\n".join(text)
 
 
 def strings(file, function=None):
-    """The texts in a file of Python, of one of its functions if it is given; of an f-string the
-    parts between the braces."""
+    """Returns the strings in a Python file, or only in one function of the file. For an f-string,
+    returns the parts outside the braces."""
     tree = ast.parse((ROOT / file).read_text())
     if function is not None:
         tree = next(node for node in ast.walk(tree)
@@ -119,7 +122,8 @@ def test_each_yes_names_a_test_that_there_is():
 
 
 def test_each_yes_has_its_techniques_in_the_code_of_its_test():
-    """What the test compares, this cannot see; that a technique is gone from it, it can."""
+    """Notices if a test no longer uses one of its techniques. Cannot check what the test
+    compares."""
     assert IN_CODE.keys() == set(named()), (
         "IN_CODE of tests/test_together.py: what does the code of a test have in it, if "
         f"{IN_CODE.keys() ^ set(named())} are at work there?")

@@ -1,4 +1,4 @@
-"""What the pages about ranks show can be typed as it stands, and ends as they say."""
+"""Runs the programs of the pages about ranks. They must end as the pages say."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.mpi
 
 
 def scripts(page):
-    """The Python blocks of a page."""
+    """Returns the Python blocks of a page."""
     return re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.M | re.S)
 
 
@@ -34,8 +34,8 @@ def run(n, path):
 
 
 def report(page, first):
-    """The lines of a block of output that begins with this line; times and numbers of processes do
-    not count."""
+    """Returns the lines of the page's output block that begins with the line `first`. Times are
+    replaced by T."""
     text = (DOCS / page).read_text()
     (block,) = re.findall(rf"^```\n({re.escape(first)}.*?)^```", text, re.M | re.S)
     return [timeless(line) for line in block.splitlines()]

@@ -1,5 +1,5 @@
-"""What a graph has saved must not change before backward: an error, whichever tensor that looks at
-the same memory is written through."""
+"""Tests that backward raises an error if a saved array was changed. The change may come through any
+tensor with the same memory."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from minidl.nn import functional as F
 
 X = np.array([[0.5, 1.0, 2.0], [3.0, 0.25, 4.0]], np.float32)
 
-# ---- views: what is written is another tensor of the same memory ----
+# ---- views: another tensor with the same memory is changed ----
 
 VIEWS = {
     "itself": lambda x: x,
@@ -45,7 +45,7 @@ CHANGES = {
 
 
 def saved_by(kind):
-    """(leaf, a tensor that a product has saved, the product)."""
+    """Returns (leaf, a tensor that a product has saved, the sum of this product)."""
     leaf = minidl.tensor(X, requires_grad=True)
     x = leaf if kind == "leaf" else leaf * 1.0
     return leaf, x, (x * x).sum()
@@ -80,7 +80,7 @@ def test_the_base_of_a_view_that_is_saved(view):
     leaf = minidl.tensor(X, requires_grad=True)
     x = leaf * 1.0
     v = VIEWS[view](x)
-    if not v.requires_grad:  # detach: the product wants something to learn
+    if not v.requires_grad:  # after detach the product needs another leaf
         w = minidl.tensor(v.numpy().copy(), requires_grad=True)
         y = (v * w).sum()
     else:
@@ -150,7 +150,8 @@ NOT_SAVED = set("prod elu selu layer_norm rms_norm gelu silu normalize clamp abs
 
 
 def gradient(f, change):
-    """The gradient of f, whose result is changed before backward, or "error"."""
+    """Computes f, and changes its result before backward. Returns the gradient, or "error" if
+    backward raises an error."""
     leaf = minidl.tensor(X, requires_grad=True)
     y = f(leaf * 1.0)
     loss = (y * minidl.tensor(np.arange(1.0, 1 + y.numel(), dtype="f4").reshape(y.shape))).sum()
@@ -191,7 +192,7 @@ def test_torch_refuses_it_too(name):
 # ---- segments that run again ----
 
 def changed_input(how, tensor):
-    """Backward of a recomputed segment, whose input `tensor` was written through a view."""
+    """Runs a segment with recompute. Returns (the input `tensor` of the segment, the loss)."""
     x, w = (minidl.tensor(X, requires_grad=True) for _ in range(2))
     h, k = x * 1.0, w * 1.0
     c = minidl.tensor(X)
@@ -242,7 +243,8 @@ def test_an_input_of_which_the_segment_takes_only_the_value():
 # ---- assignments that the graph records ----
 
 def test_a_view_made_before_a_recorded_assignment():
-    """PyTorch gives the view the new way back. An error is right, too; another gradient is not."""
+    """PyTorch computes the gradient with the assigned element. An error is also right, but another
+    gradient is wrong."""
     x, f = minidl.ones(3, requires_grad=True), minidl.tensor(5.0, requires_grad=True)
     y = x * 1.0
     view = y[1:]
@@ -254,7 +256,7 @@ def test_a_view_made_before_a_recorded_assignment():
     assert x.grad.array.tolist() == [0, 0, 1] and f.grad == 1
 
 
-# ---- places: indices and masks ----
+# ---- indices and masks ----
 
 PLACES = {
     "x[i]": (lambda x, i: x[i], [1, 0, 1]),

@@ -1,4 +1,4 @@
-"""The diagrams docs/way_to_*.md show what happens: recorded calls, file by file."""
+"""Tests that the diagrams in docs/way_to_*.md show the recorded calls, file by file."""
 
 import json
 
@@ -26,7 +26,7 @@ CALLS = [("one.py", "start"), ("five.py", "f"), ("two.py", "middle"), ("six.py",
 
 
 def compare(steps, calls, name):
-    """The calls shown were made, each for the first time in the order shown."""
+    """Checks that all shown calls were made, and that their first times have the shown order."""
     order, steps = ways.first_calls(calls), ways.first_calls(steps)
     gone = [step for step in steps if step not in order]
     assert not gone, f"{PAGES}, {name}: shown, but not called: {gone}; delete these lines"

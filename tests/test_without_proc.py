@@ -1,4 +1,5 @@
-"""minidl works without what macOS lacks: /proc, /sys, calls that tie a process to cores."""
+"""Tests that minidl works without what macOS lacks: /proc, /sys, calls that bind a process to
+cores."""
 
 import os
 import subprocess
@@ -9,7 +10,7 @@ import pytest
 from minidl.course.exercise import ROOT
 from tests.conftest import whole_form
 
-# Python imports this file first, in the processes that it starts, too.
+# Every Python process imports this file first, also the processes that the first process starts.
 WITHOUT = """\
 import builtins, io, os
 

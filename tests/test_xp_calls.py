@@ -1,7 +1,7 @@
-"""The sources call nothing that CuPy does not have: each `xp.f(...)` against its signature.
+"""Tests that CuPy has every function that the sources call, with the arguments of the call.
 
-CuPy's names are those that strict_cupy/dump_api.py recorded from an installed CuPy; `make cupy`
-compares the record with the real one."""
+strict_cupy/dump_api.py recorded CuPy's names and signatures from an installed CuPy. `make cupy`
+compares this record with a real CuPy."""
 
 import ast
 import inspect
@@ -13,16 +13,17 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 API = json.loads((ROOT / "tests" / "strict_cupy" / "cupy" / "api.json").read_text())
-LIBRARY = {"xp", "_xp", "cupy"}  # names for NumPy or CuPy, whichever it may be
+LIBRARY = {"xp", "_xp", "cupy"}  # names that stand for NumPy or CuPy
 UFUNC_KEYWORDS = {"out", "dtype", "casting", "where"}
-# CuPy's ufuncs have these methods: `reduce` of add and multiply alone, and so on
+# {method: the ufuncs of CuPy that have this method}
 UFUNC_METHODS = {"at": {"add", "subtract", "maximum", "minimum"}, "reduce": {"add", "multiply"},
                  "accumulate": {"add", "multiply"}, "reduceat": {"add"}}
 FILES = sorted((ROOT / "minidl").rglob("*.py"))
 
 
 def dotted(node):
-    """['self', 'xp', 'add', 'at'] of an attribute of a name, else None."""
+    """Returns ['self', 'xp', 'add', 'at'] for the syntax tree of self.xp.add.at. Returns None for
+    other trees."""
     parts = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -33,7 +34,7 @@ def dotted(node):
 
 
 def after_library(node, names):
-    """'add.at' of `self.xp.add.at`; None where no part is a name for the library."""
+    """Returns 'add.at' for `self.xp.add.at`. Returns None if no part is a name for the library."""
     parts = dotted(node) or []
     for i, part in enumerate(parts[:-1]):
         if part in names:
@@ -41,14 +42,15 @@ def after_library(node, names):
 
 
 def signature(text):
-    """An inspect.Signature of recorded text."""
+    """Returns the inspect.Signature of a recorded text."""
     space = {}
     exec(f"def f{text}: pass", {"ndarray": None}, space)
     return inspect.signature(space["f"])
 
 
 def wrong(call, text):
-    """What Python would say of this call of a function with this signature; '' if nothing."""
+    """Returns Python's error for this call of a function with this signature, or '' if the call is
+    right."""
     s = text and signature(text)
     if s is None or any(isinstance(a, ast.Starred) for a in call.args):
         return ""
@@ -60,7 +62,8 @@ def wrong(call, text):
 
 
 def complaint(path, call):
-    """Why CuPy would refuse `xp.<path>`, called so or (None) only named; '' if it would not."""
+    """Returns why CuPy refuses `xp.<path>`, or '' if CuPy accepts it. call: the call, or None if
+    the source only names the path."""
     first, *rest = path.split(".")
     if first in API["ufuncs"]:
         if rest and first not in UFUNC_METHODS.get(rest[0], ()):
@@ -82,7 +85,7 @@ def complaint(path, call):
 
 def in_cuda(path, rest, call):
     name, *more = rest
-    if name == "nccl":  # not an attribute before somebody imports cupy.cuda.nccl
+    if name == "nccl":  # exists only after an import of cupy.cuda.nccl
         return ""
     if name == "runtime" and more:
         return "" if more[0] in API["runtime"] else f"CuPy has no {path}"
@@ -92,9 +95,9 @@ def in_cuda(path, rest, call):
 
 
 def complaints(source, where=""):
-    """A line for each call in the source that CuPy would refuse."""
+    """Returns a line for each call in the source that CuPy refuses."""
     tree, found, called = ast.parse(source), [], set()
-    # elsewhere a library is a compiled one
+    # in other sources `library` is a compiled library
     names = LIBRARY | ({"library"} if "backend.library_of(" in source else set())
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and (path := after_library(node.func, names)):
@@ -110,7 +113,8 @@ def complaints(source, where=""):
 
 
 def foreign_keywords(call):
-    """A method of NumPy's arrays called with a keyword that CuPy's lacks: `x.max(initial=0)`."""
+    """Returns a text if the call has a keyword that CuPy's arrays do not know, such as
+    `x.max(initial=0)`. Otherwise returns ''."""
     name = call.func.attr
     theirs, text = getattr(np.ndarray, name, None), API["ndarray"].get(name)
     base = dotted(call.func)
@@ -122,7 +126,7 @@ def foreign_keywords(call):
     return f"CuPy's ndarray.{name} has no {sorted(lacking)}" if lacking else ""
 
 
-# keywords of NumPy's reductions that CuPy's methods lack (NumPy documents them, Python cannot ask)
+# {method of NumPy's arrays: keywords that CuPy's method lacks}. Python cannot ask NumPy for these.
 NUMPY_ONLY = {name: {"initial", "where"} for name in "max min sum prod mean any all".split()}
 NUMPY_ONLY |= {"std": {"where", "mean"}, "var": {"where", "mean"}, "astype": {"casting", "subok"}}
 

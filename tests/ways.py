@@ -36,7 +36,8 @@ BY_THE_CLOCK = {"cuda/host/includes.py"}
 
 
 class Recorder:
-    """Records the calls (file, function) inside a `with` block: the main thread's and others'."""
+    """Records the calls (file, function) of the main thread and of other threads in a `with`
+    block."""
 
     def __init__(self):
         self.main, self.others = [], []

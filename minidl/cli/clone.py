@@ -7,8 +7,7 @@ All commands follow one rule. A command uses the clone that contains the first P
 among the arguments. If there is no such file, or if it is in no clone, the command uses the clone
 that contains the current folder. If there is no such clone, it uses the installed package. Without
 this rule a student could edit a kernel in ~/new, and the command would run the kernel in ~/old. If
-the chosen clone is not the running one, the command prints a line and starts itself again with the
-chosen clone.
+another clone is running, the command prints a line and starts itself again with the chosen clone.
 
 Test: tests/cli/test_clone.py   Used by: main.py
 """

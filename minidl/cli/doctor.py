@@ -35,8 +35,8 @@ SECONDS = 30  # limit for each program. The slowest is the first import of CuPy:
 
 def main(links=None, peaks=None):
     """Prints every finding. Returns the exit status: 0 if minidl is usable, otherwise 1. links,
-    peaks: the numbers of --links and --peaks, or None. If one of them is given, main() measures,
-    and does not print findings."""
+    peaks: the lists of numbers after --links and --peaks, or None. If one list is not None, main()
+    only measures: it prints no findings."""
     if links is not None:
         return doctor_links.main(links or [2, 4])
     if peaks is not None:
@@ -57,9 +57,9 @@ def main(links=None, peaks=None):
 
 
 def measure_peaks(numbers):
-    """`--peaks`: measures with each number of threads, and stores the figures. Each number needs
-    its own process, because BLAS reads the number only when BLAS is loaded. Returns the exit
-    status."""
+    """`--peaks`: measures this machine's best speed with each number of threads, and stores the
+    speeds. Each number of threads needs its own process, because BLAS reads this number only when
+    BLAS is loaded. Returns the exit status."""
     code = ("from minidl import cuda; from minidl.profile import peaks\n"
             "for d in ['cpu', *['cuda'] * cuda.is_available()]: print(peaks.store(d))\n")
     return max(subprocess.run([sys.executable, "-c", code],
@@ -130,8 +130,8 @@ def mpi():
 
 
 def mpi_library():
-    """Returns {"mpi4py", "vendor", "version"} of the MPI library that mpi4py loads, or {"error"}.
-    """
+    """Returns a dict with the keys "mpi4py", "vendor" and "version", for the MPI library that
+    mpi4py loads. If the library cannot be loaded, the dict has only the key "error"."""
     return _ask_python(
         "import json, mpi4py\n"
         "mpi4py.rc.initialize = mpi4py.rc.finalize = False\n"  # load the library without MPI_Init

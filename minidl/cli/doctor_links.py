@@ -1,8 +1,8 @@
-"""`minidl doctor --links 2 4`: measures how fast messages are with 2 ranks, then with 4.
+"""`minidl doctor --links 2 4`: measures how fast messages are with 2 ranks, then with 4 ranks.
 
-For each number of ranks it prints three things: the time of a ping-pong between two ranks, the
-figures by which select.py chooses an all-reduce, and the all-reduce that select.py chooses for each
-size. This takes about 2 s. The figures are stored. `select.stored(t)` reads them.
+For each number of ranks it prints the time of a ping-pong between two ranks. Then it prints the
+figures by which select.py chooses an all-reduce, and the chosen all-reduce for each size. This
+takes about 2 s. The figures are stored. `select.stored(t)` reads them.
 
 Test: tests/comm/test_select.py
 """
@@ -16,7 +16,7 @@ from minidl.cli import machine
 from minidl.comm import select, tree, world
 
 ROUNDS = 500
-SECONDS = 120  # for the measurement of one number of ranks: ten times a busy laptop's time
+SECONDS = 120  # the limit for one number of ranks: ten times what a busy laptop needs
 
 
 def main(numbers):

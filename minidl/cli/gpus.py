@@ -1,4 +1,4 @@
-"""Gives each rank of a machine one GPU: `minidl run` lets the rank see only this one.
+"""Gives each rank of a machine one GPU: `minidl run` lets the rank see only this GPU.
 
     4 ranks, 2 GPUs       local rank   0  1  2  3        each rank sees its own GPU as cuda:0, so
                           GPU          0  1  0  1        "cuda" is right in every script
@@ -27,8 +27,8 @@ def local_rank(environ):
 
 
 def own_gpu(environ, devices="/dev"):
-    """Returns the variables to add to a rank's environment, so that the rank sees one GPU: a dict
-    with one variable, or {} if nothing is to be added."""
+    """Returns the variables to add to a rank's environment, so that the rank sees one GPU. This is
+    a dict with one variable, or {} if no variable has to be added."""
     rank, n_ranks = local_rank(environ), _number(environ, LOCAL_SIZE)
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:

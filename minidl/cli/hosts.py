@@ -6,9 +6,10 @@
 --hosts slurm takes the hosts of the current Slurm job, from its variables (`man srun`):
     SLURM_JOB_NODELIST=gpu[01-02,7],login  SLURM_TASKS_PER_NODE=2(x3),1
 
-Before each attempt every host must run `true`: by srun in a Slurm job, otherwise by ssh, as MPI's
-own launchers do. If HYDRA_LAUNCHER_EXEC is set (for MPICH), that command is used instead. A host
-that does not answer in ASK_S seconds gets no ranks, but is asked again before the next attempt.
+Before each attempt every host is asked to run the command `true`. srun asks the hosts in a Slurm
+job. Otherwise ssh asks them, as in MPI's own launchers. If HYDRA_LAUNCHER_EXEC is set (for MPICH),
+the program in this variable asks the hosts. A host that does not answer in ASK_S seconds gets no
+ranks, but is asked again before the next attempt.
 Test: tests/cli/test_hosts.py   Used by: launcher.py
 """
 
@@ -48,7 +49,7 @@ def read(path):
 
 def of_slurm(env):
     """Returns {host: number of tasks} of the Slurm job with the variables `env`. Raises ValueError
-    if a variable is missing, or if the number of hosts differs from the number of task counts."""
+    if a variable is missing, or if SLURM_TASKS_PER_NODE does not have one count for each host."""
     try:
         nodes, tasks = env["SLURM_JOB_NODELIST"], env["SLURM_TASKS_PER_NODE"]
     except KeyError as error:

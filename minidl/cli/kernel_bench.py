@@ -47,7 +47,8 @@ IN_A_ROW = 10  # launches in one measurement on a GPU, so that the GPU never wai
 
 
 class Launch(NamedTuple):
-    """One launch of a rung. n_bytes: the bytes of its arrays, each counted once."""
+    """One launch of a rung. n_bytes: the bytes of all arrays of the launch. Each array is counted
+    once."""
 
     kernel: Kernel
     time_s: float
@@ -57,7 +58,7 @@ class Launch(NamedTuple):
 class Rung(NamedTuple):
     """The result of one rung.
 
-    launches: its Launches, the slowest first
+    launches: the Launches of the rung, the slowest first
     n_bytes, flop: bytes and operations of all launches
     copy_s:   the time of a copy that moves n_bytes"""
 
@@ -93,8 +94,8 @@ def bench(name, size=None, device="cpu", repeats=5):
         raise KernelError(f"{name}: --size wants {len(usual)} numbers, such as "
                           f"{' '.join(map(str, usual))}; got {len(size)}")
     if device == "cuda" and not is_available():
-        raise KernelError("--device cuda wants a GPU, but CuPy finds no GPU. `minidl doctor` says "
-                          "more")
+        raise KernelError("--device cuda wants a GPU, but CuPy finds no GPU. `minidl doctor` tells "
+                          "what is missing")
     print(tr(f"{name}: {' x '.join(map(str, size or usual))}, float32, on {device}"))
     print(COLUMNS.head(tr))
     n_wrong = 0
@@ -106,7 +107,7 @@ def bench(name, size=None, device="cpu", repeats=5):
 
 
 def rungs(name, size, device, repeats=5):
-    """Yields a Rung for each rung of a kernel file, after it has run."""
+    """Runs each rung of a kernel file. Yields a Rung after each run."""
     rng = np.random.default_rng(0)
     xp = backend.xp_of([backend.to_device(np.zeros(1), device)])
 
@@ -121,8 +122,8 @@ def rungs(name, size, device, repeats=5):
 
 
 def measured(call, case, xp, repeats):
-    """Returns the Rung of one call. Runs it once to compile it and to check its results, and then
-    `repeats` times to measure it."""
+    """Returns the Rung of one call. The first call compiles the kernel, and its results are
+    checked. Then the call is repeated, to measure the time."""
     tolerance = 8 * case.rounding * case.n_terms**0.5
     with recorded(xp):
         error = max(map(difference, arrays_of(call()), arrays_of(case.wanted)))
@@ -156,8 +157,8 @@ def print_line(rung, device):
 
 @contextmanager
 def recorded(xp, times=1):
-    """Yields a list, for a `with` block. Every launch in the block adds a Launch to this list. Each
-    launch runs `times` times."""
+    """Yields a list, for a `with` block. Every launch in the block adds a Launch to this list.
+    times: how often each launch is done."""
     launches, launch = [], Kernel.__call__
 
     def timed(kernel, grid, block, args, **options):
@@ -170,9 +171,9 @@ def recorded(xp, times=1):
 
 
 def seconds(work, xp, times=1):
-    """Returns the seconds of one call of work(), as the mean of `times` calls. On a GPU, the GPU's
-    clock measures from the start of the first call to the end of the last call. While the GPU works
-    on a call, the host launches the next call."""
+    """Returns the seconds of one call of work(), as a mean. times: the number of calls. On a GPU,
+    the GPU's clock measures from the start of the first call to the end of the last call. While the
+    GPU works on a call, the host launches the next call."""
     if xp is np:
         start = time.perf_counter()
         for _ in range(times):

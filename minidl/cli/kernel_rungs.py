@@ -17,7 +17,7 @@ from minidl import backend
 from minidl.ops import conv_columns, conv_cpu
 from minidl.ops import softmax as softmax_op
 
-# {name: (sizes for a CPU, sizes for a GPU)}. The sizes are, by the kernel: (elements);
+# {name: (sizes for a CPU, sizes for a GPU)}. The sizes of a kernel are one of these: (elements);
 # (rows, columns); (m, n, k); (batch, heads, length, width); (samples, channels, places);
 # (samples, channels, height, width); (images, channels, height = width, channels out)
 SIZES = {"add3": ((1 << 22,), (1 << 26,)), "gelu": ((1 << 20,), (1 << 24,)),
@@ -148,8 +148,8 @@ def cross_entropy(op, draw, rows, cols):
 
 
 def matmul(op, draw, m, n, k):
-    """Returns a Case in float32, and on a GPU one more Case in float16. attention and conv below do
-    the same."""
+    """Returns a Case in float32, and on a GPU one more Case in float16. The functions attention()
+    and conv() below do the same."""
     a, b = draw(m, k), draw(k, n)
     cases = [Case(ladder(op.by_kernel, (1, 2, 3), a, b), np.matmul(*exact(a, b)), k,
                   2 * m * n * k)]
@@ -170,7 +170,8 @@ def attention(op, draw, n_batch, n_heads, length, width):
 
 
 def attention_cases(op, rungs, q, k, v, go, precision):
-    """Returns two Cases: forward and backward. precision: n_terms and rounding of the Cases."""
+    """Returns two Cases: forward and backward. precision: a dict with the fields `n_terms` and
+    `rounding` of the Cases."""
     n_batch, n_heads, length, width = q.shape
     options = False, width**-0.5  # not causal; scale
     o, lse = op.by_kernel(q, k, v, *options)
@@ -221,8 +222,8 @@ def convolution(op, draw, x_shape, w_shape, options, rungs, weight_rungs):
 
 
 def columns(name, args):
-    """Returns the wanted result, computed by conv_columns in float64. args: three arrays, and then
-    options."""
+    """Returns the result that the function `name` of conv should return. conv_columns computes it
+    in float64. args: the arguments of this function, three arrays and then options."""
     return getattr(conv_columns, name)(*exact(*args[:3]), *args[3:])
 
 
@@ -254,5 +255,6 @@ def row_rungs(x, rungs=(1, 2, 3, 4, 5)):
 
 
 def ladder(function, rungs, *args):
-    """Returns a list with a function for each rung. It calls function(*args, rung=...)."""
+    """Returns a list with one function for each rung. Each of them calls function(*args,
+    rung=...)."""
     return [functools.partial(function, *args, rung=rung) for rung in rungs]

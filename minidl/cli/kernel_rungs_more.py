@@ -19,9 +19,9 @@ from minidl.cuda.index_check import C_TYPES
 from minidl.cuda.launch import BLOCK
 from minidl.ops import softmax as softmax_op
 
-# {name: (sizes for a CPU, sizes for a GPU)}. The sizes are, by the kernel: (arrays, elements of
-# each array); (elements); (rows, columns); (rows, columns out, columns in);
-# (positions, columns, rows of the table)
+# {name: (sizes for a CPU, sizes for a GPU)}. The sizes of a kernel are one of these: (arrays,
+# elements of each array); (elements); (rows, columns); (rows, columns out, columns in); (positions,
+# columns, rows of the table)
 SIZES = {"adamw": ((8, 1 << 16), (32, 1 << 19)), "sgd": ((8, 1 << 16), (32, 1 << 19)),
          "lamb": ((8, 1 << 16), (32, 1 << 19)), "grad_norm": ((8, 1 << 16), (32, 1 << 19)),
          "unscale_check": ((8, 1 << 16), (32, 1 << 19)), "pack": ((8, 1 << 16), (32, 1 << 19)),
@@ -44,17 +44,17 @@ BETAS, EPS, LR, DECAY = (0.9, 0.999), 1e-8, 1e-2, 0.1
 
 
 def instead(call, x, *endings):
-    """Returns a list of calls: `call` with other kernels, and then `call` itself. endings: pairs
-    (old, new). For each pair there is a call in which a kernel whose name ends in `old` is replaced
-    by the kernel whose name ends in `new`. On a CPU the list is only [call], because other kernels
-    run there. x: an array on the device."""
+    """Returns a list of calls: one call for each pair in `endings`, and then `call` itself.
+    endings: pairs (old, new). The call of a pair replaces each kernel whose name ends in `old`. The
+    new kernel's name ends in `new`. On a CPU the list is only [call], because a CPU runs other
+    kernels. x: an array on the device."""
     others = [] if isinstance(x, np.ndarray) else endings
     return [*(functools.partial(replaced, call, *ending) for ending in others), call]
 
 
 def replaced(call, old, new):
-    """Returns call(). Each kernel whose name ends in `old` is replaced by the kernel whose name
-    ends in `new`."""
+    """Runs call(), and returns its result. During the call each kernel whose name ends in `old` is
+    replaced by the kernel whose name ends in `new`."""
     kernel = dispatch.kernel
 
     def other(file, name, *args, **defines):

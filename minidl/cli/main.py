@@ -72,14 +72,15 @@ class _Parser(Parser):
 
     def error(self, message):
         if message.endswith("-n/--ranks"):
-            # -n after the script's name belongs to the script, so the message says where it stands
+            # -n after the script's name belongs to the script, so the message tells where -n goes
             message = f"{message}, before the script"
         super().error(message)
 
 
 def _add(commands, name, work, help, **settings):
-    """Returns the parser of a new command. work: the function in minidl that the command calls,
-    and the names of the function's arguments, separated by spaces."""
+    """Returns the parser of a new command. work: a text with words. The first word is the function
+    of minidl that the command calls, such as "cli.plan.plan". The other words are the names of the
+    function's arguments."""
     new = commands.add_parser(name, help=help, **settings)
     new.set_defaults(command=partial(_call, new.prog, work))
     return new
@@ -87,10 +88,10 @@ def _add(commands, name, work, help, **settings):
 
 def _call(prog, work, args):
     """Calls the function `work` with the values in `args`. Returns the exit status: 2 for an error
-    that the user can mend."""
+    that the user can correct."""
     path, *names = work.split()
     module, _, function = path.rpartition(".")
-    module = import_module(f"minidl.{module}")  # imports only this one, so `minidl run` starts fast
+    module = import_module(f"minidl.{module}")  # only this module, so `minidl run` starts fast
     try:
         return getattr(module, function)(*(getattr(args, name) for name in names))
     except (ExerciseError, KernelError, LaunchError) as error:
@@ -109,7 +110,7 @@ def parser():
     """Returns the parser of all commands, with their help texts."""
     top = _Parser(prog="minidl", description="Fast and distributed training, written out.",
                   epilog="`minidl help COMMAND` explains a command.")
-    top.set_defaults(command=lambda args: top.print_help(sys.stderr) or 2)  # without a command
+    top.set_defaults(command=lambda args: top.print_help(sys.stderr) or 2)  # there is no command
     top.add_argument("--version", action="version", version=f"minidl {__version__}, {origin()}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
 
@@ -183,7 +184,7 @@ def parser():
     profile.add_argument("--out", default="profile", metavar="NAME", help="writes NAME.json, for "
                          "ui.perfetto.dev, and NAME.html (default: profile)")
     profile.add_argument("--memory", action="store_true", help="also measure the "
-                         "memory of each kind; this is slower")
+                         "memory of weights, gradients and other kinds; this is slower")
     profile.add_argument("--picture", action="store_true", help="also write NAME.png")
     profile.add_argument("--deadline", type=_seconds, default=300.0, metavar="S",
                          help="as in minidl run")
@@ -203,8 +204,8 @@ def parser():
     plan.add_argument("--memory", required=True, metavar="BYTES", help="the memory of a rank, "
                       "such as 16GB or 16GiB")
     plan.add_argument("--model", default="gpt2", help="gpt2, gpt2-medium, gpt2-large, gpt2-xl, "
-                      "gpt3, or layers,width,heads,context,vocabulary, and for experts also "
-                      ",experts,top_k (default: gpt2)")
+                      "gpt3, or layers,width,heads,context,vocabulary, and with "
+                      "experts two more numbers, experts,top_k (default: gpt2)")
     plan.add_argument("--batch", type=_count, metavar="ROWS", help="sequences in a step, of all "
                       "ranks together (default: one for each rank)")
     plan.add_argument("--flops", default="100T", metavar="F", help="floating-point operations of a "
@@ -312,7 +313,7 @@ def parser():
 
 
 def _count(text):
-    """Returns the number in the text of an option. It must be a whole number of at least 1. If the
+    """Returns the number in the text of an option. The number must be whole and at least 1. If the
     text is wrong, the parser prints the error. The functions below do the same for other options.
     """
     if not text.isdigit() or int(text) < 1:

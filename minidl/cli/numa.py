@@ -1,7 +1,8 @@
-"""NUMA: finds the nodes of this machine, and binds ranks to them so that their memory is near.
+"""NUMA: finds the nodes of this machine, and binds each rank to one node, near the rank's memory.
 
-The plain form, with the picture and the formula of the time: minidl/plain/numa.py. Here: launchers
-bind the ranks, and the doctor measures near and far memory and finds the nodes of pages.
+The plain form, with the picture and the formula of the time: minidl/plain/numa.py. This file is for
+real machines. Its functions bind the ranks of a launcher, measure near and far memory, and find the
+node of each page.
 
 `minidl run --bind numa` binds each rank to the cores of one node. The nodes are taken in turn.
 `--bind core` binds a rank to one core for each thread of the rank. mpiexec does the binding, and
@@ -23,7 +24,8 @@ import numpy as np
 
 from minidl import backend
 
-Node = namedtuple("Node", "number cpus n_bytes")  # cpus: a frozenset, empty if it has only memory
+# cpus: a frozenset, empty if the node has only memory
+Node = namedtuple("Node", "number cpus n_bytes")
 TOUCHED = 1 << 24  # bytes that a rank writes, to find the node of its memory
 MEASURED = 1 << 28  # bytes that are read to measure a node's memory: more than any cache
 
@@ -69,7 +71,7 @@ def cpus_in(text):
 
 
 def on(all_nodes, cpus):
-    """Returns the numbers of the nodes with at least one of these cpus."""
+    """Returns the numbers of the nodes that have at least one cpu of the set `cpus`."""
     return [node.number for node in all_nodes if node.cpus & cpus]
 
 
@@ -83,9 +85,9 @@ def nics(root="/sys"):
 
 
 def touched(array, maps="/proc/self/numa_maps"):
-    """Returns {node: number of pages} of the array's memory, or {} if the system does not tell.
-    The numbers are sums over all mappings that contain a part of the array. There may be several
-    mappings, because NumPy asks for huge pages in the middle of an array."""
+    """Returns {node: number of pages} of the array's memory, or {} if the system does not list
+    pages. The numbers are sums over all mappings that contain a part of the array. There may be
+    several mappings, because NumPy asks for huge pages in the middle of an array."""
     try:
         lines = Path(maps).read_text().splitlines()
     except OSError:
@@ -95,7 +97,7 @@ def touched(array, maps="/proc/self/numa_maps"):
         address, *words = line.split()
         if int(address, 16) >= begin + array.nbytes:
             break
-        if int(address, 16) <= begin:  # a mapping before the array, or the one where it begins
+        if int(address, 16) <= begin:  # a mapping before the array, or with its beginning
             found.clear()
         found.update({int(k): int(v)
                       for k, v in re.findall(r"\bN(\d+)=(\d+)", " ".join(words))})
@@ -103,7 +105,7 @@ def touched(array, maps="/proc/self/numa_maps"):
 
 
 def here(root="/sys"):
-    """Returns {"cpus", "nodes", "memory"} of this rank. "cpus": the rank's cpus as text. "nodes": a
+    """Returns a dict with three keys for this rank. "cpus": the rank's cpus as text. "nodes": a
     list of the nodes of these cpus. "memory": the node of the rank's memory, or None if this node
     is unknown."""
     cpus = backend.cores()
@@ -138,7 +140,7 @@ def measure(all_nodes):
         return None
     try:
         os.sched_setaffinity(0, {min(sets[0])})
-        x, speeds = np.ones(MEASURED // 8), []  # on this core's node, because this core writes it
+        x, speeds = np.ones(MEASURED // 8), []  # x is on this core's node: this core writes x
         for cpus in sets[:2]:
             os.sched_setaffinity(0, {min(cpus)})
             times = []
@@ -153,8 +155,8 @@ def measure(all_nodes):
 
 
 def report(ranks, root="/sys", measured=measure):
-    """Returns the lines that `minidl doctor` prints. ranks: here() of each rank that was bound by
-    `--bind numa`, or []."""
+    """Returns the lines that `minidl doctor` prints. ranks: a list with the result of here() for
+    each rank that `--bind numa` has bound, or []."""
     found, lines = nodes(root), []
     for node in found:
         cpus = f"cpus {ranges(node.cpus)}" if node.cpus else "no cpus"
@@ -177,5 +179,5 @@ def report(ranks, root="/sys", measured=measure):
     return lines
 
 
-if __name__ == "__main__":  # one rank that the doctor started
+if __name__ == "__main__":  # the doctor starts this file as a rank
     sys.stdout.write(f"NUMA {json.dumps(here())}\n")  # one write: lines of two ranks do not mix

@@ -31,8 +31,8 @@ def plan(ranks, net, memory, model, batch, flops, zero, precision, recompute, cp
                  f"{_words(model)}; {task.batch} rows a step; {states}; AdamW"))
         print(text(task, found, rows, tr))
         if found[0].memory > memory:
-            raise ValueError(f"no plan fits into {bytes_text(memory)}: the smallest needs "
-                             f"{bytes_text(found[0].memory)}, by {found[0].name}. More "
+            raise ValueError(f"no plan fits into {bytes_text(memory)}: the smallest plan "
+                             f"is {found[0].name}, and needs {bytes_text(found[0].memory)}. More "
                              "ranks, --zero, --precision O2 or --recompute need less memory")
     except ValueError as error:
         print(f"minidl plan: {tr(str(error))}", file=sys.stderr)
@@ -67,7 +67,7 @@ def shape(words):
     if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*){4}((,[1-9]\d*){2})?", words):
         raise ValueError(
             f"--model wants {', '.join(planner.MODELS)}, or layers,width,heads,context,vocabulary "
-            "such as 12,768,12,1024,50257, and for experts also ,experts,top_k; got "
+            "such as 12,768,12,1024,50257, and with experts two more numbers, experts,top_k; got "
             f"{words!r}")
     return planner.Shape(*map(int, words.split(",")))
 

@@ -17,7 +17,8 @@ SETTINGS = "MINIDL_PROFILE"
 
 
 def in_ranks(work):
-    """Calls work(), inside a profile if `minidl profile` started this rank. rank.py calls it."""
+    """Calls work(). If `minidl profile` started this rank, the call is inside a profile. rank.py
+    calls in_ranks()."""
     if (settings := os.environ.pop(SETTINGS, None)) is None:
         return work()
     # The profile has its own world, without a Watch or slow links. The script makes another world,

@@ -1,7 +1,7 @@
 """`minidl profile [-n 4] script.py`: profiles a script. The script is not changed.
 
     minidl profile -n 4 train.py --steps 20      report; profile.json for Perfetto, profile.html
-    minidl profile --picture train.py            one rank; profile.png, too
+    minidl profile --picture train.py            one rank; also writes profile.png
     minidl trace profile.json                    prints the report again
 
 Each rank runs the script inside of `minidl.profile(t)` (profiled.py).
@@ -24,7 +24,7 @@ def run(script, arguments, n, out, memory, picture, deadline_s):
 
     n:          how many ranks. If None, the script runs in this process, without MPI
     out:        the name of the written files, without .json, .html, .png
-    memory:     if True, also measures the memory of each kind
+    memory:     if True, also measures the memory of weights, gradients and other kinds
     picture:    if True, also writes a .png
     deadline_s: as in launcher.run"""
     launcher.check_script(script, arguments, n or 1)

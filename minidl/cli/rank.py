@@ -9,11 +9,10 @@ The first process forks before it imports minidl. The parent is the guard, and w
 The guard inherits the connection to mpiexec. So MPICH's mpiexec does not notice that a rank died,
 and does not kill the other ranks before the launcher knows the reason.
 
-The script runs as in `python script.py`, with three differences: stdout is written line by line,
-tracebacks begin with the rank, and the launcher is told how the script ends. A thread answers when
-the launcher asks for the rank's place in the script. Without `minidl run` (`python -m
-minidl.cli.rank script.py` under any mpiexec) there is no guard, and abort.guarded ends all ranks
-through MPI.
+The script runs as in `python script.py`, with three differences. stdout is written line by line.
+Tracebacks begin with the rank. The launcher is told how the script ends. A thread answers when the
+launcher asks for the rank's place in the script. Without `minidl run` (`python -m minidl.cli.rank
+script.py` under any mpiexec) there is no guard, and abort.guarded ends all ranks through MPI.
 
 Test: tests/cli/test_supervisor.py, tests/mpi/test_abort.py   Used by: launcher.py
 """
@@ -68,9 +67,9 @@ def main():
 
 
 def _links(where):
-    """Returns two connections to the launcher, (the guard's, the rank's). Returns None if the
-    launcher cannot be reached. If the launcher has ended, its host refuses the connection, and this
-    function ends the process."""
+    """Returns two connections to the launcher: one for the guard, and one for the rank. Returns
+    None if the launcher cannot be reached. If the launcher has ended, its host refuses the
+    connection, and this function ends the process."""
     addresses, port, token = where.split(",")
     addresses = [(address, int(port)) for address in addresses.split("+")]
     door = runpy.run_path(DOOR)  # `import` would import the package minidl, too
@@ -142,7 +141,7 @@ def _guard(link, pid, heals=False):
                 if heals and status:
                     os.kill(os.getpid(), signal.SIGKILL)
         ready, _, _ = select.select([link, woken], [], [])
-        if link in ready:  # the launcher asks to end, or has ended
+        if link in ready:  # the launcher asks the guard to end, or the launcher has ended
             break
         woken.recv(4096)
     if status is None:
@@ -293,7 +292,8 @@ def _position(frame):
 
 
 def _serves(frame):
-    """Returns True if a thread answers remote calls. Such a thread may wait for any time."""
+    """Returns True if a thread answers remote calls. Such a thread may wait for any length of
+    time."""
     while frame is not None:
         if frame.f_code.co_name == "_serve_one" and "minidl" in frame.f_code.co_filename:
             return True

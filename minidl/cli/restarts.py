@@ -4,7 +4,7 @@
           1         4         0        87      31.0    rank 2  was killed by SIGKILL in the ...
           2         4        50       100      17.2         -  done
 
-supervisor.py writes the sentence about what ended an attempt. elastic.run (elastic/restart.py)
+supervisor.py writes the sentence in the column "what ended it". elastic.run (elastic/restart.py)
 continues from the newest snapshot. The script can read the number of the attempt, 1, 2, ..., from
 MINIDL_ATTEMPT. It may print the number, but its results must not depend on the number.
 
@@ -36,7 +36,7 @@ from minidl.text import in_words
 class Attempt(NamedTuple):
     """The result of one start of all ranks.
 
-    n:       how many ranks were to start
+    n:       how many ranks should start
     begins:  the first step of training, or None
     step:    the step in which the attempt ended, or None if no rank was training
     seconds: how long the attempt ran
@@ -55,9 +55,10 @@ class Attempt(NamedTuple):
     status: int
 
 
-# The parts of a message that may differ when the same bug happens again: numbers of ranks and
-# processes; times; addresses of objects and ports; Python's names of temporary files; numbers of 9
-# or more digits (an id, a time). Other numbers must be equal: shapes, line numbers, errno.
+# The parts of a message that may differ when the same bug happens again. These are numbers of ranks
+# and processes, times, addresses of objects and ports, Python's names of temporary files, and
+# numbers of 9 or more digits (an id, a time). Other numbers must be equal: shapes, line numbers,
+# errno.
 DIFFERS = re.compile(
     r"\b(?:rank|ranks|process|pid|thread)[ =:]*\d+|"
     r"\d\d\d\d-\d\d-\d\d|\d+:\d\d:\d\d(?:\.\d+)?|"
@@ -98,7 +99,7 @@ def until_done(start, n, least, restarts, say=sys.stderr.write, room=None):
                 "not help: this is a bug, not a fault\n")
             break
         if len(past) > restarts:
-            say(f"minidl run: no restart is left of {restarts} (--restarts)\n")
+            say(f"minidl run: all restarts are used: {restarts} (--restarts)\n")
             break
         if room is not None and past[-1].absent == past[-1].n:
             time.sleep(GOING_S)
@@ -122,7 +123,8 @@ def attempt_of(n, status, supervisor, seconds):
     ranks, left = supervisor.ranks, supervisor.left()
     steps = [rank.step for rank in supervisor.failed if rank.step is not None] or [
         rank.step for rank in left if rank.step is not None]
-    # ranks are left: the slowest one counts. The run healed until no rank was left: the last one
+    # If ranks are left, the attempt ended in the step of the slowest rank. If the run healed until
+    # no rank was left, the attempt ended in the step of the last rank.
     behind = min if left else max
     begins = [rank.begins for rank in ranks if rank.begins is not None]
     how = "done" if status == 0 else supervisor.failure or f"mpiexec ended with status {status}"
@@ -136,7 +138,7 @@ def is_bug(past):
         return False
     before, last = past[-2:]
     if last.absent == last.n and any(a.step is not None for a in past):
-        return False  # mpiexec started no rank now, but ranks before: a host is shutting down
+        return False  # ranks started earlier, but now no rank starts: a host shuts down
     return (before.step, alike(before.how), before.status) == (
         last.step, alike(last.how), last.status)
 
@@ -148,8 +150,8 @@ def alike(how):
 
 
 def lost_places(past, spare):
-    """Returns by how many ranks the next attempt is smaller than n. spare: how many ranks may be
-    missing."""
+    """Returns the number of ranks that the next attempt leaves out. spare: how many ranks may be
+    left out."""
     if past and 0 < past[-1].absent < past[-1].n:  # if no rank started, mpiexec is the cause
         return past[-1].absent
     twice = len(past) > 1 and past[-2].n == past[-1].n and len(past[-1].failed) == 1

@@ -17,11 +17,11 @@ and so on (supervised.py). The first of these failures ends the run, and the mes
     no rank of an elastic.run has done a step for `silence_s`
 
 With --heal a failure of the first kind is printed and does not end the run. The other ranks
-continue (elastic/), and may take `start_s` to heal. But the run ends if a rank dies before all
-ranks are in world(), or if no rank is left. The run also fails if the group's first rank dies after
-its elastic.run, because only this rank would do the rest of the script, such as writing the result.
+continue (elastic/), and may take `start_s` seconds to heal. But the run ends if a rank dies before
+all ranks are in world(), or if no rank is left. The run also fails if the group's first rank dies
+after its elastic.run. Only this rank does the rest of the script, such as writing the result.
 
-A rank that raises an exception prints the traceback itself. However a run ends, the guards kill
+A rank that raises an exception prints the traceback itself. At the end of every run the guards kill
 their ranks, and then mpiexec ends.
 
 A Watch also observes ranks (comm/observe/lookout.py). Watch and supervisor find different failures.
@@ -49,7 +49,7 @@ from minidl.comm.observe.side_channel import own_addresses
 from minidl.text import in_words
 
 TOGETHER_S = 0.5  # if all ranks exit, the last rank follows the first rank within this time
-STARTING_S = 3.0  # the same, while some ranks are not in world() yet
+STARTING_S = 3.0  # instead of TOGETHER_S, while some ranks are not in world() yet
 PASSED_ON_S = 0.15  # time for mpiexec to pass on output before ranks are killed
 KILLED_S = 5.0  # time for the guards to kill their ranks; after this time mpiexec is ended
 LOOKS = 8  # how often the supervisor asks for each rank's place within deadline_s
@@ -74,8 +74,8 @@ class Rank:
     exits: dict | None = None  # the rank's message about sys.exit
     stopped: float | None = None  # when a signal stopped the process; None if the process runs
     hung_up: bool = False  # the rank's process (not the guard) has closed the connection
-    place: str = ""  # the rank's last answer: the line of the script ...
-    at: str = ""  # ... and a text for the instruction of every call on the rank's stack
+    place: str = ""  # the line of the script, from the rank's last answer
+    at: str = ""  # from the same answer: the instruction of every call on the stack, as text
     answered: bool = True  # the rank has answered the last question
     same: int = 0  # how many looks in a row have found the rank at the same instruction
     heard: float = 0.0  # when the rank last reported a state or a step
@@ -104,14 +104,15 @@ SAID = {
 
 
 def checked(line):
-    """Returns the message `line`. Raises ValueError if its kind is not in SAID, or if it does not
-    have the values of this kind."""
+    """Returns the message `line`. Raises ValueError if the kind of the message is not in SAID, or
+    if the message does not have the values of its kind."""
     what = line.get("say")
     if not isinstance(what, str) or what not in SAID:
         raise ValueError(f"unknown message {what!r:.100}")
     for name, kind in SAID[what].items():
         if not isinstance(line.get(name, ...), kind):
-            raise ValueError(f"{name} of {what!r} is {line.get(name)!r:.100}")
+            raise ValueError(f"the value {name!r} of a message {what!r} is wrong; got "
+                             f"{line.get(name)!r:.100}")
     return line
 
 
@@ -151,7 +152,7 @@ class Supervisor:
         self.environment = {SUPERVISOR: f"{addresses},{port},{token}"}
         self._links = {}  # {connection: its Rank, or None before its first message}
         self._traces, self._phase = set(), 0  # files that MPI may leave; see _note_traces
-        self._n_strangers = 0  # connections of other programs that the ranks have refused
+        self._n_strangers = 0  # how many connections of other programs the ranks have refused
         self.ranks = []
         self.status = None  # the exit status of the run, when it is decided
         self._first = self._looked = None
@@ -270,7 +271,7 @@ class Supervisor:
         return bool(ready)
 
     def _read(self, lines):
-        """Reads the messages of one connection. A wrong message closes the connection."""
+        """Reads the messages of one connection. If a message is wrong, closes the connection."""
         for line in lines.heard():
             try:
                 self._heard(lines, checked(line))
@@ -285,7 +286,7 @@ class Supervisor:
         rank, now, what = self._links[lines], time.monotonic(), line["say"]
         if (rank is None) != (what in ("guard", "born")):
             raise ValueError(f"the message {what!r} came at the wrong time")
-        if rank is None:  # its first line
+        if rank is None:  # the first message of this connection
             which = "guard" if what == "guard" else "rank"
             rank = self._links[lines] = self._rank_of(line, which)
             rank.links[which] = lines
@@ -325,7 +326,8 @@ class Supervisor:
                 self.status = line["status"]
 
     def _rank_of(self, line, which):
-        """Returns the Rank of a first message. Makes a new Rank if there is none."""
+        """Returns the Rank that sent `line`, the first message of a connection. If this Rank is
+        new, makes it. which: "guard" or "rank", the process that sent the message."""
         for rank in self.ranks:
             if rank in self._lost:  # a new process may have the number of a dead rank
                 continue
@@ -387,14 +389,14 @@ class Supervisor:
             self._fail([Rank(name) for name in missing], f"not started {self.start_s:g} s after "
                        f"the first rank. Are {sys.executable} and {RANK} on every host?", 1)
         elif not left:
-            if self.silence_s and self._first and len(self.ranks) >= self.n:  # > n: replacements
+            # with replacements there are more than n ranks
+            if self.silence_s and self._first and len(self.ranks) >= self.n:
                 self._listen(now)
             if self.deadline_s and self.status is None:
                 self._look(now)
 
     def _judge_absent(self):
-        """Ends the run if a rank has finished without world(), and other ranks wait for it there.
-        """
+        """Ends the run if a rank has finished without world(), and other ranks wait in world()."""
         absent = [rank for rank in self.ranks if rank.state == "finished" and not rank.in_mpi]
         waiting = [rank.name for rank in self.left() if rank.state == "joining"]
         if absent and waiting:
@@ -402,9 +404,9 @@ class Supervisor:
             self._fail(absent[0] if len(absent) == 1 else absent, f"ended its script {how}", 1)
 
     def _judge_lost(self, left, now):
-        """Used if the run heals. left: the ranks that failed. Records dead ranks as lost. Returns
-        the other failed ranks, which called sys.exit. When the scripts of all ranks that are not
-        lost have ended, does not wait for MPI_Finalize, which may hang after a death."""
+        """Records dead ranks as lost, if the run heals. left: the ranks that failed. Returns the
+        other failed ranks, which called sys.exit. The run ends when the scripts of all ranks that
+        are not lost have ended. It does not wait for MPI_Finalize, which may hang after a death."""
         for rank in left:
             if rank.state != "exits" and rank not in self._lost:
                 self._lost.append(rank)
@@ -478,9 +480,10 @@ class Supervisor:
                       "or in a library")
 
     def _listen(self, now):
-        """Ends the run if no rank has reported a step or a state for silence_s. Then it prints the
-        place in the script of some ranks: of the ranks that were stopped. If no rank was stopped,
-        of the ranks that do not answer. If all ranks answer, of the ranks with the fewest steps."""
+        """Ends the run if no rank has reported a step or a state for silence_s seconds. Then it
+        prints where some ranks are in the script. These are the ranks that a signal has stopped. If
+        no rank was stopped, these are the ranks that do not answer. If all ranks answer, these are
+        the ranks with the fewest steps."""
         ranks = self.left()
         training = [rank for rank in ranks if not rank.trained and rank.state != "finished"]
         silent_s = now - max((rank.heard for rank in ranks), default=now)
@@ -506,8 +509,8 @@ class Supervisor:
 
     def _look(self, now):
         """Asks each rank for its place, in regular intervals. Ends the run if no rank has moved in
-        LOOKS + LATER looks. Also ends it if a rank has waited in world(), or was stopped by a
-        signal, for deadline_s seconds."""
+        LOOKS + LATER looks. Also ends the run if a rank has waited in world() for deadline_s
+        seconds, or if a signal stopped a rank for this long."""
         busy = [rank for rank in self.ranks if rank.status is None]
         waiting = [rank for rank in busy if rank.state == "joining"]
         absent = [rank for rank in self.ranks if rank.state == "born"]

@@ -29,8 +29,8 @@ Page = namedtuple("Page", "name title story real adds code")
 
 
 def contents(root=ROOT):
-    """Returns the contents of the book, from minidl/plain/__init__.py: a list of (section, its
-    pages), where the pages are a list of (name of the page, line about the page)."""
+    """Returns the contents of the book, from minidl/plain/__init__.py: a list of (section, pages).
+    `pages` is a list of (name of the page, line about the page)."""
     told = ast.get_docstring(ast.parse((root / BOOK / "__init__.py").read_text("utf-8")),
                              clean=False)
     sections = []
@@ -64,9 +64,9 @@ def page_of(name, text):
 
 
 def same_names(here, root=ROOT):
-    """Returns [(real file, source)] for the Page `here`. `source` is the code of the functions and
-    classes in the real file that have the same names as functions and classes on the page. If there
-    are none, `source` is an outline of all functions and classes in the real file."""
+    """Returns [(real file, source)] for the Page `here`. `source` is code from the real file: the
+    functions and classes whose names are also on the page. If there are no such names, `source` is
+    an outline of all functions and classes in the real file."""
     names = {node.name for node in ast.parse(here.code).body
              if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     found = []

@@ -1,7 +1,7 @@
 '''Shows a tutorial or a kernel with its comments and docstrings in the reader's language.
 
     docs/zh/comments.po          each comment of a script, its lines joined, and its translation
-    docs/zh/tutorials/07.txt     the head of a script, and what its exercises ask
+    docs/zh/tutorials/07.txt     the head of a script, and the tasks of its exercises
 
 The English script is the only source of the code. When a file is written for a reader, each comment
 is looked up by its English words. `minidl exercise`, `notebook`, `handout` and the site write such
@@ -40,7 +40,7 @@ def comments(text):
     """Returns the comments and docstrings of a Python script, or the comments of a .cu file, in
     order.
 
-    The marks of an exercise do not count. Comments on neighbouring lines, at the same column, are
+    The marks of an exercise are left out. Comments on neighbouring lines, at the same column, are
     one comment."""
     lines, found, before = text.split("\n"), [], None
     is_python = not re.match(r"\s*(//|/\*|#include|#pragma|extern )", text)

@@ -1,4 +1,4 @@
-"""A simulated disk that may lose power in any call. Shows which files are on it afterwards.
+"""A simulated disk that may lose power in any call. Shows which files are on the disk afterwards.
 
         disk.write(name, data)      bytes in memory        fsync(name)       these bytes are safe
         rename(old, new), remove    names in memory        sync_folder()     all names are safe
@@ -14,7 +14,8 @@ Test: tests/course/test_disk.py   Tutorial: tutorials/21_fault_tolerance.py, and
 
 
 class PowerFailure(BaseException):
-    """Raised if the power fails. `except Exception` in a student's code does not catch it."""
+    """Raised if the power fails. `except Exception` in a student's code does not catch this
+    error."""
 
 
 class Disk:
@@ -85,9 +86,9 @@ def power_failures(save, old, new):
     """Runs save(disk, "run", new) many times on a new disk with one file, "run", whose bytes are
     `old`. In run k the power fails in call k.
 
-    Returns (the number of calls that `save` makes, found). `found` has four elements for each call,
-    for the four cases of Disk.found: the bytes that the file then has, or None if there is no
-    file."""
+    Returns (n, found). n is the number of calls that `save` makes. `found` is a list with four
+    elements for each call, one for each case of Disk.found. An element holds the bytes of the file
+    after the failure, or None if there is no file."""
     found = []
     while True:
         disk = Disk({"run": old}, dies_at=len(found) // 4 + 1)

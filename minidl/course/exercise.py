@@ -11,7 +11,7 @@
 
 07a means only this exercise: `minidl exercise 07a --force` blanks 07a and keeps the others.
 
-So an exercise and its solution stand in one place only: in the tutorial, a script that runs.
+An exercise and its solution stand in one place only: in the tutorial, a script that runs.
 
 Test: tests/course/test_exercise.py
 '''
@@ -50,7 +50,7 @@ def regions(text, name="the file"):
     """Returns the exercises in `text`, in order. Raises ExerciseError if the marks do not match."""
     found, opened = [], None
     if ">>> exercise" not in text and "<<<" not in text:
-        return found  # most kernels have no mark: this saves time
+        return found  # saves time, because most kernels have no exercise
     for i, line in enumerate(text.splitlines()):
         start = _START.match(line)
         if start and opened:

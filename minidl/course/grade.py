@@ -24,8 +24,8 @@ answers: `answers/`, or `check --answers FOLDER`.
 Inputs are drawn from SEED + a number. With `check --student NAME` each student has other inputs.
 
 A grader's file also has wrong answers that it must reject: WRONG = {"07a": {name of the mistake:
-(code, text of the message)}}. `code` is the whole code of the exercise, or {right: wrong}: then
-`right` in the solution is replaced by `wrong`.
+(code, text of the message)}}. `code` is the whole code of the exercise, or {right: wrong}. In the
+second case `right` in the solution is replaced by `wrong`.
 
 Test: tests/course/test_exercise.py, test_answers.py, tests/tutorials/test_exercises.py
 '''
@@ -36,7 +36,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minidl.course.exercise import ROOT, WORK, ExerciseError, existing, sources
-from minidl.course.student import Wrong  # noqa: F401: graders import it from here
+from minidl.course.student import Wrong  # noqa: F401: graders import Wrong from here
 from minidl.course.student import (
     Apart, Failed, Hidden, NotGraded, explain, load_grader, printable, seed_of,
 )
@@ -118,7 +118,7 @@ def results(number, root=ROOT, work=WORK, deadline=DEADLINE, answers=None, stude
         raise ExerciseError(f"there is no exercise {number}. For a list run: minidl exercise")
     path = existing(work / file.name, number[:2])
     print(tr(f"checking {path}"), flush=True)
-    theirs = Apart(file, path, deadline, seed=seed)  # the handout's file: no reference
+    theirs = Apart(file, path, deadline, seed=seed)  # `file` has no reference answers
     try:
         return grade(graders, names, theirs, path, root)
     finally:
@@ -150,8 +150,8 @@ def grade(graders, names, student, path, root=ROOT):
 
 
 def _graded(grade_fn, student, path, result):
-    """Grades one exercise by grade_fn. Returns its Result, from `result`, a Result without a
-    verdict. Prints each check when it has run."""
+    """Grades one exercise by grade_fn. Prints each check after it has run. result: the exercise's
+    Result without a verdict. Returns a new Result, which has the verdict."""
     held = []
     try:
         for line in grade_fn(student):

@@ -28,7 +28,7 @@ import sys
 PDEATHSIG, SUBREAPER = 1, 36  # constants of prctl
 NEWUSER, NEWPID = 0x10000000, 0x20000000  # constants of unshare
 LOOK_S = 0.02  # seconds between two checks whether the child has ended
-ROUNDS = 200  # how often to look for processes that are left: they may start others meanwhile
+ROUNDS = 200  # how often to look for processes that are left: these may start other processes
 
 _terminated = []  # has an element if SIGTERM came
 
@@ -159,7 +159,7 @@ def _own_namespace():
     libc, uid, gid = _linux(), os.getuid(), os.getgid()
     if not libc:
         return False
-    if libc.unshare(NEWPID) == 0:  # works as root
+    if libc.unshare(NEWPID) == 0:  # this works for root
         return True
     if libc.unshare(NEWUSER | NEWPID):
         return False

@@ -72,8 +72,8 @@ def handout(folder, tutorials=(), answers=None, personal=False, root=ROOT):
 
 
 def _new_folders(folder, answers, root):
-    """Raises ExerciseError unless `folder` and `answers` are new or empty folders. Neither may be
-    inside the other folder, or inside a folder that is copied into the handout."""
+    """Raises ExerciseError unless `folder` and `answers` are new or empty folders. Neither folder
+    may be inside the other folder, or inside a folder that is copied into the handout."""
     for one in folder, answers:
         if one.exists() and not one.is_dir():
             raise ExerciseError(f"want a new folder; {one} is a file. Name another folder")
@@ -172,7 +172,7 @@ def public(text):
 
 
 def _needed(text, hides):
-    """Returns the text of a grader's file with only these parts: the statements that are not
+    """Returns the needed parts of a grader's file. These are the statements that are not
     definitions, the functions grade_* and personal, and all definitions that these parts need.
     hides: True if functions of the file raise Hidden, which must then be imported."""
     tree, lines = ast.parse(text), text.splitlines(keepends=True)
@@ -200,8 +200,8 @@ def _needed(text, hides):
 
 
 def workflow(names, personal):
-    """Returns the workflow for GitHub Classroom, a YAML text: a step for each exercise in `names`,
-    and then a step that adds up the points."""
+    """Returns the workflow for GitHub Classroom, a YAML text. It has a step for each exercise in
+    `names`, and then a step that adds up the points."""
     student = ' --student "$GITHUB_ACTOR"' if personal else ""
     steps = "".join(STEP.format(name=name, student=student, points=f"{grade.POINTS:g}")
                     for name in names)

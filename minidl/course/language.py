@@ -17,7 +17,7 @@ import hashlib
 import re
 import sys
 
-from minidl.text import (  # noqa: F401: the course finds them here
+from minidl.text import (  # noqa: F401: other files import these names from here
     LANGUAGES, ROOT, errors_translated, folder, language, spoken, table, tr,
 )
 

@@ -158,4 +158,4 @@ def run(main, options=None, ranks=1, alpha=10e-6, beta=1e-9, device="cpu", **val
                         rendezvous_bytes=tutorial.RENDEZVOUS_BYTES)
     if max(statuses):
         raise RuntimeError(f"{Path(script_of(main)).name}: a row of the table is not ok, or the "
-                           "script cannot run with an option. The text above says which")
+                           "script cannot run with an option. The text above names it")

@@ -56,7 +56,7 @@ def write(name, save):
 
 BLUE, RED, ORANGE, GREEN, GREY = "#08306b", "#cb181d", "#e6550d", "#31a354", "#737373"
 PALE_BLUE, PALE_ORANGE = "#deebf7", "#fff5eb"
-LINES = ["#3182bd", GREEN, ORANGE, "#756bb1", "#969696"]  # if a picture does not name its colours
+LINES = ["#3182bd", GREEN, ORANGE, "#756bb1", "#969696"]  # if a picture names no colours
 
 # for a lecture slide: large text, no box around the data
 STYLE = {"font.size": 12, "axes.titlesize": 13, "axes.spines.top": False,
@@ -102,7 +102,8 @@ def picture(t, args, draw, *data):
 
 
 def in_its_language(name, plt, draw, *data):
-    """Draws out/<name>/<script>.png for the site, from the same data.
+    """Draws the picture with labels in the language `name`, such as "zh", from the same data.
+    Writes it as out/<name>/<script>.png, for the site.
 
     Does nothing if the tutorial has no text in this language, or if no installed font has its
     characters."""
@@ -137,7 +138,7 @@ def slides(figure, name):
     grids = {grid: (grid.get_width_ratios(), grid.get_height_ratios()) for grid in grids}
     for number, first in enumerate(range(0, len(panels), 2), 1):
         shown = panels[first : first + 2]
-        # the subfigures of these panels, which also have their colour bar and title
+        # the subfigures that contain these panels; they also contain the colour bars and titles
         homes = {axes.get_figure() for axes in shown}
         for axes in figure.axes:
             of_both = axes not in panels and axes.get_figure() in homes
@@ -145,7 +146,8 @@ def slides(figure, name):
         for text in (text for part in figure.subfigs for text in part.texts):
             text.set_visible(text.get_figure() in homes)
         _own_numbers(shown[0], shown[-1])
-        # smaller by the square root of the room, not by the room: so that a wide text fits
+        # _room returns a fraction of the size. The figure shrinks by its square root, which is
+        # less, so that a wide text still fits.
         figure.set_size_inches(whole * np.sqrt(_room(grids, shown)))
         for kind in "png", "svg":
             file = f"slides/{name}-{number}.{kind}"
@@ -156,8 +158,8 @@ def slides(figure, name):
 def _room(grids, shown):
     """Makes each column and row of a grid very small if none of its panels is shown.
 
-    Returns (the fraction of the figure's width that is still used, the same for its height). If
-    there are several grids, returns the smallest fractions.
+    Returns [width, height]: the fractions of the figure's width and of its height that are still
+    used. If there are several grids, returns the smallest fractions.
 
     grids: {grid: (width of each column, height of each row)}. shown: the panels that are shown."""
     left = [1, 1]
@@ -176,7 +178,8 @@ def _room(grids, shown):
 
 def _own_numbers(first, last):
     """Shows the numbers and the label of a shared x axis on the panel `last`, and of a shared y
-    axis on the panel `first`. The panel that has them in the whole figure may be hidden."""
+    axis on the panel `first`. In the whole figure another panel may have these numbers, and that
+    panel may be hidden."""
     alike = last.get_shared_x_axes().get_siblings(last)
     if len(alike) > 1:
         last.tick_params(labelbottom=True)

@@ -1,6 +1,6 @@
 '''Reports the results of exercises, in every form that a course needs.
 
-    minidl check                        grades the exercises of course.cfg, or else those in work/
+    minidl check                        grades the exercises of course.cfg, else all in work/
     minidl check 07 --json -            writes JSON to the standard output; --json FILE: to a file
     minidl check --junit results.xml    writes JUnit XML, which GitLab, Jenkins and GitHub show
     minidl check --gradescope FILE      writes Gradescope's results.json
@@ -62,8 +62,9 @@ def check(number=None, work=None, student=None, answers=None, as_json=None, juni
     """`minidl check`: grades, and writes the files that were asked for. Returns 0 if every exercise
     passed, otherwise 1.
 
-    number: a tutorial or an exercise. If None, all tutorials of `numbers`. as_json, junit,
-    gradescope: the name of a file, "-" for the standard output, or None for no such file."""
+    number: a tutorial or an exercise. If None, grades all tutorials that numbers() returns.
+    as_json, junit, gradescope: the name of a file, "-" for the standard output, or None for no such
+    file."""
     work, answers = Path(work or WORK), answers and Path(answers)
     renamed.bring_up_to_date(work)
     wanted = [number] if number else numbers(root, work)
@@ -207,8 +208,8 @@ def progress(root=ROOT, work=WORK):
 
 
 def grade_class(folder, table="points.csv", number=None, answers=None, personal=False, root=ROOT):
-    """`minidl class DIR`: grades each folder in DIR. Writes a line for each folder into the file
-    `table`, CSV.
+    """`minidl class DIR`: grades each folder in DIR. Writes a line for each folder into the CSV
+    file `table`.
 
     A folder is a student's repository, or it has the files that are in a student's work/. number:
     the tutorial or exercise to grade. If None, course.cfg names the tutorials. personal: if True,
@@ -228,7 +229,7 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
     for one in folders:
         print(f"\n=== {one.name}", flush=True)
         lines[one.name] = _graded(one, wanted, answers, personal, root)
-        _write_table(Path(table), lines)  # so the lines stay if grading stops later
+        _write_table(Path(table), lines)  # after each student, in case grading stops later
     print(f"\nwrote {table}: {len(lines)} students")
     return 0
 

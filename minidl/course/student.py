@@ -5,17 +5,16 @@
                                     is the student's file; the result is returned in this process
 
 `sums` is a function of the grader's file. It calls the student's functions, and returns their
-results and the counters. These are numbers, text and arrays, and lists, tuples and dicts of them.
-The grader reads nothing else from the student's process: no pickle, no verdict, no exit status.
-Arguments must be short. Long inputs are made in both processes from the same seed.
+results and the counters. A returned value is a number, a text, an array, or a list, tuple or dict
+of such values. The grader reads nothing else from the student's process: no pickle, no verdict, no
+exit status. Arguments must be short. Long inputs are made in both processes from the same seed.
 
-So if the student's code is wrong, the most harm that it can do is to return wrong numbers, or no
-numbers. It cannot replace a function that
-compares results, because that function runs in the grader's process. Three risks remain. First, the
-counters (bytes sent, memory held, loads of a kernel) are in the student's process, so the student's
-code could change them. Second, a shortcut passes if the counters do not notice it, such as the
-library's own function under another name. Third, the process runs under the same user, who may
-change any file of the course. So a teacher should also read the answers.
+So the most harm that the student's code can do is to return wrong numbers, or no numbers. It cannot
+replace a function that compares results, because that function runs in the grader's process. Three
+risks remain. First, the counters (bytes sent, memory held, loads of a kernel) are in the student's
+process, so the student's code could change them. Second, a shortcut passes if the counters do not
+notice it, such as the library's own function under another name. Third, the process runs under the
+same user, who may change any file of the course. So a teacher should also read the answers.
 
 Test: tests/course/test_student.py, tests/course/test_answers.py
 '''
@@ -81,8 +80,8 @@ def load_grader(path, seed=0):
     """Returns a grader, as a module. Its variable SEED, from which inputs are drawn, is set to
     `seed`.
 
-    If `seed` is not 0, and the grader has a function `personal(draw)`, this function returns new
-    values for variables of the grader, such as other sizes: {name of a variable: its new value}.
+    If `seed` is not 0, and the grader has a function `personal(draw)`, some variables of the grader
+    get new values, such as other sizes. `personal` returns {name of a variable: its new value}.
     draw: NumPy's random generator, which begins with this seed. The grader's process and the
     student's process both load the grader in this way, so both have the same inputs."""
     graders = load(path)
@@ -105,9 +104,9 @@ HINTS = {
     "array is 0-dimensional": "An array of shape () has no a[i] and no a[:]. Write a[...], which "
                               "stands for all elements of an array of any shape.",
     "zero-dimensional arrays cannot be concatenated": "An array of shape () is a single number. "
-                                                      "a.reshape(-1) makes one of shape (1,).",
-    "only 0-dimensional arrays can be converted": "This array has more than one element, and one "
-                                                  "number is wanted here.",
+                                                      "a.reshape(-1) has the shape (1,).",
+    "only 0-dimensional arrays can be converted": "This array has more than one element, but a "
+                                                  "single number is wanted here.",
 }
 
 
@@ -198,8 +197,8 @@ def _value(plain):
 
 
 def answer(graders, module, path, name, args):
-    """Returns the reply to `run`: {"value": the result of the grader's function `name`}, or
-    {"failed": the message of `explain`} if the student's code raised an error.
+    """Returns the reply to `run`: {"value": the result of the grader's function `name`}. If the
+    student's code raised an error, returns {"failed": the message of `explain`}.
 
     SystemExit is not caught. It ends the student's process, as in any program."""
     try:
@@ -250,7 +249,7 @@ class Apart:
     grader:   the path of the grader's file.
     path:     the path of the student's file.
     deadline: after this many seconds the process shows its stack and ends.
-    start:    the function that starts the process; a test passes another one.
+    start:    the function that starts the process; a test passes another function.
     seed:     the seed for load_grader."""
 
     def __init__(self, grader, path, deadline, start=start, seed=0):
@@ -282,7 +281,7 @@ class Apart:
             return _result(json.loads(message))
         except Failed:
             raise
-        except Exception:  # no bytes may end the grader
+        except Exception:  # wrong bytes must not end the grader
             raise NotGraded("the process of your code sent bytes that are not an answer: it wrote "
                             "into a file that it had not opened") from None
 
@@ -301,8 +300,8 @@ class Apart:
                 raise NotGraded(f"no answer within {self.deadline} s. The stack above shows where "
                                 "your code was. Is there an endless loop?")
             if ended:
-                raise NotGraded("the process of your code ended before it had answered, "
-                                f"{_how(self.child.returncode)}. Does your code call exit()?")
+                raise NotGraded(f"the process of your code ended {_how(self.child.returncode)} "
+                                "before it had answered. Does your code call exit()?")
         return b"".join(parts)
 
     def close(self):

@@ -47,16 +47,17 @@ def check(t, args):
         raise WrongOption(f"--micro {args.micro} needs --pp or --tp: data parallelism alone has no "
                           "micro-batches. Leave --micro out")
     if args.pp * args.tp > 1 and (args.offload or args.zero > 2 or args.recompute > 1):
-        raise WrongOption("with --pp or --tp want --offload 0, --zero from 0 to 2, and --recompute "
-                          "0 or 1, because a stage of a pipeline is one segment; got --offload "
-                          f"{args.offload} --zero {args.zero} --recompute {args.recompute}")
+        raise WrongOption("--pp and --tp work only with --offload 0, --zero from 0 to 2, and "
+                          "--recompute 0 or 1, because a stage of a pipeline is one segment; got "
+                          f"--offload {args.offload} --zero {args.zero} --recompute "
+                          f"{args.recompute}")
 
 
 def first_step(args):
     """Returns the step of the snapshot from which the run continues, or 0 for a new run.
 
-    Raises WrongOption in three cases: there is no snapshot for --resume, --steps leaves no step to
-    do, or the folder of --save already holds a later step."""
+    Raises WrongOption if there is no snapshot for --resume, or if --steps leaves no step to do.
+    Also raises WrongOption if the folder of --save already holds a later step."""
     folder, start = snapshot.at_step(args.resume)
     there = snapshot.steps(folder) if args.resume else []
     if args.resume and (not there or start not in (None, *there)):

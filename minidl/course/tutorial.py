@@ -107,8 +107,9 @@ def one_blas_thread(environ):
     """Sets one thread for NumPy's matrix products, unless the user (or `minidl run`) set a number.
 
     A tutorial's matrices are small. Two threads of OpenBLAS wait for each other in a busy loop, and
-    take twice the time of one thread (05_amp.py on 2 cores: 35 s of processor time, not 15). If
-    other processes use the cores, the two threads take eight times as long."""
+    take twice the time of one thread. For example, 05_amp.py on 2 cores takes 35 s of processor
+    time with two threads, and 15 s with one thread. If other processes use the cores, the two
+    threads take eight times as long."""
     if not any(name in environ for name in THREAD_VARIABLES):
         if importlib.util.find_spec("threadpoolctl") is not None:  # scikit-learn installs it
             import threadpoolctl
@@ -145,7 +146,7 @@ def _run_rank(t, main, args):
             raise
         if t.rank == 0:
             print(tr(f"{script}: error: {error}"), file=sys.stderr, flush=True)
-        tree.barrier(t)  # wait: the first rank that exits with an error ends the others
+        tree.barrier(t)  # wait: the first rank that exits with an error ends the other ranks
         return 2
     return 0 if table is None else table.finish(Path(script).stem + ".json")
 
@@ -199,7 +200,8 @@ def _parse(main, options):
     if args.device == "cuda" and not cuda.is_available():
         cupy = "CuPy finds none" if importlib.util.find_spec("cupy") else \
             "CuPy is not installed: pip install 'minidl[cuda12]' or 'minidl[cuda13]'"
-        parser.error(tr(f"--device cuda wants a GPU; {cupy}. `minidl doctor` says more"))
+        parser.error(tr(f"--device cuda wants a GPU; {cupy}. `minidl doctor` tells what is "
+                        "missing"))
     for name, (default, _) in options.items():
         if type(default) is int and getattr(args, name) < (least := min(default, 1)):
             parser.error(tr(f"--{name.replace('_', '-')} must be at least {least}, got "
@@ -248,9 +250,9 @@ def gather(t, value) -> Any:
 
 def per_rank(t, batch):
     """Returns the number of samples on each rank: batch / ranks. Raises WrongOption if the ranks
-    cannot have equal numbers of samples, because then the mean of the ranks' means is not the mean
-    of the batch. Also raises WrongOption if the data set, the digits, has fewer samples than
-    `batch`."""
+    cannot have equal numbers of samples. With unequal numbers the mean of the ranks' means is not
+    the mean of the batch. Also raises WrongOption if the data set, the digits, has fewer samples
+    than `batch`."""
     if batch > (most := len(datasets.digits()[0])):
         raise WrongOption(f"--batch must be at most {most}, the number of samples; got {batch}")
     if batch % t.size:
@@ -262,7 +264,7 @@ def per_rank(t, batch):
 
 def progress(t, iterable, what, n=None) -> Any:
     """Returns `iterable`, or its first n elements, with a progress bar on rank 0. what: the text
-    next to the bar. n: if None, all elements."""
+    next to the bar. If n is None, returns all elements."""
     if n is not None:
         iterable = itertools.islice(iterable, n)
     if t.rank > 0:
@@ -274,7 +276,8 @@ def progress(t, iterable, what, n=None) -> Any:
 
 
 class Table:
-    """The end of every tutorial: quantity | measured | theory | rule | ok (table.py).
+    """The table at the end of every tutorial. Its columns: quantity | measured | theory | rule | ok
+    (table.py).
 
     Every rank adds rows. Rank 0 prints its own rows. But if a row is not ok on some rank, rank 0
     prints this row with the values of the first such rank. If `minidl run --net` slowed the
@@ -291,7 +294,7 @@ class Table:
         self.rows.append(table.row(quantity, None, theory, rule, modelled))
 
     def finish(self, report=None):
-        """Prints the rows of all ranks on rank 0, and saves them as out/<report>, JSON.
+        """Prints the rows of all ranks on rank 0, and saves the rows in the JSON file out/<report>.
 
         Returns the exit status, 0 or 1, the same on every rank."""
         private = self.t.subgroup(range(self.t.size))

@@ -72,7 +72,7 @@ def said(*attempts, end=""):
     (0, "ab", "", "the same bits"),
     (0, "aa", "", "other weights"),
     (0, "a", "", "other weights"),
-    (1, "", "minidl run: no restart is left of 1 (--restarts)", "refused"),
+    (1, "", "minidl run: all restarts are used: 1 (--restarts)", "refused"),
     (0, "ab", said((0, 13, "rank 1"), (12, 14, "-")), "the same bits"),
     (0, "ab", said((0, 13, "rank 1"), (0, 14, "-")), "lost steps"),
     (-9, "", "\nHUNG for 60 s", "hung"),

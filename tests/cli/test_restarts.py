@@ -97,7 +97,7 @@ def test_another_step_or_another_way_is_not(other):
 def test_restarts_are_spent():
     attempts = [{"step": step, "failed": (step % 4,)} for step in range(3)]
     status, started, said = follow(4, 4, 2, *attempts)
-    assert (status, started) == (1, [4, 4, 4]) and "no restart is left of 2" in said
+    assert (status, started) == (1, [4, 4, 4]) and "all restarts are used: 2" in said
 
 
 def test_a_signal_to_the_launcher_starts_nothing_again():

@@ -80,7 +80,7 @@ COMMANDS = [
 if not cuda.is_available():
     COMMANDS += [
         ("minidl kernel bench softmax --device cuda", 2, "--device cuda wants a GPU"),
-        ("python tutorials/07_ring.py --device cuda", 2, "`minidl doctor` says more"),
+        ("python tutorials/07_ring.py --device cuda", 2, "`minidl doctor` tells what is missing"),
     ]
 
 

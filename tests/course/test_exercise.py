@@ -240,12 +240,12 @@ def test_the_solution_of_one_exercise_shows_no_other(place, capsys):
 
 
 @pytest.mark.parametrize("code, words", [
-    ("raise SystemExit", "ended before it had answered, with exit status 0"),
-    ("__import__('os')._exit(0)", "ended before it had answered, with exit status 0"),
+    ("raise SystemExit", "ended with exit status 0 before it had answered"),
+    ("__import__('os')._exit(0)", "ended with exit status 0 before it had answered"),
     ("[__import__('os').write(int(fd), b'true' * 9) for fd in __import__('sys').argv[-2:]]",
      "Bad file descriptor"),
     ("__import__('os').write(int(__import__('sys').argv[-1]), b'true' * 9)", "not an answer"),
-    ("__import__('os').kill(0, 15)", "ended before it had answered, by signal 15"),
+    ("__import__('os').kill(0, 15)", "ended by signal 15 before it had answered"),
 ])
 def test_what_is_no_answer_is_not_graded(code, words, place, capfd):
     text = TUTORIAL.replace("y = x + x  # not a hint", code)

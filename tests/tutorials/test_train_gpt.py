@@ -165,7 +165,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(options, train, tmp_path, monkeyp
     ({"dp": 1}, "want --dp x --pp x --tp equal to 2, .*; got --dp 1 --pp 1 --tp 1"),
     ({"tp": 3}, "got --dp 0 --pp 1 --tp 3"), ({"pp": 2, "layers": 1}, "want --pp and"),
     ({"recompute": 3}, "--recompute of at most 2 .--layers.*; got --pp 1 --recompute 3"),
-    ({"pp": 2, "offload": 1}, "with --pp or --tp want --offload 0"),
+    ({"pp": 2, "offload": 1}, "--pp and --tp work only with --offload 0"),
     ({"tp": 2, "zero": 3}, "--zero from 0 to 2, .*; got --offload 0 --zero 3"),
     ({"resume": "nowhere"}, "--resume nowhere: wanted .*; nowhere holds no snapshot")])
 def test_options_that_cannot_be_are_errors(options, words, train):
