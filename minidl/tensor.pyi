@@ -30,13 +30,13 @@ class Handle:
     def remove(self) -> None: ...
     __call__ = remove
 class LeafHook:
-    """Three moments of a leaf's gradient."""
+    """Has three methods, which are called at three moments of a leaf's gradient."""
     def change(self, gradient: Tensor | ndarray) -> Any:
-        """The gradient of one backward is complete, and is not yet in `leaf.grad`."""
+        """Backward calls this when the gradient is complete, before adding it to `leaf.grad`."""
     def gradient_ready(self, leaf: Any) -> Any:
-        """The gradient of one backward has been added to `leaf.grad`."""
+        """Backward calls this after it has added the gradient to `leaf.grad`."""
     def cleared(self, leaf: Any) -> Any:
-        """zero_grad() has cleared `leaf.grad`."""
+        """zero_grad() calls this after it has cleared `leaf.grad`."""
 class Size(tuple):
     """A shape: a tuple of integers."""
     def numel(self) -> Any: ...
@@ -61,11 +61,11 @@ class Tensor:
         collective."""
     @property
     def memory(self) -> Memory:
-        """The Memory object (saved.py) that this tensor shares with its views."""
+        """Returns the Memory object (saved.py) that this tensor shares with its views."""
     @property
     def version(self) -> int:
-        """The number of writes in place into this memory: through this tensor, its views, or the
-        results of detach()."""
+        """Returns the number of writes in place into this tensor's memory: through this tensor,
+        its views, or the results of detach()."""
     @version.setter
     def version(self, value: Any) -> None: ...
     @property
