@@ -48,7 +48,7 @@ class _Conv(Module):
 
     @staticmethod
     def channels(n_in, n_out, groups):
-        """Returns the first two sizes of the weight."""
+        """Returns the sizes of the first two dimensions of the weight."""
         return n_out, n_in // groups
 
     def forward(self, x: Array) -> Tensor:
@@ -67,7 +67,7 @@ class _Conv(Module):
         return text + ("" if self.bias is not None else ", bias=False")
 
     def _each(self, value):
-        """Returns a tuple with the value for each dimension of the image."""
+        """Returns a tuple with one value for each dimension of the image. An int is repeated."""
         return (value,) * self.n_dims if isinstance(value, int) else tuple(value)
 
 
@@ -169,8 +169,8 @@ class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
 
 
 class Upsample(Module):
-    """Resizes images to the size `size`, or multiplies their size by `scale_factor`. mode: as in
-    F.interpolate."""
+    """Resizes images to the size `size`, or multiplies their size by `scale_factor`. The values of
+    mode are the same as in F.interpolate."""
 
     def __init__(self, size: Sizes | None = None,
                  scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",

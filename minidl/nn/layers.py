@@ -1,7 +1,7 @@
 """The layers that models are made of: linear, embedding, dropout, activations.
 
-Attribute names, shapes, defaults and initial distributions are PyTorch's, so weights can be copied
-in both directions. Initial weights are drawn from `generator=`, or from the rank's default
+Attribute names, shapes, defaults and initial distributions are PyTorch's. So weights can be copied
+from PyTorch and to PyTorch. Initial weights are drawn from `generator=`, or from the rank's default
 generator. `inplace=` is accepted and printed, and has no effect.
 Test: tests/nn/test_layers.py
 """
@@ -214,7 +214,8 @@ class SiLU(_Shown):
 
 
 class GELU(_Shown):
-    """approximate: 'none' for the exact form with erf, 'tanh' for the approximation of GPT-2."""
+    """x P(x), where P is the standard normal distribution function. approximate: "none" computes P
+    exactly, "tanh" uses the approximation of GPT-2."""
 
     shown = ("approximate",)
 

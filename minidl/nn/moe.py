@@ -22,9 +22,10 @@ An expert that is rarely chosen learns little. Then it is chosen even less. Two 
                     the number of all choices. Dropped choices count, too. f_e gets no gradient. P_e
                     is the mean of p_e over the tokens. The value is 1 if all experts have equal
                     shares, and E in the worst case
-    move_bias       each expert has a bias. It is added to p when the k experts are chosen, but not
-                    in the gates. After a step, the bias falls by `bias_rate` if the expert has more
-                    than the mean load, and rises if it has less. The loss is not changed
+    move_bias       each expert has a bias. p + bias is used to choose the k experts. The gates use
+                    p without the bias. After a step, the bias falls by `bias_rate` if the load of
+                    the expert is above the mean load, and rises by `bias_rate` if it is below the
+                    mean. The loss does not change
 
 The router computes in float32, also under autocast. (If x is float64, it computes in float64.) The
 host computes which rows go to which expert.
@@ -114,8 +115,8 @@ class MoE(Module):
         return y.reshape(x.shape)
 
     def _aux_loss(self, p, counts, me):
-        """Returns E sum_e f_e P_e. Returns None in the first run of a recompute, as backward does
-        not use the graph of that run. With several ranks, f is computed from the tokens of all
+        """Returns E sum_e f_e P_e. Returns None in the first run of a recompute, because backward
+        does not use the graph of that run. With several ranks, f is computed from the tokens of all
         ranks, and P from the tokens of this rank. Then the mean of the aux_loss of all ranks is the
         balance loss of all tokens."""
         if current().intercept is not None:
@@ -127,7 +128,7 @@ class MoE(Module):
 
 
 class Alone:
-    """The `ranks` of a model on one rank, which has all experts."""
+    """The argument `ranks` of MoE if one rank has all experts. Sends nothing."""
 
     def gather(self, n_chosen):
         return n_chosen[None], 0
@@ -140,8 +141,8 @@ class Alone:
 
 
 def each(experts, parts):
-    """Returns the outputs of all experts, joined into one Tensor. Each expert gets its part, which
-    may have no rows."""
+    """Returns the outputs of all experts, joined into one Tensor. Expert number i computes
+    parts[i], which may have no rows."""
     return cat([expert(part) for expert, part in zip(experts.values(), parts, strict=True)])
 
 
@@ -172,8 +173,7 @@ def capacity(factor, counts):
 
 
 class Plan(NamedTuple):
-    """Which rows go to which expert.
-
+    """Tells which rows go to which expert.
     source   (rows,): the token of each row that is sent. Rows are ordered by expert, then by token
     slot     (T, k): the row of each choice, or -1 if the choice is dropped
     counts   (n, E): how many rows each of n ranks sends to each expert"""
@@ -218,8 +218,8 @@ class Dispatch(Function):
 
 
 class Combine(Function):
-    """Returns for each token the sum of gate times row over its choices, in order. Dropped choices
-    add nothing. Saves rows and gates."""
+    """Returns, for each token, the sum of gate * row over the choices of the token, the first
+    choice first. Dropped choices add nothing. Saves rows and gates."""
 
     def forward(self, rows, gates, slot):
         self.slot = slot
@@ -237,8 +237,8 @@ class Combine(Function):
 
 
 def weighted_sum(xp, rows, slot, gates=None):
-    """Returns (T, C): for each token the sum of gate times row over its choices, in order. If gates
-    is None, returns the sum of the rows."""
+    """Returns (T, C): for each token, the sum of gate * row over the choices of the token, the
+    first choice first. If gates is None, each gate counts as 1."""
     total = xp.zeros((len(slot), rows.shape[1]), backend.accumulate_dtype(rows.dtype))
     for j, at, places in kept_of(xp, slot):
         total[at] += rows[places] if gates is None else gates[at, j, None] * rows[places]
@@ -253,7 +253,7 @@ def kept_of(xp, slot):
         yield j, xp.asarray(at), xp.asarray(slot[at, j])
 
 
-# ---- balance ----
+# ---- equal loads: the balance loss and the bias ----
 
 
 def layers(model):

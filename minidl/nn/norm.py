@@ -176,7 +176,8 @@ class InstanceNorm2d(InstanceNorm):
 
 
 def _affine(module, shape, weight, bias):
-    """Registers weight (ones) and bias (zeros). Registers None if `weight` or `bias` is False."""
+    """Registers the parameters weight (ones) and bias (zeros). If the argument `weight` or `bias`
+    is False, registers None under this name."""
     module.register_parameter("weight", Parameter(np.ones(shape, np.float32)) if weight else None)
     module.register_parameter("bias", Parameter(np.zeros(shape, np.float32)) if bias else None)
 

@@ -38,7 +38,8 @@ class TransformerEncoderLayer(Module):
                  generator: Generator | None = None):
         super().__init__()
         if isinstance(activation, str) and activation not in ("relu", "gelu"):
-            raise ValueError(f"activation is 'relu', 'gelu' or a function, got {activation!r}")
+            raise ValueError("activation must be 'relu', 'gelu' or a function; got "
+                             f"{activation!r}")
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first,
                                             generator=generator)
         self.linear1 = Linear(d_model, dim_feedforward, bias, generator=generator)

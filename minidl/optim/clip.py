@@ -82,7 +82,7 @@ def norm_tensor(total, parameters):
 
 
 def _clip_on_device(grads, max_norm):
-    """clip_grad_norm_ for gradient arrays on a GPU."""
+    """Clips gradient arrays on a GPU. Returns their norm before scaling, a Tensor on the GPU."""
     square_sum = square_sum_of(grads)
     total = square_sum[0] ** 0.5
     xp = backend.library_of(total)
@@ -128,7 +128,7 @@ def _list(parameters):
     """Returns a list of the parameters. Raises ValueError for a generator that was read before:
     such a generator is empty, so no gradient would be clipped."""
     if hasattr(parameters, "parameters"):
-        raise TypeError("clipping wants a module's .parameters(); got the module")
+        raise TypeError("clipping wants a module's .parameters(); got the module itself")
     if inspect.isgenerator(parameters) and inspect.getgeneratorstate(
             parameters) == inspect.GEN_CLOSED:
         raise ValueError("this generator of parameters is used up; pass a list: "

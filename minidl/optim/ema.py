@@ -54,8 +54,8 @@ class EMA:
 
     @contextmanager
     def averaged(self):
-        """A `with` block in which the parameters have the averaged values. After the block they
-        have their own values again."""
+        """Returns an object for a `with` block. In the block the parameters have the averaged
+        values. After the block they have their own values again."""
         own = [p.array.copy() for p in self.params]
         self._overwrite(self.averages)
         try:

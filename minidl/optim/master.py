@@ -52,8 +52,8 @@ def take_changes(optimizer, masters):
 
 
 def stepped(optimizer, masters):
-    """Call this after an update, which has written the 2-byte parameters. Counts their new
-    versions, and clears the masters' gradients: a master has a gradient only between
+    """Call this after an update has written the 2-byte parameters. Adds 1 to the version of each of
+    these parameters, and clears the gradients of the masters. A master has a gradient only between
     GradScaler.unscale_ and step()."""
     for p in masters:
         low = optimizer.low[p]

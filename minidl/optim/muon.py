@@ -86,7 +86,7 @@ def orthogonal(g, coefficients=COEFFICIENTS, steps=5, eps=1e-7):
     the file's head changes each singular value, but not the singular vectors."""
     a, b, c = coefficients
     tall = g.shape[0] > g.shape[1]
-    x = g.T if tall else g  # so that x x^T is the smaller product
+    x = g.T if tall else g  # x has no more rows than columns, so x x^T is the smaller matrix
     xp = xp_of([g])
     x = x / xp.maximum(xp.sqrt((x * x).sum()), eps)
     for _ in range(steps):

@@ -9,8 +9,8 @@ A list of parameters may mix kinds: shards of a ZeRO stage, parts of a weight (t
 different weights on each rank (experts, stages of a pipeline), and whole weights. Each parameter
 names the groups of ranks that hold its other parts (`sharded_by` of nn.Parameter). For each group
 that a parameter names, there is one all-reduce of 8 bytes over the ranks of the group. If a group
-does not divide a parameter, all n ranks of the group have the same gradient of it. So each rank
-adds only 1/n of the square of this gradient.
+does not divide a parameter, all n ranks of the group have the same gradient of this parameter. So
+each rank adds only 1/n of the square of this gradient.
 
 All ranks of a group must call these functions, with lists that name the same groups.
 

@@ -41,7 +41,7 @@ def scaled_rate(rate: float, batch: int, base_batch: int = 256, rule: str = "lin
         raise ValueError("scaled_rate wants batch >= 1 and base_batch >= 1; got "
                          f"batch={batch}, base_batch={base_batch}")
     if rule not in ("linear", "sqrt"):
-        raise ValueError(f"rule is 'linear' or 'sqrt', got {rule!r}")
+        raise ValueError(f"scaled_rate: rule must be 'linear' or 'sqrt'; got {rule!r}")
     k = batch / base_batch
     return rate * (k if rule == "linear" else math.sqrt(k))
 
