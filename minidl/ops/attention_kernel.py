@@ -25,12 +25,13 @@ from minidl.cuda import dispatch
 from minidl.cuda.launch import scratch
 from minidl.ops import dropout as drop
 
-MAX_WIDTH = 128  # the widest head whose tiles fit 48 KiB of shared memory, and a CPU thread's stack
+# The tiles of wider heads do not fit into 48 KiB of shared memory, or into a CPU thread's stack.
+MAX_WIDTH = 128
 MAX_BLOCKS = 65535  # the most blocks of a GPU's grid along y (heads) and z (batches)
-# In backward on a CPU, gq is the sum of at most this many partial results. So at most this many
-# threads can work on one head. If each group of keys had its own partial result, the memory of the
-# partial results would grow with L S. If heads are 32 wide, it would be an eighth of the memory of
-# the scores.
+# In backward on a CPU, gq is the sum of at most PARTS partial results. So at most PARTS threads can
+# work on one head. With one partial result for each group of keys, the memory of the partial
+# results would grow with L S. For heads of width 32, this memory would be an eighth of the memory
+# of the scores.
 PARTS = 16
 
 
@@ -49,10 +50,10 @@ def block_of(rung, width):
     n_rows = 32 if width > 64 else 64
     return {
         "naive": (128, 128),
-        "shared": (n_rows, n_rows),  # ROWS in attention_rows.cuh
-        "warp": (16, 128),  # OWN, 32 WARPS in attention_rows.cuh
-        "mma": (64, 128),  # SIDE in attention_mma.cu
-        "tile": (64 * (2 if width > 64 else 4), 1),  # 64 GROUP in attention_tile.cu
+        "shared": (n_rows, n_rows),  # n_rows is ROWS in attention_rows.cuh
+        "warp": (16, 128),  # 16 is OWN, 128 is 32 * WARPS in attention_rows.cuh
+        "mma": (64, 128),  # 64 is SIDE in attention_mma.cu
+        "tile": (64 * (2 if width > 64 else 4), 1),  # 64 * GROUP rows, as in attention_tile.cu
     }[rung]
 
 
@@ -151,7 +152,8 @@ NEITHER = (None, *[0] * 9), {}  # no mask, no dropout
 
 
 def between(mask, dropout):
-    """Returns (arguments, macros) of the kernels for the mask and the dropout."""
+    """Returns (arguments, macros). They tell an attention kernel which mask and which dropout it
+    must use."""
     if mask is None and dropout is None:
         return NEITHER
     arguments, macros = [None, *[0] * 4], {}

@@ -89,7 +89,8 @@ def _convolve(op, x, w, b, stride, padding, dilation, groups, n_dims):
                          f"groups), and a number of output channels divisible by {groups}, the "
                          "number of groups")
     if b is not None and tuple(b.shape) != (w.shape[0],):
-        raise ValueError(f"{op}: bias {tuple(b.shape)}, want ({w.shape[0]},)")
+        raise ValueError(f"{op}: bias {tuple(b.shape)}, want ({w.shape[0]},), one number for each "
+                         "output channel")
     if min(stride) < 1 or min(dilation) < 1:
         raise ValueError(f"{op}: stride {stride} and dilation {dilation} must be at least 1")
     batched = len(x.shape) == n_dims + 2

@@ -8,12 +8,12 @@ compiler.
     y  = w (O, C kh kw) @ columns, in the order (O, oh, ow) already        gw = gy @ columns^T
     g_columns = w^T @ gy, and gx adds every column back to the patch it came from (col2im)
 
-The patches are a view of x: `as_strided` gives it the strides of (sample, channel, kernel row,
-kernel column, output row, output column). Only the columns are a copy. They have kh * kw times the
-elements of x. So they are made for a few samples at a time, and then fit in the cache. They are not
-saved: backward makes them again. The memory ledger counts the columns as workspace (`scratch`), and
-minidl/memory/workspace.py has the formula. Groups are a batch of products, (O/G, C/G kh kw) @ (C/G
-kh kw, oh ow).
+The patches are a view of x: `as_strided` gives this view the strides of (sample, channel, kernel
+row, kernel column, output row, output column). Only the columns are a copy. The columns of a sample
+have about kh * kw times its elements. So columns are made for a few samples at a time, and fit in
+the cache. The columns are not saved: backward makes them again. The memory ledger counts the
+columns as workspace (`scratch`), and minidl/memory/workspace.py has the formula. Groups are a batch
+of products, (O/G, C/G kh kw) @ (C/G kh kw, oh ow).
 
 The functions take the same arguments as the functions of conv_cpu.py and conv_kernel.py. `options`
 is a tuple (stride, padding, dilation, groups), and padding is ((top, bottom), (left, right)).
@@ -89,9 +89,9 @@ def _matrix(w, groups):
 
 
 def _columns(xp, x, w, options, out):
-    """Returns the columns of x: (samples, groups, C / groups * kh * kw, oh * ow). out: (oh, ow). It
-    must be given, because in a transposed convolution the kernel may fit into the padded image at
-    more places than these."""
+    """Returns the columns of x: (samples, groups, C / groups * kh * kw, oh * ow). out: (oh, ow),
+    the size of the result. It cannot be computed from x, because in a transposed convolution the
+    kernel may fit into the padded image at more than oh * ow places."""
     stride, padding, dilation, groups = options
     padded = pad_image(xp, x, padding)
     padded = padded if padded is x else scratch(padded)
@@ -107,8 +107,9 @@ def _samples(xp, x_shape, w, out):
 
 
 def samples_at_once(channels, w_shape, out, on_cpu):
-    """Returns how many samples are computed at a time, at least 1. Their columns, and the weight
-    once for each sample, have at most CPU_COLUMNS or GPU_COLUMNS elements."""
+    """Returns how many samples are computed at a time, at least 1. A sample needs memory for its
+    columns and for a copy of the weight. All samples together need at most CPU_COLUMNS elements
+    (GPU_COLUMNS on a GPU)."""
     one = channels * math.prod(w_shape[2:]) * math.prod(out) + math.prod(w_shape)
     return max(1, (CPU_COLUMNS if on_cpu else GPU_COLUMNS) // max(one, 1))
 

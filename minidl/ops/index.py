@@ -24,8 +24,8 @@ from minidl.tensor import Tensor
 
 
 def parts_of(x, index, op="getitem"):
-    """Returns the index, which may have any form that a user can write, as a tuple of parts. A part
-    is an int, a slice, None, Ellipsis, an integer array, or a bool array, which is a mask. Raises
+    """Returns the index as a tuple of parts. `index` may have any form that a user can write. A
+    part is an int, a slice, None, Ellipsis, an integer array, or a bool array (a mask). Raises
     ValueError or IndexError where PyTorch does. Also raises IndexError where PyTorch plans to
     change the meaning of an index: for uint8 arrays, and for a list of lists without a tuple."""
     if isinstance(index, tuple):
@@ -205,7 +205,8 @@ class Getitem(Function):
     def backward(self, gy):
         for step, shape in zip(reversed(self.steps), reversed(self.shapes), strict=True):
             gx = self.xp.zeros(shape, gy.dtype)
-            if any(hasattr(i, "dtype") and i.dtype != bool for i in step):  # may repeat
+            # An index array may repeat a place.
+            if any(hasattr(i, "dtype") and i.dtype != bool for i in step):
                 gx = scatter_add(self.xp, shape, step, gy)
             else:
                 gx[step] = gy

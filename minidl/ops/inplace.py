@@ -126,7 +126,8 @@ def setitem(self, index, value):
     parts = parts_of(self, index, op)
     array = backend.plain_array(value)
     shape = getattr(array, "shape", ())
-    n_ones = next((i for i, n in enumerate(shape) if n != 1), len(shape))  # ones at the left
+    # the number of dimensions of size 1 at the beginning of the shape
+    n_ones = next((i for i, n in enumerate(shape) if n != 1), len(shape))
     if is_grad_enabled() and (self.requires_grad or getattr(value, "requires_grad", False)):
         if isinstance(value, Tensor):
             array = value.to(self.dtype).reshape(shape[n_ones:])

@@ -111,12 +111,12 @@ def by_kernel(x, w, b, eps, centered=True, rung=None, **form):
     """Returns (y, mean, r). x (rows, cols), w and b (cols,), all contiguous and of one dtype.
 
     rung: 1 to 5 of the ladder in the .cu file, or "cpu". The default is the best for the device.
-    form: the options form and order of `cuda.kernel`."""
+    form: the keyword arguments `form` and `order`, which are passed to `cuda.kernel`."""
     xp = np if type(x) is np.ndarray else backend.xp_of([x])
     (rows, cols), dtype = x.shape, SUM_DTYPES[x.dtype]
     y = xp.empty(x.shape, x.dtype)
     rstd = xp.empty(rows, dtype)
-    mean = xp.empty(rows, dtype) if centered else xp.zeros(rows, dtype)  # RMS norm: 0
+    mean = xp.empty(rows, dtype) if centered else xp.zeros(rows, dtype)  # in RMS norm it is 0
     if x.size:
         args = y, mean, rstd, x, w, b, rows, cols, eps
         row_kernels.launch(FILE, "layer_norm", x, args, rung, CENTERED[centered], form)
@@ -171,7 +171,8 @@ def add_parts(xp, kernel, parts):
 
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
-    """Normalises the last dimensions to mean 0 and variance 1, then computes * weight + bias.
+    """Normalises the last dimensions to mean 0 and variance 1, then multiplies by weight and adds
+    bias.
     normalized_shape: the sizes of these dimensions. weight and bias have this shape, too. The
     variance divides by n, not by n - 1."""
     shape = normalized_shape if type(normalized_shape) is tuple else as_shape(normalized_shape)

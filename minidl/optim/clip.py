@@ -128,7 +128,7 @@ def _list(parameters):
     """Returns a list of the parameters. Raises ValueError for a generator that was read before:
     such a generator is empty, so no gradient would be clipped."""
     if hasattr(parameters, "parameters"):
-        raise TypeError("clipping wants a module's .parameters(); got the module itself")
+        raise TypeError("clipping wants a module's .parameters(); got the module")
     if inspect.isgenerator(parameters) and inspect.getgeneratorstate(
             parameters) == inspect.GEN_CLOSED:
         raise ValueError("this generator of parameters is used up; pass a list: "

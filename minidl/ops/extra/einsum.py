@@ -69,8 +69,8 @@ def letters(equation, n_dims):
         result = [*hidden, *once]
     known = {name for names in inputs for name in names}
     if len(set(result)) < len(result) or not set(result) <= known:
-        raise ValueError(f"einsum: {equation!r}: each letter of the result must come once there, "
-                         "and it must also be in an operand")
+        raise ValueError(f"einsum: {equation!r}: each letter of the result must occur there only "
+                         "once, and must also occur in an operand")
     return inputs, result
 
 

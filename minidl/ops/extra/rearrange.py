@@ -101,7 +101,7 @@ def roll(input, shifts, dims=None):
 
 
 def diagonal(input, offset=0, dim1=0, dim2=1):
-    """Returns a view of a diagonal of dim1 and dim2, as a new last dimension. Element i of the
+    """Returns a view whose last dimension is a diagonal of dim1 and dim2. Element i of the
     diagonal has the index i in dim1 and i + offset in dim2 (if offset is not negative)."""
     return Diagonal.apply(input, offset=offset, dim1=dim1, dim2=dim2)
 

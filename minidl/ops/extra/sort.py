@@ -40,8 +40,8 @@ def order(xp, x, axis, descending=False):
 
 
 class Ordered(Function):
-    """(values, indices) of the elements at the places `start` to `stop` - 1 of the sorted order
-    along a dim."""
+    """Sorts along a dim. Returns (values, indices) of a part of the sorted elements: the places
+    `start` to `stop` - 1."""
 
     def forward(self, x, dim, name, start=0, stop=None, descending=False, squeeze=False):
         self.name, self.shape = name, x.shape
