@@ -109,8 +109,8 @@ class EmbeddingBag(Embedding):
 
 
 class Dropout(Module):
-    """In training, sets each element to zero with probability p, and multiplies the others by
-    1 / (1 - p)."""
+    """In training, sets each element to zero with probability p, and multiplies all other elements
+    by 1 / (1 - p). In evaluation, returns x."""
 
     # parallel/model/context.py replaces this function if a text is divided among ranks.
     drop = staticmethod(F.dropout)
@@ -129,7 +129,8 @@ class Dropout(Module):
 
 
 class Dropout2d(Dropout):
-    """In training, sets whole channels of (N, C, H, W) to zero with probability p."""
+    """In training, sets whole channels of (N, C, H, W) to zero with probability p, and multiplies
+    all other channels by 1 / (1 - p). In evaluation, returns x."""
 
     drop = staticmethod(F.dropout2d)
 

@@ -192,7 +192,7 @@ class Llama(Module):
         if tied:
             self.head.weight = self.token.weight
 
-    generate = GPT.generate  # it uses only attributes that Llama also has
+    generate = GPT.generate  # this method uses only attributes that Llama also has
 
     def forward(self, ids: Array, positions: Array | None = None) -> Tensor:
         T, mask, xp = ids.shape[-1], {}, self.token.weight._xp

@@ -44,8 +44,8 @@ def MLP(*widths: int, activation: Callable[[], Module] = ReLU,
 def CNN(in_channels: int = 1, n_classes: int = 10, width: int = 16,
         generator: Generator | None = None) -> Sequential:
     """Returns a small CNN. It has two stages of convolution, batch norm and ReLU, with max pooling
-    between the stages. Then come an average over the image and a Linear. x (N, in_channels, H, W)
-    -> (N, n_classes). H and W must be at least 2."""
+    between the stages. The stages are followed by an average over the image and a Linear.
+    x (N, in_channels, H, W) -> (N, n_classes). H and W must be at least 2."""
     def stage(n_in, n_out):
         return [Conv2d(n_in, n_out, 3, padding=1, bias=False, generator=generator),
                 BatchNorm2d(n_out), ReLU()]

@@ -139,12 +139,13 @@ class RNN(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    """Its three gates decide which share of the cell state c is kept, which share of the new value
-    is added to c, and which share of tanh(c) becomes h. The states are (h, c)."""
+    """A recurrent layer with three gates. They decide which share of the cell state c is kept,
+    which share of the new value is added to c, and which share of tanh(c) becomes h. The states are
+    (h, c)."""
     parts, states, sequence = 4, 2, staticmethod(F.lstm_sequence)
 
 
 class GRU(_Recurrent):
-    """Its two gates decide which share of the old state the new value uses, and which share of the
-    old state is kept."""
+    """A recurrent layer with two gates. They decide which share of the old state the new value
+    uses, and which share of the old state is kept."""
     parts, sequence = 3, staticmethod(F.gru_sequence)

@@ -80,8 +80,8 @@ class TransformerDecoderLayer(TransformerEncoderLayer):
 
 
 class TransformerDecoder(Module):
-    """A chain of num_layers copies of `decoder_layer`. At the end comes `norm`, unless it is
-    None."""
+    """A chain of num_layers copies of `decoder_layer`. If `norm` is not None, it is the last module
+    of the chain."""
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
         super().__init__()

@@ -71,8 +71,8 @@ class TransformerEncoderLayer(Module):
 
 
 class TransformerEncoder(Module):
-    """A chain of num_layers copies of `encoder_layer`. At the end comes `norm`, unless it is None.
-    All copies start with equal weights, as in PyTorch."""
+    """A chain of num_layers copies of `encoder_layer`. If `norm` is not None, it is the last module
+    of the chain. All copies start with equal weights, as in PyTorch."""
 
     def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None,
                  enable_nested_tensor: bool = True):

@@ -33,8 +33,8 @@ from minidl.ops import conv_columns, conv_geometry
 FILE, WEIGHT_FILE = "conv.cu", "conv_weight.cu"
 TENSOR_CORES = 5
 # ENOUGH_BLOCKS blocks keep a large GPU busy (H100: 132 processors, 2 blocks each). With fewer than
-# FEWEST_PIXELS pixels, one more partial result costs more time than it saves. These are constants,
-# and do not depend on the device. So all GPUs round sums in the same way.
+# FEWEST_PIXELS pixels, one more partial result costs more time than it saves. These two numbers do
+# not depend on the device. So all GPUs round sums in the same way.
 ENOUGH_BLOCKS = 264
 FEWEST_PIXELS = 512
 # With 5 channels, rungs 4 and 1 are equally fast. Rung 1 reaches 5 % of the peak. Rung 4 reaches

@@ -129,7 +129,7 @@ def steps(x, parts, op="x[index]"):
             is_view = is_view or i != slice(None)
         else:
             n = _n_dims(i)
-            if i.ndim == 0:  # True or False: adds a dimension of one element, or of none
+            if i.ndim == 0:  # True adds a dimension of size 1, False a dimension of size 0
                 first.append(None)
                 i = i.reshape(1)
                 is_view = True
@@ -307,7 +307,7 @@ def getitem(input, index):
 def gather(input, dim, index):
     """Returns y, which has the shape of `index`: y[i, j, k] = input[i, index[i, j, k], k] for
     dim 1. Other dims work in the same way."""
-    if not input.shape and index.shape == (1,):  # 0-d counts as one element
+    if not input.shape and index.shape == (1,):  # a 0-d input counts as a vector of one element
         input = input.reshape(1)
     return note(Gather.apply(input, index, dim=dim), [index])
 

@@ -116,7 +116,7 @@ def by_kernel(x, w, b, eps, centered=True, rung=None, **form):
     (rows, cols), dtype = x.shape, SUM_DTYPES[x.dtype]
     y = xp.empty(x.shape, x.dtype)
     rstd = xp.empty(rows, dtype)
-    mean = xp.empty(rows, dtype) if centered else xp.zeros(rows, dtype)  # in RMS norm it is 0
+    mean = xp.empty(rows, dtype) if centered else xp.zeros(rows, dtype)  # RMS norm: mean 0
     if x.size:
         args = y, mean, rstd, x, w, b, rows, cols, eps
         row_kernels.launch(FILE, "layer_norm", x, args, rung, CENTERED[centered], form)

@@ -185,7 +185,7 @@ class Logsumexp(Reduction):
 
 
 class AnyAll(Function):
-    """any: True if an element is not zero. all: True if no element is zero."""
+    """any: True if at least one element is not zero. all: True if no element is zero."""
     differentiable = False
 
     def forward(self, x, name, dim=None, keepdim=False):
@@ -241,5 +241,5 @@ def reduction(name, function, doc=None, /, **options):
     return op
 
 
-any = reduction("any", AnyAll, "True if an element is true (not zero).", name="any")
-all = reduction("all", AnyAll, "True if all elements are true (not zero).", name="all")
+any = reduction("any", AnyAll, "True if at least one element is not zero.", name="any")
+all = reduction("all", AnyAll, "True if no element is zero.", name="all")

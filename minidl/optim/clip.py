@@ -66,8 +66,8 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
         return _clip_on_device(grads, max_norm)
     total = grad_norm(parameters, norm_type)
     if error_if_nonfinite and not math.isfinite(total):
-        raise RuntimeError(f"the gradient norm is {total}, so it cannot be clipped; look for the "
-                           "first layer with a non-finite gradient")
+        raise RuntimeError(f"the gradient norm is {total}, so the gradients cannot be clipped. "
+                           "Look for the first layer with a gradient that is not finite")
     scale_to(parameters, total, max_norm)
     return norm_tensor(total, parameters)
 

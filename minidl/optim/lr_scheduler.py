@@ -548,8 +548,8 @@ class _Composed(LRScheduler):
         self.optimizer, self.schedulers = wants_optimizer(name, optimizer), list(schedulers)
         for i, scheduler in enumerate(self.schedulers):
             if isinstance(scheduler, ReduceLROnPlateau):
-                raise ValueError(f"{name}: schedule {i} is a ReduceLROnPlateau, whose step wants a "
-                                 "loss; call its step(loss) yourself")
+                raise ValueError(f"{name}: schedule {i} is a ReduceLROnPlateau. Its step() wants a "
+                                 "loss, so call step(loss) of this schedule yourself")
             if scheduler.optimizer is not optimizer:
                 raise ValueError(f"{name}: schedule {i}, a {type(scheduler).__name__}, was made "
                                  "for another optimizer; make all schedules for one optimizer")

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from minidl.hints import Parameters
 
-# A state of PyTorch may have these options, even if the optimizer here does not know them.
-# PYTORCH_FORMS choose how PyTorch computes, so they are ignored. PYTORCH_OPTIONS are ignored if
-# they are False.
+# A state of PyTorch may have options that the optimizer here does not know. The options in
+# PYTORCH_FORMS choose how PyTorch computes, so minidl ignores them. minidl ignores an option in
+# PYTORCH_OPTIONS if it is False.
 PYTORCH_FORMS = {"foreach", "capturable", "differentiable", "fused", "decoupled_weight_decay"}
 PYTORCH_OPTIONS = {"amsgrad", "maximize"}
 # Numbers that schedules keep in a group, as PyTorch's schedules do.

@@ -114,7 +114,7 @@ def _product(a, a_names, b, b_names, later):
     the names that are still needed."""
     a, a_names = _summed(a, a_names, later.union(b_names))
     b, b_names = _summed(b, b_names, later.union(a_names))
-    if a.dtype != b.dtype:  # one operand was summed, and integers sum in int64
+    if a.dtype != b.dtype:  # _summed has changed the integers of one operand into int64
         a, b = (x.to(backend.promote_types(a.dtype, b.dtype)) for x in (a, b))
     both = [name for name in a_names if name in b_names]
     sizes = {**dict(zip(b_names, b.shape)), **dict(zip(a_names, a.shape))}
