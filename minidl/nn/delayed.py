@@ -62,10 +62,10 @@ def window_corrected(logits, labels, p_delayed):
 
 
 def delayed_feedback(logits, log_rate, labels, elapsed):
-    """Returns the mean of -log(p r exp(-r d)) for positives and -log(1 - p + p exp(-r e)) for
-    samples whose label is still 0. r is the rate of the exponential distribution of the delay.
-    log_rate: log r, a Tensor that gets a gradient, as the logits do. elapsed: for a positive
-    the delay d, for other samples the time e since x came."""
+    """Returns the mean loss of the samples. The loss of a positive is -log(p r exp(-r d)). The loss
+    of a sample whose label is still 0 is -log(1 - p + p exp(-r e)). r is the rate of the
+    exponential distribution of the delay. log_rate: log r, a Tensor. It gets a gradient, as the
+    logits do. elapsed: for a positive the delay d, for other samples the time e since x came."""
     rate = log_rate.exp()
     # 1 - p + p exp(-r e) = (1 - p) (1 + exp(z - r e)), without a difference of large numbers
     positive = F.softplus(-logits) - log_rate + rate * elapsed

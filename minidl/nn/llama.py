@@ -1,8 +1,8 @@
 """Llama: a GPT with rotary positions, RMSNorm, SwiGLU and fewer heads of keys than of queries.
 
-The plain form of a block: minidl/plain/transformer.py. This file adds batches, grouped heads, a
-rotation that saves neither its input nor its output for backward (class Rotary), and contexts that
-are longer than the contexts in training (the function frequencies).
+The plain form of a block: minidl/plain/transformer.py. This file adds batches and grouped heads.
+The rotation (class Rotary) saves neither its input nor its output for backward. The contexts may be
+longer than the contexts in training (function frequencies).
 
 Grouped heads: there are n_heads heads of queries, but only n_kv_heads heads of keys and values. So
 n_heads / n_kv_heads heads of queries share one head of keys and values. The cache of keys and

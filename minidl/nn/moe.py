@@ -1,7 +1,7 @@
 """Mixture of experts: E feed-forward layers in place of one. Each token uses k of these experts.
 
-The plain form, on ranks: minidl/plain/experts.py. Here: a layer with gradients, no loop over the
-tokens, and two remedies for unequal loads.
+The plain form, on ranks: minidl/plain/experts.py. This file has a layer with gradients and without
+a loop over the tokens, and two remedies for unequal loads.
 
     y = sum of gate_j expert_j(x) over the k largest of p = softmax(W x), the largest first
     compared with one feed-forward layer: E times the weights, k times the work
@@ -165,8 +165,8 @@ def of_rounds(choice, n_experts):
 
 
 def capacity(factor, counts):
-    """Returns how many rows an expert takes at most: ceil(factor T k / E), where T is the number of
-    the tokens of all ranks. Returns T k if factor is None. Subtracts 1e-9 before ceil, because of
+    """Returns how many rows an expert takes at most: ceil(factor T k / E). T is the number of
+    tokens on all ranks. Returns T k if factor is None. Subtracts 1e-9 before ceil, because of
     rounding: in float64 1.1 * 50 is a little more than 55."""
     total, n_experts = int(counts.sum()), counts.shape[2]
     return total if factor is None else math.ceil(factor * total / n_experts - 1e-9)
@@ -246,8 +246,8 @@ def weighted_sum(xp, rows, slot, gates=None):
 
 
 def kept_of(xp, slot):
-    """Yields a tuple for each choice number j: (j, the indices of the tokens whose choice j is not
-    dropped, the indices of the rows for these choices)."""
+    """Yields (j, tokens, rows) for each choice number j. tokens: the indices of the tokens whose
+    choice j is not dropped. rows: for each of these tokens, the index of its row."""
     for j in range(slot.shape[1]):
         at = np.flatnonzero(slot[:, j] >= 0)
         yield j, xp.asarray(at), xp.asarray(slot[at, j])

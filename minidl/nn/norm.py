@@ -115,9 +115,9 @@ class _RunningNorm(Module):
 
 class BatchNorm(_RunningNorm):
     """Normalises with the mean and variance of the batch in training, and with running averages in
-    eval: running = (1 - momentum) * running + momentum * batch. running_var averages unbiased
-    variances. With momentum=None, the running averages are the plain averages of all batches so
-    far."""
+    eval. Each batch in training changes the running averages: running = (1 - momentum) * running +
+    momentum * batch. running_var averages unbiased variances. With momentum=None, the running
+    averages are the plain averages of all batches so far."""
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
                  affine: bool = True, track_running_stats: bool = True):

@@ -16,8 +16,8 @@ These are 4 L E + L numbers for each head, if S = L. P has L S numbers: 8 times 
 S = 256 and E = 32. So P is not saved. Computing P again is as fast as reading P from memory.
 
 A kernel does the same in registers, with mask and dropout (attention_kernel.py). The NumPy form in
-this file is used if the kernel cannot be used: for float64, for heads wider than 128, for broadcast
-keys or values, and for a floating mask that needs a gradient.
+this file runs if the kernel cannot run. The kernel cannot run for float64, for heads wider than
+128, for broadcast keys or values, and for a floating mask that needs a gradient.
 
 Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018) for lse.
 Test: tests/ops/test_attention.py   Tutorial: tutorials/29_flash_attention.py

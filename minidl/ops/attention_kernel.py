@@ -179,16 +179,17 @@ def mask_view(mask, shape):
 
 
 def readable(a):
-    """Returns `a`, or a copy of it if the kernels cannot read it: its last stride must be one
-    element, and no stride may be negative."""
+    """Returns `a`, or a copy of `a` if the kernels cannot read it. For the kernels the last stride
+    must be one element, and no stride may be negative."""
     strides = [s for n, s in zip(a.shape, a.strides, strict=True) if n > 1]
     good = min(strides, default=0) >= 0 and a.strides[-1] == a.itemsize
     return a if good else a.copy()
 
 
 def fits(q, k, v):
-    """Returns whether the kernels can handle these shapes: keys and values have one shape, heads
-    are at most 128 wide, there is at least one key, and the grid is not too large for CUDA."""
+    """Returns True if the kernels can handle these shapes. Keys and values must have one shape, and
+    there must be a key. A head may be at most 128 wide, and the grid must not be too large for
+    CUDA."""
     n_batch, n_heads, _, width = q.shape
     return (k.shape == v.shape and 0 < width <= MAX_WIDTH and k.shape[2] > 0
             and n_batch <= MAX_BLOCKS and n_heads <= MAX_BLOCKS)

@@ -188,8 +188,8 @@ def _winograd(y, x, w, turned, b, top, left):
 
 
 def _weights_of_winograd(w, turned, first, n_rows):
-    """Returns U, the transformed weights of n_rows output channels, from channel `first` on, for
-    all input channels: (chunks, 16, n_rows, input channels of a chunk). See _chunk."""
+    """Returns U, the transformed weights: (chunks, 16, n_rows, input channels of a chunk). U has
+    n_rows output channels, from channel `first` on, and all input channels. See _chunk."""
     o, c = w.shape[:2]
     depth, row, step = (o, 9, 9 * c) if turned else (c, 9 * c, 9)  # strides in elements
     chunk = _chunk(depth)

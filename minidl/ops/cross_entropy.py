@@ -118,8 +118,8 @@ def weighted(weight):
 
 
 def row_weights(target, ignored, weight, dtype):
-    """Returns the weight of each row, (n,): 0 if its target is ignored, else the weight of its
-    class, or 1 if `weight` is None."""
+    """Returns the weight of each row, (n,). The weight is 0 if the target of the row is ignored.
+    Else it is the weight of the target's class, or 1 if `weight` is None."""
     counts = target != ignored
     return counts.astype(dtype) if weight is None else counts * weight[target * counts]
 

@@ -102,8 +102,8 @@ def steps(x, parts, op="x[index]"):
 
     If an index has an array, NumPy treats its numbers as arrays, too. If a slice or an Ellipsis is
     between two arrays, NumPy puts the dimensions of the arrays first. PyTorch applies numbers,
-    slices and None first. In the second step NumPy and PyTorch agree: if the arrays are neighbours,
-    their dimensions do not move; otherwise the dimensions of the arrays come first.
+    slices and None first. In the second step NumPy and PyTorch agree. If the arrays are neighbours,
+    their dimensions do not move. Otherwise the dimensions of the arrays come first.
     """
     arrays = [i for i in parts if hasattr(i, "dtype")]
     if not arrays:
@@ -273,8 +273,9 @@ class IndexSelect(Gather):
 
 
 def along(xp, index, dim):
-    """Returns an index for x, as a tuple of arrays. For element (i, j, k) of `index`, it picks the
-    element of x at index[i, j, k] along `dim`, and at i, j, k along the other dimensions."""
+    """Returns an index for x, as a tuple of arrays. The result of x[this index] has the shape of
+    `index`. Along `dim`, element (i, j, k) of the result comes from the place index[i, j, k] of x.
+    Along the other dimensions it comes from the places i, j, k."""
     grid = [xp.arange(n).reshape([-1 if i == d else 1 for i in range(index.ndim)])
             for d, n in enumerate(index.shape)]
     grid[dim:dim + 1] = [index] if index.ndim else []

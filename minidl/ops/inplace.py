@@ -78,8 +78,8 @@ def _take_the_place(x, y):
 
 
 def check_fit(y, x, name):
-    """Returns y. Raises ValueError if y cannot be written into x, because y has another shape, or a
-    dtype of a higher kind (for example floating numbers where x has integers)."""
+    """Returns y. Raises ValueError if y cannot be written into x: if y has another shape, or a
+    dtype of a higher kind. For example, floating numbers cannot be written into integers."""
     kind = backend.promote_types(y.dtype, x.dtype).kind
     if y.shape != x.shape or kind != np.dtype(x.dtype).kind:
         raise ValueError(f"{name}: the result has dtype {y.dtype} and shape {tuple(y.shape)}; it "

@@ -154,7 +154,7 @@ def by_kernel_backward(gy, x, w, mean, rstd, centered=True, rung=None, **form):
 
 def number_of_parts(xp, rows):
     """Returns the number of parts into which the rows are divided for the sums gw and gb. It is a
-    power of 8. It depends only on the number of rows and the kind of device, so the bits of a sum
+    power of 8. It depends only on the number of rows and the kind of device. So the bits of a sum
     do not depend on the number of threads. A GPU gets more parts, because it has more threads."""
     if xp is not np and rows >= 8192:
         return 512

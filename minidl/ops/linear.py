@@ -164,8 +164,8 @@ def aligned(n):
 
 
 def fits(x, w):
-    """Returns True if our product should be used: the arrays are on a CPU, the product is large
-    enough, and our product is faster than NumPy's BLAS."""
+    """Returns True if our product should be used. The arrays must be on a CPU, the product must be
+    large, and our product must be faster than NumPy's BLAS."""
     return BEATS_BLAS and type(x) is np.ndarray and x.size * w.shape[0] >= MIN_WORK
 
 

@@ -292,8 +292,8 @@ class AdaptiveMaxPool2d(Function):
 
 
 def averaging(xp, n, parts, dtype):
-    """Returns a matrix (parts, n). Row i times a vector (n,) is the mean of part i of the vector:
-    the elements from floor(i n / parts) to ceil((i + 1) n / parts) - 1."""
+    """Returns a matrix (parts, n). Row i times a vector (n,) is the mean of part i of the vector.
+    Part i has the elements from floor(i n / parts) to ceil((i + 1) n / parts) - 1."""
     i, at = xp.arange(parts)[:, None], xp.arange(n)[None, :]
     inside = (at >= i * n // parts) & (at < -(-(i + 1) * n // parts))
     return (inside / inside.sum(axis=1, keepdims=True)).astype(dtype)

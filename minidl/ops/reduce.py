@@ -37,8 +37,8 @@ class Reduction(Function):
 
 
 def dtype_of_sum(x, dtype):
-    """Returns the dtype of a sum or a product over x: `dtype` if given, else int64 for integers and
-    bools, else the dtype of x."""
+    """Returns the dtype of a sum or a product over x. This is `dtype` if given, int64 if x has
+    integers or bools, and otherwise the dtype of x."""
     return np.dtype(dtype or (np.int64 if x.dtype.kind in "bui" else x.dtype))
 
 

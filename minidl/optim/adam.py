@@ -1,8 +1,8 @@
 """Adam and AdamW: the step of each weight is divided by the root of its mean squared gradient.
 
-The plain form: minidl/plain/optimizers.py. Here: weight decay. Adam adds weight_decay * w to g;
-AdamW shrinks the weight itself, w *= 1 - lr * weight_decay, so that the decay is not divided by
-sqrt(v).
+The plain form: minidl/plain/optimizers.py. This file adds weight decay. Adam adds weight_decay * w
+to g. AdamW shrinks the weight itself: w *= 1 - lr * weight_decay. So in AdamW the decay is not
+divided by sqrt(v).
 
 Memory: m and v take 8 bytes for each float32 weight. `update` is one step in plain NumPy. It moves
 about 130 bytes for each weight. If kernels run, `by_kernel` updates all parameters in one launch

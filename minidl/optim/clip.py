@@ -1,7 +1,7 @@
 """Gradient clipping limits the length of the vector of all gradients, and keeps its direction.
 
-The plain form: minidl/plain/optimizers.py. Here: other norms, gradients that are divided among
-ranks, and on a GPU a norm for which the host does not wait.
+The plain form: minidl/plain/optimizers.py. This file adds other norms, and gradients that are
+divided among ranks. On a GPU the host does not wait for the norm.
 
 Clip after all gradients are summed over micro-batches and ranks, and after unscaling.
 Source: Pascanu, Mikolov, Bengio 2012 (arXiv 1211.5063). The 1e-6 in the divisor is PyTorch's.
@@ -54,7 +54,7 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
     """Scales the gradients in place so that their norm is at most max_norm. Returns their norm
     before scaling, a Tensor without dimensions. If the gradients are on a GPU, the norm is on the
     GPU, too, and the host does not wait for it. In three cases the host waits, and the norm is on
-    the host: if ranks hold shards, if norm_type is not 2, and with error_if_nonfinite.
+    the host: if ranks hold shards, if norm_type is not 2, and if error_if_nonfinite is True.
 
     If the norm is nan, all gradients become nan. If the norm is inf, each element becomes 0 or nan.
     With error_if_nonfinite, such a norm raises RuntimeError."""

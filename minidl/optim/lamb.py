@@ -1,8 +1,8 @@
 """LAMB: a step in Adam's direction, with a length that is set for each layer.
 
-The plain form: minidl/plain/large_batch.py. Here: the variants of other libraries, kernels that
-update all layers in two passes, and the norms of layers whose parts are on several ranks. With LAMB
-the learning rate may grow with the batch (BERT: from 512 to 32768 samples a step).
+The plain form: minidl/plain/large_batch.py. This file adds the variants of other libraries, and
+kernels that update all layers in two passes. The parts of a layer may be on several ranks. With
+LAMB the learning rate may grow with the batch (BERT: from 512 to 32768 samples a step).
 
     r = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay w
     w = w - lr (|w| / |r|) r

@@ -1,7 +1,8 @@
 """Learning-rate schedules: they set the lr of each parameter group at each step.
 
-The plain form, warmup and half a cosine: minidl/plain/optimizers.py. Here: PyTorch's schedules,
-with the same names, defaults and numbers. SequentialLR and ChainedScheduler combine them.
+The plain form, warmup and half a cosine: minidl/plain/optimizers.py. This file has PyTorch's
+schedules, with the same names, defaults and numbers. SequentialLR and ChainedScheduler combine
+them.
 
     scheduler = SequentialLR(optimizer, [LinearLR(optimizer, 0.01, total_iters=100),
                                          CosineAnnealingLR(optimizer, T_max=900)], [100])
@@ -98,10 +99,9 @@ class LRScheduler:
     def _start_new_groups(self):
         """Prepares groups that were added since the last step. If a group has an initial_lr, its lr
         becomes the schedule's lr at this step. If a group has no initial_lr, it is computed from
-        the lr of the group: the lr is factor * initial_lr + constant, and this equation is solved
-        for initial_lr. If the factor is 0 now and at the next step, as at the end of PolynomialLR,
-        the group keeps its lr. Raises ValueError if the initial_lr is needed and cannot be
-        computed."""
+        the lr of the group by the equation lr = factor * initial_lr + constant. If the factor is 0
+        now and at the next step, as at the end of PolynomialLR, the group keeps its lr. Raises
+        ValueError if the initial_lr is needed and cannot be computed."""
         bases = self.base_lrs[:]
         for i, group in list(enumerate(self.optimizer.param_groups))[len(bases):]:
             if "initial_lr" in group:
@@ -485,10 +485,10 @@ ANNEAL = {"cos": lambda a, b, part: b + (a - b) / 2 * (1 + math.cos(math.pi * pa
 
 
 class CyclicLR(_WithMomentum):
-    """The lr rises in a straight line from base_lr to max_lr in step_size_up steps, falls back in
-    step_size_down steps (default: step_size_up), and repeats this for ever. The momentum moves in
-    the opposite direction. The rise above base_lr is multiplied by a factor, so that a peak is at
-    base_lr + factor * (max_lr - base_lr):
+    """The lr rises in a straight line from base_lr to max_lr in step_size_up steps. Then it falls
+    back in step_size_down steps (default: step_size_up). This cycle repeats for ever. The momentum
+    moves in the opposite direction. The rise above base_lr is multiplied by a factor, so that a
+    peak is at base_lr + factor * (max_lr - base_lr):
 
         mode "triangular"     1
         mode "triangular2"    1, 1/2, 1/4, ... in cycles 1, 2, 3, ...

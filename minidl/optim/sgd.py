@@ -1,6 +1,7 @@
 """Stochastic gradient descent with momentum.
 
-The plain form: minidl/plain/optimizers.py. Here: weight decay, dampening and Nesterov's form,
+The plain form: minidl/plain/optimizers.py. This file adds weight decay, dampening and Nesterov's
+form:
 
     g = grad + weight_decay * w
     v = momentum * v + (1 - dampening) * g         (v = g at the first step)

@@ -5,9 +5,9 @@
     scatter        y[i, index[i, j]]  = src[i, j]       if places repeat, one element is kept
     index_add      y[:, index[j]]    += alpha src[:, j]     whole slices; index_select's gradient
 
-Elements that are overwritten get no gradient. If scatter writes two elements of `src` to one place,
-PyTorch does not define which element is kept, and both elements get the gradient of the place. Our
-scatter does the same.
+Elements that are overwritten get no gradient. scatter may write two elements of `src` to one place.
+Then it is not defined which element is kept, and both elements get the gradient of the place. This
+is so in PyTorch, too.
 Test: tests/ops/extra/test_scatter.py
 """
 
@@ -311,8 +311,8 @@ def combined_at(xp, name, y, at, values):
     write to y.
 
     CuPy's `at` takes few dtypes, and its maximum of float64 gives NaN (CuPy 14.2). So on a GPU,
-    integers become int64 if they have fewer than 32 bits, and the maximum or minimum of floats is
-    computed with integers (`_largest_at`)."""
+    integers of fewer than 32 bits become int64. The maximum or minimum of floats is computed with
+    integers (`_largest_at`)."""
     if xp is not np and y.dtype.kind == "f" and name != "add":
         return _largest_at(xp, y, at, values, sign=1 if name == "maximum" else -1)
     if xp is not np and y.dtype.kind in "biu" and y.dtype.itemsize < 4:
