@@ -72,12 +72,12 @@ class _Conv(Module):
 
 
 class Conv1d(_Conv):
-    """x (N, C, L) -> (N, out_channels, L')."""
+    """Convolution of sequences. x (N, in_channels, L) -> (N, out_channels, L')."""
     n_dims, op = 1, staticmethod(F.conv1d)
 
 
 class Conv2d(_Conv):
-    """x (N, C, H, W) -> (N, out_channels, H', W')."""
+    """Convolution of images. x (N, in_channels, H, W) -> (N, out_channels, H', W')."""
     n_dims, op = 2, staticmethod(F.conv2d)
 
 
@@ -102,13 +102,14 @@ class _ConvTranspose(_Conv):
 
 
 class ConvTranspose1d(_ConvTranspose):
-    """x (N, C, L) -> (N, out_channels, L'). With stride 2, L' is about 2 L."""
+    """Transposed convolution of sequences. x (N, in_channels, L) -> (N, out_channels, L'). With
+    stride 2, L' is about 2 L."""
     n_dims, op = 1, staticmethod(F.conv_transpose1d)
 
 
 class ConvTranspose2d(_ConvTranspose):
-    """x (N, C, H, W) -> (N, out_channels, H', W'). With stride 2, H' is about 2 H and W' is about
-    2 W."""
+    """Transposed convolution of images. x (N, in_channels, H, W) -> (N, out_channels, H', W'). With
+    stride 2, H' is about 2 H and W' is about 2 W."""
     n_dims, op = 2, staticmethod(F.conv_transpose2d)
 
 

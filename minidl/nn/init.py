@@ -54,8 +54,8 @@ def ones_(tensor: Tensor) -> Tensor:
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """Returns the gain for weights in front of this nonlinearity. The gain makes up for the
-    variance that the nonlinearity removes. param: the negative slope of leaky_relu. Raises
+    """Returns the gain for the weights of the layer before this nonlinearity. The gain makes up for
+    the variance that the nonlinearity removes. param: the negative slope of leaky_relu. Raises
     ValueError for an unknown name."""
     if nonlinearity == "leaky_relu":
         return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))

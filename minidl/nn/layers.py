@@ -343,7 +343,8 @@ class Threshold(_Shown):
 
 
 class PixelShuffle(_Shown):
-    """(..., c r r, h, w) -> (..., c, h r, w r), where r is upscale_factor."""
+    """Turns channels into pixels: (..., c r r, h, w) -> (..., c, h r, w r), where r is
+    upscale_factor."""
 
     shown = ("upscale_factor",)
 

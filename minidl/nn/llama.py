@@ -169,7 +169,7 @@ class Llama(Module):
     head_width: the default is width / n_heads.
     theta, scaling: the arguments of frequencies().
     tied: if True, the output layer and the embedding share one weight.
-    The argument `positions` of forward() is the same as in GPT, and so is generate()."""
+    The argument `positions` of forward(), and the method generate(), are the same as in GPT."""
 
     def __init__(self, vocab_size: int, context: int, n_layers: int = 4, n_heads: int = 8,
                  width: int = 256, n_kv_heads: int | None = None, hidden: int | None = None,

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 def MLP(*widths: int, activation: Callable[[], Module] = ReLU,
         generator: Generator | None = None) -> Sequential:
-    """Returns Linear layers widths[0] -> widths[1] -> ..., with `activation` between them."""
+    """Returns a chain of Linear layers, widths[0] -> widths[1] -> ..., with `activation` between
+    two layers."""
     layers = []
     for n_in, n_out in zip(widths[:-1], widths[1:]):
         layers += [Linear(n_in, n_out, generator=generator), activation()]

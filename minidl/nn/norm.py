@@ -139,12 +139,12 @@ class BatchNorm(_RunningNorm):
 
 
 class BatchNorm1d(BatchNorm):
-    """x (N, C) or (N, C, L)."""
+    """Batch norm of vectors (N, C) or sequences (N, C, L). C is num_features."""
     ndims = (2, 3)
 
 
 class BatchNorm2d(BatchNorm):
-    """x (N, C, H, W)."""
+    """Batch norm of images (N, C, H, W). C is num_features."""
     ndims = (4,)
 
 
@@ -166,12 +166,12 @@ class InstanceNorm(_RunningNorm):
 
 
 class InstanceNorm1d(InstanceNorm):
-    """x (N, C, L) or (C, L)."""
+    """Instance norm of sequences (N, C, L) or (C, L). C is num_features."""
     ndims = (2, 3)
 
 
 class InstanceNorm2d(InstanceNorm):
-    """x (N, C, H, W) or (C, H, W)."""
+    """Instance norm of images (N, C, H, W) or (C, H, W). C is num_features."""
     ndims = (3, 4)
 
 

@@ -4,9 +4,9 @@
     gb, gw = sum of gy, sum of gy * xhat             xhat = (x - mean) * r
     gx = w * r * (gy - gb / n - xhat * gw / n)       n elements in each channel
 
-norm.py explains the gradient. Saved for backward: x, mean and r. In half precision, x takes half of
-the bytes of xhat; in float32 and float64, the same number. Outside of training the running
-statistics are constants, so gx = w * r * gy.
+norm.py explains the gradient. Saved for backward: x, mean and r. x is saved, and not xhat, because
+in half precision x takes half of the bytes. Outside of training the running statistics are
+constants, so gx = w * r * gy.
 
 Source: Ioffe & Szegedy 2015.
 Kernels: kernels/batch_norm.cu; on a CPU kernels/cpu/batch_norm.cu

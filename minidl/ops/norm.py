@@ -65,8 +65,8 @@ def scale_shift(xhat, w, b, dtype):
 
 
 class GroupNorm(Function):
-    """Normalises over C / G channels and all places of a sample. Saves xhat as rows (N * G, C / G *
-    places), r and w."""
+    """Normalises each of G groups of channels, in each sample: a group has C / G channels and all
+    places. Saves xhat as rows (N * G, C / G * places), r and w."""
 
     precision = "black"
 

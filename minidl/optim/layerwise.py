@@ -61,10 +61,11 @@ def groups_by_ndim(params: Iterable[Tensor], **vectors: Any) -> list[dict[str, A
 
 
 def pieces(params, leaf_of):
-    """Returns (list of Pieces, {ZeRO stage: its number of tensors in this list}). A whole parameter
-    is one Piece. The shard of a ZeRO stage has elements of several tensors, and one Piece for each
-    of these tensors. leaf_of(p) returns the model's parameter for p: the 2-byte parameter if p is a
-    master weight, else p. Raises TypeError for slices of tensor parallelism."""
+    """Returns (found, n_tensors). found: a list of Pieces. A whole parameter is one Piece. The
+    shard of a ZeRO stage has elements of several tensors, and one Piece for each of these tensors.
+    n_tensors: {ZeRO stage: the number of its tensors}. leaf_of(p) returns the model's parameter for
+    p: the 2-byte parameter if p is a master weight, else p. Raises TypeError for slices of tensor
+    parallelism."""
     found, n_tensors = [], {}
     index = {leaf_of(p): i for i, p in enumerate(params)}
     for leaf, i in index.items():

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def use_master_weights(optimizer: Optimizer):
     """Replaces every float16 or bfloat16 parameter in `param_groups` by a float32 master copy.
     `optimizer.low` becomes {master: parameter}. Returns the optimizer. Raises RuntimeError after
-    the first step, as the state then belongs to the 2-byte parameters."""
+    the first step, because the state then belongs to the 2-byte parameters."""
     if optimizer.state:
         raise RuntimeError("use_master_weights must come before the first step: the optimizer "
                            "already has state for its 2-byte parameters")

@@ -88,8 +88,8 @@ def _shown(name):
 
 
 def _diagonals(x, names):
-    """Returns (x, names) without repeated letters. If a letter is repeated in one operand, x
-    becomes its diagonal."""
+    """Returns (x, names) without repeated letters. If an operand has a letter twice, x becomes the
+    diagonal of these two dimensions."""
     names = list(names)
     for name in set(names):
         while names.count(name) > 1:
@@ -102,7 +102,8 @@ def _diagonals(x, names):
 
 
 def _summed(x, names, wanted):
-    """Returns (x, names), summed over all dimensions that are not in `wanted`."""
+    """Sums x over all dimensions that are not in `wanted`. Returns (x, names) without these
+    dimensions."""
     gone = tuple(i for i, name in enumerate(names) if name not in wanted)
     if not gone:
         return x, names

@@ -107,9 +107,9 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
 
 
 def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
-    """Repeats each element (or each slice along `dim`) in a row. repeats: one int for all elements,
-    or a tensor with a count for each element. repeat_interleave(counts) returns each index i,
-    counts[i] times."""
+    """Repeats each element (or each slice along `dim`) several times in a row. repeats: one int for
+    all elements, or a tensor with a count for each element. repeat_interleave(counts) returns each
+    index i, counts[i] times."""
     input = wrapped(input)
     if repeats is None:
         input, repeats = Tensor(input._xp.arange(input.shape[0])), input
