@@ -61,8 +61,8 @@ class Parameter(Tensor):
     """A leaf that requires a gradient. A Module registers each Parameter that is assigned to one of
     its attributes.
 
-    These attributes tell how ranks share the parameter. `declare` sets them. Clipping, loss scaling
-    and the wrappers of parallel/ read them:
+    The attributes below tell how ranks share the parameter. `declare` sets these attributes.
+    Clipping, loss scaling and the wrappers of parallel/ read them:
 
     sharded_by     a tuple of groups of ranks. Each group has divided the parameter once, and the
                    other ranks of the group hold the other shards. The tuple is in the order of the

@@ -14,7 +14,7 @@ capacity: an expert takes at most ceil(f T k / E) rows of a batch of T tokens, w
 capacity_factor. All first choices of the tokens come before all second choices, and earlier tokens
 come first (GShard). Choices beyond the capacity are dropped: they add nothing to y, and the other
 gates of the token do not change. If all choices of a token are dropped, only the residual path
-passes it on.
+passes the token on.
 
 An expert that is rarely chosen learns little. Then it is chosen even less. Two remedies:
 

@@ -46,8 +46,8 @@ def best_rung(q):
 
 
 def block_of(rung, width):
-    """Returns (rows, threads) of a block of this rung: the number of queries and of threads.
-    width: the width of a head."""
+    """Returns (rows, threads): the numbers of rows and of threads of a block of this rung. A row is
+    a query, or a key in the kernel for gk and gv. width: the width of a head."""
     n_rows = 32 if width > 64 else 64
     return {
         "naive": (128, 128),

@@ -4,7 +4,8 @@ The plain form: minidl/plain/convolution.py. The arrays decide which file comput
 
     arrays of CuPy    kernels/conv.cu and conv_weight.cu, by conv_kernel.py
     arrays of NumPy   kernels/cpu/conv.cu and conv_winograd.cu, by conv_cpu.py
-    other cases       float64, two different dtypes, no compiler: conv_columns.py, im2col and BLAS
+    other cases       im2col and BLAS, by conv_columns.py (for float64, for two different dtypes, or
+                      without a compiler)
 
 All three files have the same four functions. forward computes the result. by_input, by_weight and
 by_bias compute the gradients of the input, the weight and the bias. A transposed convolution

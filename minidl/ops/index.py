@@ -297,9 +297,9 @@ class Triangle(Function):
 
 
 def getitem(input, index):
-    """input[index]. An index may have ints, slices, None, ..., integer arrays or tensors, and bool
-    masks. The order of the result's dimensions is PyTorch's, which may differ from NumPy's: see
-    `steps`."""
+    """input[index]. An index may have ints, slices, None, an Ellipsis, integer arrays or tensors,
+    and bool masks. The order of the result's dimensions is PyTorch's, which may differ from
+    NumPy's: see `steps`."""
     parts = parts_of(input, index)
     y = Getitem.apply(input, index=parts)
     return y if type(index) is int else note(y, arrays_kept(index, parts))

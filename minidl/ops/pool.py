@@ -238,8 +238,8 @@ def launch(name, arrays, result, shape, window, rung, form):
 
 
 class AdaptiveAvgPool2d(Function):
-    """y = a x b^T. a is (oh, H). In row i of a, the places of part i of the height have 1 / (length
-    of the part), and all other places have 0. b (ow, W) is the same for the width.
+    """y = a x b^T. a is (oh, H). Part i of the height has n places. Row i of a has 1 / n at these
+    places, and 0 at all other places. b (ow, W) is the same for the width.
 
     If there is a single part, y is the mean of the whole image. It is computed as one product with
     all H W numbers of each image. For small images, a x b^T would take three times as long, and

@@ -1,4 +1,4 @@
-"""Reductions: many elements become one, so backward repeats the gradient for each of them.
+"""Reductions: many elements become one, so backward repeats the gradient for all these elements.
 
 The plain form of a sum, and why its dtype matters: minidl/plain/floats.py. In this file, `dim` is
 an int, a tuple, or None for all dimensions. A negative `dim` counts from the end. If `keepdim` is

@@ -44,7 +44,8 @@ class EMA:
                          for p in self.params]
 
     def update(self) -> None:
-        """Adds the current weights to the averages. Call it after optimizer.step()."""
+        """Moves each average towards the current weight w: a = a + (1 - decay) (w - a). Call this
+        method after optimizer.step()."""
         self.step += 1
         decay = self.decay
         if self.warmup:

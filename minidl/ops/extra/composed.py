@@ -161,7 +161,7 @@ def movedim(input, source, destination):
 
 def unflatten(input, dim, sizes):
     """Splits one dimension into several dimensions of these sizes. If a size is -1, it is computed
-    from the others."""
+    from the other sizes."""
     (dim,) = normalize_dims(dim, input.ndim, "unflatten")
     n, sizes = input.shape[dim], list(sizes)
     if sizes.count(-1) == 1:

@@ -1,4 +1,4 @@
-"""int8 quantisation: takes a quarter of the memory of float32. The error is at most half a scale.
+"""int8 quantisation: int8 takes a quarter of float32's memory. The error is at most half a scale.
 
 The plain form, and a product of such numbers: minidl/plain/quantize.py. This file has the kernels.
 

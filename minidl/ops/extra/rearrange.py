@@ -188,8 +188,8 @@ def _reflected(left, right, n):
 
 
 def _around(left, right, n):
-    """Returns, for mode "circular", the place in the input of each element of the result. Elements
-    that a negative width removes do not come in at the other end."""
+    """For mode "circular": returns, for each element of the result, its place in the input.
+    Elements that a negative width removes do not come in at the other end."""
     first, n_kept = max(-left, 0), n - max(-left, 0) - max(-right, 0)
     return first + np.arange(-max(left, 0), n_kept + max(right, 0)) % n_kept
 

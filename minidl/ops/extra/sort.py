@@ -140,7 +140,7 @@ def kthvalue(input, k, dim=-1, keepdim=False) -> KthvalueResult:
 
 def median(input, dim=None, keepdim=False) -> Tensor | MedianResult:
     """median(x) is the middle element, or the lower one of two middle elements. median(x, dim) is
-    the named tuple (values, indices)."""
+    the named tuple (values, indices) of the medians along `dim`."""
     if dim is None:
         return Median.apply(input)
     n = input.shape[dim] if input.ndim else 1
