@@ -131,6 +131,6 @@ def _list(parameters):
         raise TypeError("clipping wants a module's .parameters(); got the module")
     if inspect.isgenerator(parameters) and inspect.getgeneratorstate(
             parameters) == inspect.GEN_CLOSED:
-        raise ValueError("this generator of parameters is used up; pass a list: "
-                         "list(model.parameters())")
+        raise ValueError("this generator of parameters was read before, so it is empty. Pass a "
+                         "list: list(model.parameters())")
     return [parameters] if isinstance(parameters, Tensor) else list(parameters)

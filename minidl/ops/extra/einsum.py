@@ -58,7 +58,7 @@ def letters(equation, n_dims):
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(n_dims):
-        raise ValueError(f"einsum: {equation!r} has {len(terms)} operands, got {len(n_dims)}")
+        raise ValueError(f"einsum: {equation!r} names {len(terms)} operands; got {len(n_dims)}")
     inputs = [_names(term, n, equation) for term, n in zip(terms, n_dims, strict=True)]
     hidden = sorted({name for names in inputs for name in names if isinstance(name, int)})
     if arrow:
