@@ -276,8 +276,8 @@ def balance_loss(model: Module) -> Tensor:
 def move_bias(model, all_sum=None):
     """Moves the bias of every MoE layer by bias_rate * sign(mean load - load), and sets the load to
     0. Call it after a step. all_sum(array): returns the sum of an array over all ranks that have
-    tokens, such as partial(ring.all_reduce, t) with the transport t. Use None if there is only one
-    rank."""
+    tokens, such as partial(ring.all_reduce, t) with the transport t. None means that there is only
+    one rank."""
     moes = layers(model)
     loads = np.stack([np.broadcast_to(layer.load, layer.n_experts) for layer in moes])
     loads = loads.astype(np.int64) if all_sum is None else all_sum(loads.astype(np.int64))

@@ -27,8 +27,8 @@ class Nonzero(Function):
 
 
 class Unique(Function):
-    """Three results: the different values in order; for each element of x, its index among these
-    values; how often each value occurs."""
+    """Returns three results. First: the different values, in order. Second: for each element of x,
+    its index among these values. Third: how often each value occurs."""
     differentiable = False
 
     def forward(self, x, dim):
