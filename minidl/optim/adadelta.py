@@ -27,8 +27,7 @@ class Adadelta(Optimizer):
                  weight_decay: float = 0.0, *, maximize: bool = False):
         if min(lr, eps, weight_decay) < 0 or not 0 <= rho <= 1:
             raise ValueError("Adadelta wants lr, eps, weight_decay >= 0 and rho in [0, 1]; "
-                             f"got lr {lr}, "
-                             f"rho {rho}, eps {eps}, weight_decay {weight_decay}")
+                             f"got lr {lr}, rho {rho}, eps {eps}, weight_decay {weight_decay}")
         super().__init__(params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay,
                                       maximize=maximize))
 
