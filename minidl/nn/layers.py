@@ -129,8 +129,8 @@ class Dropout(Module):
 
 
 class Dropout2d(Dropout):
-    """In training, sets whole channels of (N, C, H, W) to zero with probability p, and multiplies
-    all other channels by 1 / (1 - p). In evaluation, returns x."""
+    """In training, sets whole channels of (N, C, H, W) to zero with probability p. Multiplies all
+    other channels by 1 / (1 - p). In evaluation, returns x."""
 
     drop = staticmethod(F.dropout2d)
 

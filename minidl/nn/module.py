@@ -68,7 +68,8 @@ class Parameter(Tensor):
                    other ranks of the group hold the other shards. The tuple is in the order of the
                    divisions. It is () if the parameter is not divided. A group is an object of the
                    class Shards (parallel/shards.py), or a ZeRO stage
-    copies         the number of ranks of these groups that hold the same shard, with this rank
+    copies         the number of ranks of these groups that hold the same shard as this rank. This
+                   rank counts, too
     part           the part of a weight that this rank holds (parallel/model/tensor.py), or None if
                    the rank holds the whole weight
     is_local       True if other ranks have different weights under this name, such as other experts

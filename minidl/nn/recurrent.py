@@ -139,9 +139,9 @@ class RNN(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    """A recurrent layer with three gates. They decide which share of the cell state c is kept,
-    which share of the new value is added to c, and which share of tanh(c) becomes h. The states are
-    (h, c)."""
+    """A recurrent layer with three gates. The gates decide three things: which share of the cell
+    state c is kept, which share of the new value is added to c, and which share of tanh(c) becomes
+    h. The states are (h, c)."""
     parts, states, sequence = 4, 2, staticmethod(F.lstm_sequence)
 
 

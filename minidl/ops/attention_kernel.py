@@ -1,8 +1,8 @@
 """Attention by kernels that never hold the L x S scores.
 
 The plain form: minidl/plain/flash.py. This file adds kernels, a mask, and dropout. With dropout,
-o = (P * kept) v and gP = kept * (go v^T), where kept is 0 or 1 / (1 - p) for each pair of a query
-and a key. Backward draws the same random numbers again.
+o = (P * kept) v and gP = kept * (go v^T). kept is 0 or 1 / (1 - p), for each pair of a query and a
+key. Backward draws the same random numbers again.
 
 A CPU runs kernels/cpu/attention_tile.cu: one thread for each tile of queries, products in vector
 registers. A GPU runs the last rung of the ladders in kernels/attention.cu and

@@ -249,8 +249,8 @@ def best_weight_rung(xp, dtype, shape):
 
 
 def check(shape, rung, dtype):
-    """Raises TypeError or ValueError if the rung does not support this shape or dtype, or if the
-    sizes of the launch do not fit in an int."""
+    """Raises TypeError or ValueError if the rung does not support this shape or dtype. Raises
+    ValueError if the sizes of the launch do not fit in an int."""
     if rung == TENSOR_CORES and dtype != np.float16:
         raise TypeError(f"convolution: rung 5 (tensor cores) wants float16; got {dtype}. Use one "
                         "of the rungs 1 to 4")

@@ -45,9 +45,9 @@ def product(xp, a, b):
 
 
 def _for_blas(a):
-    """Returns `a`, or a row-major copy if BLAS cannot read `a`. Of the last two strides, one must
-    be the size of an item, and the other must be at least the size of a whole row (or column). For
-    other strides NumPy would use its own slow loop."""
+    """Returns `a`, or a row-major copy if BLAS cannot read `a`. BLAS can read `a` if one of the
+    last two strides is the size of an item, and the other stride is at least the size of a whole
+    row (or column). For other strides NumPy would use its own slow loop."""
     rows, cols = a.strides[-2:]
     n, m = a.shape[-2:]
     blas = (cols == a.itemsize and rows >= m * a.itemsize) or (

@@ -37,9 +37,9 @@ KERNEL = "cpu/adamw.cu", "adamw_chunks", None, {"W": "float"}
 
 
 class Adam(Optimizer):
-    """State for each parameter: step, exp_avg (m), exp_avg_sq (v). The step is an int. On a GPU it
-    is an array of one int in the GPU's memory, as in PyTorch, because the GPU may skip an update
-    without telling the host.
+    """State for each parameter: step, exp_avg (m), exp_avg_sq (v). The step is an int. For
+    parameters on a GPU the step is an array of one int in the GPU's memory, as in PyTorch. The GPU
+    may skip an update without telling the host.
 
     amsgrad: if True, the state also has max_exp_avg_sq, the largest v so far, and the step divides
         by the root of this largest v (Reddi et al. 2018).

@@ -317,7 +317,7 @@ def threshold(input, threshold, value):
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1, *, generator=None):
     """softmax((logits + g) / tau), where g = -log(-log(u)) and u is uniform in (0, 1). This is a
     random choice of a class, and the choice has a gradient. hard: if True, the result is 1 at the
-    largest element and 0 elsewhere, but the gradient is the gradient of the softmax. eps:
+    largest element and 0 elsewhere. The gradient is still the gradient of the softmax. eps:
     ignored."""
     draw = default_generator() if generator is None else generator
     u = draw.uniform(tuple(logits.shape)) * np.float32(1 - 2.0**-23) + np.float32(2.0**-25)
@@ -332,8 +332,8 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1, *, generator=No
 
 
 def dropout2d(input, p=0.5, training=True, *, generator=None):
-    """Sets whole channels of (N, C, H, W) or (N, C, L) to zero with probability p, and multiplies
-    the other channels by 1 / (1 - p). Returns the input itself if training is False."""
+    """Sets whole channels of (N, C, H, W) or (N, C, L) to zero with probability p. Multiplies all
+    other channels by 1 / (1 - p). Returns the input itself if training is False."""
     if input.ndim not in (3, 4):
         raise ValueError("dropout2d: wants (N, C, H, W) or (N, C, L), got shape "
                          f"{tuple(input.shape)}")
