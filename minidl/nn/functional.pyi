@@ -125,8 +125,7 @@ def dropout2d(
     input: Tensor | ndarray, p: float = 0.5, training: bool = True, *,
     generator: Generator | None = None
 ) -> Tensor:
-    """Sets whole channels of (N, C, H, W) or (N, C, L) to zero with probability p, and
-    multiplies the other channels by 1 / (1 - p)."""
+    """Sets whole channels of (N, C, H, W) or (N, C, L) to zero with probability p."""
 def gumbel_softmax(
     logits: Any, tau: Any = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1, *,
     generator: Generator | None = None
