@@ -232,7 +232,7 @@ def tensordot(a: Tensor | ndarray, b: Tensor | ndarray, dims: Any = 2) -> Tensor
 def trunc(input: Tensor | ndarray) -> Tensor:
     """Rounds towards zero."""
 def unflatten(input: Tensor | ndarray, dim: int, sizes: int | Sequence[int]) -> Tensor:
-    """Splits one dimension into several, with these sizes."""
+    """Splits one dimension into several dimensions of these sizes."""
 def vstack(tensors: Sequence[Tensor | ndarray]) -> Tensor:
     """Joins tensors along dimension 0."""
 
@@ -272,7 +272,7 @@ def einsum(equation: str, *operands: Any) -> Tensor:
 def diagonal(
     input: Tensor | ndarray, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
-    """Returns a view of a diagonal of dim1 and dim2, as a new last dimension."""
+    """Returns a view whose last dimension is a diagonal of dim1 and dim2."""
 def meshgrid(
     *tensors: Tensor | ndarray | Sequence[Tensor | ndarray], indexing: str = 'ij'
 ) -> tuple[Tensor, ...]:
@@ -281,9 +281,9 @@ def repeat_interleave(
     input: Tensor | ndarray, repeats: int | Sequence[int] | Tensor | ndarray | None = None,
     dim: int | None = None, *, output_size: int | Sequence[int] | None = None
 ) -> Tensor:
-    """Repeats each element (or each slice along `dim`) in a row. repeats: one int for all
-    elements, or a tensor with a count for each element. repeat_interleave(counts) returns
-    each index i, counts[i] times."""
+    """Repeats each element (or each slice along `dim`) several times in a row. repeats: one
+    int for all elements, or a tensor with a count for each element.
+    repeat_interleave(counts) returns each index i, counts[i] times."""
 def roll(
     input: Tensor | ndarray, shifts: int | Sequence[int],
     dims: int | Sequence[int] | None = None
@@ -314,13 +314,14 @@ def index_add(
 def index_copy(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, source: Tensor | ndarray
 ) -> Tensor:
-    """Returns `input` with slice j of source written at place index[j] of `dim`."""
+    """Returns a copy of `input` into which the slices of `source` are written: slice j is
+    written at place index[j] of `dim`."""
 def index_fill(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray,
     value: Tensor | ndarray | generic | float
 ) -> Tensor:
-    """Returns `input` with `value`, a number or a 0-d tensor, written at the places `index` of
-    `dim`."""
+    """Returns a copy of `input` into which `value` is written at the places `index` of `dim`.
+    value: a number or a 0-d tensor."""
 def masked_select(input: Tensor | ndarray, mask: Tensor | ndarray) -> Tensor:
     """Returns a vector of the elements where the bool tensor `mask` is True. input and mask
     broadcast."""
@@ -329,17 +330,18 @@ def scatter(
     src: Tensor | ndarray | generic | float | None = None, *,
     value: Tensor | ndarray | generic | float | None = None, reduce: str | None = None
 ) -> Tensor:
-    """Returns `input` with src[i, j] written at place index[i, j] of `dim`."""
+    """Returns a copy of `input` into which the elements of src are written: src[i, j] is
+    written at place index[i, j] of `dim`."""
 def scatter_add(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, src: Tensor | ndarray
 ) -> Tensor:
-    """Returns `input` with src[i, j] added at place index[i, j] of `dim`."""
+    """Returns a copy of `input` to which the elements of src are added: src[i, j] is added at
+    place index[i, j] of `dim`."""
 def scatter_reduce(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, src: Tensor | ndarray,
     reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """Reduces all src[i, j] that have the same place index[i, j] of `dim`, and returns `input`
-    with the results at these places. reduce: "sum", "prod", "mean", "amax" or "amin"."""
+    """Reduces all src[i, j] that have the same place index[i, j] of `dim`."""
 
 
 # minidl/ops/extra/search.py
@@ -404,15 +406,15 @@ def kthvalue(
 @overload
 def median(input: Tensor | ndarray, dim: None = None, keepdim: bool = False) -> Tensor:
     """median(x) is the middle element, or the lower one of two middle elements. median(x, dim)
-    is the named tuple (values, indices)."""
+    is the named tuple (values, indices) of the medians along `dim`."""
 @overload
 def median(input: Tensor | ndarray, dim: int, keepdim: bool = False) -> MedianResult:
     """median(x) is the middle element, or the lower one of two middle elements. median(x, dim)
-    is the named tuple (values, indices)."""
+    is the named tuple (values, indices) of the medians along `dim`."""
 @overload
 def median(input: Tensor | ndarray, dim: Any = None, keepdim: bool = False) -> Any:
     """median(x) is the middle element, or the lower one of two middle elements. median(x, dim)
-    is the named tuple (values, indices)."""
+    is the named tuple (values, indices) of the medians along `dim`."""
 def sort(
     input: Tensor | ndarray, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> SortResult:
@@ -474,28 +476,28 @@ def argmin(
     """The index of the first smallest element."""
 @overload
 def max(input: Tensor | ndarray, dim: None = None, keepdim: bool = False) -> Tensor:
-    """max(x) is the largest element. max(x, dim) is the named tuple (values, indices). max(x,
-    y) is maximum(x, y)."""
+    """max(x) is the largest element. max(x, dim) is the named tuple (values, indices) of the
+    largest elements along `dim`. max(x, y) is maximum(x, y)."""
 @overload
 def max(input: Tensor | ndarray, dim: int, keepdim: bool = False) -> MaxResult:
-    """max(x) is the largest element. max(x, dim) is the named tuple (values, indices). max(x,
-    y) is maximum(x, y)."""
+    """max(x) is the largest element. max(x, dim) is the named tuple (values, indices) of the
+    largest elements along `dim`. max(x, y) is maximum(x, y)."""
 @overload
 def max(input: Tensor | ndarray, dim: Any = None, keepdim: bool = False) -> Any:
-    """max(x) is the largest element. max(x, dim) is the named tuple (values, indices). max(x,
-    y) is maximum(x, y)."""
+    """max(x) is the largest element. max(x, dim) is the named tuple (values, indices) of the
+    largest elements along `dim`. max(x, y) is maximum(x, y)."""
 @overload
 def min(input: Tensor | ndarray, dim: None = None, keepdim: bool = False) -> Tensor:
-    """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices). min(x,
-    y) is minimum(x, y)."""
+    """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices) of the
+    smallest elements along `dim`. min(x, y) is minimum(x, y)."""
 @overload
 def min(input: Tensor | ndarray, dim: int, keepdim: bool = False) -> MinResult:
-    """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices). min(x,
-    y) is minimum(x, y)."""
+    """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices) of the
+    smallest elements along `dim`. min(x, y) is minimum(x, y)."""
 @overload
 def min(input: Tensor | ndarray, dim: Any = None, keepdim: bool = False) -> Any:
-    """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices). min(x,
-    y) is minimum(x, y)."""
+    """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices) of the
+    smallest elements along `dim`. min(x, y) is minimum(x, y)."""
 
 
 # minidl/ops/index.py
@@ -547,13 +549,13 @@ def le(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Te
 def logical_and(
     input: Tensor | ndarray, other: Tensor | ndarray | generic | float
 ) -> Tensor:
-    """True where both are not zero."""
+    """True where both elements are not zero."""
 def logical_not(input: Tensor | ndarray) -> Tensor:
     """True where the element is zero."""
 def logical_or(
     input: Tensor | ndarray, other: Tensor | ndarray | generic | float
 ) -> Tensor:
-    """True where an element is not zero."""
+    """True where at least one element is not zero."""
 def lt(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
     """input < other."""
 def ne(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
@@ -580,11 +582,11 @@ def outer(input: Tensor | ndarray, vec2: Tensor | ndarray) -> Tensor:
 def all(
     input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
 ) -> Tensor:
-    """True if all elements are true (not zero)."""
+    """True if no element is zero."""
 def any(
     input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
 ) -> Tensor:
-    """True if an element is true (not zero)."""
+    """True if at least one element is not zero."""
 def cumsum(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor: ...
 def logsumexp(
     input: Tensor | ndarray, dim: int | Sequence[int], keepdim: bool = False

@@ -323,18 +323,20 @@ class Tensor:
         self, *size: _int | Sequence[_int], dtype: DTypeLike | None = None,
         device: str | _int | None = None, requires_grad: _bool = False
     ) -> Tensor:
-        """Returns ones of shape `size`."""
+        """Returns ones of shape `size`. dtype, device: the defaults are the dtype and the device
+        of `input`."""
     def new_zeros(
         self, *size: _int | Sequence[_int], dtype: DTypeLike | None = None,
         device: str | _int | None = None, requires_grad: _bool = False
     ) -> Tensor:
-        """Returns zeros of shape `size`."""
+        """Returns zeros of shape `size`. dtype, device: the defaults are the dtype and the device
+        of `input`."""
     def trunc(self) -> Tensor:
         """Rounds towards zero."""
     def type_as(self, other: Tensor | ndarray | generic | _float) -> Tensor:
         """Returns the input in the dtype, and on the device, of `other`."""
     def unflatten(self, dim: _int, sizes: _int | Sequence[_int]) -> Tensor:
-        """Splits one dimension into several, with these sizes."""
+        """Splits one dimension into several dimensions of these sizes."""
     def unfold(self, dimension: _int, size: _int, step: _int) -> Tensor:
         """Returns windows of `size` elements along a dimension."""
     def view_as(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
@@ -470,14 +472,14 @@ class Tensor:
 
     # minidl/ops/extra/rearrange.py
     def diagonal(self, offset: _int = 0, dim1: _int = 0, dim2: _int = 1) -> Tensor:
-        """Returns a view of a diagonal of dim1 and dim2, as a new last dimension."""
+        """Returns a view whose last dimension is a diagonal of dim1 and dim2."""
     def repeat_interleave(
         self, repeats: _int | Sequence[_int] | Tensor | ndarray | None = None, dim: _int | None = None,
         *, output_size: _int | Sequence[_int] | None = None
     ) -> Tensor:
-        """Repeats each element (or each slice along `dim`) in a row. repeats: one int for all
-        elements, or a tensor with a count for each element. repeat_interleave(counts) returns
-        each index i, counts[i] times."""
+        """Repeats each element (or each slice along `dim`) several times in a row. repeats: one
+        int for all elements, or a tensor with a count for each element.
+        repeat_interleave(counts) returns each index i, counts[i] times."""
     def roll(
         self, shifts: _int | Sequence[_int], dims: _int | Sequence[_int] | None = None
     ) -> Tensor:
@@ -503,12 +505,13 @@ class Tensor:
         """Returns a copy of `input` to which slices of `source` are added: alpha times slice j is
         added to slice index[j] along `dim`."""
     def index_copy(self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray) -> Tensor:
-        """Returns `input` with slice j of source written at place index[j] of `dim`."""
+        """Returns a copy of `input` into which the slices of `source` are written: slice j is
+        written at place index[j] of `dim`."""
     def index_fill(
         self, dim: _int, index: Tensor | ndarray, value: Tensor | ndarray | generic | _float
     ) -> Tensor:
-        """Returns `input` with `value`, a number or a 0-d tensor, written at the places `index` of
-        `dim`."""
+        """Returns a copy of `input` into which `value` is written at the places `index` of `dim`.
+        value: a number or a 0-d tensor."""
     def masked_select(self, mask: Tensor | ndarray) -> Tensor:
         """Returns a vector of the elements where the bool tensor `mask` is True. input and mask
         broadcast."""
@@ -517,15 +520,16 @@ class Tensor:
         src: Tensor | ndarray | generic | _float | None = None, *,
         value: Tensor | ndarray | generic | _float | None = None, reduce: str | None = None
     ) -> Tensor:
-        """Returns `input` with src[i, j] written at place index[i, j] of `dim`."""
+        """Returns a copy of `input` into which the elements of src are written: src[i, j] is
+        written at place index[i, j] of `dim`."""
     def scatter_add(self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray) -> Tensor:
-        """Returns `input` with src[i, j] added at place index[i, j] of `dim`."""
+        """Returns a copy of `input` to which the elements of src are added: src[i, j] is added at
+        place index[i, j] of `dim`."""
     def scatter_reduce(
         self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray, reduce: str, *,
         include_self: _bool = True
     ) -> Tensor:
-        """Reduces all src[i, j] that have the same place index[i, j] of `dim`, and returns `input`
-        with the results at these places. reduce: "sum", "prod", "mean", "amax" or "amin"."""
+        """Reduces all src[i, j] that have the same place index[i, j] of `dim`."""
 
 
     # minidl/ops/extra/search.py
@@ -573,15 +577,15 @@ class Tensor:
     @overload
     def median(self, dim: None = None, keepdim: _bool = False) -> Tensor:
         """median(x) is the middle element, or the lower one of two middle elements. median(x, dim)
-        is the named tuple (values, indices)."""
+        is the named tuple (values, indices) of the medians along `dim`."""
     @overload
     def median(self, dim: _int, keepdim: _bool = False) -> MedianResult:
         """median(x) is the middle element, or the lower one of two middle elements. median(x, dim)
-        is the named tuple (values, indices)."""
+        is the named tuple (values, indices) of the medians along `dim`."""
     @overload
     def median(self, dim: Any = None, keepdim: _bool = False) -> Any:
         """median(x) is the middle element, or the lower one of two middle elements. median(x, dim)
-        is the named tuple (values, indices)."""
+        is the named tuple (values, indices) of the medians along `dim`."""
     def sort(self, dim: _int = -1, descending: _bool = False, stable: _bool = False) -> SortResult:
         """Returns the named tuple (values, indices), sorted along `dim`."""
     def topk(
@@ -633,28 +637,28 @@ class Tensor:
         """The index of the first smallest element."""
     @overload
     def max(self, dim: None = None, keepdim: _bool = False) -> Tensor:
-        """max(x) is the largest element. max(x, dim) is the named tuple (values, indices). max(x,
-        y) is maximum(x, y)."""
+        """max(x) is the largest element. max(x, dim) is the named tuple (values, indices) of the
+        largest elements along `dim`. max(x, y) is maximum(x, y)."""
     @overload
     def max(self, dim: _int, keepdim: _bool = False) -> MaxResult:
-        """max(x) is the largest element. max(x, dim) is the named tuple (values, indices). max(x,
-        y) is maximum(x, y)."""
+        """max(x) is the largest element. max(x, dim) is the named tuple (values, indices) of the
+        largest elements along `dim`. max(x, y) is maximum(x, y)."""
     @overload
     def max(self, dim: Any = None, keepdim: _bool = False) -> Any:
-        """max(x) is the largest element. max(x, dim) is the named tuple (values, indices). max(x,
-        y) is maximum(x, y)."""
+        """max(x) is the largest element. max(x, dim) is the named tuple (values, indices) of the
+        largest elements along `dim`. max(x, y) is maximum(x, y)."""
     @overload
     def min(self, dim: None = None, keepdim: _bool = False) -> Tensor:
-        """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices). min(x,
-        y) is minimum(x, y)."""
+        """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices) of the
+        smallest elements along `dim`. min(x, y) is minimum(x, y)."""
     @overload
     def min(self, dim: _int, keepdim: _bool = False) -> MinResult:
-        """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices). min(x,
-        y) is minimum(x, y)."""
+        """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices) of the
+        smallest elements along `dim`. min(x, y) is minimum(x, y)."""
     @overload
     def min(self, dim: Any = None, keepdim: _bool = False) -> Any:
-        """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices). min(x,
-        y) is minimum(x, y)."""
+        """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices) of the
+        smallest elements along `dim`. min(x, y) is minimum(x, y)."""
 
 
     # minidl/ops/index.py
@@ -703,11 +707,11 @@ class Tensor:
     def le(self, other: Tensor | ndarray | generic | _float) -> Tensor:
         """input <= other."""
     def logical_and(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """True where both are not zero."""
+        """True where both elements are not zero."""
     def logical_not(self) -> Tensor:
         """True where the element is zero."""
     def logical_or(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """True where an element is not zero."""
+        """True where at least one element is not zero."""
     def lt(self, other: Tensor | ndarray | generic | _float) -> Tensor:
         """input < other."""
     def ne(self, other: Tensor | ndarray | generic | _float) -> Tensor:
@@ -732,9 +736,9 @@ class Tensor:
 
     # minidl/ops/reduce.py
     def all(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
-        """True if all elements are true (not zero)."""
+        """True if no element is zero."""
     def any(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
-        """True if an element is true (not zero)."""
+        """True if at least one element is not zero."""
     def cumsum(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor: ...
     def logsumexp(self, dim: _int | Sequence[_int], keepdim: _bool = False) -> Tensor: ...
     def mean(

@@ -52,7 +52,7 @@ from minidl.nn.transformer_encoder import TransformerEncoder, TransformerEncoder
 
 
 def __getattr__(name):
-    if name == "SyncBatchNorm":  # it needs ranks, and nn must not import minidl.parallel
+    if name == "SyncBatchNorm":  # imported here, because nn must not import minidl.parallel
         return import_module("minidl.parallel.data.sync_batchnorm").SyncBatchNorm
     raise AttributeError(f"module 'minidl.nn' has no attribute {name!r}", name=name,
                          obj=sys.modules[__name__])

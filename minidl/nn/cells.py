@@ -3,9 +3,10 @@
     for x in inputs:                     x (N, C) or (C,); h, c (N, H) or (H,)
         h, c = cell(x, (h, c))           the states are zeros if they are left out
 
-Each forward writes its formula with ops. The layers of recurrent.py do all steps in one op, which
-is faster. Names, shapes and order of the weights are PyTorch's: weight_ih (k H, C), weight_hh (k H,
-H), bias_ih and bias_hh (k H,). k is 1 for RNN, 4 for LSTM (i, f, g, o), 3 for GRU (r, z, n).
+N is the number of samples, C is input_size, and H is hidden_size.
+Each forward writes its formula with ops. The layers of recurrent.py are faster, because they do all
+steps in one op. Names, shapes and order of the weights are PyTorch's: weight_ih (k H, C), weight_hh
+(k H, H), bias_ih and bias_hh (k H,). k is 1 for RNN, 4 for LSTM (i, f, g, o), 3 for GRU (r, z, n).
 Test: tests/nn/test_cells.py
 """
 
@@ -59,7 +60,8 @@ class RNNCell(_Cell):
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True,
                  nonlinearity: str = "tanh", *, generator: Generator | None = None):
         if nonlinearity not in ("tanh", "relu"):
-            raise ValueError(f"RNNCell: nonlinearity is 'tanh' or 'relu', got {nonlinearity!r}")
+            raise ValueError("RNNCell: nonlinearity must be 'tanh' or 'relu'; got "
+                             f"{nonlinearity!r}")
         super().__init__(input_size, hidden_size, bias, generator=generator)
         self.nonlinearity = nonlinearity
 
@@ -70,8 +72,9 @@ class RNNCell(_Cell):
 
 
 class LSTMCell(_Cell):
-    """Three gates decide what the cell state c keeps (f), adds (i) and shows as h (o). A call
-    returns (h', c')."""
+    """A cell with three gates. f is the share of the cell state c that is kept. i is the share of
+    the new value g that is added to c. o is the share of tanh(c) that becomes h. A call returns
+    (h', c'), the two states after the step."""
     parts = 4
 
     def forward(self, input: Array, hx: tuple[Array, Array] | None = None) -> tuple[Tensor, Tensor]:
@@ -84,8 +87,8 @@ class LSTMCell(_Cell):
 
 
 class GRUCell(_Cell):
-    """Two gates decide how much of the old state h is read (r) and how much is kept (z). A call
-    returns h'."""
+    """A cell with two gates. r is the share of the old state h that the new value n uses. z is the
+    share of h that is kept. A call returns h', the state after the step."""
     parts = 3
 
     def forward(self, input: Array, hx: Array | None = None) -> Tensor:

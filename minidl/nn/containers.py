@@ -87,12 +87,13 @@ class ModuleList(Module):
         self._become(modules)
 
     def _become(self, modules):
-        """Replaces the content by these modules, numbered from 0."""
+        """Replaces the content of the list by `modules`, with the names "0", "1", ..."""
         self._modules.clear()
         self.extend(modules)
 
     def __repr__(self):
-        """Returns the text. Equal modules in a row share one line: "(0-2): 3 x Linear(...)"."""
+        """Returns the printed form. Equal modules in a row share one line, such as
+        "(0-2): 3 x Linear(...)"."""
         lines, texts = [], [repr(module) for module in self]
         start = 0
         while start < len(texts):

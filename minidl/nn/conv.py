@@ -48,7 +48,7 @@ class _Conv(Module):
 
     @staticmethod
     def channels(n_in, n_out, groups):
-        """Returns the first two sizes of the weight."""
+        """Returns the sizes of the first two dimensions of the weight."""
         return n_out, n_in // groups
 
     def forward(self, x: Array) -> Tensor:
@@ -67,17 +67,17 @@ class _Conv(Module):
         return text + ("" if self.bias is not None else ", bias=False")
 
     def _each(self, value):
-        """Returns a tuple with the value for each dimension of the image."""
+        """Returns a tuple with one value for each dimension of the image. An int is repeated."""
         return (value,) * self.n_dims if isinstance(value, int) else tuple(value)
 
 
 class Conv1d(_Conv):
-    """x (N, C, L) -> (N, out_channels, L')."""
+    """Convolution of sequences. x (N, in_channels, L) -> (N, out_channels, L')."""
     n_dims, op = 1, staticmethod(F.conv1d)
 
 
 class Conv2d(_Conv):
-    """x (N, C, H, W) -> (N, out_channels, H', W')."""
+    """Convolution of images. x (N, in_channels, H, W) -> (N, out_channels, H', W')."""
     n_dims, op = 2, staticmethod(F.conv2d)
 
 
@@ -102,13 +102,14 @@ class _ConvTranspose(_Conv):
 
 
 class ConvTranspose1d(_ConvTranspose):
-    """x (N, C, L) -> (N, out_channels, L'). With stride 2, L' is about 2 L."""
+    """Transposed convolution of sequences. x (N, in_channels, L) -> (N, out_channels, L'). With
+    stride 2, L' is about 2 L."""
     n_dims, op = 1, staticmethod(F.conv_transpose1d)
 
 
 class ConvTranspose2d(_ConvTranspose):
-    """x (N, C, H, W) -> (N, out_channels, H', W'). With stride 2, H' is about 2 H and W' is about
-    2 W."""
+    """Transposed convolution of images. x (N, in_channels, H, W) -> (N, out_channels, H', W'). With
+    stride 2, H' is about 2 H and W' is about 2 W."""
     n_dims, op = 2, staticmethod(F.conv_transpose2d)
 
 
@@ -169,8 +170,8 @@ class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
 
 
 class Upsample(Module):
-    """Resizes images to the size `size`, or multiplies their size by `scale_factor`. mode: as in
-    F.interpolate."""
+    """Resizes images to the size `size`, or multiplies their size by `scale_factor`. The values of
+    mode are the same as in F.interpolate."""
 
     def __init__(self, size: Sizes | None = None,
                  scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",

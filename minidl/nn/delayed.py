@@ -6,24 +6,27 @@
                                                 negatives. A model that learns from them predicts
                                                 probabilities that are too low
 
-    the samples of the stream                      loss                      e
-    label 0 at once, positives again with label 1  fake_negative_weighted    0
-    the same stream as in the line above           calibrated                0
-    label at the time e, late positives again      window_corrected          given
-    label as known now, with the time elapsed      delayed_feedback          any, no repeats
+    the samples of the stream                                    loss                      e
+    each x comes at once, with label 0. A positive comes again,  fake_negative_weighted    0
+        with label 1
+    the same stream as above                                     calibrated                0
+    each x comes at the time e, with its label at that time.     window_corrected          given
+        A positive with d > e comes again, with label 1
+    each x comes once, with its present label and the time       delayed_feedback          any
+        since x was emitted
 
 p is the true probability of a positive. In the first two streams each positive comes twice. So the
 share of positives in the stream is b = p / (1 + p). There are two remedies:
 
     fake_negative_weighted   the weights 1 + p = p / b for y = 1, and (1 - p)(1 + p) for y = 0, give
                              the loss of the true labels. The p in the weights is the model's own
-                             prediction. It gets no gradient
+                             prediction, used as a constant without gradient
     calibrated               the model is trained on the stream without weights, so it predicts b.
                              Then p = b / (1 - b)
 
-With a window e, only positives with d > e come twice. Their share among all x is p_dp = P(y = 1,
-d > e). The weights are 1 + p_dp for y = 1, and (1 + p_dp) p_rn for y = 0. p_rn = (1 - p) / (1 - p +
-p_dp) is the probability that a negative is real.
+With a window e, only positives with d > e come twice. The share of these positives among all x is
+p_dp = P(y = 1, d > e). The weights are 1 + p_dp for y = 1, and (1 + p_dp) p_rn for y = 0. p_rn =
+(1 - p) / (1 - p + p_dp) is the probability that a negative is real.
 
 The losses take logits (n,) and labels (n,), each 0 or 1. They return the mean over the n samples.
 Sources: Ktena et al. 2019 (RecSys, arXiv 1907.06558), the first two losses; Yang et al. 2021 (AAAI,
@@ -42,8 +45,8 @@ def fake_negative_weighted(logits, labels):
 
 def calibrated(logits):
     """Returns the probabilities p = b / (1 - b), at most 1, where b = sigmoid(logits): an array
-    (n,), without gradient. Use it if the model was trained with plain cross entropy on a stream in
-    which positives come twice."""
+    (n,), without gradient. Use this function if the model was trained with plain cross entropy on a
+    stream in which positives come twice."""
     z = logits.detach().array
     return logits._xp.exp(logits._xp.minimum(z, 0))
 
@@ -59,10 +62,10 @@ def window_corrected(logits, labels, p_delayed):
 
 
 def delayed_feedback(logits, log_rate, labels, elapsed):
-    """Returns the mean of -log(p r exp(-r d)) for positives and -log(1 - p + p exp(-r e)) for
-    samples whose label is still 0. r is the rate of the exponential distribution of the delay.
-    log_rate: log r, a Tensor that gets a gradient, as the logits do. elapsed: for a positive
-    the delay d, for other samples the time e since x came."""
+    """Returns the mean loss of the samples. The loss of a positive is -log(p r exp(-r d)). The loss
+    of a sample whose label is still 0 is -log(1 - p + p exp(-r e)). r is the rate of the
+    exponential distribution of the delay. log_rate: log r, a Tensor. It gets a gradient, as the
+    logits do. elapsed: for a positive the delay d, for other samples the time e since x came."""
     rate = log_rate.exp()
     # 1 - p + p exp(-r e) = (1 - p) (1 + exp(z - r e)), without a difference of large numbers
     positive = F.softplus(-logits) - log_rate + rate * elapsed

@@ -42,8 +42,8 @@ def batch_norm(
     bias: Tensor | ndarray | None = None, training: bool = False, momentum: float = 0.1,
     eps: float = 1e-05
 ) -> Tensor:
-    """Normalises each channel of input (N, C, ...) to mean 0 and variance 1, then computes *
-    weight + bias."""
+    """Normalises each channel of input (N, C, ...) to mean 0 and variance 1, then multiplies
+    by weight and adds bias."""
 
 
 # minidl/ops/conv.py
@@ -80,7 +80,8 @@ def dropout(
     input: Tensor | ndarray, p: float = 0.5, training: bool = True, *,
     generator: Generator | None = None
 ) -> Tensor:
-    """Sets elements to zero with probability p, and multiplies the others by 1 / (1 - p)."""
+    """Sets elements to zero with probability p, and multiplies all other elements by 1 / (1 -
+    p)."""
 
 
 # minidl/ops/embedding.py
@@ -107,7 +108,7 @@ def fold(
     stride: int | Sequence[int] = 1
 ) -> Tensor:
     """Returns images of `output_size` from columns: (N, C kh kw, L) -> (N, C, *output_size),
-    or the same without N."""
+    or (C kh kw, L) -> (C, *output_size)."""
 def unfold(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
     dilation: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
@@ -124,8 +125,7 @@ def dropout2d(
     input: Tensor | ndarray, p: float = 0.5, training: bool = True, *,
     generator: Generator | None = None
 ) -> Tensor:
-    """Sets whole channels of (N, C, H, W) or (N, C, L) to zero with probability p, and
-    multiplies the other channels by 1 / (1 - p)."""
+    """Sets whole channels of (N, C, H, W) or (N, C, L) to zero with probability p."""
 def gumbel_softmax(
     logits: Any, tau: Any = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1, *,
     generator: Generator | None = None
@@ -212,9 +212,7 @@ def instance_norm(
     eps: float = 1e-05
 ) -> Tensor:
     """Normalises each channel of each sample of input (N, C, ...) to mean 0 and variance 1,
-    then computes * weight + bias. running_mean and running_var, if given, are updated as in
-    batch_norm. use_input_stats=False: uses running_mean and running_var in place of the
-    statistics of the input, and does not update them."""
+    then multiplies by weight and adds bias."""
 
 
 # minidl/ops/extra/interpolate.py
@@ -254,8 +252,8 @@ def rnn_sequence(
 
 # minidl/ops/extra/search.py
 def one_hot(input: Tensor | ndarray, num_classes: int = -1) -> Tensor:
-    """Returns (..., num_classes) int64: for each integer a row of zeros with a 1 at its place.
-    num_classes=-1 means the largest integer + 1."""
+    """Returns (..., num_classes) int64: for each integer a row of zeros, with a 1 at the place
+    of the integer. num_classes=-1 means the largest integer + 1."""
 
 
 # minidl/ops/gelu.py
@@ -268,8 +266,9 @@ def layer_norm(
     weight: Tensor | ndarray | None = None, bias: Tensor | ndarray | None = None,
     eps: float = 1e-05
 ) -> Tensor:
-    """Normalises the last dimensions to mean 0 and variance 1, then computes * weight + bias.
-    normalized_shape: the sizes of these dimensions. weight and bias have this shape, too."""
+    """Normalises the last dimensions to mean 0 and variance 1, then multiplies by weight and
+    adds bias. normalized_shape: the sizes of these dimensions. weight and bias have this
+    shape, too."""
 def rms_norm(
     input: Tensor | ndarray, normalized_shape: int | Sequence[int],
     weight: Tensor | ndarray | None = None, eps: Any = None
@@ -323,8 +322,7 @@ def smooth_l1_loss(
     input: Tensor | ndarray, target: Tensor | ndarray, *, reduction: str = 'mean',
     beta: float = 1.0
 ) -> Tensor:
-    """huber_loss with delta=beta, divided by beta, so that the slope beyond beta is 1. beta=0
-    is l1_loss."""
+    """huber_loss with delta=beta, divided by beta."""
 
 
 # minidl/ops/norm.py
@@ -332,39 +330,39 @@ def group_norm(
     input: Tensor | ndarray, num_groups: int, weight: Tensor | ndarray | None = None,
     bias: Tensor | ndarray | None = None, eps: float = 1e-05
 ) -> Tensor:
-    """Normalises each group of channels of each sample to mean 0 and variance 1, then computes
-    * weight + bias. input (N, C, ...); weight and bias (C,), or None."""
+    """Normalises each group of channels of each sample to mean 0 and variance 1, then
+    multiplies by weight and adds bias. input (N, C, ...); weight and bias (C,), or None."""
 
 
 # minidl/ops/pool.py
 def adaptive_avg_pool2d(
     input: Tensor | ndarray, output_size: int | Sequence[int | None]
 ) -> Tensor:
-    """Divides the image into output_size parts, and returns the mean of each part."""
+    """Divides the image into height x width parts, and returns the mean of each part."""
 @overload
 def adaptive_max_pool2d(
     input: Tensor | ndarray, output_size: int | Sequence[int | None],
     return_indices: Literal[False] = False
 ) -> Tensor:
-    """Divides the image into output_size parts, as adaptive_avg_pool2d does, and returns the
-    largest element of each part. return_indices: also returns the place of each largest
-    element, h W + w."""
+    """Divides the image into parts, as adaptive_avg_pool2d does, and returns the largest
+    element of each part. return_indices: also returns the place of each largest element, h
+    W + w."""
 @overload
 def adaptive_max_pool2d(
     input: Tensor | ndarray, output_size: int | Sequence[int | None],
     return_indices: Literal[True]
 ) -> tuple[Tensor, Tensor]:
-    """Divides the image into output_size parts, as adaptive_avg_pool2d does, and returns the
-    largest element of each part. return_indices: also returns the place of each largest
-    element, h W + w."""
+    """Divides the image into parts, as adaptive_avg_pool2d does, and returns the largest
+    element of each part. return_indices: also returns the place of each largest element, h
+    W + w."""
 @overload
 def adaptive_max_pool2d(
     input: Tensor | ndarray, output_size: int | Sequence[int | None],
     return_indices: Any = False
 ) -> Any:
-    """Divides the image into output_size parts, as adaptive_avg_pool2d does, and returns the
-    largest element of each part. return_indices: also returns the place of each largest
-    element, h W + w."""
+    """Divides the image into parts, as adaptive_avg_pool2d does, and returns the largest
+    element of each part. return_indices: also returns the place of each largest element, h
+    W + w."""
 def avg_pool2d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0,

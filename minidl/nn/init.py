@@ -54,8 +54,8 @@ def ones_(tensor: Tensor) -> Tensor:
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """Returns the gain for weights in front of this nonlinearity. The gain makes up for the
-    variance that the nonlinearity removes. param: the negative slope of leaky_relu. Raises
+    """Returns the gain for the weights of the layer before this nonlinearity. The gain makes up for
+    the variance that the nonlinearity removes. param: the negative slope of leaky_relu. Raises
     ValueError for an unknown name."""
     if nonlinearity == "leaky_relu":
         return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
@@ -106,9 +106,9 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
     """Draws from a normal distribution. Values outside of [a, b] are drawn again. Raises ValueError
     if almost all values would be outside."""
     if not a - 2 * std <= mean <= b + 2 * std:
-        raise ValueError(f"trunc_normal_ wants a mean that is at most 2 std outside of [a, b], as "
-                         "almost all values would have to be drawn again; got "
-                         f"mean={mean}, std={std}, [{a}, {b}]")
+        raise ValueError("trunc_normal_ wants a mean that is at most 2 std outside of [a, b]; got "
+                         f"mean={mean}, std={std}, [{a}, {b}]. With this mean, almost all values "
+                         "would be drawn again")
     generator = generator or random.default_generator()
     values = generator.normal(tensor.shape, mean=mean, std=std)
     while (outside := (values < a) | (values > b)).any():

@@ -1,7 +1,7 @@
 """The layers that models are made of: linear, embedding, dropout, activations.
 
-Attribute names, shapes, defaults and initial distributions are PyTorch's, so weights can be copied
-in both directions. Initial weights are drawn from `generator=`, or from the rank's default
+Attribute names, shapes, defaults and initial distributions are PyTorch's. So weights can be copied
+from PyTorch and to PyTorch. Initial weights are drawn from `generator=`, or from the rank's default
 generator. `inplace=` is accepted and printed, and has no effect.
 Test: tests/nn/test_layers.py
 """
@@ -109,8 +109,8 @@ class EmbeddingBag(Embedding):
 
 
 class Dropout(Module):
-    """In training, sets each element to zero with probability p, and multiplies the others by
-    1 / (1 - p)."""
+    """In training, sets each element to zero with probability p, and multiplies all other elements
+    by 1 / (1 - p). In evaluation, returns x."""
 
     # parallel/model/context.py replaces this function if a text is divided among ranks.
     drop = staticmethod(F.dropout)
@@ -129,7 +129,8 @@ class Dropout(Module):
 
 
 class Dropout2d(Dropout):
-    """In training, sets whole channels of (N, C, H, W) to zero with probability p."""
+    """In training, sets whole channels of (N, C, H, W) to zero with probability p. Multiplies all
+    other channels by 1 / (1 - p). In evaluation, returns x."""
 
     drop = staticmethod(F.dropout2d)
 
@@ -214,7 +215,8 @@ class SiLU(_Shown):
 
 
 class GELU(_Shown):
-    """approximate: 'none' for the exact form with erf, 'tanh' for the approximation of GPT-2."""
+    """x P(x), where P is the standard normal distribution function. approximate: "none" computes P
+    exactly, "tanh" uses the approximation of GPT-2."""
 
     shown = ("approximate",)
 
@@ -341,7 +343,8 @@ class Threshold(_Shown):
 
 
 class PixelShuffle(_Shown):
-    """(..., c r r, h, w) -> (..., c, h r, w r), where r is upscale_factor."""
+    """Turns channels into pixels: (..., c r r, h, w) -> (..., c, h r, w r), where r is
+    upscale_factor."""
 
     shown = ("upscale_factor",)
 

@@ -1,7 +1,8 @@
 """Llama: a GPT with rotary positions, RMSNorm, SwiGLU and fewer heads of keys than of queries.
 
-The plain form of a block: minidl/plain/transformer.py. Here: batches, a rotation that does not save
-its input or output for backward (Rotary), longer contexts (frequencies), and grouped heads.
+The plain form of a block: minidl/plain/transformer.py. This file adds batches and grouped heads.
+The rotation (class Rotary) saves neither its input nor its output for backward. The contexts may be
+longer than the contexts in training (function frequencies).
 
 Grouped heads: there are n_heads heads of queries, but only n_kv_heads heads of keys and values. So
 n_heads / n_kv_heads heads of queries share one head of keys and values. The cache of keys and
@@ -166,9 +167,9 @@ class Llama(Module):
     n_kv_heads: the default is n_heads.
     hidden: the width inside SwiGLU. The default is 8/3 width, rounded up to a multiple of 64.
     head_width: the default is width / n_heads.
-    theta, scaling: see frequencies().
+    theta, scaling: the arguments of frequencies().
     tied: if True, the output layer and the embedding share one weight.
-    `positions` of forward() and generate() are as in GPT."""
+    The argument `positions` of forward(), and the method generate(), are the same as in GPT."""
 
     def __init__(self, vocab_size: int, context: int, n_layers: int = 4, n_heads: int = 8,
                  width: int = 256, n_kv_heads: int | None = None, hidden: int | None = None,
@@ -191,12 +192,13 @@ class Llama(Module):
         if tied:
             self.head.weight = self.token.weight
 
-    generate = GPT.generate  # it uses only attributes that Llama also has
+    generate = GPT.generate  # this method uses only attributes that Llama also has
 
     def forward(self, ids: Array, positions: Array | None = None) -> Tensor:
         T, mask, xp = ids.shape[-1], {}, self.token.weight._xp
         if T > self.context:
-            raise ValueError(f"Llama has a context of {self.context} tokens, got {T}")
+            raise ValueError(f"Llama: a text may have at most {self.context} tokens, the context "
+                             f"of this model; got {T}")
         if positions is None:
             positions = np.arange(T)
         else:

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 def MLP(*widths: int, activation: Callable[[], Module] = ReLU,
         generator: Generator | None = None) -> Sequential:
-    """Returns Linear layers widths[0] -> widths[1] -> ..., with `activation` between them."""
+    """Returns a chain of Linear layers, widths[0] -> widths[1] -> ..., with `activation` between
+    two layers."""
     layers = []
     for n_in, n_out in zip(widths[:-1], widths[1:]):
         layers += [Linear(n_in, n_out, generator=generator), activation()]
@@ -44,8 +45,8 @@ def MLP(*widths: int, activation: Callable[[], Module] = ReLU,
 def CNN(in_channels: int = 1, n_classes: int = 10, width: int = 16,
         generator: Generator | None = None) -> Sequential:
     """Returns a small CNN. It has two stages of convolution, batch norm and ReLU, with max pooling
-    between the stages. Then come an average over the image and a Linear. x (N, in_channels, H, W)
-    -> (N, n_classes). H and W must be at least 2."""
+    between the stages. The stages are followed by an average over the image and a Linear.
+    x (N, in_channels, H, W) -> (N, n_classes). H and W must be at least 2."""
     def stage(n_in, n_out):
         return [Conv2d(n_in, n_out, 3, padding=1, bias=False, generator=generator),
                 BatchNorm2d(n_out), ReLU()]
@@ -66,8 +67,8 @@ class GPT(Module):
         with 0.08.
     feed_forward: as in TransformerBlock. partial(nn.MoE, n_experts=8) makes mixtures of experts.
     recompute: 0 keeps all activations. A number n divides the blocks into n segments. Each segment
-        keeps only its input, and backward runs its blocks again. A list gives the segments
-        themselves (memory/recompute_plan.py).
+        keeps only its input, and backward runs the blocks of the segment again. A list of
+        tuples (start, stop, recomputed) gives the segments (memory/recompute_plan.py).
     Source: Radford et al. 2019."""
 
     def __init__(self, vocab_size: int, context: int, n_layers: int = 4, n_heads: int = 8,
@@ -94,9 +95,9 @@ class GPT(Module):
             self.head.weight = self.token.weight
 
     def forward(self, ids: Array, positions: Array | None = None) -> Tensor:
-        """positions: None, or (N, T) if a row has several texts (data.lengths.pack). The positions
-        of each text begin at 0. A token attends only to tokens of the same text. Raises ValueError
-        if T is larger than `context`."""
+        """Returns the logits (N, T, vocab_size). positions: None, or (N, T) if a row has several
+        texts (data.lengths.pack). The positions of each text begin at 0. A token attends only to
+        tokens of the same text. Raises ValueError if T is larger than `context`."""
         x, mask = self.embed(ids, positions), {}
         if positions is not None:
             mask["attn_mask"] = self.one_text(backend.array_of(positions))
@@ -112,7 +113,8 @@ class GPT(Module):
         """Returns the input of the first block, (N, T, width)."""
         T = ids.shape[-1]
         if T > self.context:
-            raise ValueError(f"GPT has a context of {self.context} tokens, got {T}")
+            raise ValueError(f"GPT: a text may have at most {self.context} tokens, the context "
+                             f"of this model; got {T}")
         if positions is None:
             positions = self.positions(backend.xp_of([backend.array_of(ids)]), T)
         return self.drop(self.token(ids) + self.position(positions))

@@ -61,14 +61,15 @@ class Parameter(Tensor):
     """A leaf that requires a gradient. A Module registers each Parameter that is assigned to one of
     its attributes.
 
-    These attributes tell how ranks share the parameter. `declare` sets them. Clipping, loss scaling
-    and the wrappers of parallel/ read them:
+    The attributes below tell how ranks share the parameter. `declare` sets these attributes.
+    Clipping, loss scaling and the wrappers of parallel/ read them:
 
     sharded_by     a tuple of groups of ranks. Each group has divided the parameter once, and the
                    other ranks of the group hold the other shards. The tuple is in the order of the
-                   divisions. It is () if the parameter is not divided. A group is a Shards of
-                   parallel/shards.py, or a ZeRO stage
-    copies         how many ranks of these groups hold the same shard, this rank included
+                   divisions. It is () if the parameter is not divided. A group is an object of the
+                   class Shards (parallel/shards.py), or a ZeRO stage
+    copies         the number of ranks of these groups that hold the same shard as this rank. This
+                   rank counts, too
     part           the part of a weight that this rank holds (parallel/model/tensor.py), or None if
                    the rank holds the whole weight
     is_local       True if other ranks have different weights under this name, such as other experts
@@ -124,7 +125,7 @@ class Module:
         self.__dict__["training"] = flag
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} has no forward")
+        raise NotImplementedError(f"{type(self).__name__} must define the method forward()")
 
     # Tells a type checker that a call has the arguments and the result of the class's forward.
     # Editors that complete code with jedi read the second __call__ instead.
@@ -205,20 +206,22 @@ class Module:
 
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Handle:
         """Adds a hook. Each call runs `hook(module, inputs)` before forward. If the hook returns a
-        value, this value replaces the inputs. Returns a Handle, whose remove() removes the hook."""
+        value, this value replaces the inputs. Returns a Handle. Its method remove() removes the
+        hook."""
         return _add(self._forward_pre_hooks, hook)
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> Handle:
         """Adds a hook. Each call runs `hook(module, inputs, output)` after forward. If the hook
-        returns a value, this value replaces the output. Returns a Handle, whose remove() removes
-        the hook."""
+        returns a value, this value replaces the output. Returns a Handle. Its method remove()
+        removes the hook."""
         return _add(self._forward_hooks, hook)
 
     def register_full_backward_hook(self, hook: Callable[..., Any]) -> Handle:
         """Adds a hook. Backward calls `hook(module, grad_input, grad_output)`. grad_input is a
         tuple with the gradient of each input, grad_output a tuple with the gradient of each output.
         An entry is None if there is no gradient. If exactly one input has a gradient, the hook may
-        return a new value for this gradient. Returns a Handle, whose remove() removes the hook."""
+        return a new value for this gradient. Returns a Handle. Its method remove() removes the
+        hook."""
         return _add(self._backward_hooks, hook)
 
     def add_module(self, name: str, module: Module | None) -> None:
@@ -235,7 +238,7 @@ class Module:
 
     def get_submodule(self, target: str) -> Module:
         """Returns the module with this dotted name, such as "layers.0.norm". "" is this module.
-        Raises AttributeError if there is none."""
+        Raises AttributeError if there is no such module."""
         module = self
         for i, name in enumerate(target.split(".") if target else ()):
             if name not in module._modules:
@@ -306,7 +309,7 @@ class Module:
     def children(self) -> Iterator[Module]:
         return (m for _, m in self.named_children())
 
-    # -- whole-tree operations
+    # -- operations on this module and all modules below it
 
     def apply(self, fn: Callable[[Module], Any]) -> Self:
         """Calls fn(module) for every module below this one, then for this one. Returns self."""
@@ -401,7 +404,7 @@ class Module:
             raise WrongKeys(
                 f"load_state_dict into {type(self).__name__}: names missing in the state: "
                 f"{missing or 'none'}, unexpected names: {unexpected or 'none'}. With strict=False "
-                "only the other names are loaded")
+                "these names are left out, and all other names are loaded")
         pairs = []
         for name, (owner, table, key) in slots.items():
             if name in state_dict:
@@ -461,7 +464,8 @@ def watch_backward(module, inputs):
                 if len(wanted) != 1:
                     raise RuntimeError("a backward hook may return a gradient only if exactly one "
                                        "input has a gradient; in this call of "
-                                       f"{type(module).__name__}, {len(wanted)} inputs have one")
+                                       f"{type(module).__name__}, {len(wanted)} inputs have a "
+                                       "gradient")
                 gradient = changed[0] if isinstance(changed, tuple) else changed
                 grad_input[wanted[0]] = gradient
         return gradient

@@ -1,7 +1,7 @@
 """Mixture of experts: E feed-forward layers in place of one. Each token uses k of these experts.
 
-The plain form, on ranks: minidl/plain/experts.py. Here: a layer with gradients, no loop over the
-tokens, and two remedies for unequal loads.
+The plain form, on ranks: minidl/plain/experts.py. This file has a layer with gradients and without
+a loop over the tokens, and two remedies for unequal loads.
 
     y = sum of gate_j expert_j(x) over the k largest of p = softmax(W x), the largest first
     compared with one feed-forward layer: E times the weights, k times the work
@@ -14,7 +14,7 @@ capacity: an expert takes at most ceil(f T k / E) rows of a batch of T tokens, w
 capacity_factor. All first choices of the tokens come before all second choices, and earlier tokens
 come first (GShard). Choices beyond the capacity are dropped: they add nothing to y, and the other
 gates of the token do not change. If all choices of a token are dropped, only the residual path
-passes it on.
+passes the token on.
 
 An expert that is rarely chosen learns little. Then it is chosen even less. Two remedies:
 
@@ -22,9 +22,10 @@ An expert that is rarely chosen learns little. Then it is chosen even less. Two 
                     the number of all choices. Dropped choices count, too. f_e gets no gradient. P_e
                     is the mean of p_e over the tokens. The value is 1 if all experts have equal
                     shares, and E in the worst case
-    move_bias       each expert has a bias. It is added to p when the k experts are chosen, but not
-                    in the gates. After a step, the bias falls by `bias_rate` if the expert has more
-                    than the mean load, and rises if it has less. The loss is not changed
+    move_bias       each expert has a bias. p + bias is used to choose the k experts. The gates use
+                    p without the bias. After a step, the bias falls by `bias_rate` if the load of
+                    the expert is above the mean load, and rises by `bias_rate` if it is below the
+                    mean. The loss does not change
 
 The router computes in float32, also under autocast. (If x is float64, it computes in float64.) The
 host computes which rows go to which expert.
@@ -114,8 +115,8 @@ class MoE(Module):
         return y.reshape(x.shape)
 
     def _aux_loss(self, p, counts, me):
-        """Returns E sum_e f_e P_e. Returns None in the first run of a recompute, as backward does
-        not use the graph of that run. With several ranks, f is computed from the tokens of all
+        """Returns E sum_e f_e P_e. Returns None in the first run of a recompute, because backward
+        does not use the graph of that run. With several ranks, f is computed from the tokens of all
         ranks, and P from the tokens of this rank. Then the mean of the aux_loss of all ranks is the
         balance loss of all tokens."""
         if current().intercept is not None:
@@ -127,7 +128,7 @@ class MoE(Module):
 
 
 class Alone:
-    """The `ranks` of a model on one rank, which has all experts."""
+    """The argument `ranks` of MoE if one rank has all experts. Sends nothing."""
 
     def gather(self, n_chosen):
         return n_chosen[None], 0
@@ -140,8 +141,8 @@ class Alone:
 
 
 def each(experts, parts):
-    """Returns the outputs of all experts, joined into one Tensor. Each expert gets its part, which
-    may have no rows."""
+    """Returns the outputs of all experts, joined into one Tensor. Expert number i computes
+    parts[i], which may have no rows."""
     return cat([expert(part) for expert, part in zip(experts.values(), parts, strict=True)])
 
 
@@ -164,16 +165,15 @@ def of_rounds(choice, n_experts):
 
 
 def capacity(factor, counts):
-    """Returns how many rows an expert takes at most: ceil(factor T k / E), where T is the number of
-    the tokens of all ranks. Returns T k if factor is None. Subtracts 1e-9 before ceil, because of
+    """Returns how many rows an expert takes at most: ceil(factor T k / E). T is the number of
+    tokens on all ranks. Returns T k if factor is None. Subtracts 1e-9 before ceil, because of
     rounding: in float64 1.1 * 50 is a little more than 55."""
     total, n_experts = int(counts.sum()), counts.shape[2]
     return total if factor is None else math.ceil(factor * total / n_experts - 1e-9)
 
 
 class Plan(NamedTuple):
-    """Which rows go to which expert.
-
+    """Tells which rows go to which expert.
     source   (rows,): the token of each row that is sent. Rows are ordered by expert, then by token
     slot     (T, k): the row of each choice, or -1 if the choice is dropped
     counts   (n, E): how many rows each of n ranks sends to each expert"""
@@ -218,8 +218,8 @@ class Dispatch(Function):
 
 
 class Combine(Function):
-    """Returns for each token the sum of gate times row over its choices, in order. Dropped choices
-    add nothing. Saves rows and gates."""
+    """Returns, for each token, the sum of gate * row over the choices of the token, the first
+    choice first. Dropped choices add nothing. Saves rows and gates."""
 
     def forward(self, rows, gates, slot):
         self.slot = slot
@@ -237,8 +237,8 @@ class Combine(Function):
 
 
 def weighted_sum(xp, rows, slot, gates=None):
-    """Returns (T, C): for each token the sum of gate times row over its choices, in order. If gates
-    is None, returns the sum of the rows."""
+    """Returns (T, C): for each token, the sum of gate * row over the choices of the token, the
+    first choice first. If gates is None, each gate counts as 1."""
     total = xp.zeros((len(slot), rows.shape[1]), backend.accumulate_dtype(rows.dtype))
     for j, at, places in kept_of(xp, slot):
         total[at] += rows[places] if gates is None else gates[at, j, None] * rows[places]
@@ -246,14 +246,14 @@ def weighted_sum(xp, rows, slot, gates=None):
 
 
 def kept_of(xp, slot):
-    """Yields a tuple for each choice number j: (j, the indices of the tokens whose choice j is not
-    dropped, the indices of the rows for these choices)."""
+    """Yields (j, tokens, rows) for each choice number j. tokens: the indices of the tokens whose
+    choice j is not dropped. rows: for each of these tokens, the index of its row."""
     for j in range(slot.shape[1]):
         at = np.flatnonzero(slot[:, j] >= 0)
         yield j, xp.asarray(at), xp.asarray(slot[at, j])
 
 
-# ---- balance ----
+# ---- equal loads: the balance loss and the bias ----
 
 
 def layers(model):
@@ -276,8 +276,8 @@ def balance_loss(model: Module) -> Tensor:
 def move_bias(model, all_sum=None):
     """Moves the bias of every MoE layer by bias_rate * sign(mean load - load), and sets the load to
     0. Call it after a step. all_sum(array): returns the sum of an array over all ranks that have
-    tokens, such as partial(ring.all_reduce, t) with the transport t. Use None if there is only one
-    rank."""
+    tokens, such as partial(ring.all_reduce, t) with the transport t. None means that there is only
+    one rank."""
     moes = layers(model)
     loads = np.stack([np.broadcast_to(layer.load, layer.n_experts) for layer in moes])
     loads = loads.astype(np.int64) if all_sum is None else all_sum(loads.astype(np.int64))

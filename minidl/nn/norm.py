@@ -115,9 +115,9 @@ class _RunningNorm(Module):
 
 class BatchNorm(_RunningNorm):
     """Normalises with the mean and variance of the batch in training, and with running averages in
-    eval: running = (1 - momentum) * running + momentum * batch. running_var averages unbiased
-    variances. With momentum=None, the running averages are the plain averages of all batches so
-    far."""
+    eval. Each batch in training changes the running averages: running = (1 - momentum) * running +
+    momentum * batch. running_var averages unbiased variances. With momentum=None, the running
+    averages are the plain averages of all batches so far."""
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
                  affine: bool = True, track_running_stats: bool = True):
@@ -139,12 +139,12 @@ class BatchNorm(_RunningNorm):
 
 
 class BatchNorm1d(BatchNorm):
-    """x (N, C) or (N, C, L)."""
+    """Batch norm of vectors (N, C) or sequences (N, C, L). C is num_features."""
     ndims = (2, 3)
 
 
 class BatchNorm2d(BatchNorm):
-    """x (N, C, H, W)."""
+    """Batch norm of images (N, C, H, W). C is num_features."""
     ndims = (4,)
 
 
@@ -166,17 +166,18 @@ class InstanceNorm(_RunningNorm):
 
 
 class InstanceNorm1d(InstanceNorm):
-    """x (N, C, L) or (C, L)."""
+    """Instance norm of sequences (N, C, L) or (C, L). C is num_features."""
     ndims = (2, 3)
 
 
 class InstanceNorm2d(InstanceNorm):
-    """x (N, C, H, W) or (C, H, W)."""
+    """Instance norm of images (N, C, H, W) or (C, H, W). C is num_features."""
     ndims = (3, 4)
 
 
 def _affine(module, shape, weight, bias):
-    """Registers weight (ones) and bias (zeros). Registers None if `weight` or `bias` is False."""
+    """Registers the parameters weight (ones) and bias (zeros). If the argument `weight` or `bias`
+    is False, registers None under this name."""
     module.register_parameter("weight", Parameter(np.ones(shape, np.float32)) if weight else None)
     module.register_parameter("bias", Parameter(np.zeros(shape, np.float32)) if bias else None)
 

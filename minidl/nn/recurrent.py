@@ -7,7 +7,7 @@
 Names, shapes and order of the weights are PyTorch's: weight_ih_l0 (k H, C), weight_hh_l0 (k H, H),
 bias_ih_l0 and bias_hh_l0 (k H,). The names for the other direction end in _reverse. k is 1 for RNN,
 4 for LSTM (i, f, g, o), 3 for GRU (r, z, n). All weights start uniform in +-1/sqrt(H). The loop
-over time is one op, minidl/ops/extra/recurrent.py, which names the sources.
+over time is one op. Its file, minidl/ops/extra/recurrent.py, has the sources.
 Test: tests/nn/test_recurrent.py   Tutorial: tutorials/32_recurrent.py
 """
 
@@ -129,7 +129,7 @@ class RNN(_Recurrent):
                  dropout: float = 0.0, bidirectional: bool = False,
                  generator: Generator | None = None):
         if nonlinearity not in ("tanh", "relu"):
-            raise ValueError(f"RNN: nonlinearity is 'tanh' or 'relu', got {nonlinearity!r}")
+            raise ValueError(f"RNN: nonlinearity must be 'tanh' or 'relu'; got {nonlinearity!r}")
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout,
                          bidirectional, generator)
         self.nonlinearity = nonlinearity
@@ -139,11 +139,13 @@ class RNN(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    """Three gates decide what the cell state c keeps, adds, and shows as h. The states are
-    (h, c)."""
+    """A recurrent layer with three gates. The gates decide three things: which share of the cell
+    state c is kept, which share of the new value is added to c, and which share of tanh(c) becomes
+    h. The states are (h, c)."""
     parts, states, sequence = 4, 2, staticmethod(F.lstm_sequence)
 
 
 class GRU(_Recurrent):
-    """Two gates decide how much of the old state is read, and how much is kept."""
+    """A recurrent layer with two gates. They decide which share of the old state the new value
+    uses, and which share of the old state is kept."""
     parts, sequence = 3, staticmethod(F.gru_sequence)

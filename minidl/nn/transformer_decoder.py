@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 class TransformerDecoderLayer(TransformerEncoderLayer):
-    """One layer of the decoder. tgt (T, N, E), memory (S, N, E), or with batch_first (N, T, E) and
-    (N, S, E). Each target has T tokens, each source has S tokens."""
+    """One layer of the decoder. tgt is (T, N, E) and memory is (S, N, E): N targets of T tokens,
+    and N sources of S tokens. With batch_first they are (N, T, E) and (N, S, E)."""
 
     def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
                  activation: str | Callable[..., Tensor] = "relu", layer_norm_eps: float = 1e-5,
@@ -80,8 +80,8 @@ class TransformerDecoderLayer(TransformerEncoderLayer):
 
 
 class TransformerDecoder(Module):
-    """A chain of num_layers copies of `decoder_layer`. At the end comes `norm`, unless it is
-    None."""
+    """A chain of num_layers copies of `decoder_layer`. If `norm` is not None, it is the last module
+    of the chain."""
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
         super().__init__()

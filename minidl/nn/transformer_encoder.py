@@ -38,7 +38,8 @@ class TransformerEncoderLayer(Module):
                  generator: Generator | None = None):
         super().__init__()
         if isinstance(activation, str) and activation not in ("relu", "gelu"):
-            raise ValueError(f"activation is 'relu', 'gelu' or a function, got {activation!r}")
+            raise ValueError("activation must be 'relu', 'gelu' or a function; got "
+                             f"{activation!r}")
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first,
                                             generator=generator)
         self.linear1 = Linear(d_model, dim_feedforward, bias, generator=generator)
@@ -70,8 +71,8 @@ class TransformerEncoderLayer(Module):
 
 
 class TransformerEncoder(Module):
-    """A chain of num_layers copies of `encoder_layer`. At the end comes `norm`, unless it is None.
-    All copies start with equal weights, as in PyTorch."""
+    """A chain of num_layers copies of `encoder_layer`. If `norm` is not None, it is the last module
+    of the chain. All copies start with equal weights, as in PyTorch."""
 
     def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None,
                  enable_nested_tensor: bool = True):

@@ -14,8 +14,8 @@ FILE = "add3.cu"
 
 
 class Add3(Function):
-    """a + b + c, for three equal shapes. Saves nothing: the gradient of each input equals the
-    gradient of the output."""
+    """a + b + c, for three arrays of one shape. Saves nothing: the gradient of each input equals
+    the gradient of the output."""
 
     promotes = "same"
 
@@ -35,7 +35,8 @@ class Add3(Function):
 
 
 def packs(out, a, b, c):
-    """Launches the kernel on a GPU. Each thread works on 16 bytes."""
+    """Launches the kernel on a GPU, and writes the sum into `out`. Each thread adds 16 bytes of
+    each array."""
     in_packs(FILE, "add3_packs", out.dtype, (out, a, b, c))
 
 

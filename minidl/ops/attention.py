@@ -3,19 +3,21 @@
 The plain forms: minidl/plain/attention.py, and minidl/plain/flash.py, which works in blocks and has
 the formulas of backward. This file adds masks, dropout, and blocks of queries:
 
-          keys ->            A block is a few heads times 64 queries. It computes its scores (512
-    q   1 . . .              KiB), masks them, takes exp, and multiplies by v, while the scores are
-    u   1 1 . .              in the core's cache. It keeps only o and one number for each row, lse =
-    e   1 1 1 .              log(sum(exp(scores))). Backward computes P = exp(scores - lse) again.
-    v   1 1 1 1              Causal: a block stops at its last visible key (37% less work with 4
-                             blocks), and only the square on the diagonal needs a mask.
+          keys ->            A block is 64 queries of a few heads. The scores of a block, 512 KiB,
+    q   1 . . .              stay in the core's cache. They are computed, masked, changed to
+    u   1 1 . .              exp(scores), and multiplied by v. The block keeps only its part of the
+    e   1 1 1 .              output o, and for each query lse = log(sum(exp(scores))). Backward
+    r   1 1 1 1              computes P = exp(scores - lse) again.
+    y                        With a causal mask, a block stops at its last visible key: 37 % less
+                             work with 4 blocks. Only the square on the diagonal needs a mask.
 
-Saved: q, k, v, o and lse, 4 L E + L numbers for each head. P would add L S numbers (8 times as many
-as q has, if S = 256 and E = 32). Computing P again is as fast as reading P from memory.
+L is the number of queries, S the number of keys, E the width of a head. Saved: q, k, v, o and lse.
+These are 4 L E + L numbers for each head, if S = L. P has L S numbers: 8 times the numbers of q, if
+S = 256 and E = 32. So P is not saved. Computing P again is as fast as reading P from memory.
 
 A kernel does the same in registers, with mask and dropout (attention_kernel.py). The NumPy form in
-this file is used for the cases that the kernel does not handle: float64, heads wider than 128,
-broadcast keys or values, a floating mask that needs a gradient.
+this file runs if the kernel cannot run. The kernel cannot run for float64, for heads wider than
+128, for broadcast keys or values, and for a floating mask that needs a gradient.
 
 Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018) for lse.
 Test: tests/ops/test_attention.py   Tutorial: tutorials/29_flash_attention.py
@@ -130,7 +132,7 @@ class Attention(Function):
                 g *= kept
                 kept *= p
             gv[keys] += scratch(kept.swapaxes(-1, -2) @ go_block)
-            g -= scratch(go_block * o[rows]).sum(axis=-1, keepdims=True)  # D
+            g -= scratch(go_block * o[rows]).sum(axis=-1, keepdims=True)  # D of plain/flash.py
             g *= p  # gS
             gq_block = self._product(g, k[keys])
             gq_block *= self.dtype.type(self.scale)
@@ -189,7 +191,7 @@ class Attention(Function):
         return max(1, BLOCK_SCORES // (BLOCK_ROWS * max(self.n_keys, 1))), BLOCK_ROWS
 
     def _scores(self, q, k, bias, triangle, rows, keys):
-        """Returns two arrays of a block: the masked scores, and the queries times the scale."""
+        """Returns two arrays for a block: the masked scores, and the queries times the scale."""
         q_block = scratch(q[rows].astype(self.dtype))
         q_block *= self.dtype.type(self.scale)
         s = self._product(q_block, k[keys].swapaxes(-1, -2))
@@ -201,8 +203,8 @@ class Attention(Function):
         return s, q_block
 
     def _triangle(self):
-        """Returns the square that a causal block adds on the diagonal: -inf above it, 0 elsewhere.
-        Returns None if attention is not causal."""
+        """Returns the square that a causal block adds to its scores. The square is -inf above the
+        diagonal and 0 elsewhere. Returns None if attention is not causal."""
         if not self.is_causal:
             return None
         n = self.block_size()[1]
@@ -232,8 +234,8 @@ def check_shapes(q, k, v, mask):
     same_dtype("scaled_dot_product_attention", q, v, "query", "value")
     if (not backend.is_floating(q.dtype) or min(q.ndim, k.ndim, v.ndim) < 2
             or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]):
-        raise ValueError(f"scaled_dot_product_attention: {shapes}; want floating (..., L, E), "
-                         "(..., S, E), (..., S, Ev)")
+        raise ValueError(f"scaled_dot_product_attention: {shapes}; want floating query "
+                         "(..., L, E), key (..., S, E) and value (..., S, Ev)")
     parts = [a.shape[:-2] for a in (q, k, v)]
     try:
         lead = parts[0] if parts[0] == parts[1] == parts[2] else np.broadcast_shapes(*parts)
@@ -275,9 +277,9 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
 
 class SelfAttention(Attention):
-    """Attention of the heads in a projection (B, L, 3 C) -> (B, L, C). Saves the projection, o and
-    lse. The gradient is also one array (B, L, 3 C). So no copy is needed to split the projection
-    into q, k and v, or to join their gradients."""
+    """Attention among the positions of each sequence: qkv (B, L, 3 C) -> (B, L, C). Saves qkv, the
+    output o, and lse. The gradient of qkv is also one array (B, L, 3 C). So no copy is needed to
+    split qkv into q, k and v, or to join the gradients of q, k and v."""
 
     op = "self_attention"
 

@@ -1,8 +1,8 @@
 """Attention by kernels that never hold the L x S scores.
 
 The plain form: minidl/plain/flash.py. This file adds kernels, a mask, and dropout. With dropout,
-o = (P * kept) v and gP = kept * (go v^T), where kept is 0 or 1 / (1 - p) for each pair of a query
-and a key. Backward draws the same random numbers again.
+o = (P * kept) v and gP = kept * (go v^T). kept is 0 or 1 / (1 - p), for each pair of a query and a
+key. Backward draws the same random numbers again.
 
 A CPU runs kernels/cpu/attention_tile.cu: one thread for each tile of queries, products in vector
 registers. A GPU runs the last rung of the ladders in kernels/attention.cu and
@@ -25,12 +25,13 @@ from minidl.cuda import dispatch
 from minidl.cuda.launch import scratch
 from minidl.ops import dropout as drop
 
-MAX_WIDTH = 128  # the widest head whose tiles fit 48 KiB of shared memory, and a CPU thread's stack
+# The tiles of wider heads do not fit into 48 KiB of shared memory, or into a CPU thread's stack.
+MAX_WIDTH = 128
 MAX_BLOCKS = 65535  # the most blocks of a GPU's grid along y (heads) and z (batches)
-# In backward on a CPU, gq is the sum of at most this many partial results. So at most this many
-# threads can work on one head. If each group of keys had its own partial result, the memory of the
-# partial results would grow with L S. If heads are 32 wide, it would be an eighth of the memory of
-# the scores.
+# In backward on a CPU, gq is the sum of at most PARTS partial results. So at most PARTS threads can
+# work on one head. With one partial result for each group of keys, the memory of the partial
+# results would grow with L S. For heads of width 32, this memory would be an eighth of the memory
+# of the scores.
 PARTS = 16
 
 
@@ -45,14 +46,15 @@ def best_rung(q):
 
 
 def block_of(rung, width):
-    """Returns (rows, threads) of a block of this rung. width: the width of a head."""
+    """Returns (rows, threads): the numbers of rows and of threads of a block of this rung. A row is
+    a query, or a key in the kernel for gk and gv. width: the width of a head."""
     n_rows = 32 if width > 64 else 64
     return {
         "naive": (128, 128),
-        "shared": (n_rows, n_rows),  # ROWS in attention_rows.cuh
-        "warp": (16, 128),  # OWN, 32 WARPS in attention_rows.cuh
-        "mma": (64, 128),  # SIDE in attention_mma.cu
-        "tile": (64 * (2 if width > 64 else 4), 1),  # 64 GROUP in attention_tile.cu
+        "shared": (n_rows, n_rows),  # n_rows is ROWS in attention_rows.cuh
+        "warp": (16, 128),  # 16 is OWN, 128 is 32 * WARPS in attention_rows.cuh
+        "mma": (64, 128),  # 64 is SIDE in attention_mma.cu
+        "tile": (64 * (2 if width > 64 else 4), 1),  # 64 * GROUP rows, as in attention_tile.cu
     }[rung]
 
 
@@ -151,7 +153,8 @@ NEITHER = (None, *[0] * 9), {}  # no mask, no dropout
 
 
 def between(mask, dropout):
-    """Returns (arguments, macros) of the kernels for the mask and the dropout."""
+    """Returns (arguments, macros). They tell an attention kernel which mask and which dropout it
+    must use."""
     if mask is None and dropout is None:
         return NEITHER
     arguments, macros = [None, *[0] * 4], {}
@@ -177,16 +180,17 @@ def mask_view(mask, shape):
 
 
 def readable(a):
-    """Returns `a`, or a copy of it if the kernels cannot read it: its last stride must be one
-    element, and no stride may be negative."""
+    """Returns `a`, or a copy of `a` if the kernels cannot read it. For the kernels the last stride
+    must be one element, and no stride may be negative."""
     strides = [s for n, s in zip(a.shape, a.strides, strict=True) if n > 1]
     good = min(strides, default=0) >= 0 and a.strides[-1] == a.itemsize
     return a if good else a.copy()
 
 
 def fits(q, k, v):
-    """Returns whether the kernels can handle these shapes: keys and values have one shape, heads
-    are at most 128 wide, there is at least one key, and the grid is not too large for CUDA."""
+    """Returns True if the kernels can handle these shapes. Keys and values must have one shape, and
+    there must be a key. A head may be at most 128 wide, and the grid must not be too large for
+    CUDA."""
     n_batch, n_heads, _, width = q.shape
     return (k.shape == v.shape and 0 < width <= MAX_WIDTH and k.shape[2] > 0
             and n_batch <= MAX_BLOCKS and n_heads <= MAX_BLOCKS)

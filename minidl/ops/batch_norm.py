@@ -4,9 +4,9 @@
     gb, gw = sum of gy, sum of gy * xhat             xhat = (x - mean) * r
     gx = w * r * (gy - gb / n - xhat * gw / n)       n elements in each channel
 
-norm.py explains the gradient. Saved for backward: x, mean and r. In half precision, x takes half of
-the bytes of xhat; in float32 and float64, the same number. Outside of training the running
-statistics are constants, so gx = w * r * gy.
+norm.py explains the gradient. Saved for backward: x, mean and r. x is saved, and not xhat, because
+in half precision x takes half of the bytes. Outside of training the running statistics are
+constants, so gx = w * r * gy.
 
 Source: Ioffe & Szegedy 2015.
 Kernels: kernels/batch_norm.cu; on a CPU kernels/cpu/batch_norm.cu
@@ -111,8 +111,8 @@ def by_places(x):
 
 
 def by_kernel(x, w, b, eps, rung=None, **form):
-    """Returns (y, mean, var, r). x (N, C, ...), w and b (C,) in the dtype of the sums. All must be
-    contiguous.
+    """Returns (y, mean, var, r). x has shape (N, C, ...). w and b have shape (C,) and the dtype of
+    the sums. x, w and b must be contiguous.
 
     rung: 1 or 2 of the ladder in the .cu file, or "cpu". The default is the best for the device.
     form: the keyword arguments `form` and `order`, which are passed to `cuda.kernel`."""
@@ -164,7 +164,8 @@ def by_kernel_backward(gy, x, w, mean, r, training=True, rung=None, **form):
 
 
 def launch(name, x, rung, arrays, more, form):
-    """Launches a rung of the ladder over the channels of x. more: the arguments after the sizes."""
+    """Launches a rung of the ladder over the channels of x. more: the arguments of the kernel that
+    come after the sizes. form: the keyword arguments of `cuda.kernel`."""
     if not x.size:
         return
     check_size(x)
@@ -178,7 +179,7 @@ def launch(name, x, rung, arrays, more, form):
 
 def pass_on_cpu(name, x, arrays, more, form):
     """On a CPU, launches a kernel that reads x, or arrays of x's shape, in the order of memory.
-    more: the arguments after the sizes."""
+    more, form: as in `launch`."""
     samples, channels, places = sizes(x)
     args = *arrays, samples, channels, places, *more
     if not x.size:
@@ -194,7 +195,7 @@ def pass_on_cpu(name, x, arrays, more, form):
 
 
 def join(name, x, args, form):
-    """Launches the kernel that joins the partial sums of each channel."""
+    """Launches the kernel that adds up the partial sums of each channel."""
     run = row_kernels.kernel(on_cpu(FILE), name, x.dtype, **form)
     run(row_kernels.blocks(x.shape[1], CHANNELS), 1, args)
 
@@ -226,8 +227,8 @@ def check_size(x):
 
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False,
                momentum=0.1, eps=1e-5):
-    """Normalises each channel of input (N, C, ...) to mean 0 and variance 1, then computes
-    * weight + bias.
+    """Normalises each channel of input (N, C, ...) to mean 0 and variance 1, then multiplies by
+    weight and adds bias.
 
     training=True: uses the statistics of this batch. Updates the running statistics in place:
     `running = (1 - momentum) * running + momentum * batch`, with the unbiased variance (n - 1), as
@@ -237,7 +238,7 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
                    weight=weight, bias=bias)
     if not training:
         if running_mean is None or running_var is None:
-            raise ValueError("batch_norm: with training=False wants running_mean and running_var; "
+            raise ValueError("batch_norm wants running_mean and running_var if training=False; "
                              "got None")
     n = math.prod(input.shape) // max(input.shape[1], 1)
     if training and n <= 1:

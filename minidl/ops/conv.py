@@ -4,7 +4,8 @@ The plain form: minidl/plain/convolution.py. The arrays decide which file comput
 
     arrays of CuPy    kernels/conv.cu and conv_weight.cu, by conv_kernel.py
     arrays of NumPy   kernels/cpu/conv.cu and conv_winograd.cu, by conv_cpu.py
-    other cases       float64, two different dtypes, no compiler: conv_columns.py, im2col and BLAS
+    other cases       im2col and BLAS, by conv_columns.py (for float64, for two different dtypes, or
+                      without a compiler)
 
 All three files have the same four functions. forward computes the result. by_input, by_weight and
 by_bias compute the gradients of the input, the weight and the bias. A transposed convolution
@@ -89,7 +90,8 @@ def _convolve(op, x, w, b, stride, padding, dilation, groups, n_dims):
                          f"groups), and a number of output channels divisible by {groups}, the "
                          "number of groups")
     if b is not None and tuple(b.shape) != (w.shape[0],):
-        raise ValueError(f"{op}: bias {tuple(b.shape)}, want ({w.shape[0]},)")
+        raise ValueError(f"{op}: bias {tuple(b.shape)}, want ({w.shape[0]},), one number for each "
+                         "output channel")
     if min(stride) < 1 or min(dilation) < 1:
         raise ValueError(f"{op}: stride {stride} and dilation {dilation} must be at least 1")
     batched = len(x.shape) == n_dims + 2

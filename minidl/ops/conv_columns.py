@@ -2,18 +2,18 @@
 
 The plain form: minidl/plain/convolution.py, by_columns. This file adds strides, padding, dilation
 and groups, and makes columns for only a few samples at a time. The tests compare the kernels with
-this file. It also runs the cases that the kernels do not handle: float64, two different dtypes, no
-compiler.
+this file. It also runs the cases that the kernels do not handle: float64, two different dtypes, and
+a machine without a compiler.
 
     y  = w (O, C kh kw) @ columns, in the order (O, oh, ow) already        gw = gy @ columns^T
     g_columns = w^T @ gy, and gx adds every column back to the patch it came from (col2im)
 
-The patches are a view of x: `as_strided` gives it the strides of (sample, channel, kernel row,
-kernel column, output row, output column). Only the columns are a copy. They have kh * kw times the
-elements of x. So they are made for a few samples at a time, and then fit in the cache. They are not
-saved: backward makes them again. The memory ledger counts the columns as workspace (`scratch`), and
-minidl/memory/workspace.py has the formula. Groups are a batch of products, (O/G, C/G kh kw) @ (C/G
-kh kw, oh ow).
+The patches are a view of x: `as_strided` gives this view the strides of (sample, channel, kernel
+row, kernel column, output row, output column). Only the columns are a copy. The columns of a sample
+have about kh * kw times the elements of the sample. So columns are made for a few samples at a
+time, and fit in the cache. The columns are not saved: backward makes them again. The memory ledger
+counts the columns as workspace (`scratch`), and minidl/memory/workspace.py has the formula. Groups
+are a batch of products, (O/G, C/G kh kw) @ (C/G kh kw, oh ow).
 
 The functions take the same arguments as the functions of conv_cpu.py and conv_kernel.py. `options`
 is a tuple (stride, padding, dilation, groups), and padding is ((top, bottom), (left, right)).
@@ -89,9 +89,9 @@ def _matrix(w, groups):
 
 
 def _columns(xp, x, w, options, out):
-    """Returns the columns of x: (samples, groups, C / groups * kh * kw, oh * ow). out: (oh, ow). It
-    must be given, because in a transposed convolution the kernel may fit into the padded image at
-    more places than these."""
+    """Returns the columns of x: (samples, groups, C / groups * kh * kw, oh * ow). out: (oh, ow),
+    the size of the result. `out` cannot be computed from x: in a transposed convolution the kernel
+    may fit into the padded image at more than oh * ow places."""
     stride, padding, dilation, groups = options
     padded = pad_image(xp, x, padding)
     padded = padded if padded is x else scratch(padded)
@@ -107,15 +107,16 @@ def _samples(xp, x_shape, w, out):
 
 
 def samples_at_once(channels, w_shape, out, on_cpu):
-    """Returns how many samples are computed at a time, at least 1. Their columns, and the weight
-    once for each sample, have at most CPU_COLUMNS or GPU_COLUMNS elements."""
+    """Returns how many samples are computed at a time, at least 1. A sample needs memory for its
+    columns and for a copy of the weight. All samples together need at most CPU_COLUMNS elements
+    (GPU_COLUMNS on a GPU)."""
     one = channels * math.prod(w_shape[2:]) * math.prod(out) + math.prod(w_shape)
     return max(1, (CPU_COLUMNS if on_cpu else GPU_COLUMNS) // max(one, 1))
 
 
 def _add_patches(xp, g, x_shape, w, options, out):
-    """Adds each column of g, (samples, groups, C / groups * kh * kw, oh * ow), at the place of its
-    patch in an image of zeros (col2im). Returns the images (samples, C, H, W)."""
+    """Adds each column of g to its patch of an image of zeros (col2im). g: (samples, groups, C /
+    groups * kh * kw, oh * ow). Returns the images (samples, C, H, W)."""
     stride, padding, dilation, _ = options
     g = g.reshape(len(g), x_shape[1], *w.shape[2:], *out)
     size = [d + sum(p) for d, p in zip(x_shape[2:], padding, strict=True)]

@@ -31,7 +31,9 @@ TILE_ROWS = 6  # rows of a tile, as in kernels/cpu/product.cuh
 TOGETHER = 16  # rows of weights that a block reorders
 STACK = 2**17  # floats of a block's largest array: 512 KiB
 LEAST_PIXELS, MOST_PIXELS = 64, 256  # pixels of a panel of columns
-TILES, CHANNELS = 64, 128  # at a time in Winograd's form: (16, 128, 64) floats are 512 KiB
+# The numbers of tiles and of channels that Winograd's form works on at a time. An array (16,
+# CHANNELS, TILES) has 512 KiB.
+TILES, CHANNELS = 64, 128
 FEW_TILES = 50  # with fewer tiles, Winograd is slower: see by_winograd
 WIDE = 512  # pixels of a row: wider rows are divided, as in the kernel
 MOST_TAPS = 1024  # the most taps of a kernel: with more, a panel does not fit on the stack
@@ -145,7 +147,7 @@ def _parts_for_threads(n_blocks, n_rows):
 def by_winograd(w_shape, options, n_images, size):
     """Returns True if Winograd's form is possible for this convolution, and faster than the other
     forms. size: (height, width) of the result. The transformation of a weight takes as long as the
-    products of about 50 tiles."""
+    products of about 50 tiles. So with fewer tiles Winograd's form is slower."""
     stride, _, dilation, groups = options
     return (winograd_is_on() and w_shape[2:] == (3, 3) and stride == dilation == (1, 1)
             and groups == 1 and min(w_shape[:2]) >= 8 and size[1] <= WIDE
@@ -186,8 +188,8 @@ def _winograd(y, x, w, turned, b, top, left):
 
 
 def _weights_of_winograd(w, turned, first, n_rows):
-    """Returns U, the transformed weights of n_rows output channels, from channel `first` on, for
-    all input channels: (chunks, 16, n_rows, input channels of a chunk). See _chunk."""
+    """Returns U, the transformed weights: (chunks, 16, n_rows, input channels of a chunk). U has
+    n_rows output channels, from channel `first` on, and all input channels. See _chunk."""
     o, c = w.shape[:2]
     depth, row, step = (o, 9, 9 * c) if turned else (c, 9 * c, 9)  # strides in elements
     chunk = _chunk(depth)
@@ -198,8 +200,8 @@ def _weights_of_winograd(w, turned, first, n_rows):
 
 
 def _winograd_parts(gw_size, n, size):
-    """Returns (tiles at a time, tiles of a part, number of parts) for the gradient of the
-    weight."""
+    """Returns (tiles at a time, tiles of a part, number of parts). The gradient of the weight is a
+    sum over all tiles, and this sum is divided into parts."""
     n_tiles = _n_tiles(n, size)
     group = min(TILES, -(-n_tiles // 16) * 16)
     tiles = _per_part(n_tiles, _parts_of_gradient(gw_size, n_tiles // (4 * group)), group)
@@ -221,8 +223,8 @@ def _winograd_weight(gw, gy, x, top, left):
 
 
 def _parts_of_gradient(gw_size, most):
-    """Returns the number of parts in which the gradient of the weight is summed. The number is at
-    most `most` and at most 8, and all parts together have at most 2 MiB. It is at least 1."""
+    """Returns the number of parts in which the gradient of the weight is summed, at least 1. The
+    number is at most `most` and at most 8, and all parts together have at most 2 MiB."""
     return max(1, min(8, 2**19 // max(gw_size, 1), most))
 
 
@@ -235,12 +237,12 @@ def _sum(gw, parts):
         np.add.reduce(parts, axis=0, out=gw.reshape(-1))
 
 
-# -- the implicit product
+# -- the product with columns that are never stored all at once
 
 
 def _geometry(x, y, groups, rows, columns):
-    """Returns the kernel's arguments that tell which pixels of x each pixel of y reads. They are
-    the struct Geometry in the .cu file."""
+    """Returns the arguments that tell the kernel which pixels of x each pixel of y reads: the
+    fields of the struct Geometry in the .cu file, in order."""
     return (x.shape[0], x.shape[1], y.shape[1], *x.shape[2:], rows.n, columns.n, rows.n_taps,
             columns.n_taps, rows.read_step, columns.read_step, rows.read, columns.read,
             rows.read_tap, columns.read_tap, *y.shape[2:], rows.step, columns.step, rows.first,
@@ -314,7 +316,8 @@ def _weights_of_phase(w, groups, rows, columns):
 
 
 def _product_parts(gw_size, n, size):
-    """Returns (pixels of a part, number of parts) for the gradient of the weight."""
+    """Returns (pixels of a part, number of parts). The gradient of the weight is a sum over all
+    pixels, and this sum is divided into parts."""
     n_pixels = n * math.prod(size)
     n_parts = _parts_of_gradient(gw_size, n_pixels // (4 * MOST_PIXELS))
     part = _per_part(n_pixels, n_parts, MOST_PIXELS)

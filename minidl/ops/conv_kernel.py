@@ -6,12 +6,13 @@ The input and output channels of w are exchanged (a small copy). And if the stri
 the places of gx are in several phases, which use different taps (conv_geometry.py). There is one
 launch for each pair (phase of the rows, phase of the columns).
 
-    rungs   1 naive   2 tiles in shared memory   3 also in registers   4 also 16 bytes an access
+    rungs   1 naive   2 tiles in shared memory   3 also in registers   4 also 16 bytes a load
             5 tensor cores (float16)   "winograd" 3 x 3, stride 1   "depthwise" one channel a group
             gradient of the weight: 1, 2, 3, 5, "depthwise"
 
-The functions take the same arguments as the functions of conv_columns.py, and two more. rung: the
-default is the best rung for the device. form: the options form and order of `cuda.kernel`.
+The functions take the same arguments as the functions of conv_columns.py, and two more. rung: one
+of the rungs above; the default is the best rung for the device. form: the keyword arguments `form`
+and `order`, which are passed to `cuda.kernel`.
 `options` is a tuple (stride, padding, dilation, groups), and padding is ((top, bottom), (left,
 right)).
 
@@ -32,12 +33,12 @@ from minidl.ops import conv_columns, conv_geometry
 FILE, WEIGHT_FILE = "conv.cu", "conv_weight.cu"
 TENSOR_CORES = 5
 # ENOUGH_BLOCKS blocks keep a large GPU busy (H100: 132 processors, 2 blocks each). With fewer than
-# FEWEST_PIXELS pixels, one more partial result costs more time than it saves. These are constants,
-# and do not depend on the device. So all GPUs round sums in the same way.
+# FEWEST_PIXELS pixels, one more partial result costs more time than it saves. These two numbers do
+# not depend on the device. So all GPUs round sums in the same way.
 ENOUGH_BLOCKS = 264
 FEWEST_PIXELS = 512
-# With 5 channels, two rungs are equally fast: rung 4, whose tile for 64 channels is mostly empty
-# (a full tile reaches 60% of the peak), and rung 1 (5% of the peak).
+# With 5 channels, rungs 4 and 1 are equally fast. Rung 1 reaches 5 % of the peak. Rung 4 reaches
+# 60 % with a full tile of 64 channels, but with 5 channels its tile is mostly empty.
 FEW_CHANNELS = 6
 MAX_GRID = 65535  # the most blocks of a GPU's grid along y and z
 
@@ -177,8 +178,8 @@ def gather(y, x, w, bias, phase, rung, form):
 
 
 def launch(file, name, dtype, grid, block, args, macros, shared_mem=0):
-    """Launches a kernel. macros: the macros of the kernel, and the options form and order. Raises
-    ValueError if the grid is too large for a GPU."""
+    """Launches a kernel. macros: the macros of the kernel, and the keyword arguments `form` and
+    `order` of `cuda.kernel`. Raises ValueError if the grid is too large for a GPU."""
     if max(grid[1:], default=0) > MAX_GRID:
         raise ValueError(f"convolution: a GPU takes at most {MAX_GRID} blocks along the last two "
                          f"dimensions of a grid; got the grid {grid} for {name}. Use fewer groups "
@@ -187,7 +188,8 @@ def launch(file, name, dtype, grid, block, args, macros, shared_mem=0):
 
 
 def tile_of(rung, shape):
-    """Returns (macros, (rows, columns) of the result that a block computes, threads of a block)."""
+    """Returns (macros, tile, threads). tile: (rows, columns), the size of the part of the result
+    that a block computes. threads: the number of threads of a block."""
     if rung == TENSOR_CORES:
         n_rows = 64 if shape.M <= 64 else 128
         return {"ROWS": n_rows}, (n_rows, 128), BLOCK
@@ -195,7 +197,8 @@ def tile_of(rung, shape):
 
 
 def shape_of(x_shape, y_shape, w_shape, phase):
-    """Returns the Shape of a launch. x (N, G C, H, W), y (N, G M, HY, WY), w (G, M, C, U, V)."""
+    """Returns the Shape of a launch. x (N, G C, H, W), y (N, G M, HY, WY), w (G, M, C, U, V): G
+    groups, each with C channels of x and M channels of y, and a kernel of U x V taps."""
     row, column = phase
     return Shape(x_shape[0], *(w_shape[i] for i in (0, 2, 1)), *x_shape[2:], *w_shape[3:], row.n,
                  column.n, row.read, row.read_step, row.read_tap, column.read, column.read_step,
@@ -221,9 +224,10 @@ def fits_depthwise(s):
 
 
 def best_rung(xp, dtype, shape):
-    """Returns the best rung. For a GPU it is the fastest rung by the arithmetic in the kernels'
-    headers. For a CPU it is rung 1, the only rung without barriers. A block of Winograd has 32
-    channels. Winograd is chosen only if at least half of these channels are used."""
+    """Returns the best rung. For a GPU this is the fastest rung according to the computations in
+    the heads of the .cu files. For a CPU this is rung 1, the only rung without barriers. A block of
+    Winograd has 32 channels. Winograd is chosen only if at least half of these channels are
+    used."""
     if xp is np:
         return 1
     if fits_depthwise(shape):
@@ -245,8 +249,8 @@ def best_weight_rung(xp, dtype, shape):
 
 
 def check(shape, rung, dtype):
-    """Raises TypeError or ValueError if the rung does not support this shape or dtype, or if the
-    sizes of the launch do not fit in an int."""
+    """Raises TypeError or ValueError if the rung does not support this shape or dtype. Raises
+    ValueError if the sizes of the launch do not fit in an int."""
     if rung == TENSOR_CORES and dtype != np.float16:
         raise TypeError(f"convolution: rung 5 (tensor cores) wants float16; got {dtype}. Use one "
                         "of the rungs 1 to 4")

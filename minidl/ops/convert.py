@@ -70,9 +70,10 @@ def _array(self, dtype=None, copy=None):
 
 
 def _ufunc(self, ufunc, method, *inputs, **options):
-    """NumPy calls this method for a * x, where a is an array and x is a Tensor. It runs the op
-    mul(a, x), which the graph records. Other functions of NumPy, such as np.sqrt(x), return a
-    tensor outside of the graph, as in PyTorch. They raise RuntimeError if x requires a gradient."""
+    """NumPy calls this method for a * x, where a is an array and x is a Tensor. This method then
+    runs the op mul(a, x), which the graph records. Other functions of NumPy, such as np.sqrt(x),
+    return a tensor outside of the graph, as in PyTorch. They raise RuntimeError if x requires a
+    gradient."""
     op = OF_UFUNC.get(ufunc.__name__)
     if method == "__call__" and op is not None and not options:
         return op(*inputs)

@@ -58,8 +58,8 @@ def check_targets(xp, op, x, target, ignore_index):
     want = x.shape[:1] + x.shape[2:] if x.ndim > 1 else ()
     if x.ndim == 0 or x.dtype.kind != "f" or target.dtype.kind not in "iu" or target.shape != want:
         raise ValueError(f"{op}: input {x.shape} of {x.dtype}, target {target.shape} of "
-                         f"{target.dtype}; want floating (N, C, d1, ...) and integer (N, d1, ...), "
-                         "or (C,) and ()")
+                         f"{target.dtype}; want a floating input (N, C, d1, ...) or (C,), and an "
+                         "integer target (N, d1, ...) or ()")
     target = target.reshape(-1)
     n_classes = x.shape[0 if x.ndim == 1 else 1]
     if xp is not np:
@@ -82,8 +82,8 @@ class CrossEntropy(Function):
     """-log softmax(x)[target]. With label smoothing a, the target distribution is (1 - a) * onehot
     + a / C.
 
-    Saves the logits as rows (without a copy if they are contiguous rows already), the targets,
-    lse = log(sum of exponentials), one number for each row, and the class weights."""
+    Saves the logits as rows, the targets, the class weights, and for each row lse = log(sum of
+    exponentials). The logits are not copied if they are contiguous rows already."""
 
     precision = "black"
 
@@ -118,8 +118,8 @@ def weighted(weight):
 
 
 def row_weights(target, ignored, weight, dtype):
-    """Returns the weight of each row, (n,): 0 if its target is ignored, else the weight of its
-    class, or 1 if `weight` is None."""
+    """Returns the weight of each row, (n,). The weight is 0 if the target of the row is ignored.
+    Else it is the weight of the target's class, or 1 if `weight` is None."""
     counts = target != ignored
     return counts.astype(dtype) if weight is None else counts * weight[target * counts]
 
@@ -145,7 +145,7 @@ def by_numpy_backward(g, x, lse, target, ignored=-100, smoothing=0.0, weight=Non
     """Returns gx (n, C). g: (n,), the gradients of the rows' losses."""
     xp = backend.xp_of([x])
     on_target = (1 - smoothing) * row_weights(target, ignored, weight, lse.dtype) * g
-    on_class = (target != ignored) * g * (smoothing / x.shape[1])  # other orders would give float64
+    on_class = (target != ignored) * g * (smoothing / x.shape[1])  # in another order: float64
     all_weights = x.shape[1] if weight is None else weight.sum()
     gx = scratch(x - lse[:, None], "temporary")
     xp.exp(gx, out=gx)  # the softmax
@@ -188,8 +188,8 @@ def best_rung(xp, n_classes):
 
 
 def reduce_loss(xp, loss, total, reduction, shape):
-    """Reduces the losses of the rows, (n,). For "none" returns the losses in `shape`, for "sum"
-    their sum, for "mean" their sum divided by `total`."""
+    """Reduces the losses of the rows, (n,). With "none" returns the losses in the shape `shape`.
+    With "sum" returns their sum. With "mean" returns their sum divided by `total`."""
     if reduction == "none":
         return loss.reshape(shape)
     if reduction == "sum":

@@ -17,7 +17,8 @@ def normalize_dims(dim, ndim, op):
                              f"want {-limit} to {limit - 1}")
     axes = tuple(int(d) % ndim for d in dims) if ndim else ()
     if len(set(axes)) < len(axes):
-        raise ValueError(f"{op}: wants different dimensions, but dim {dim} names one of them twice")
+        raise ValueError(f"{op}: wants different dimensions; got dim {dim}, which names a "
+                         "dimension twice")
     return axes
 
 

@@ -1,5 +1,5 @@
-"""Dropout sets each element to zero with probability p. It multiplies the others by 1 / (1 - p), so
-that the expected value does not change.
+"""Dropout sets each element to zero with probability p. It multiplies all other elements by
+1 / (1 - p), so that the expected value does not change.
 
     y_i = x_i / (1 - p) if draw_i >= p * 2**32 else 0      draw_i: 32 bits, uniform
 
@@ -116,9 +116,9 @@ def limits(p):
 
 
 def dropout(input, p=0.5, training=True, *, generator=None):
-    """Sets elements to zero with probability p, and multiplies the others by 1 / (1 - p). Returns
-    the input itself if training is False. generator: the default is the generator of this context
-    (minidl.random)."""
+    """Sets elements to zero with probability p, and multiplies all other elements by 1 / (1 - p).
+    Returns the input itself if training is False. generator: the default is the generator of this
+    context (minidl.random)."""
     check_probability(p)
     if not training or p == 0:
         return wrapped(input)

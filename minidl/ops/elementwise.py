@@ -293,7 +293,8 @@ def unary(name, function, doc=None, /, **options):
 
 
 def binary(name, function, doc=None, /, **options):
-    """Returns the op `name`, a function of two arguments. Otherwise as in `unary`."""
+    """Returns the op `name`, a function of two arguments that calls `function.apply`. doc: as in
+    `unary`."""
     def op(input, other):
         return function.apply(input, other, **options)
     op.__name__ = op.__qualname__ = name

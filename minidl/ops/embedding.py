@@ -14,7 +14,8 @@ indices. (CuPy's add.at is fast, but its order of additions is random.)
 
 The kernel adds in the same order, the order of t. It needs no sort, and on a GPU no atomic
 additions. On a CPU each thread computes some rows of the table, and goes through all t in order. On
-a GPU, the thread block of the first t of a row adds the gradients of all t of this row.
+a GPU there is a thread block for each t. If t is the first place at which a row is read, its block
+adds all gradients of this row. The other blocks do nothing.
 
 Kernels: kernels/embedding_grad.cu; on a CPU kernels/cpu/embedding_grad.cu
 Test: tests/ops/test_embedding.py, test_embedding_kernel.py
@@ -75,11 +76,11 @@ def by_kernel(index, gy, n_rows):
 
 
 def owners(out, gy, index, first, size):
-    """Launches the kernel on a GPU. size: the number of columns that a thread adds. It is 1, or as
-    many columns as one load of 16 bytes has."""
+    """Launches the kernel on a GPU. size: the number of columns that a thread adds. It is 1, or the
+    number of elements in one load of 16 bytes."""
     n, width = gy.shape
     name = "embedding_grad_packs" if size > 1 else "embedding_grad_owners"
-    block = min(BLOCK, -(-width // (32 * size)) * 32)  # whole warps; each warp has a column to add
+    block = min(BLOCK, -(-width // (32 * size)) * 32)  # full warps, each with a column to add
     kernel = dispatch.kernel(FILE, name, gy.dtype, ACC=dispatch.C_TYPES[out.dtype])
     kernel((-(-width // (size * block)), min(n, 65535)), block, (out, gy, index, first, n, width))
 

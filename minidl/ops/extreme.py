@@ -108,8 +108,8 @@ amax, amin = reduction("amax", Amax), reduction("amin", Amin)
 
 
 def max(input, dim=None, keepdim=False) -> Tensor | MaxResult:
-    """max(x) is the largest element. max(x, dim) is the named tuple (values, indices). max(x, y) is
-    maximum(x, y)."""
+    """max(x) is the largest element. max(x, dim) is the named tuple (values, indices) of the
+    largest elements along `dim`. max(x, y) is maximum(x, y)."""
     if dim is None:
         return Amax.apply(input)
     if isinstance(dim, Tensor) or getattr(dim, "ndim", 0):
@@ -118,8 +118,8 @@ def max(input, dim=None, keepdim=False) -> Tensor | MaxResult:
 
 
 def min(input, dim=None, keepdim=False) -> Tensor | MinResult:
-    """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices). min(x, y)
-    is minimum(x, y)."""
+    """min(x) is the smallest element. min(x, dim) is the named tuple (values, indices) of the
+    smallest elements along `dim`. min(x, y) is minimum(x, y)."""
     if dim is None:
         return Amin.apply(input)
     if isinstance(dim, Tensor) or getattr(dim, "ndim", 0):

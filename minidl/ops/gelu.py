@@ -34,7 +34,7 @@ class Gelu(Function):
 
     def forward(self, x, approximate="none"):
         if approximate not in FORMS:
-            raise ValueError(f"gelu: approximate wants 'none' or 'tanh', got {approximate!r}")
+            raise ValueError(f"gelu: approximate must be 'none' or 'tanh'; got {approximate!r}")
         self.approximate = approximate
         self.save(x)
         return pick(by_kernel, by_numpy, x)(x, approximate)
@@ -45,8 +45,8 @@ class Gelu(Function):
 
 
 def gelu_or_slope(xp, x, wants_slope):
-    """Returns y = x P(x), where P is the normal distribution function. If wants_slope, returns
-    dy/dx = P + x P'."""
+    """Returns y = x P(x), where P is the normal distribution function. If wants_slope is True,
+    returns dy/dx = P + x P' instead."""
     cdf, pdf = cdf_and_pdf(xp, x)
     if not wants_slope:
         return x * cdf
@@ -57,7 +57,7 @@ def gelu_or_slope(xp, x, wants_slope):
 
 def gelu_tanh_or_slope(xp, x, wants_slope):
     """Returns y = x P, where P = (1 + tanh u) / 2 and u = sqrt(2/pi) (x + 0.044715 x^3). If
-    wants_slope, returns dy/dx = P + x P'."""
+    wants_slope is True, returns dy/dx = P + x P' instead."""
     k = math.sqrt(2 / math.pi)
     square = x * x
     u = square * (0.044715 * k)
@@ -81,7 +81,7 @@ FORMS = {"none": gelu_or_slope, "tanh": gelu_tanh_or_slope}
 
 
 def by_numpy(x, approximate="none", gy=None):
-    """Returns gelu(x). With gy, returns gy times the slope at x."""
+    """Returns gelu(x). If gy is given, returns gy times the slope at x instead."""
     return in_blocks(FORMS[approximate], x, gy)
 
 

@@ -24,8 +24,8 @@ from minidl.tensor import Tensor
 
 
 def parts_of(x, index, op="getitem"):
-    """Returns the index, which may have any form that a user can write, as a tuple of parts. A part
-    is an int, a slice, None, Ellipsis, an integer array, or a bool array, which is a mask. Raises
+    """Returns the index as a tuple of parts. `index` may have any form that a user can write. A
+    part is an int, a slice, None, Ellipsis, an integer array, or a bool array (a mask). Raises
     ValueError or IndexError where PyTorch does. Also raises IndexError where PyTorch plans to
     change the meaning of an index: for uint8 arrays, and for a list of lists without a tuple."""
     if isinstance(index, tuple):
@@ -102,8 +102,8 @@ def steps(x, parts, op="x[index]"):
 
     If an index has an array, NumPy treats its numbers as arrays, too. If a slice or an Ellipsis is
     between two arrays, NumPy puts the dimensions of the arrays first. PyTorch applies numbers,
-    slices and None first. In the second step NumPy and PyTorch agree: if the arrays are neighbours,
-    their dimensions do not move; otherwise the dimensions of the arrays come first.
+    slices and None first. In the second step NumPy and PyTorch agree. If the arrays are neighbours,
+    their dimensions do not move. Otherwise the dimensions of the arrays come first.
     """
     arrays = [i for i in parts if hasattr(i, "dtype")]
     if not arrays:
@@ -129,7 +129,7 @@ def steps(x, parts, op="x[index]"):
             is_view = is_view or i != slice(None)
         else:
             n = _n_dims(i)
-            if i.ndim == 0:  # True or False: adds a dimension of one element, or of none
+            if i.ndim == 0:  # True adds a dimension of size 1, False a dimension of size 0
                 first.append(None)
                 i = i.reshape(1)
                 is_view = True
@@ -205,7 +205,8 @@ class Getitem(Function):
     def backward(self, gy):
         for step, shape in zip(reversed(self.steps), reversed(self.shapes), strict=True):
             gx = self.xp.zeros(shape, gy.dtype)
-            if any(hasattr(i, "dtype") and i.dtype != bool for i in step):  # may repeat
+            # An index array may repeat a place.
+            if any(hasattr(i, "dtype") and i.dtype != bool for i in step):
                 gx = scatter_add(self.xp, shape, step, gy)
             else:
                 gx[step] = gy
@@ -272,8 +273,9 @@ class IndexSelect(Gather):
 
 
 def along(xp, index, dim):
-    """Returns an index for x, as a tuple of arrays. For element (i, j, k) of `index`, it picks the
-    element of x at index[i, j, k] along `dim`, and at i, j, k along the other dimensions."""
+    """Returns an index for x, as a tuple of arrays. The result of x[this index] has the shape of
+    `index`. Along `dim`, element (i, j, k) of the result comes from the place index[i, j, k] of x.
+    Along the other dimensions it comes from the places i, j, k."""
     grid = [xp.arange(n).reshape([-1 if i == d else 1 for i in range(index.ndim)])
             for d, n in enumerate(index.shape)]
     grid[dim:dim + 1] = [index] if index.ndim else []
@@ -295,9 +297,9 @@ class Triangle(Function):
 
 
 def getitem(input, index):
-    """input[index]. An index may have ints, slices, None, ..., integer arrays or tensors, and bool
-    masks. The order of the result's dimensions is PyTorch's, which may differ from NumPy's: see
-    `steps`."""
+    """input[index]. An index may have ints, slices, None, an Ellipsis, integer arrays or tensors,
+    and bool masks. The order of the result's dimensions is PyTorch's, which may differ from
+    NumPy's: see `steps`."""
     parts = parts_of(input, index)
     y = Getitem.apply(input, index=parts)
     return y if type(index) is int else note(y, arrays_kept(index, parts))
@@ -306,7 +308,7 @@ def getitem(input, index):
 def gather(input, dim, index):
     """Returns y, which has the shape of `index`: y[i, j, k] = input[i, index[i, j, k], k] for
     dim 1. Other dims work in the same way."""
-    if not input.shape and index.shape == (1,):  # 0-d counts as one element
+    if not input.shape and index.shape == (1,):  # a 0-d input counts as a vector of one element
         input = input.reshape(1)
     return note(Gather.apply(input, index, dim=dim), [index])
 

@@ -78,8 +78,8 @@ def _take_the_place(x, y):
 
 
 def check_fit(y, x, name):
-    """Returns y. Raises ValueError if y cannot be written into x, because y has another shape, or a
-    dtype of a higher kind (for example floating numbers where x has integers)."""
+    """Returns y. Raises ValueError if y cannot be written into x: if y has another shape, or a
+    dtype of a higher kind. For example, floating numbers cannot be written into integers."""
     kind = backend.promote_types(y.dtype, x.dtype).kind
     if y.shape != x.shape or kind != np.dtype(x.dtype).kind:
         raise ValueError(f"{name}: the result has dtype {y.dtype} and shape {tuple(y.shape)}; it "
@@ -126,7 +126,8 @@ def setitem(self, index, value):
     parts = parts_of(self, index, op)
     array = backend.plain_array(value)
     shape = getattr(array, "shape", ())
-    n_ones = next((i for i, n in enumerate(shape) if n != 1), len(shape))  # ones at the left
+    # the number of dimensions of size 1 at the beginning of the shape
+    n_ones = next((i for i, n in enumerate(shape) if n != 1), len(shape))
     if is_grad_enabled() and (self.requires_grad or getattr(value, "requires_grad", False)):
         if isinstance(value, Tensor):
             array = value.to(self.dtype).reshape(shape[n_ones:])

@@ -30,8 +30,8 @@ BLOCK_ELEMS = 2**16  # 256 KiB of float32: four such arrays fit in 1 MiB of cach
 
 class LayerNorm(Function):
     """Normalises over the last dimensions, of sizes `shape`. Works on x as rows (n, width). Saves
-    the rows (without a copy if x is contiguous), w, and the mean and 1/std of each row.
-    centered=False is rms_norm."""
+    the rows (without a copy if x is contiguous), w, and the mean and 1/std of each row. With
+    centered=False it is rms_norm."""
 
     precision = "black"
 
@@ -111,12 +111,12 @@ def by_kernel(x, w, b, eps, centered=True, rung=None, **form):
     """Returns (y, mean, r). x (rows, cols), w and b (cols,), all contiguous and of one dtype.
 
     rung: 1 to 5 of the ladder in the .cu file, or "cpu". The default is the best for the device.
-    form: the options form and order of `cuda.kernel`."""
+    form: the keyword arguments `form` and `order`, which are passed to `cuda.kernel`."""
     xp = np if type(x) is np.ndarray else backend.xp_of([x])
     (rows, cols), dtype = x.shape, SUM_DTYPES[x.dtype]
     y = xp.empty(x.shape, x.dtype)
     rstd = xp.empty(rows, dtype)
-    mean = xp.empty(rows, dtype) if centered else xp.zeros(rows, dtype)  # RMS norm: 0
+    mean = xp.empty(rows, dtype) if centered else xp.zeros(rows, dtype)  # RMS norm: mean 0
     if x.size:
         args = y, mean, rstd, x, w, b, rows, cols, eps
         row_kernels.launch(FILE, "layer_norm", x, args, rung, CENTERED[centered], form)
@@ -154,7 +154,7 @@ def by_kernel_backward(gy, x, w, mean, rstd, centered=True, rung=None, **form):
 
 def number_of_parts(xp, rows):
     """Returns the number of parts into which the rows are divided for the sums gw and gb. It is a
-    power of 8. It depends only on the number of rows and the kind of device, so the bits of a sum
+    power of 8. It depends only on the number of rows and the kind of device. So the bits of a sum
     do not depend on the number of threads. A GPU gets more parts, because it has more threads."""
     if xp is not np and rows >= 8192:
         return 512
@@ -171,7 +171,8 @@ def add_parts(xp, kernel, parts):
 
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
-    """Normalises the last dimensions to mean 0 and variance 1, then computes * weight + bias.
+    """Normalises the last dimensions to mean 0 and variance 1, then multiplies by weight and adds
+    bias.
     normalized_shape: the sizes of these dimensions. weight and bias have this shape, too. The
     variance divides by n, not by n - 1."""
     shape = normalized_shape if type(normalized_shape) is tuple else as_shape(normalized_shape)
@@ -200,4 +201,4 @@ def check_normalized_shape(op, x, shape, w, b):
                          f"normalized_shape {shape} and an input of shape {x.shape}")
     for name, v in (("weight", w), ("bias", b)):
         if v is not None and v.shape != shape:
-            raise ValueError(f"{op}: {name} {v.shape}, want normalized_shape {shape}")
+            raise ValueError(f"{op}: {name} {v.shape}, want {shape}, the normalized_shape")

@@ -26,10 +26,10 @@ from minidl.ops.matmul import as_matrix, column_sums, product, same_dtype
 
 FILE = "cpu/linear.cu"
 ROWS, CHUNK = 6, 32  # as in the kernel
-COLS = 64  # the widest panel; a multiple of the narrower ones
+COLS = 64  # the width of the widest panel, a multiple of the widths of the narrower panels
 MAX_ROWS = 192  # rows of a block, which reads 384 KiB of matrix a at a time. An L2 cache has 1 MiB
 PAD = 16  # floats of a cache line
-MIN_BLOCKS = 32  # so that a few threads finish at about the same time
+MIN_BLOCKS = 32  # blocks of a product, so that all threads finish at about the same time
 MIN_WORK = 2**22  # multiplications; with fewer, a launch costs more time than it saves
 
 
@@ -137,8 +137,9 @@ def our_product(a, b, bias=None, want_sums=False):
 def blocks(n_rows, n_cols):
     """Returns the size of a block, (rows, columns). A block is a part of the result c = a @ b, and
     one thread computes it. There are about MIN_BLOCKS blocks. Because of rounding there may be
-    fewer, but at least half of MIN_BLOCKS, unless c has fewer tiles of ROWS x COLS. The columns are
-    divided first, because all rows of a block use the same part of b."""
+    fewer, but not fewer than half of MIN_BLOCKS. If c has only a few tiles of ROWS x COLS, there is
+    at most one block for each tile. The columns are divided first, because all rows of a block use
+    the same part of b."""
     groups, panels = -(-n_rows // ROWS), -(-n_cols // COLS)
     by_rows = -(-n_rows // MAX_ROWS)
     width = -(-panels // min(panels, -(-MIN_BLOCKS // by_rows)))
@@ -163,8 +164,8 @@ def aligned(n):
 
 
 def fits(x, w):
-    """Returns True if our product should be used: the arrays are on a CPU, the product is large
-    enough, and our product is faster than NumPy's BLAS."""
+    """Returns True if our product should be used. The arrays must be on a CPU, the product must be
+    large, and our product must be faster than NumPy's BLAS."""
     return BEATS_BLAS and type(x) is np.ndarray and x.size * w.shape[0] >= MIN_WORK
 
 

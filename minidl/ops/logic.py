@@ -33,8 +33,10 @@ bitwise_or = binary("bitwise_or", Plain, "input | other.", name="bitwise_or")
 bitwise_xor = binary("bitwise_xor", Plain, "input ^ other.", name="bitwise_xor")
 bitwise_not = unary("bitwise_not", Plain, "~input.", name="invert")
 # The logical ops take any dtype: elements that are not zero count as true.
-logical_and = binary("logical_and", Plain, "True where both are not zero.", name="logical_and")
-logical_or = binary("logical_or", Plain, "True where an element is not zero.", name="logical_or")
+logical_and = binary("logical_and", Plain, "True where both elements are not zero.",
+                     name="logical_and")
+logical_or = binary("logical_or", Plain, "True where at least one element is not zero.",
+                    name="logical_or")
 logical_not = unary("logical_not", Plain, "True where the element is zero.", name="logical_not")
 
 floor_divide = binary("floor_divide", Plain, "input // other, rounded down.", name="floor_divide")

@@ -216,7 +216,7 @@ def huber_loss(input, target, *, reduction="mean", delta=1.0):
 
 
 def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
-    """huber_loss with delta=beta, divided by beta, so that the slope beyond beta is 1. beta=0 is
+    """huber_loss with delta=beta, divided by beta. So the slope beyond beta is 1. With beta=0 it is
     l1_loss."""
     _compare("smooth_l1_loss", input, target, reduction)
     if beta < 0:
@@ -251,9 +251,9 @@ def binary_cross_entropy_with_logits(input, target, weight=None, *, reduction="m
 
 
 def binary_cross_entropy(input, target, weight=None, *, reduction="mean"):
-    """-[t log p + (1 - t) log(1 - p)], where p = input are probabilities and t = target. Use
-    binary_cross_entropy_with_logits if you can: it is exact for large logits, and runs under
-    autocast, where this function raises an error."""
+    """-[t log p + (1 - t) log(1 - p)], where p = input are probabilities and t = target. If you
+    have logits, use binary_cross_entropy_with_logits: it is exact for large logits. Under autocast
+    this function raises an error, and binary_cross_entropy_with_logits runs."""
     _compare("binary_cross_entropy", input, target, reduction)
     return BCE.apply(input, target, weight, reduction=reduction)
 
@@ -264,4 +264,4 @@ def _compare(op, input, target, reduction):
     check_reduction(op, reduction)
     if tuple(input.shape) != tuple(target.shape):
         raise ValueError(f"{op}: input {tuple(input.shape)}, target {tuple(target.shape)}; want "
-                         "equal shapes, use .expand or .reshape to say what you mean")
+                         "equal shapes. Call .expand or .reshape on one of the tensors")

@@ -45,9 +45,9 @@ def product(xp, a, b):
 
 
 def _for_blas(a):
-    """Returns `a`, or a row-major copy if BLAS cannot read `a`. Of the last two strides, one must
-    be the size of an item, and the other must be at least the size of a whole row (or column). For
-    other strides NumPy would use its own slow loop."""
+    """Returns `a`, or a row-major copy if BLAS cannot read `a`. BLAS can read `a` if one of the
+    last two strides is the size of an item, and the other stride is at least the size of a whole
+    row (or column). For other strides NumPy would use its own slow loop."""
     rows, cols = a.strides[-2:]
     n, m = a.shape[-2:]
     blas = (cols == a.itemsize and rows >= m * a.itemsize) or (
@@ -80,7 +80,7 @@ class MatMul(Function):
         if not (a.ndim and b.ndim and a.shape[-1] == b.shape[max(b.ndim - 2, 0)]):
             raise ValueError(f"matmul: shapes {a.shape} @ {b.shape}; want (..., n, k) @ (..., k, m)"
                              ". The last size of the first shape must equal the second to last "
-                             "size of the second shape (or its only size)")
+                             "size of the second shape (or its only size, if it is 1-d)")
         self.save(a if self.needs[1] else None, b if self.needs[0] else None)
         self.vectors = a.ndim == 1, b.ndim == 1
         self.b_is_shared = b.ndim <= 2  # one b for all matrices of a
@@ -129,7 +129,7 @@ def by_kernel(a, b, rung=3, **form):
     float32. This function shows how tiles work. No op calls it, because BLAS is faster.
 
     rung: 1 naive, 2 tiles in shared memory, 3 tiles also in registers, 4 tensor cores (float16).
-    form: the options form and order of `cuda.kernel`."""
+    form: the keyword arguments `form` and `order`, which are passed to `cuda.kernel`."""
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0] or a.dtype != b.dtype:
         raise ValueError(f"matmul: {a.shape} of {a.dtype} and {b.shape} of {b.dtype}; want (m, k) "
                          "and (k, n) of one dtype")

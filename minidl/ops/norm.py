@@ -65,8 +65,8 @@ def scale_shift(xhat, w, b, dtype):
 
 
 class GroupNorm(Function):
-    """Normalises over C / G channels and all places of a sample. Saves xhat as rows (N * G, C / G *
-    places), r and w."""
+    """Normalises each of G groups of channels, in each sample: a group has C / G channels and all
+    places. Saves xhat as rows (N * G, C / G * places), r and w."""
 
     precision = "black"
 
@@ -95,8 +95,8 @@ def column(v):
 
 
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
-    """Normalises each group of channels of each sample to mean 0 and variance 1, then computes
-    * weight + bias. input (N, C, ...); weight and bias (C,), or None."""
+    """Normalises each group of channels of each sample to mean 0 and variance 1, then multiplies by
+    weight and adds bias. input (N, C, ...); weight and bias (C,), or None."""
     check_channels("group_norm", input, weight=weight, bias=bias)
     if num_groups < 1 or input.shape[1] % num_groups:
         raise ValueError(f"group_norm: wants a number of channels divisible by {num_groups}, the "

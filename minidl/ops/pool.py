@@ -182,8 +182,8 @@ def avg_by_numpy_backward(gy, divisor, shape, window):
 
 
 def max_by_kernel(x, window, rung=None, **form):
-    """Does the same as max_by_numpy. rung: "cpu", or 1 for the kernel of a GPU. form: the options
-    form and order of `cuda.kernel`."""
+    """Does the same as max_by_numpy. rung: "cpu", or 1 for the kernel of a GPU. form: the keyword
+    arguments `form` and `order`, which are passed to `cuda.kernel`."""
     xp = row_kernels.backend_of(x)
     x = contiguous(xp, x)
     y = xp.empty((*x.shape[:2], *window.out), x.dtype)
@@ -238,8 +238,8 @@ def launch(name, arrays, result, shape, window, rung, form):
 
 
 class AdaptiveAvgPool2d(Function):
-    """y = a x b^T. Row i of a (oh, H) is 1 / length on part i of the height, and 0 elsewhere. b
-    (ow, W) is the same for the width.
+    """y = a x b^T. a is (oh, H). Part i of the height has n places. Row i of a has 1 / n at these
+    places, and 0 at all other places. b (ow, W) is the same for the width.
 
     If there is a single part, y is the mean of the whole image. It is computed as one product with
     all H W numbers of each image. For small images, a x b^T would take three times as long, and
@@ -292,8 +292,8 @@ class AdaptiveMaxPool2d(Function):
 
 
 def averaging(xp, n, parts, dtype):
-    """Returns a matrix (parts, n). Row i times a vector (n,) is the mean of part i of the vector:
-    the elements from floor(i n / parts) to ceil((i + 1) n / parts) - 1."""
+    """Returns a matrix (parts, n). Row i times a vector (n,) is the mean of part i of the vector.
+    Part i has the elements from floor(i n / parts) to ceil((i + 1) n / parts) - 1."""
     i, at = xp.arange(parts)[:, None], xp.arange(n)[None, :]
     inside = (at >= i * n // parts) & (at < -(-(i + 1) * n // parts))
     return (inside / inside.sum(axis=1, keepdims=True)).astype(dtype)
@@ -347,9 +347,8 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 
 def adaptive_max_pool2d(input, output_size,
                         return_indices=False) -> Tensor | tuple[Tensor, Tensor]:
-    """Divides the image into output_size parts, as adaptive_avg_pool2d does, and returns the
-    largest element of each part. return_indices: also returns the place of each largest element,
-    h W + w."""
+    """Divides the image into parts, as adaptive_avg_pool2d does, and returns the largest element of
+    each part. return_indices: also returns the place of each largest element, h W + w."""
     y = _on_batch("adaptive_max_pool2d", input, AdaptiveMaxPool2d,
                   size=_parts(output_size, input.shape))
     return (note(y[0], [y[1]]), y[1]) if return_indices else y[0]
@@ -369,7 +368,7 @@ def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False,
 
 
 def adaptive_avg_pool2d(input, output_size):
-    """Divides the image into output_size parts, and returns the mean of each part.
+    """Divides the image into height x width parts, and returns the mean of each part.
 
     output_size: (height, width), or one int for both dimensions. None in the place of a number
     keeps the size of the dimension. If the size of the image is not a multiple of output_size, some

@@ -1,4 +1,4 @@
-"""Reductions: many elements become one, so backward repeats the gradient for each of them.
+"""Reductions: many elements become one, so backward repeats the gradient for all these elements.
 
 The plain form of a sum, and why its dtype matters: minidl/plain/floats.py. In this file, `dim` is
 an int, a tuple, or None for all dimensions. A negative `dim` counts from the end. If `keepdim` is
@@ -37,8 +37,8 @@ class Reduction(Function):
 
 
 def dtype_of_sum(x, dtype):
-    """Returns the dtype of a sum or a product over x: `dtype` if given, else int64 for integers and
-    bools, else the dtype of x."""
+    """Returns the dtype of a sum or a product over x. This is `dtype` if given, int64 if x has
+    integers or bools, and otherwise the dtype of x."""
     return np.dtype(dtype or (np.int64 if x.dtype.kind in "bui" else x.dtype))
 
 
@@ -185,7 +185,7 @@ class Logsumexp(Reduction):
 
 
 class AnyAll(Function):
-    """any: True if an element is not zero. all: True if no element is zero."""
+    """any: True if at least one element is not zero. all: True if no element is zero."""
     differentiable = False
 
     def forward(self, x, name, dim=None, keepdim=False):
@@ -241,5 +241,5 @@ def reduction(name, function, doc=None, /, **options):
     return op
 
 
-any = reduction("any", AnyAll, "True if an element is true (not zero).", name="any")
-all = reduction("all", AnyAll, "True if all elements are true (not zero).", name="all")
+any = reduction("any", AnyAll, "True if at least one element is not zero.", name="any")
+all = reduction("all", AnyAll, "True if no element is zero.", name="all")

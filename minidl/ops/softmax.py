@@ -83,8 +83,8 @@ def by_numpy_backward(gy, y, axis=-1, log=False):
 
 def by_kernel(x, axis=-1, log=False, rung=None, **form):
     """Returns the same as by_numpy along the last axis, for an array of any shape. rung: 1 to 5 of
-    the ladder in the .cu file, or "cpu". The default is the best for the device. form: the options
-    form and order of `cuda.kernel`."""
+    the ladder in the .cu file, or "cpu". The default is the best for the device. form: the keyword
+    arguments `form` and `order`, which are passed to `cuda.kernel`."""
     shape = x.shape
     x = rows.as_rows(x)
     y = rows.backend_of(x).empty(x.shape, x.dtype)

@@ -2,12 +2,13 @@
 
     optimizer   groups, state, the step       master         float32 copies of 2-byte weights
     sgd, adam   the update of one parameter   clip           limits the norm of all gradients
-    rmsprop, adagrad, adadelta, muon          lr_scheduler   the learning rate as a formula
     lbfgs       estimates the curvature       ema            an average of the weights
     layerwise   lars, lamb: large batches     plateau        lowers the rate if the loss does not
                                                              fall any longer
+    rmsprop, adagrad, adadelta, muon: the update of one parameter, by other formulas
+    lr_scheduler: the learning rate as a formula of the step
     scaling     the learning rate for a larger batch
-    over_ranks  if ranks hold shards: one norm, and one decision to skip a step, for all ranks
+    over_ranks  one norm, and one decision to skip a step, for all ranks that hold shards
 """
 
 from minidl.optim import lr_scheduler

@@ -1,4 +1,4 @@
-"""Adadelta: the step has the units of the weight, as the formula uses an average of earlier steps.
+"""Adadelta: the step has the units of the weight, because it uses an average of earlier steps.
 
     v = rho v + (1 - rho) g^2              moving average of the squared gradients
     d = sqrt(u + eps) / sqrt(v + eps) g    the step
@@ -26,8 +26,8 @@ class Adadelta(Optimizer):
     def __init__(self, params: Parameters, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6,
                  weight_decay: float = 0.0, *, maximize: bool = False):
         if min(lr, eps, weight_decay) < 0 or not 0 <= rho <= 1:
-            raise ValueError(f"Adadelta wants no negative numbers and rho in 0 to 1, got lr {lr}, "
-                             f"rho {rho}, eps {eps}, weight_decay {weight_decay}")
+            raise ValueError("Adadelta wants lr, eps, weight_decay >= 0 and rho in [0, 1]; "
+                             f"got lr {lr}, rho {rho}, eps {eps}, weight_decay {weight_decay}")
         super().__init__(params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay,
                                       maximize=maximize))
 

@@ -23,7 +23,7 @@ class Adagrad(Optimizer):
                  weight_decay: float = 0.0, initial_accumulator_value: float = 0.0,
                  eps: float = 1e-10, *, maximize: bool = False):
         if min(lr, lr_decay, weight_decay, initial_accumulator_value, eps) < 0:
-            raise ValueError(f"Adagrad wants no negative numbers, got lr {lr}, lr_decay "
+            raise ValueError(f"Adagrad: no argument may be negative; got lr {lr}, lr_decay "
                              f"{lr_decay}, weight_decay {weight_decay}, initial_accumulator_value "
                              f"{initial_accumulator_value}, eps {eps}")
         super().__init__(params, dict(

@@ -1,8 +1,8 @@
 """Adam and AdamW: the step of each weight is divided by the root of its mean squared gradient.
 
-The plain form: minidl/plain/optimizers.py. Here: weight decay. Adam adds weight_decay * w to g;
-AdamW shrinks the weight itself, w *= 1 - lr * weight_decay, so that the decay is not divided by
-sqrt(v).
+The plain form: minidl/plain/optimizers.py. This file adds weight decay. Adam adds weight_decay * w
+to g. AdamW shrinks the weight itself: w *= 1 - lr * weight_decay. So in AdamW the decay is not
+divided by sqrt(v).
 
 Memory: m and v take 8 bytes for each float32 weight. `update` is one step in plain NumPy. It moves
 about 130 bytes for each weight. If kernels run, `by_kernel` updates all parameters in one launch
@@ -37,10 +37,13 @@ KERNEL = "cpu/adamw.cu", "adamw_chunks", None, {"W": "float"}
 
 
 class Adam(Optimizer):
-    """State for each parameter: step, exp_avg (m), exp_avg_sq (v). The step is an int. On a GPU it
-    is an array of one int in the GPU's memory, as in PyTorch, because the GPU may skip an update
-    without telling the host. amsgrad: also keeps the largest v so far, max_exp_avg_sq, and divides
-    by its root (Reddi et al. 2018). maximize: moves the weights so that the loss grows."""
+    """State for each parameter: step, exp_avg (m), exp_avg_sq (v). The step is an int. For
+    parameters on a GPU the step is an array of one int in the GPU's memory, as in PyTorch. The GPU
+    may skip an update without telling the host.
+
+    amsgrad: if True, the state also has max_exp_avg_sq, the largest v so far, and the step divides
+        by the root of this largest v (Reddi et al. 2018).
+    maximize: if True, moves the weights so that the loss grows."""
     decoupled = False  # if True, weight decay changes the weight (AdamW); if False, the gradient
 
     def __init__(self, params: Parameters, lr: float = 1e-3, betas: Sequence[float] = (0.9, 0.999),
@@ -99,8 +102,8 @@ class Adam(Optimizer):
 def counted_together(xp, steps, states):
     """Returns the step counts of some parameters as one int32 array on the GPU. A kernel adds 1 to
     each count. The `step` of each state becomes a view of this array. The array is rebuilt if it is
-    missing, or if other parameters have gradients than at the last step. To rebuild it, the host
-    waits for the GPU."""
+    missing, or if the set of parameters that have gradients has changed since the last step. To
+    rebuild the array, the host waits for the GPU."""
     counts = getattr(steps[0], "base", None)
     if counts is None or counts.size != len(steps) or any(
             getattr(s, "base", None) is not counts for s in steps):
@@ -128,9 +131,9 @@ def by_kernel(weights, grads, exp_avgs, exp_avg_sqs, steps, *, lr=1e-3, betas=(0
 
     weights, exp_avgs, exp_avg_sqs:  contiguous arrays, all float32 or all float64.
     grads:    arrays of the weights' dtype, or all float16.
-    steps:    a list with the number of updates of each array, this update included. Or an int32
-              array on the GPU with the number of updates of each array before this update. Then the
-              kernel adds 1, unless it skips the update.
+    steps:    a list: the number of updates of each array, this update included. On a GPU also an
+              int32 array: the number of updates of each array before this update. The kernel then
+              adds 1, unless it skips the update.
     unscale:  a factor for the gradients, such as 1 / loss scale.
     low:      float16 arrays that get a rounded copy of the new weights, or None.
     skip:     (1,) int32 or None. If the number is not 0, no array changes. See

@@ -1,7 +1,7 @@
 """Gradient clipping limits the length of the vector of all gradients, and keeps its direction.
 
-The plain form: minidl/plain/optimizers.py. Here: other norms, gradients that are divided among
-ranks, and on a GPU a norm for which the host does not wait.
+The plain form: minidl/plain/optimizers.py. This file adds other norms, and gradients that are
+divided among ranks. On a GPU the host does not wait for the norm.
 
 Clip after all gradients are summed over micro-batches and ranks, and after unscaling.
 Source: Pascanu, Mikolov, Bengio 2012 (arXiv 1211.5063). The 1e-6 in the divisor is PyTorch's.
@@ -54,7 +54,7 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
     """Scales the gradients in place so that their norm is at most max_norm. Returns their norm
     before scaling, a Tensor without dimensions. If the gradients are on a GPU, the norm is on the
     GPU, too, and the host does not wait for it. In three cases the host waits, and the norm is on
-    the host: if ranks hold shards, if norm_type is not 2, and with error_if_nonfinite.
+    the host: if ranks hold shards, if norm_type is not 2, and if error_if_nonfinite is True.
 
     If the norm is nan, all gradients become nan. If the norm is inf, each element becomes 0 or nan.
     With error_if_nonfinite, such a norm raises RuntimeError."""
@@ -66,8 +66,8 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
         return _clip_on_device(grads, max_norm)
     total = grad_norm(parameters, norm_type)
     if error_if_nonfinite and not math.isfinite(total):
-        raise RuntimeError(f"the gradient norm is {total}, so it cannot be clipped; look for the "
-                           "first layer with a non-finite gradient")
+        raise RuntimeError(f"the gradient norm is {total}, so the gradients cannot be clipped. "
+                           "Look for the first layer with a gradient that is not finite")
     scale_to(parameters, total, max_norm)
     return norm_tensor(total, parameters)
 
@@ -82,7 +82,7 @@ def norm_tensor(total, parameters):
 
 
 def _clip_on_device(grads, max_norm):
-    """clip_grad_norm_ for gradient arrays on a GPU."""
+    """Clips gradient arrays on a GPU. Returns their norm before scaling, a Tensor on the GPU."""
     square_sum = square_sum_of(grads)
     total = square_sum[0] ** 0.5
     xp = backend.library_of(total)
@@ -131,6 +131,6 @@ def _list(parameters):
         raise TypeError("clipping wants a module's .parameters(); got the module")
     if inspect.isgenerator(parameters) and inspect.getgeneratorstate(
             parameters) == inspect.GEN_CLOSED:
-        raise ValueError("this generator of parameters is used up; pass a list: "
-                         "list(model.parameters())")
+        raise ValueError("this generator of parameters was read before, so it is empty. Pass a "
+                         "list: list(model.parameters())")
     return [parameters] if isinstance(parameters, Tensor) else list(parameters)

@@ -30,8 +30,8 @@ class EMA:
     """Holds one average array for each parameter. `step` counts the updates.
 
     The averages of 2-byte weights are float32. One update changes an average only by (1 - decay)
-    times a difference. In a 2-byte number this is often less than half a unit in the last place, so
-    rounding would remove the change."""
+    times the difference between the weight and the average. In a 2-byte number this change is often
+    less than half a unit in the last place, so rounding would remove it."""
 
     def __init__(self, params: Iterable[Tensor], decay: float = 0.999, warmup: bool = False):
         if not 0 <= decay < 1:
@@ -44,7 +44,8 @@ class EMA:
                          for p in self.params]
 
     def update(self) -> None:
-        """Adds the current weights to the averages. Call it after optimizer.step()."""
+        """Moves each average a towards the current weight w, by the formula in the file's head.
+        Call this method after optimizer.step()."""
         self.step += 1
         decay = self.decay
         if self.warmup:
@@ -54,8 +55,8 @@ class EMA:
 
     @contextmanager
     def averaged(self):
-        """A `with` block in which the parameters have the averaged values. After the block they
-        have their own values again."""
+        """Returns an object for a `with` block. In the block the parameters have the averaged
+        values. After the block they have their own values again."""
         own = [p.array.copy() for p in self.params]
         self._overwrite(self.averages)
         try:

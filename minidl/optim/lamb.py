@@ -1,8 +1,8 @@
 """LAMB: a step in Adam's direction, with a length that is set for each layer.
 
-The plain form: minidl/plain/large_batch.py. Here: the variants of other libraries, kernels that
-update all layers in two passes, and the norms of layers whose parts are on several ranks. With LAMB
-the learning rate may grow with the batch (BERT: from 512 to 32768 samples a step).
+The plain form: minidl/plain/large_batch.py. This file adds the variants of other libraries, and
+kernels that update all layers in two passes. The parts of a layer may be on several ranks. With
+LAMB the learning rate may grow with the batch (BERT: from 512 to 32768 samples a step).
 
     r = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay w
     w = w - lr (|w| / |r|) r
@@ -14,8 +14,8 @@ the learning rate may grow with the batch (BERT: from 512 to 32768 samples a ste
                      DeepSpeed: r and the ratio use m and v without correction. Then the whole step,
                      weight decay included, is multiplied by sqrt(1 - b2^t) / (1 - b1^t)
     adapt            if False, the ratio is 1, as in AdamW. Use it for biases and the weights of
-                     norms, in a separate parameter group. (apex adapts only if weight_decay is not
-                     0, unless use_nvlamb is set.)
+                     norms, in a separate parameter group. (In apex the ratio is 1 for groups with
+                     weight_decay 0. The option use_nvlamb of apex changes this.)
 
 apex also clips the norm of the gradients first. Here, call optim.clip_grad_norm_ to do this.
 
@@ -70,10 +70,11 @@ class LAMB(Layerwise):
             raise ValueError("LAMB wants lr, eps, weight_decay >= 0 and betas in [0, 1); got lr "
                              f"{lr}, eps {eps}, weight_decay {weight_decay}, betas {betas}")
         if bias_correction not in (True, False, "step"):
-            raise ValueError("bias_correction is True, False or 'step', got "
+            raise ValueError("bias_correction must be True, False or 'step'; got "
                              f"{bias_correction!r}")
         if clamp is not None and not 0 < clamp[0] <= clamp[1]:
-            raise ValueError(f"clamp is None or (least, most) with 0 < least <= most, got {clamp}")
+            raise ValueError("clamp must be None or (least, most) with 0 < least <= most; got "
+                             f"{clamp}")
         super().__init__(params, dict(
             lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, clamp=clamp, adapt=adapt,
             bias_correction=bias_correction, eps_inside_root=eps_inside_root))

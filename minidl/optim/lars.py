@@ -1,12 +1,12 @@
 """LARS: SGD with momentum, where the rate of each layer is proportional to the layer's length.
 
-The plain form: minidl/plain/large_batch.py. Here: options, kernels that update all layers in one
-pass, and the norms of layers whose parts are on several ranks (layerwise.py).
+The plain form: minidl/plain/large_batch.py. This file adds options, and kernels that update all
+layers in one pass. The parts of a layer may be on several ranks (layerwise.py).
 
     local = trust |w| / (|g| + decay |w| + eps)          the rate of a layer is lr * local
 
-`trust` is 0.001. So a step of lr 1 changes a layer by about 0.001 of its length, and values of lr
-from 1 to 30 are usual.
+`trust` is 0.001. So a step with lr 1 changes a layer by about 0.001 of its length. Usual values of
+lr are 1 to 30.
 
     trust_coefficient    `trust`, the paper's eta
     eps         a number that is added to the divisor

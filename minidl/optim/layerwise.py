@@ -8,8 +8,8 @@ compared with its weights. This layer diverges first. With a ratio for each laye
 shorter steps, and the other layers do not. LARS (lars.py) uses SGD's direction. LAMB (lamb.py) uses
 Adam's direction.
 
-The ratio is 1 if one of the norms is 0. Otherwise a layer of zeros could never change. It is also 1
-in groups with adapt=False. Biases and the weights of norms usually are in such a group
+The ratio is 1 if one of the norms is 0. Otherwise a layer of zeros could never change. The ratio is
+also 1 in groups with adapt=False. Biases and the weights of norms usually are in such a group
 (`groups_by_ndim`).
 
 Under ZeRO a rank has a part of a tensor, and the norm of the part is not the norm of the tensor:
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
     from minidl.tensor import Tensor
 
-# Elements [begin, end) of parameter number `index` of a list. If `stage` is None, they are a whole
-# tensor. Otherwise they are this rank's part of tensor number `tensor` of this ZeRO stage.
+# Elements [begin, end) of parameter number `index` of a list. If `stage` is None, these elements
+# are a whole tensor. Otherwise they are this rank's part of tensor number `tensor` of this stage.
 Piece = namedtuple("Piece", "index begin end stage tensor")
 
 
 def groups_by_ndim(params: Iterable[Tensor], **vectors: Any) -> list[dict[str, Any]]:
     """Returns two parameter groups for LARS or LAMB. The first group has the parameters of two and
     more dimensions, the second group has the others. The second group has the options adapt=False
-    and weight_decay=0. The arguments `vectors` are more options for the second group, and may
-    override these two options."""
+    and weight_decay=0. The keyword arguments `vectors` are more options for the second group. They
+    may also override these two options."""
     params = list(params)
     return [{"params": [p for p in params if p.ndim > 1]},
             {"params": [p for p in params if p.ndim <= 1], "adapt": False, "weight_decay": 0.0,
@@ -61,10 +61,11 @@ def groups_by_ndim(params: Iterable[Tensor], **vectors: Any) -> list[dict[str, A
 
 
 def pieces(params, leaf_of):
-    """Returns (list of Pieces, {ZeRO stage: its number of tensors in this list}). A whole parameter
-    is one Piece. The shard of a ZeRO stage has elements of several tensors, and one Piece for each
-    of these tensors. leaf_of(p) returns the model's parameter for p: the 2-byte parameter if p is a
-    master weight, else p. Raises TypeError for slices of tensor parallelism."""
+    """Returns (found, n_tensors). found: a list of Pieces. A whole parameter is one Piece. The
+    shard of a ZeRO stage has elements of several tensors, and one Piece for each of these tensors.
+    n_tensors: {ZeRO stage: the number of its tensors}. leaf_of(p) returns the model's parameter for
+    p: the 2-byte parameter if p is a master weight, else p. Raises TypeError for slices of tensor
+    parallelism."""
     found, n_tensors = [], {}
     index = {leaf_of(p): i for i, p in enumerate(params)}
     for leaf, i in index.items():
@@ -75,7 +76,7 @@ def pieces(params, leaf_of):
             if leaf.numel():
                 found.append(Piece(i, 0, leaf.numel(), None, None))
         elif stage not in n_tensors:
-            # every rank finds the same number of parts
+            # parts() lists the tensors of the whole stage, so n_tensors is the same on all ranks
             parts = [part for part in stage.parts() if part[1] in index]
             if any(p.part is not None for _, _, p, _, _, _ in parts):
                 raise TypeError(SLICES)
@@ -120,7 +121,7 @@ class Layerwise(Optimizer):
 
     def count(self, params, states, skip):
         """Returns an array with the step count of each parameter, this step included. Returns None
-        here, as LARS needs no counts."""
+        here, because LARS needs no counts."""
 
     def update_group(self, params, grads, group, unscale, skip=None):
         fused = fusable(params, grads, *self.kernels)

@@ -40,7 +40,8 @@ class LBFGS(Optimizer):
             lr=lr, max_iter=max_iter, max_eval=max_eval, tolerance_grad=tolerance_grad,
             tolerance_change=tolerance_change, history_size=history_size))
         if len(self.param_groups) != 1:
-            raise ValueError(f"LBFGS takes one group, got {len(self.param_groups)}")
+            raise ValueError("LBFGS wants one parameter group; got "
+                             f"{len(self.param_groups)} groups")
         self.pairs = []  # (s, y, 1 / (s . y)), the oldest first
         self.direction = self.length = self.last_gradient = None
 

@@ -1,7 +1,8 @@
 """Learning-rate schedules: they set the lr of each parameter group at each step.
 
-The plain form, warmup and half a cosine: minidl/plain/optimizers.py. Here: PyTorch's schedules,
-with the same names, defaults and numbers. SequentialLR and ChainedScheduler combine them.
+The plain form, warmup and half a cosine: minidl/plain/optimizers.py. This file has PyTorch's
+schedules, with the same names, defaults and numbers. SequentialLR and ChainedScheduler combine
+them.
 
     scheduler = SequentialLR(optimizer, [LinearLR(optimizer, 0.01, total_iters=100),
                                          CosineAnnealingLR(optimizer, T_max=900)], [100])
@@ -11,8 +12,9 @@ with the same names, defaults and numbers. SequentialLR and ChainedScheduler com
     lr at step k = value(the initial lr, k)                           LambdaLR, cycles, restarts
 
 Most schedules multiply the current lr, as PyTorch's schedules do. So if an optimizer has two
-schedules, the lr is multiplied by the factors of both, and a schedule continues from the lr at
-which another one ended. The only schedule that uses the loss, ReduceLROnPlateau, is in plateau.py.
+schedules, the lr is multiplied by the factors of both schedules. If one schedule follows another,
+it continues from the last lr of the first one. The only schedule that uses the loss,
+ReduceLROnPlateau, is in plateau.py.
 A parameter group that is added during a run keeps its lr until the next step. Then it follows the
 schedule, as the other groups do.
 Test: tests/optim/test_lr_scheduler.py, test_lr_scheduler_pairs.py
@@ -46,7 +48,7 @@ class LRScheduler:
     # such a group, but then the group must have its initial_lr.
     may_join = True
     cycle_momentum = False
-    schedulers = ()  # the schedules that this one combines
+    schedulers = ()  # the schedules that this schedule combines
 
     def __init__(self, optimizer: HasGroups):
         self.optimizer = wants_optimizer(type(self).__name__, optimizer)
@@ -58,7 +60,8 @@ class LRScheduler:
         self.start()
 
     def value(self, initial_lr, step):
-        raise NotImplementedError(f"{type(self).__name__} must define value(initial_lr, step)")
+        raise NotImplementedError(f"{type(self).__name__} must define the method "
+                                  "value(initial_lr, step)")
 
     def first(self, group, base):
         """Returns the lr of a group at step 0, when the schedule is made. base: the initial lr of
@@ -96,10 +99,9 @@ class LRScheduler:
     def _start_new_groups(self):
         """Prepares groups that were added since the last step. If a group has an initial_lr, its lr
         becomes the schedule's lr at this step. If a group has no initial_lr, it is computed from
-        the lr of the group: the lr is factor * initial_lr + constant, and this equation is solved
-        for initial_lr. If the factor is 0 now and at the next step, as at the end of PolynomialLR,
-        the group keeps its lr. Raises ValueError if the initial_lr is needed and cannot be
-        computed."""
+        the lr of the group by the equation lr = factor * initial_lr + constant. If the factor is 0
+        now and at the next step, as at the end of PolynomialLR, the group keeps its lr. Raises
+        ValueError if the initial_lr is needed and cannot be computed."""
         bases = self.base_lrs[:]
         for i, group in list(enumerate(self.optimizer.param_groups))[len(bases):]:
             if "initial_lr" in group:
@@ -109,10 +111,10 @@ class LRScheduler:
                 if not self.may_join or factor == 0 != self._factor(self.last_epoch + 1):
                     raise ValueError(
                         f"{type(self).__name__}: parameter group {i} was added after step "
-                        f"{self.last_epoch} of the schedule. The schedule wants its lr at step 0, "
-                        f"and cannot compute this lr from the present lr, {group['lr']}. Add the "
-                        'group with add_param_group({"params": ..., "initial_lr": ...}), or make '
-                        "the schedule after adding the group")
+                        f"{self.last_epoch} of the schedule. The schedule needs the group's lr at "
+                        f"step 0, and cannot compute it from the present lr, {group['lr']}. Add "
+                        'the group with add_param_group({"params": ..., "initial_lr": ...}), or '
+                        "make the schedule after adding the group")
                 if factor:
                     group["initial_lr"] = (
                         group["lr"] - self.value(0.0, self.last_epoch)) / factor
@@ -121,7 +123,8 @@ class LRScheduler:
             self._join(bases)
 
     def _join(self, bases):
-        """Appends the initial lr of the new groups. bases: the initial lr of all groups."""
+        """Appends the initial lr of each new group to self.base_lrs. bases: a list with the initial
+        lr of every group, old and new."""
         self.base_lrs += bases[len(self.base_lrs):]
 
     def _factor(self, step):
@@ -180,7 +183,7 @@ class _Factor(LRScheduler):
     factor(step - 1). So if other code has multiplied the lr, this change is kept."""
 
     def factor(self, step):
-        raise NotImplementedError(f"{type(self).__name__} has no factor")
+        raise NotImplementedError(f"{type(self).__name__} must define the method factor(step)")
 
     def value(self, initial_lr, step):
         return initial_lr * self.factor(step)
@@ -335,7 +338,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     def __init__(self, optimizer: HasGroups, T_0: int, T_mult: int = 1, eta_min: float = 0.0):
         self.T_0, self.T_mult, self.eta_min = at_least_one("T_0", T_0), T_mult, eta_min
         if T_mult < 1 or T_mult != int(T_mult):
-            raise ValueError(f"CosineAnnealingWarmRestarts: T_mult is an int of 1 or more, got "
+            raise ValueError(f"CosineAnnealingWarmRestarts: T_mult must be an int >= 1; got "
                              f"{T_mult}")
         super().__init__(optimizer)
 
@@ -364,8 +367,9 @@ class _WithMomentum(LRScheduler):
     may_join = False
 
     def _keep(self, **numbers):
-        """Writes numbers into the groups: name = [one number for each group]. With cycle_momentum,
-        sets the momentum to its maximum, and raises ValueError if the optimizer has none."""
+        """Writes numbers into the groups. numbers: {name: a list with one number for each group}.
+        With cycle_momentum, also sets the momentum of each group to its maximum. Raises ValueError
+        if a group has no momentum."""
         for i, group in enumerate(self.optimizer.param_groups):
             group.update({name: values[i] for name, values in numbers.items()})
             if self.cycle_momentum:
@@ -375,7 +379,8 @@ class _WithMomentum(LRScheduler):
                 set_momentum(group, group["max_momentum"])
 
     def momentum(self, group, step):
-        raise NotImplementedError(f"{type(self).__name__} must define momentum(group, step)")
+        raise NotImplementedError(f"{type(self).__name__} must define the method "
+                                  "momentum(group, step)")
 
     def _join(self, bases):
         super()._join(bases)
@@ -403,10 +408,10 @@ def for_each_group(name, value, optimizer):
 
 class OneCycleLR(_WithMomentum):
     """The lr rises once and falls once. The initial lr is max_lr / div_factor. The lr rises to
-    max_lr in the first part of the steps: pct_start is this fraction (0.3 is 30 % of the steps).
-    Then the lr falls to the initial lr / final_div_factor. With three_phase the lr first falls to
-    the initial lr, in the same number of steps as it rose. The momentum (Adam's first beta) falls
-    when the lr rises, and rises when the lr falls.
+    max_lr in the first part of the steps. pct_start is the length of this part, as a fraction of
+    all steps (0.3 is 30 %). Then the lr falls to the initial lr / final_div_factor. With
+    three_phase the lr first falls to the initial lr. This fall and the rise have the same number of
+    steps. The momentum (Adam's first beta) falls when the lr rises, and rises when the lr falls.
 
     The optimizer's own lr is not used. Pass total_steps, or epochs and steps_per_epoch.
     Source: Smith & Topin 2017 (arXiv 1708.07120)."""
@@ -421,7 +426,8 @@ class OneCycleLR(_WithMomentum):
         if total_steps is None and (epochs is None or steps_per_epoch is None):
             raise ValueError("OneCycleLR wants total_steps, or epochs and steps_per_epoch")
         if anneal_strategy not in ANNEAL:
-            raise ValueError(f"anneal_strategy is one of {[*ANNEAL]}, got {anneal_strategy!r}")
+            raise ValueError(f"anneal_strategy must be one of {[*ANNEAL]}; got "
+                             f"{anneal_strategy!r}")
         n = self.total_steps = at_least_one("total_steps", total_steps or epochs * steps_per_epoch)
         up = pct_start * n - 1
         # For each phase: its last step, the lr at its start and end, the momentum at start and end.
@@ -479,10 +485,10 @@ ANNEAL = {"cos": lambda a, b, part: b + (a - b) / 2 * (1 + math.cos(math.pi * pa
 
 
 class CyclicLR(_WithMomentum):
-    """The lr rises in a straight line from base_lr to max_lr in step_size_up steps, falls back in
-    step_size_down steps (default: step_size_up), and repeats this for ever. The momentum moves in
-    the opposite direction. The rise above base_lr is multiplied by a factor, so that a peak is at
-    base_lr + factor * (max_lr - base_lr):
+    """The lr rises in a straight line from base_lr to max_lr in step_size_up steps. Then it falls
+    back in step_size_down steps (default: step_size_up). This cycle repeats for ever. The momentum
+    moves in the opposite direction. The rise above base_lr is multiplied by a factor, so that a
+    peak is at base_lr + factor * (max_lr - base_lr):
 
         mode "triangular"     1
         mode "triangular2"    1, 1/2, 1/4, ... in cycles 1, 2, 3, ...
@@ -501,8 +507,8 @@ class CyclicLR(_WithMomentum):
                    "triangular2": (lambda cycle: 0.5 ** (cycle - 1), "cycle"),
                    "exp_range": (lambda step: gamma**step, "iterations")}
         if scale_fn is None and mode not in heights:
-            raise ValueError(f"CyclicLR: mode is one of {[*heights]}, got {mode!r}; for another "
-                             "height pass scale_fn")
+            raise ValueError(f"CyclicLR: mode must be one of {[*heights]}; got {mode!r}. For "
+                             "other heights of the peaks pass scale_fn")
         if not all(isinstance(x, float | int) for x in (base_lr, max_lr)):
             raise ValueError(f"CyclicLR wants one base_lr and one max_lr for all groups; got "
                              f"{base_lr} and {max_lr}. If groups differ, use LambdaLR")
@@ -542,8 +548,8 @@ class _Composed(LRScheduler):
         self.optimizer, self.schedulers = wants_optimizer(name, optimizer), list(schedulers)
         for i, scheduler in enumerate(self.schedulers):
             if isinstance(scheduler, ReduceLROnPlateau):
-                raise ValueError(f"{name}: schedule {i} is a ReduceLROnPlateau, whose step wants a "
-                                 "loss; call its step(loss) yourself")
+                raise ValueError(f"{name}: schedule {i} is a ReduceLROnPlateau. Its step() wants a "
+                                 "loss, so call step(loss) of this schedule yourself")
             if scheduler.optimizer is not optimizer:
                 raise ValueError(f"{name}: schedule {i}, a {type(scheduler).__name__}, was made "
                                  "for another optimizer; make all schedules for one optimizer")

@@ -1,12 +1,13 @@
 """Master weights: the model is in fp16 or bf16, and the optimizer updates fp32 copies.
 
-The plain form: minidl/plain/amp.py. Here: for every optimizer, and for bf16. A parameter takes 2
-bytes, its gradient 2, its master copy 4, and with Adam m and v take 4 + 4: 16 bytes in all.
+The plain form: minidl/plain/amp.py. This file works with every optimizer, and also with bf16. With
+Adam, each number of a parameter takes 16 bytes: 2 for the parameter, 2 for its gradient, 4 for its
+master copy, and 4 + 4 for m and v.
 
-If an update is smaller than half a unit in the last place of the weight (lr * g < 2^-12 |w| in
-fp16, 2^-9 |w| in bf16), rounding removes it, at every step. In the master copy such updates add up.
-For fp16 a kernel does unscaling, update and cast in one pass over memory (adam.py). For bf16 NumPy
-does this.
+Rounding removes an update that is smaller than half a unit in the last place of the weight: lr * g
+< 2^-12 |w| in fp16, or < 2^-9 |w| in bf16. This happens at every step. In the master copy such
+updates add up. For fp16 a kernel does unscaling, update and cast in one pass over memory (adam.py).
+For bf16 NumPy does the same.
 Source: Micikevicius et al. 2018 (arXiv 1710.03740), section 3.1.
 Test: tests/optim/test_master.py   Tutorial: tutorials/05_amp.py
 """
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 def use_master_weights(optimizer: Optimizer):
     """Replaces every float16 or bfloat16 parameter in `param_groups` by a float32 master copy.
     `optimizer.low` becomes {master: parameter}. Returns the optimizer. Raises RuntimeError after
-    the first step, as the state then belongs to the 2-byte parameters."""
+    the first step, because the state then belongs to the 2-byte parameters."""
     if optimizer.state:
         raise RuntimeError("use_master_weights must come before the first step: the optimizer "
                            "already has state for its 2-byte parameters")
@@ -42,8 +43,9 @@ def use_master_weights(optimizer: Optimizer):
 
 
 def take_changes(optimizer, masters):
-    """Call this before an update. If the user changed a 2-byte parameter since the last step, for
-    example by loading or clamping it, copies the changed elements into its master weight."""
+    """Copies the changes of the user into the master weights: the elements of each 2-byte parameter
+    that were changed since the last step, for example by loading or clamping. Call this before an
+    update."""
     for p in masters:
         low = optimizer.low[p]
         if low.version != optimizer.seen[p]:
@@ -52,8 +54,8 @@ def take_changes(optimizer, masters):
 
 
 def stepped(optimizer, masters):
-    """Call this after an update, which has written the 2-byte parameters. Counts their new
-    versions, and clears the masters' gradients: a master has a gradient only between
+    """Call this after an update has written the 2-byte parameters. Adds 1 to the version of each of
+    these parameters, and clears the gradients of the masters. A master has a gradient only between
     GradScaler.unscale_ and step()."""
     for p in masters:
         low = optimizer.low[p]

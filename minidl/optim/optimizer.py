@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from minidl.hints import Parameters
 
-# A state of PyTorch may have these options, even if the optimizer here does not know them.
-# PYTORCH_FORMS choose how PyTorch computes, so they are ignored. PYTORCH_OPTIONS are ignored if
-# they are False.
+# A state of PyTorch may have options that the optimizer here does not know. The options in
+# PYTORCH_FORMS choose how PyTorch computes, so minidl ignores them. minidl ignores an option in
+# PYTORCH_OPTIONS if it is False.
 PYTORCH_FORMS = {"foreach", "capturable", "differentiable", "fused", "decoupled_weight_decay"}
 PYTORCH_OPTIONS = {"amsgrad", "maximize"}
 # Numbers that schedules keep in a group, as PyTorch's schedules do.
@@ -169,7 +169,7 @@ class Optimizer:
 
     @property
     def compressed_by(self):
-        """The parallel.Compressed model that keeps a part of these gradients, or None."""
+        """The parallel.Compressed model that sends the gradients of these parameters, or None."""
         models = (getattr(self.leaf_of(p), "compressed_by", None) for p in self.parameters())
         return next((model for model in models if model is not None), None)
 
@@ -190,9 +190,9 @@ class Optimizer:
 
     def update(self, p, grad, state, group):
         """Does one step of one parameter: changes p.array in place. A subclass writes this method.
-        grad: the gradient array of p. state: the dict of p. The method keeps in it what the next
-        step needs. group: the options."""
-        raise NotImplementedError(f"{type(self).__name__} has no update")
+        grad: the gradient array of p. state: the dict of p, in which the method stores what the
+        next step needs. group: the options."""
+        raise NotImplementedError(f"{type(self).__name__} must define the method update()")
 
     def state_dict(self) -> dict[str, Any]:
         """Returns {"state": {index: {name: Tensor or number}}, "param_groups": [...]}, as PyTorch
@@ -231,8 +231,8 @@ class Optimizer:
                                      f"of the parameter, {tuple(p.shape)}; got "
                                      f"{tuple(value.shape)}")
             if ("master" in state) != (p in self.low):
-                fault = ("a master copy here, the state has none" if p in self.low else
-                         "no master copy here, the state has one; first call "
+                fault = ("a master copy here, but none in the state" if p in self.low else
+                         "a master copy in the state, but none here; first call "
                          "optim.use_master_weights(optimizer)")
                 raise ValueError(f"load_state_dict: parameter {i} has {fault}")
             loaded[p] = {k: copy_on_device_of(v, p) for k, v in state.items() if k != "master"}
@@ -293,9 +293,9 @@ def fusable(params, grads, *kernels):
 
 def low_arrays(low, params, grads):
     """Returns the list of 2-byte parameter arrays that the kernel must write in addition to the
-    master weights. Returns None if the kernel cannot write these arrays. This is so if the
-    parameters have no masters, or if a gradient has another dtype than its parameter, for example
-    after unscaling to float32."""
+    master weights. Returns None if the parameters have no master weights, or if the kernel cannot
+    write these arrays. The kernel wants contiguous arrays, and each gradient in the dtype of its
+    parameter. (After unscaling, a gradient may be float32.)"""
     arrays = [low[p].array for p in params if p in low]
     usable = len(arrays) == len(params) and all(
         a.dtype == g.dtype and a.flags.c_contiguous for a, g in zip(arrays, grads, strict=True))

@@ -5,14 +5,14 @@
 
     |g|^2 = |block 0|^2 + |block 1|^2 + |expert 0|^2 + |expert 1|^2 + |b|^2        on both ranks
 
-A list of parameters may mix kinds: shards of a ZeRO stage, parts of a weight (tensor parallelism),
-different weights on each rank (experts, stages of a pipeline), and whole weights. Each parameter
-names the groups of ranks that hold its other parts (`sharded_by` of nn.Parameter). For each group
-that a parameter names, there is one all-reduce of 8 bytes over the ranks of the group. If a group
-does not divide a parameter, all n ranks of the group have the same gradient of it. So each rank
-adds only 1/n of the square of this gradient.
+A list may have parameters of four kinds: shards of a ZeRO stage, parts of a weight (tensor
+parallelism), weights that only one rank has (experts, stages of a pipeline), and whole weights.
+Each parameter has a tuple of the groups of ranks that hold its other parts (`sharded_by` of
+nn.Parameter). For each such group there is one all-reduce of 8 bytes over the ranks of the group.
+If a group does not divide a parameter, all n ranks of the group have the same gradient of this
+parameter. So each rank adds only 1/n of the square of this gradient.
 
-All ranks of a group must call these functions, with lists that name the same groups.
+All ranks of a group must call these functions, with lists whose parameters have the same groups.
 
 Test: tests/parallel/test_mixed_parameters.py
 Used by: clip.py, precision/grad_scaler.py, optimizer.py

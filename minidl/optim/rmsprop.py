@@ -1,4 +1,4 @@
-"""RMSprop: divide each gradient by the root of a moving average of its square.
+"""RMSprop: divides each gradient by the root of a moving average of its square.
 
     v = alpha v + (1 - alpha) g^2            centered: v - m^2, with m the moving average of g
     w = w - lr * g / (sqrt(v) + eps)         momentum: b = momentum b + g / (...), w = w - lr b
@@ -25,7 +25,7 @@ class RMSprop(Optimizer):
                  weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, *,
                  maximize: bool = False):
         if min(lr, alpha, eps, weight_decay, momentum) < 0:
-            raise ValueError("RMSprop wants no negative numbers, got lr "
+            raise ValueError("RMSprop: no argument may be negative; got lr "
                              f"{lr}, alpha {alpha}, eps {eps}, weight_decay {weight_decay}, "
                              f"momentum {momentum}")
         super().__init__(params, dict(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay,

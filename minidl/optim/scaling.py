@@ -6,8 +6,9 @@
                                           depend on the length of the gradient. The noise of a step,
                                           lr^2 / B, does not change
 
-At the beginning of training the gradient changes fast. So the rate rises during the first epochs (5
-epochs in Goyal et al.), from the rate for the small batch to the rate for the large batch.
+At the beginning of training the gradient changes fast. So training begins with the rate for the
+small batch. The rate rises to the rate for the large batch during the first epochs (5 epochs in
+Goyal et al.).
 
         lr = scaled_rate(0.1, batch=8192, base_batch=256)               # 3.2
         optimizer = optim.SGD(params, lr=lr, momentum=0.9)
@@ -41,7 +42,7 @@ def scaled_rate(rate: float, batch: int, base_batch: int = 256, rule: str = "lin
         raise ValueError("scaled_rate wants batch >= 1 and base_batch >= 1; got "
                          f"batch={batch}, base_batch={base_batch}")
     if rule not in ("linear", "sqrt"):
-        raise ValueError(f"rule is 'linear' or 'sqrt', got {rule!r}")
+        raise ValueError(f"scaled_rate: rule must be 'linear' or 'sqrt'; got {rule!r}")
     k = batch / base_batch
     return rate * (k if rule == "linear" else math.sqrt(k))
 

@@ -1,6 +1,7 @@
 """Stochastic gradient descent with momentum.
 
-The plain form: minidl/plain/optimizers.py. Here: weight decay, dampening and Nesterov's form,
+The plain form: minidl/plain/optimizers.py. This file adds weight decay, dampening and Nesterov's
+form:
 
     g = grad + weight_decay * w
     v = momentum * v + (1 - dampening) * g         (v = g at the first step)
@@ -92,19 +93,19 @@ def by_kernel(weights, grads, velocities=None, first=(), *, lr=1e-3, momentum=0.
               momentum.
     grads:    arrays of the weights' dtype, or all float16.
     first:    one bool for each array. If it is True, this is the first step of the array, and its
-              velocity becomes the gradient. The old velocity must be finite, such as zeros, as the
-              kernel multiplies it by 0.
+              velocity becomes the gradient. The old velocity must be finite, such as zeros, because
+              the kernel multiplies it by 0.
     rates:    None, or an array (n_arrays, 2) of the weights' dtype that is used instead of `first`.
               Row i is (a, b) in v = a * v + b * gradient for array i. lars.py uses these rates.
     unscale, low, skip, factor:  as in adam.py."""
     if not weights:
         return
     if rates is not None:
-        momentum = momentum or 1.0  # not 0, so that the velocities are used
+        momentum = momentum or 1.0  # any number but 0, so that the velocities are used
     if bool(momentum) != (velocities is not None):
         given = "not given" if velocities is None else "given"
-        raise ValueError("sgd wants momentum and velocities, or neither of the two; got "
-                         f"momentum={momentum}, velocities {given}")
+        raise ValueError("sgd wants velocities if momentum is not 0, and no velocities if it is 0; "
+                         f"got momentum={momentum}, velocities {given}")
     xp = backend.xp_of([*weights, *grads], "sgd")
     sizes = same_sizes("sgd", weights, grads, *(a for a in (velocities, low) if a is not None))
     if momentum and rates is None and len(first) != len(sizes):

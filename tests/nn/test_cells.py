@@ -44,5 +44,5 @@ def test_a_loop_of_steps_is_the_layer():
 
 
 def test_another_nonlinearity_is_refused():
-    with pytest.raises(ValueError, match="RNNCell: nonlinearity is 'tanh' or 'relu', got 'elu'"):
+    with pytest.raises(ValueError, match="RNNCell: nonlinearity must be 'tanh' or 'relu'; got 'e"):
         nn.RNNCell(2, 3, nonlinearity="elu")

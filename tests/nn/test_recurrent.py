@@ -73,7 +73,7 @@ def test_wrong_shapes_are_refused():
         layer(minidl.zeros(2, 3))
     with pytest.raises(ValueError, match=r"first state of shape \(1, 3, 4\), want \(1, 2, 4\)"):
         layer(minidl.zeros(6, 2, 5), (minidl.zeros(1, 2, 4), minidl.zeros(1, 3, 4)))
-    with pytest.raises(ValueError, match="nonlinearity is 'tanh' or 'relu'"):
+    with pytest.raises(ValueError, match="nonlinearity must be 'tanh' or 'relu'"):
         nn.RNN(2, 2, nonlinearity="gelu")
 
 

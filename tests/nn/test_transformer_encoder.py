@@ -78,6 +78,6 @@ def test_layers_start_equal_and_are_not_shared():
 
 
 def test_an_unknown_activation_is_refused():
-    with pytest.raises(ValueError, match="'relu', 'gelu' or a function, got 'tanhh'"):
+    with pytest.raises(ValueError, match="'relu', 'gelu' or a function; got 'tanhh'"):
         nn.TransformerEncoderLayer(8, 2, activation="tanhh")
     assert nn.TransformerEncoderLayer(8, 2, activation=minidl.tanh).activation is minidl.tanh

@@ -70,7 +70,7 @@ def test_gelu_saves_x_alone():
 
 
 def test_gelu_names_its_two_forms():
-    with pytest.raises(ValueError, match="gelu: approximate wants 'none' or 'tanh', got 'erf'"):
+    with pytest.raises(ValueError, match="gelu: approximate must be 'none' or 'tanh'; got 'erf'"):
         F["gelu"](minidl.ones(1), approximate="erf")
 
 

@@ -94,7 +94,7 @@ def test_only_x_is_saved():
 
 def test_wrong_arguments_are_named():
     x = minidl.zeros(2, 3)
-    with pytest.raises(ValueError, match="gelu: approximate wants 'none' or 'tanh', got 'fast'"):
+    with pytest.raises(ValueError, match="gelu: approximate must be 'none' or 'tanh'; got 'fast'"):
         F.gelu(x, "fast")
 
 

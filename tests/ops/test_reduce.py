@@ -40,7 +40,7 @@ def test_a_dim_that_does_not_exist_is_named(op):
 
 
 def test_a_dim_named_twice_is_refused():
-    with pytest.raises(ValueError, match="sum: .* dim .* names one of them twice"):
+    with pytest.raises(ValueError, match="sum: .* dim .* names a dimension twice"):
         minidl.ones(2, 3).sum((1, -1))
 
 

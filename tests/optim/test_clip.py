@@ -71,7 +71,7 @@ def test_a_generator_that_was_read_before_is_refused():
     p.grad = np.full(2, 5.0, np.float32)
     parameters = (q for q in [p])
     assert optim.clip_grad_norm_(parameters, 1.0) == pytest.approx(50**0.5)
-    with pytest.raises(ValueError, match="used up; pass a list"):
+    with pytest.raises(ValueError, match="read before, so it is empty. Pass a"):
         optim.clip_grad_norm_(parameters, 1.0)
     assert optim.clip_grad_norm_([], 1.0) == 0.0
 

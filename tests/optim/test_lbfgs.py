@@ -60,7 +60,7 @@ def test_what_it_cannot_do_is_refused():
     net = nn.Linear(2, 2)
     with pytest.raises(ValueError, match="no line search: .* got 'strong_wolfe'"):
         optim.LBFGS(net.parameters(), line_search_fn="strong_wolfe")
-    with pytest.raises(ValueError, match="one group, got 2"):
+    with pytest.raises(ValueError, match="one parameter group; got 2"):
         optim.LBFGS([{"params": [net.weight]}, {"params": [net.bias]}])
     with pytest.raises(TypeError):
         optim.LBFGS(net.parameters()).step()

@@ -148,9 +148,9 @@ def test_wrong_options_are_refused():
     mine, _ = optimizers()
     for make, message in [
             (lambda: ours.OneCycleLR(mine, 1.0), "wants total_steps"),
-            (lambda: ours.OneCycleLR(mine, 1.0, 5, anneal_strategy="x"), "anneal_strategy is one"),
-            (lambda: ours.CosineAnnealingWarmRestarts(mine, 2, 0.5), "T_mult is an int"),
-            (lambda: ours.CyclicLR(mine, 0.1, 1, mode="x"), "mode is one of"),
+            (lambda: ours.OneCycleLR(mine, 1.0, 5, anneal_strategy="x"), "anneal_strategy must be"),
+            (lambda: ours.CosineAnnealingWarmRestarts(mine, 2, 0.5), "T_mult must be an int"),
+            (lambda: ours.CyclicLR(mine, 0.1, 1, mode="x"), "mode must be one of"),
             (lambda: ours.CyclicLR(mine, [0.1], 1), "one base_lr and one max_lr for all groups"),
             (lambda: ours.CyclicLR(mine, 0.1, 1, 0), "step_size_up of at least 1 step"),
             (lambda: ours.ReduceLROnPlateau(mine, factor=1.0), "factor below 1")]:

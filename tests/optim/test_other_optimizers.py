@@ -83,5 +83,5 @@ def test_a_resumed_optimizer_goes_on_to_the_same_bits(name):
 
 @pytest.mark.parametrize("name", ["RMSprop", "Adagrad"])
 def test_negative_options_are_refused(name):
-    with pytest.raises(ValueError, match="no negative numbers, got lr -1"):
+    with pytest.raises(ValueError, match="no argument may be negative; got lr -1"):
         getattr(optim, name)([minidl.zeros(2, requires_grad=True)], lr=-1)

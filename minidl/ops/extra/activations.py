@@ -38,7 +38,8 @@ class Prelu(Function):
     def forward(self, x, w):
         if x.dtype != w.dtype or w.ndim > 1:
             raise ValueError(f"prelu: input of {x.dtype}, weight of {w.dtype} and shape {w.shape}; "
-                             "want one dtype, and a weight of one number or one for each channel")
+                             "want one dtype for both, and a weight with one number, or with one "
+                             "number for each channel")
         self.w_shape = w.shape
         self.per_channel = w.size > 1
         if self.per_channel:

@@ -17,7 +17,7 @@ from minidl.ops.shape import squeeze, unsqueeze
 
 
 class Unfold(Function):
-    """The columns of images. Saves no arrays."""
+    """Columns, from images: one column for each window. Saves no arrays."""
 
     def forward(self, x, window):
         self.size, self.window = x.shape[2:], window
@@ -28,7 +28,7 @@ class Unfold(Function):
 
 
 class Fold(Function):
-    """The images that belong to columns. Saves no arrays."""
+    """Images, from columns: adds each column to its window of the image. Saves no arrays."""
 
     def forward(self, x, size, window):
         self.window = window
@@ -48,7 +48,8 @@ def to_columns(xp, x, window):
 
 
 def to_image(xp, columns, size, window):
-    """Returns the images that belong to columns: (N, C kh kw, L) -> (N, C, *size)."""
+    """Adds each column to its window of an image of zeros. Returns the images: (N, C kh kw, L) ->
+    (N, C, *size). window: as in to_columns."""
     kernel, dilation, padding, stride = window
     wide = [n + 2 * p for n, p in zip(size, padding)]
     out = _counts(size, window)
@@ -73,8 +74,8 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
 
 
 def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
-    """Returns images of `output_size` from columns: (N, C kh kw, L) -> (N, C, *output_size), or the
-    same without N. Elements that belong to the same pixel are summed."""
+    """Returns images of `output_size` from columns: (N, C kh kw, L) -> (N, C, *output_size), or
+    (C kh kw, L) -> (C, *output_size). Elements that belong to the same pixel are summed."""
     window = _window("fold", kernel_size, dilation, padding, stride)
     size = pair(output_size, "fold", "output_size")
     n_windows, n_elements = math.prod(_counts(size, window)), math.prod(window[0])

@@ -160,7 +160,8 @@ def movedim(input, source, destination):
 
 
 def unflatten(input, dim, sizes):
-    """Splits one dimension into several, with these sizes. One size may be -1."""
+    """Splits one dimension into several dimensions of these sizes. If a size is -1, it is computed
+    from the other sizes."""
     (dim,) = normalize_dims(dim, input.ndim, "unflatten")
     n, sizes = input.shape[dim], list(sizes)
     if sizes.count(-1) == 1:
@@ -179,14 +180,14 @@ def narrow(input, dim, start, length):
     begin = start + n if start < 0 else start
     if not 0 <= begin <= begin + length <= n:
         raise IndexError(f"narrow: {length} slices from {start} on, but dimension {dim} of shape "
-                         f"{tuple(input.shape)} has {n}")
+                         f"{tuple(input.shape)} has {n} slices")
     return input[(slice(None),) * dim + (slice(begin, begin + length),)]
 
 
 def diff(input, n=1, dim=-1, prepend=None, append=None):
     """y[i] = x[i + 1] - x[i] along `dim`, repeated n times. For bools, y[i] is True where x[i + 1]
-    and x[i] differ. prepend, append: tensors to join before and after the input, before the first
-    difference, or None."""
+    and x[i] differ. prepend, append: tensors that are first joined to the beginning and to the end
+    of the input, or None."""
     parts = [x for x in (prepend, input, append) if x is not None]
     if n and len(parts) > 1:  # for n = 0 PyTorch joins nothing
         input = cat(parts, dim)
@@ -243,12 +244,14 @@ def is_floating_point(input) -> bool:
 
 
 def new_zeros(input, *size, dtype=None, device=None, requires_grad=False):
-    """Returns zeros of shape `size`. The default is the dtype and the device of `input`."""
+    """Returns zeros of shape `size`. dtype, device: the defaults are the dtype and the device of
+    `input`."""
     return _new(input, input._xp.zeros, size, dtype, device).requires_grad_(requires_grad)
 
 
 def new_ones(input, *size, dtype=None, device=None, requires_grad=False):
-    """Returns ones of shape `size`. The default is the dtype and the device of `input`."""
+    """Returns ones of shape `size`. dtype, device: the defaults are the dtype and the device of
+    `input`."""
     return _new(input, input._xp.ones, size, dtype, device).requires_grad_(requires_grad)
 
 
@@ -314,12 +317,13 @@ def threshold(input, threshold, value):
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1, *, generator=None):
     """softmax((logits + g) / tau), where g = -log(-log(u)) and u is uniform in (0, 1). This is a
     random choice of a class, and the choice has a gradient. hard: if True, the result is 1 at the
-    largest element and 0 elsewhere, but the gradient is the gradient of the softmax. eps:
+    largest element and 0 elsewhere. The gradient is still the gradient of the softmax. eps:
     ignored."""
     draw = default_generator() if generator is None else generator
     u = draw.uniform(tuple(logits.shape)) * np.float32(1 - 2.0**-23) + np.float32(2.0**-25)
     noise = -np.log(-np.log(u))  # finite, because u is never 0 or 1
-    noise = Tensor(np.asarray(noise, logits.dtype)).to(logits.device)  # an array also if 0-d
+    # asarray, because `noise` is a scalar if logits is 0-d
+    noise = Tensor(np.asarray(noise, logits.dtype)).to(logits.device)
     soft = softmax(div(add(logits, noise), tau), dim)
     if not hard:
         return soft
@@ -328,8 +332,8 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1, *, generator=No
 
 
 def dropout2d(input, p=0.5, training=True, *, generator=None):
-    """Sets whole channels of (N, C, H, W) or (N, C, L) to zero with probability p, and multiplies
-    the other channels by 1 / (1 - p). Returns the input itself if training is False."""
+    """Sets whole channels of (N, C, H, W) or (N, C, L) to zero with probability p. Multiplies all
+    other channels by 1 / (1 - p). Returns the input itself if training is False."""
     if input.ndim not in (3, 4):
         raise ValueError("dropout2d: wants (N, C, H, W) or (N, C, L), got shape "
                          f"{tuple(input.shape)}")

@@ -70,8 +70,8 @@ def _transposed(op, x, w, b, stride, padding, output_padding, groups, dilation, 
     more = none + pair(output_padding, op, "output_padding", n_dims)
     given = f"{op}: input {tuple(x.shape)}, weight {tuple(w.shape)}, groups {groups}"
     if len(w.shape) != n_dims + 2 or len(x.shape) not in (n_dims + 1, n_dims + 2):
-        raise ValueError(f"{given}; want (N, C, ...) or (C, ...), and (C, O / groups, ...) with "
-                         f"{n_dims} dimensions of the kernel")
+        raise ValueError(f"{given}; want an input (N, C, ...) or (C, ...), and a weight (C, O / "
+                         f"groups, ...) with {n_dims} dimensions of the kernel")
     if groups < 1 or w.shape[0] % groups or w.shape[0] != x.shape[-n_dims - 1]:
         raise ValueError(f"{given}; want {w.shape[0]} input channels (weight.shape[0]), a number "
                          f"divisible by {groups}, the number of groups")

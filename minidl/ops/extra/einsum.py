@@ -58,7 +58,7 @@ def letters(equation, n_dims):
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(n_dims):
-        raise ValueError(f"einsum: {equation!r} has {len(terms)} operands, got {len(n_dims)}")
+        raise ValueError(f"einsum: {equation!r} names {len(terms)} operands; got {len(n_dims)}")
     inputs = [_names(term, n, equation) for term, n in zip(terms, n_dims, strict=True)]
     hidden = sorted({name for names in inputs for name in names if isinstance(name, int)})
     if arrow:
@@ -69,8 +69,8 @@ def letters(equation, n_dims):
         result = [*hidden, *once]
     known = {name for names in inputs for name in names}
     if len(set(result)) < len(result) or not set(result) <= known:
-        raise ValueError(f"einsum: {equation!r}: each letter of the result must come once there, "
-                         "and it must also be in an operand")
+        raise ValueError(f"einsum: {equation!r}: each letter of the result must occur there only "
+                         "once, and must also occur in an operand")
     return inputs, result
 
 
@@ -88,8 +88,8 @@ def _shown(name):
 
 
 def _diagonals(x, names):
-    """Returns (x, names) without repeated letters. If a letter is repeated in one operand, x
-    becomes its diagonal."""
+    """Returns (x, names) without repeated letters. If an operand has a letter twice, x becomes the
+    diagonal of these two dimensions."""
     names = list(names)
     for name in set(names):
         while names.count(name) > 1:
@@ -102,7 +102,8 @@ def _diagonals(x, names):
 
 
 def _summed(x, names, wanted):
-    """Returns (x, names), summed over all dimensions that are not in `wanted`."""
+    """Sums x over all dimensions that are not in `wanted`. Returns (x, names) without these
+    dimensions."""
     gone = tuple(i for i, name in enumerate(names) if name not in wanted)
     if not gone:
         return x, names
@@ -114,7 +115,7 @@ def _product(a, a_names, b, b_names, later):
     the names that are still needed."""
     a, a_names = _summed(a, a_names, later.union(b_names))
     b, b_names = _summed(b, b_names, later.union(a_names))
-    if a.dtype != b.dtype:  # one operand was summed, and integers sum in int64
+    if a.dtype != b.dtype:  # _summed has changed the integers of one operand into int64
         a, b = (x.to(backend.promote_types(a.dtype, b.dtype)) for x in (a, b))
     both = [name for name in a_names if name in b_names]
     sizes = {**dict(zip(b_names, b.shape)), **dict(zip(a_names, a.shape))}

@@ -1,8 +1,8 @@
-"""embedding_bag: for each bag of indices the sum, the mean or the maximum of its rows in a table.
+"""embedding_bag: the sum, the mean or the maximum of some rows of a table, for each bag of indices.
 
     input    [1 2 | 4 5 4]      offsets [0 2]: bag 0 is (1 2), bag 1 is (4 5 4)
-    padded    1 2 .             the bags as rows of one length. Then embedding, a mask, and a sum
-              4 5 4             along each row; these ops have gradients
+    padded    1 2 .             the bags become rows of one length. Then three ops follow, which
+              4 5 4             have gradients: embedding, a mask, and a sum along each row
 
 Source: PyTorch's EmbeddingBag.      Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
@@ -64,8 +64,8 @@ def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weight
 
 
 def _bags(xp, starts, n, include_last_offset):
-    """Returns (places, inside), both (bags, longest): the places of each bag's indices in the
-    input, and a bool that is False for the padding of shorter bags."""
+    """Returns two arrays (bags, longest). `places` has the places of each bag's indices in the
+    input. `inside` is False where a shorter bag has padding, else True."""
     if starts.size and int(starts[0]) != 0:
         raise ValueError(f"embedding_bag: offsets[0], the start of the first bag, must be 0; got "
                          f"{starts[0]}")

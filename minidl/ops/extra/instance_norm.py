@@ -15,7 +15,8 @@ from minidl.tensor import Tensor
 def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None,
                   use_input_stats=True, momentum=0.1, eps=1e-5):
     """Normalises each channel of each sample of input (N, C, ...) to mean 0 and variance 1, then
-    computes * weight + bias. running_mean and running_var, if given, are updated as in batch_norm.
+    multiplies by weight and adds bias. If running_mean and running_var are given, they are updated
+    as in batch_norm.
     use_input_stats=False: uses running_mean and running_var in place of the statistics of the
     input, and does not update them."""
     if input.ndim < 3 or use_input_stats and input.shape[2:] and not any(

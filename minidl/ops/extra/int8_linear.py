@@ -33,7 +33,7 @@ def int8_linear(x, w, x_scale, w_scale, bias=None, dtype=np.float32, rung=None):
     xp = backend.xp_of([x, w], "int8_linear")
     if x.dtype != np.int8 or w.dtype != np.int8 or x.ndim != 2 or w.shape[1:] != x.shape[1:]:
         raise ValueError(f"int8_linear: x {x.shape} of {x.dtype}, w {w.shape} of {w.dtype}; want "
-                         "(rows, k) and (outs, k), both int8")
+                         "x (rows, k) and w (outs, k), both int8")
     (rows, k), outs = x.shape, len(w)
     if x_scale.shape != (1,) or w_scale.shape not in ((1,), (outs,)):
         raise ValueError(f"int8_linear: scales {x_scale.shape} and {w_scale.shape}; want (1,) for "

@@ -1,15 +1,15 @@
-"""int8 quantisation: takes a quarter of the memory of float32. The error is at most half a scale.
+"""int8 quantisation: int8 takes a quarter of float32's memory. The error is at most half a scale.
 
 The plain form, and a product of such numbers: minidl/plain/quantize.py. This file has the kernels.
 
     scale = max |x| / 127      q = round(x / scale), int8      x' = q scale, |x' - x| <= scale / 2
 
-There is one scale for the whole tensor, or one scale for each channel (each row of the first
-dimension: the output channels of a weight). One scale for each channel is better if some channels
-have larger numbers than others. This file and int8_linear.py are building blocks for inference in
-int8. No layer of minidl.nn calls them. With rows of 1,024 elements, `quantize` gives the same bits
-as the int8 code of minidl/comm/codec.py. That code is written in NumPy, because comm must not
-import ops.
+There is one scale for the whole tensor, or one scale for each channel. A channel is a row of the
+first dimension, such as an output channel of a weight. One scale for each channel is better if some
+channels have larger numbers than others. This file and int8_linear.py are building blocks for
+inference in int8. No layer of minidl.nn calls them. With rows of 1,024 elements, `quantize` gives
+the same bits as the int8 code of minidl/comm/codec.py. That code is written in NumPy, because comm
+must not import ops.
 
 Source: Jacob et al. 2018 (arXiv 1712.05877).
 Kernels: kernels/quantize.cu; on a CPU kernels/cpu/quantize.cu

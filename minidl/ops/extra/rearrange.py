@@ -101,15 +101,15 @@ def roll(input, shifts, dims=None):
 
 
 def diagonal(input, offset=0, dim1=0, dim2=1):
-    """Returns a view of a diagonal of dim1 and dim2, as a new last dimension. Element i of the
+    """Returns a view whose last dimension is a diagonal of dim1 and dim2. Element i of the
     diagonal has the index i in dim1 and i + offset in dim2 (if offset is not negative)."""
     return Diagonal.apply(input, offset=offset, dim1=dim1, dim2=dim2)
 
 
 def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
-    """Repeats each element (or each slice along `dim`) in a row. repeats: one int for all elements,
-    or a tensor with a count for each element. repeat_interleave(counts) returns each index i,
-    counts[i] times."""
+    """Repeats each element (or each slice along `dim`) several times in a row. repeats: one int for
+    all elements, or a tensor with a count for each element. repeat_interleave(counts) returns each
+    index i, counts[i] times."""
     input = wrapped(input)
     if repeats is None:
         input, repeats = Tensor(input._xp.arange(input.shape[0])), input
@@ -188,8 +188,8 @@ def _reflected(left, right, n):
 
 
 def _around(left, right, n):
-    """Returns, for mode "circular", the place in the input of each element of the result. Elements
-    that a negative width removes do not come in at the other end."""
+    """For mode "circular": returns, for each element of the result, its place in the input.
+    Elements that a negative width removes do not come in at the other end."""
     first, n_kept = max(-left, 0), n - max(-left, 0) - max(-right, 0)
     return first + np.arange(-max(left, 0), n_kept + max(right, 0)) % n_kept
 

@@ -42,12 +42,14 @@ class Multinomial(Function):
                              f"{w.dtype} of shape {tuple(w.shape)}")
         w = w.astype(np.float64)
         if not (xp.isfinite(w).all() and (w >= 0).all() and (w.sum(axis=-1) > 0).all()):
-            raise ValueError("multinomial: weights must be finite, none negative, not all zero")
+            raise ValueError("multinomial: all weights must be finite and 0 or more, and each row "
+                             "must have a weight above 0")
         if replacement:
             ends = w.cumsum(axis=-1)
             u = xp.asarray(generator.uniform((*w.shape[:-1], k), dtype=np.float64))
-            drawn = (u * ends[..., -1:])[..., None]  # in interval i if i ends are <= drawn
-            # The last index with a weight above 0. The count may be larger, because of rounding.
+            # A number is in interval i if exactly i ends are <= the number. Because of rounding
+            # this count may be too large. So it is limited to the last index with a weight above 0.
+            drawn = (u * ends[..., -1:])[..., None]
             last = w.shape[-1] - 1 - (w > 0)[..., ::-1].argmax(axis=-1)
             return xp.minimum((ends[..., None, :] <= drawn).sum(axis=-1), last[..., None])
         if k > (w > 0).sum(axis=-1).min():

@@ -5,9 +5,9 @@
     scatter        y[i, index[i, j]]  = src[i, j]       if places repeat, one element is kept
     index_add      y[:, index[j]]    += alpha src[:, j]     whole slices; index_select's gradient
 
-Elements that are overwritten get no gradient. If scatter writes two elements of `src` to one place,
-PyTorch does not define which element is kept, and both elements get the gradient of the place. Our
-scatter does the same.
+Elements that are overwritten get no gradient. scatter may write two elements of `src` to one place.
+Then it is not defined which element is kept, and both elements get the gradient of the place. This
+is so in PyTorch, too.
 Test: tests/ops/extra/test_scatter.py
 """
 
@@ -26,7 +26,7 @@ from minidl.tensor import Tensor, wrapped
 
 
 class ScatterAdd(Function):
-    """x, with src[k] added at index[k] for every k. fp16 is summed in fp32."""
+    """Adds src[k] at index[k] of a copy of x, for every k. fp16 is summed in fp32."""
     alpha = 1
 
     def forward(self, x, index, src, dim):
@@ -48,8 +48,8 @@ class ScatterAdd(Function):
 
 
 class Scatter(Function):
-    """x, with src[k] written at index[k]. src is a number, or a tensor that is not smaller than the
-    index in any dimension."""
+    """Writes src[k] at index[k] of a copy of x, for every k. src is a number, or a tensor that is
+    not smaller than the index in any dimension."""
 
     def forward(self, x, index, src, dim):
         self.at = _places("scatter", self.xp, x, index, dim, src)
@@ -72,8 +72,8 @@ class Scatter(Function):
 
 
 class ScatterProd(Function):
-    """x, multiplied by src[k] at index[k] for every k. Saves x and src. The gradient of a factor is
-    the product of all other factors at its place."""
+    """Multiplies a copy of x by src[k] at index[k], for every k. Saves x and src. The gradient of a
+    factor is the product of all other factors at its place."""
 
     op = "scatter_reduce"
 
@@ -95,7 +95,8 @@ class ScatterProd(Function):
         n_zeros = xp.asarray(x == 0).astype(np.int64)
         if self.at is not None:
             xp.add.at(n_zeros, self.at, src[self.within] == 0)
-        product = self.multiplied(xp.where(x == 0, 1, x), xp.where(src == 0, 1, src))  # 0 as 1
+        # The products in which each factor 0 is replaced by 1.
+        product = self.multiplied(xp.where(x == 0, 1, x), xp.where(src == 0, 1, src))
 
         def of_others(factor, n_zeros, product):
             alone = n_zeros - (factor == 0) == 0  # no other factor is 0
@@ -121,7 +122,7 @@ def multiply_at(y, at, values, dim):
 
 
 class ScatterWhole(Function):
-    """scatter_reduce for integers and bools, which have no gradient."""
+    """The op scatter_reduce for integers and bools, which have no gradient."""
 
     differentiable = False
     op = "scatter_reduce"
@@ -158,7 +159,8 @@ STARTS = {"sum": ("add", 0), "prod": ("multiply", 1), "mean": ("add", 0),
 
 
 class IndexAdd(Function):
-    """Adds alpha times slice j of src to slice index[j] of x, along dim."""
+    """Adds slices of src to a copy of x, along dim: alpha times slice j of src is added to slice
+    index[j]."""
 
     def forward(self, x, index, src, dim, alpha):
         self.shape, self.src_shape, self.alpha = x.shape, src.shape, alpha
@@ -176,7 +178,8 @@ class IndexAdd(Function):
 
 
 class IndexWrite(Function):
-    """x, with the slices of src, or a number, written at the places in `index` along dim."""
+    """Writes slices of src into a copy of x, along dim: slice j of src is written at place
+    index[j]. If src is a number, it is written at all these places."""
 
     def forward(self, x, index, src, dim, name):
         self.name, self.shape, self.src_shape = name, x.shape, src.shape
@@ -236,9 +239,9 @@ def _in_range(op, index, n):
 
 
 def scatter(input, dim, index, src=None, *, value=None, reduce=None):
-    """Returns `input` with src[i, j] written at place index[i, j] of `dim`. In the other dimensions
-    an element of src keeps its place. src: a tensor, or a number (value=). reduce="add": adds
-    src[i, j] instead."""
+    """Returns a copy of `input` into which the elements of src are written: src[i, j] is written at
+    place index[i, j] of `dim`. In the other dimensions an element of src keeps its place. src: a
+    tensor, or a number (value=). reduce="add": src[i, j] is added instead."""
     src = value if src is None else src
     if reduce == "add":
         if not isinstance(src, Tensor):
@@ -251,18 +254,18 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
 
 
 def scatter_add(input, dim, index, src):
-    """Returns `input` with src[i, j] added at place index[i, j] of `dim`. If a place is
-    repeated, all its elements are added. In the other dimensions an element of src keeps its
-    place."""
+    """Returns a copy of `input` to which the elements of src are added: src[i, j] is added at place
+    index[i, j] of `dim`. If a place is repeated, all its elements are added. In the other
+    dimensions an element of src keeps its place."""
     _same_dtype("scatter_add", input, src)
     return note(ScatterAdd.apply(input, index, src, dim=dim), [index])
 
 
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
-    """Reduces all src[i, j] that have the same place index[i, j] of `dim`, and returns `input` with
-    the results at these places. reduce: "sum", "prod", "mean", "amax" or "amin". The old element
-    of a place also counts, unless include_self is False. For amax and amin, equal elements share
-    the gradient. The mean of integers is rounded down."""
+    """Reduces all src[i, j] that have the same place index[i, j] of `dim`. Returns a copy of
+    `input` with the results at these places. reduce: "sum", "prod", "mean", "amax" or "amin".
+    include_self: if True, the old element of a place counts, too. For amax and amin, equal elements
+    share the gradient. The mean of integers is rounded down."""
     _same_dtype("scatter_reduce", input, src)
     if reduce not in STARTS:
         raise ValueError(f"scatter_reduce: reduce must be one of {', '.join(STARTS)}; got "
@@ -308,8 +311,8 @@ def combined_at(xp, name, y, at, values):
     write to y.
 
     CuPy's `at` takes few dtypes, and its maximum of float64 gives NaN (CuPy 14.2). So on a GPU,
-    integers become int64 if they have fewer than 32 bits, and the maximum or minimum of floats is
-    computed with integers (`_largest_at`)."""
+    integers of fewer than 32 bits become int64. The maximum or minimum of floats is computed with
+    integers (`_largest_at`)."""
     if xp is not np and y.dtype.kind == "f" and name != "add":
         return _largest_at(xp, y, at, values, sign=1 if name == "maximum" else -1)
     if xp is not np and y.dtype.kind in "biu" and y.dtype.itemsize < 4:
@@ -323,10 +326,10 @@ def combined_at(xp, name, y, at, values):
 def _largest_at(xp, y, at, values, sign):
     """Does the same as `combined_at` for floats. sign: 1 for the maximum, -1 for the minimum.
 
-    Works on integers that have the same order as the floats. Read the bits of a float as an
-    integer. For positive floats, a larger float has a larger integer. For negative floats it is the
-    other way around, so their bits below the sign are inverted. NaN has a larger integer than all
-    numbers, so NaN wins, as in NumPy."""
+    Works on integers that have the same order as the floats. The bits of a float are read as an
+    integer. A larger positive float has a larger integer. A larger negative float has a smaller
+    integer, so all its bits but the sign are inverted. NaN has a larger integer than all numbers,
+    so NaN wins, as in NumPy."""
     wide = np.float64 if y.dtype == np.float64 else np.float32
     integer = np.int64 if y.dtype == np.float64 else np.int32
     below_sign = np.iinfo(integer).max
@@ -350,15 +353,15 @@ def index_add(input, dim, index, source, *, alpha=1):
 
 
 def index_copy(input, dim, index, source):
-    """Returns `input` with slice j of source written at place index[j] of `dim`. No place may be
-    repeated."""
+    """Returns a copy of `input` into which the slices of `source` are written: slice j is written
+    at place index[j] of `dim`. No place may be repeated."""
     _same_dtype("index_copy", input, source)
     return note(IndexWrite.apply(input, index, source, dim=dim, name="index_copy"), [index])
 
 
 def index_fill(input, dim, index, value):
-    """Returns `input` with `value`, a number or a 0-d tensor, written at the places `index` of
-    `dim`."""
+    """Returns a copy of `input` into which `value` is written at the places `index` of `dim`.
+    value: a number or a 0-d tensor."""
     input = wrapped(input)
     value = value.to(input.dtype) if isinstance(value, Tensor) else Tensor(
         input._xp.asarray(value, input.dtype))

@@ -27,8 +27,8 @@ class Nonzero(Function):
 
 
 class Unique(Function):
-    """Three results: the different values in order; for each element of x, its index among these
-    values; how often each value occurs."""
+    """Returns three results. First: the different values, in order. Second: for each element of x,
+    its index among these values. Third: how often each value occurs."""
     differentiable = False
 
     def forward(self, x, dim):
@@ -39,8 +39,8 @@ class Unique(Function):
 
 
 class Bincount(Function):
-    """How often each of the integers 0, 1, ... occurs in a vector. If weights are given, the sum of
-    the weights of each integer."""
+    """Counts how often each of the integers 0, 1, ... occurs in a vector. If weights are given,
+    adds up the weights of each integer instead."""
     differentiable = False
 
     def forward(self, x, weights, minlength):
@@ -152,6 +152,6 @@ def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False) -> bool:
 
 
 def one_hot(input, num_classes=-1):
-    """Returns (..., num_classes) int64: for each integer a row of zeros with a 1 at its place.
-    num_classes=-1 means the largest integer + 1."""
+    """Returns (..., num_classes) int64: for each integer a row of zeros, with a 1 at the place of
+    the integer. num_classes=-1 means the largest integer + 1."""
     return OneHot.apply(input, n=num_classes)

@@ -40,8 +40,8 @@ def order(xp, x, axis, descending=False):
 
 
 class Ordered(Function):
-    """(values, indices) of the elements at the places `start` to `stop` - 1 of the sorted order
-    along a dim."""
+    """Sorts along a dim. Returns (values, indices) of a part of the sorted elements: the places
+    `start` to `stop` - 1."""
 
     def forward(self, x, dim, name, start=0, stop=None, descending=False, squeeze=False):
         self.name, self.shape = name, x.shape
@@ -140,7 +140,7 @@ def kthvalue(input, k, dim=-1, keepdim=False) -> KthvalueResult:
 
 def median(input, dim=None, keepdim=False) -> Tensor | MedianResult:
     """median(x) is the middle element, or the lower one of two middle elements. median(x, dim) is
-    the named tuple (values, indices)."""
+    the named tuple (values, indices) of the medians along `dim`."""
     if dim is None:
         return Median.apply(input)
     n = input.shape[dim] if input.ndim else 1

@@ -35,8 +35,8 @@ def test_operands_may_come_as_a_list_and_in_two_dtypes():
 
 
 @pytest.mark.parametrize("equation, message", [
-    ("ij", "has 1 operands, got 2"), ("ij,jk->iz", "each letter of the result must come once"),
-    ("ij,jk->ii", "must come once"), ("i,jk->ik", "'i' names an operand of 2 dimensions"),
+    ("ij", "names 1 operands; got 2"), ("ij,jk->iz", "each letter of the result must"),
+    ("ij,jk->ii", "must occur there"), ("i,jk->ik", "'i' names an operand of 2 dimensions"),
     ("ij,ij->ij", "dimension 'i' has size 2 and size 3"), ("i1,jk", "'i1' names an operand")])
 def test_wrong_equations_are_refused(equation, message):
     with pytest.raises(ValueError, match=message):
