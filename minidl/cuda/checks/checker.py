@@ -141,8 +141,8 @@ class _Run:
         kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises the errors of a launch
         self.grid, self.block = dims(grid), dims(block)
         if math.prod(self.grid) * math.prod(self.block) >= 2**31:
-            raise KernelError(f"kernel {kernel.name}: the check form runs fewer than 2^31 threads; "
-                              "launch fewer blocks")
+            raise KernelError(f"kernel {kernel.name}: in the check form a launch must have fewer "
+                              "than 2^31 threads; launch fewer blocks")
         names = [p.name for p in parameters if p.kind == "pointer"]
         if unknown := set(outputs) - set(names):
             raise ValueError(f"outputs: kernel {kernel.name} has no array "
@@ -205,7 +205,7 @@ class _Run:
         outcome = outcomes[0]
         if not outcome.finished or outcome.stopped:
             return None
-        if symbolizer() is None:  # a profile has a row for each line
+        if symbolizer() is None:  # a profile has a row for each line, so lines must be known
             raise KernelError(NO_LINES)
         lines = lines_of(self.library.file, {r.place for r in raw.rows[: raw.n_rows]})
         n, own = len(self.arena.regions), self._variables(outcome)

@@ -24,7 +24,7 @@ from minidl.cuda.host.arena import Arena
 from minidl.cuda.host.arguments import dims
 from minidl.cuda.host.includes import KernelError
 
-MAX_BYTES = 64 << 20  # 30 ms to copy
+MAX_BYTES = 64 << 20  # the most bytes to copy for a check. This takes 30 ms
 BLOCKS = 2  # along each axis. The second block tests indices that use the block's number
 
 
