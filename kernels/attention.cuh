@@ -104,7 +104,7 @@ __device__ __forceinline__ float log_sum(float top, float total) {
 // Returns the factor of the row's sum of p v. NaN stays NaN.
 __device__ __forceinline__ float inverse(float total) { return 1 / (total == 0 ? 1.0f : total); }
 
-// ---- dropout of a tile: one bit per pair, in shared memory; a run of the cipher gives eight ----
+// ---- dropout of a tile: one bit per pair, in shared memory ----
 
 // The number of bytes for the bits of a row of n keys. A run of the cipher gives eight draws, and
 // the first run may begin before the tile.

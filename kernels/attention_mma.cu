@@ -15,13 +15,14 @@
 // _shared. P is rounded to half, and so is P (gP - D) in backward, each with an error of 2^-11.
 // Sums, softmax and lse are in float.
 //
-// To be expected on a GPU, by arithmetic (not measured): forward at E = 64. A warp's tile of keys
-// takes 64 products of 2048 multiply-adds: 512 cycles of a quarter of an A100's SM. In the softmax
-// of the 16 x 64 scores each lane has 32 of them: e^x at 4 a cycle takes 256 cycles, and the rest
-// takes another 256. The 32 ldmatrix of 512 bytes take 512 cycles at 32 bytes a cycle. Two to three
-// blocks share an SM, so these times overlap: 40 to 50% of the tensor cores' peak. _warp, without
-// tensor cores, reaches 3% of this peak. Backward has 7 products in two kernels where forward has
-// 2, because it makes P and gP twice. But it has no softmax to wait for: 40%.
+// Expected share of the tensor cores' peak: 40 to 50% in forward with E = 64, and 40% in backward.
+// It is computed, not measured. A warp's tile of keys takes 64 products of 2048 multiply-adds.
+// These are 512 cycles of a quarter of an A100's SM. In the softmax of the 16 x 64 scores each lane
+// has 32 scores. Their e^x takes 256 cycles, at 4 results a cycle, and the rest of the softmax
+// takes another 256 cycles. The 32 ldmatrix of 512 bytes take 512 cycles, at 32 bytes a cycle. Two
+// to three blocks share an SM, so these times overlap. _warp, without tensor cores, reaches 3% of
+// this peak. Backward has 7 products in its two kernels, and forward has 2, because backward
+// computes P and gP twice. But backward does not wait for a softmax.
 //
 // Source: Dao, "FlashAttention-2" (2023), for P in registers and rows split over warps.
 // Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py,
@@ -55,8 +56,8 @@ __device__ __forceinline__ void load_own(unsigned int (*a)[4], const __half* til
     load_a(a[step], tile + warp * 16 * PITCH + 16 * step, PITCH);
 }
 
-// s (16 x 16) = a times the transpose of 16 rows of a tile. If HELD, a is in registers. If not, it
-// is read from `own`, the warp's rows of a tile.
+// s (16 x 16) = a times the transpose of 16 rows of a tile. If HELD is true, a is in registers.
+// Else a is read from `own`, the warp's rows of a tile.
 template <bool HELD = true>
 __device__ __forceinline__ void scores(float (*s)[4], const unsigned int (*a)[4],
                                        const __half* rows, const __half* own = nullptr) {
@@ -179,8 +180,8 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_mma(
             (long long)gridDim.y * E, n_queries - first - mine, sum, factor);
 }
 
-// gq: a warp per 16 queries. It takes 16 keys at a time: lse is known, so the scores of a row do
-// not depend on each other.
+// gq: a warp per 16 queries. The warp takes 16 keys at a time. lse is known, so the scores of a row
+// do not depend on each other.
 extern "C" __global__ void __launch_bounds__(128, 2) attention_grad_q_mma(
     __half* gq, const __half* go, const float* lse, const float* dots,
     const __half* q, const __half* k, const __half* v, SHAPE) {

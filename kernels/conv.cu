@@ -6,9 +6,8 @@
 //    K taps,     |          [  ]         |     A block makes a tile of y. It goes through k in
 //    k = (c,u,v) |          [  ]         |     steps, with a tile [ ] of w and one of columns in
 //   +----------+ +----------[  ]---------+     shared memory.
-// M | [ ][ ][ ]| |          [y ]         |
-//   +----------+ +-----------------------+     Bytes, if each number is read once: w, and per pixel
-//                                              4 C for x and 4 M for y in float
+// M | [ ][ ][ ]| |          [y ]         |     A launch must move at least w, 4 C bytes of x for
+//   +----------+ +-----------------------+     each pixel, and 4 M bytes of y for each pixel
 //                            loads from memory a multiply-add        what it saves
 //   v1  a thread an output        1 of w, 1 of x
 //   v2  tiles in shared memory    1 / 16 each                        15 of 16 loads
@@ -26,8 +25,8 @@
 // neighbours in x, too. Padding and elements beyond the edges are zeros, and they are multiplied
 // like the rest.
 //
-// To be expected on a GPU, by arithmetic (not measured), as a share of the multiply-adds that the
-// lanes of an H100 can do (an integer division is about 20 instructions):
+// Expected share of the multiply-adds that the lanes of an H100 can do. It is computed, not
+// measured. An integer division takes about 20 instructions.
 //   v1  5%      waits for the cache, as matmul_v1
 //   v2  10%     a step has 16 multiply-adds, 32 loads from shared memory, 3 divisions to find a tap
 //   v3  40%     a step has 256 multiply-adds; its 128 loads from shared memory take twice as long.
@@ -66,8 +65,8 @@ extern "C" __global__ void conv_v1(T* y, const T* x, const T* w, const T* bias, 
 }
 
 // v2: a block makes 16 channels of 16 pixels. It goes through the K taps in steps of 16. In a step
-// each thread loads one element of w and one of columns, and all threads use both whole tiles. 16
-// times fewer loads than v1. grid (pixels, channels of a group, groups), block 16 x 16.
+// each thread loads one element of w and one of columns, and all threads use both whole tiles. So
+// v2 needs 16 times fewer loads than v1. grid (pixels, channels of a group, groups), block 16 x 16.
 #define TILE 16
 extern "C" __global__ void conv_v2(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   __shared__ ACC ws[TILE][TILE], xs[TILE][TILE];
@@ -101,9 +100,10 @@ __device__ __forceinline__ void fetch_column(ACC (*xs)[SIDE], const Shape& s,
     xs[row + a][me % SIDE] = to_float(read(s, patch, tap));
 }
 
-// v3: a block makes 64 channels of 64 pixels, a thread 4 x 4 of them in registers: 4 times fewer
-// loads from memory than v2, and 8 loads from shared memory for 16 multiply-adds. Thread (j, i)
-// makes channels i, i + 16, ... and pixels j, j + 16, ... Block 16 x 16.
+// v3: a block makes 64 channels of 64 pixels. A thread makes 4 channels of 4 pixels, in registers.
+// v3 needs 4 times fewer loads from memory than v2, and 8 loads from shared memory for 16
+// multiply-adds. Thread (j, i) makes channels i, i + 16, ... and pixels j, j + 16, ...
+// Block 16 x 16.
 extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   // + 1: the 2 rows that a warp reads at once lie in different banks
   __shared__ ACC ws[SIDE][STEP + 1];
@@ -261,12 +261,14 @@ extern "C" __global__ void __launch_bounds__(256) conv_v5(
 // each. The 16 products are summed over the channels, and the 16 sums become 2 x 2 pixels. Each
 // block transforms the filters again: 9 loads for 16 x 32 multiply-adds.
 //
-// A block makes 32 channels of 32 tiles, a thread 2 x 2 of these: 64 sums in registers. Half of the
-// threads transform filters, the other half transform tiles, 4 channels a step.
+// A block makes 32 channels of 32 tiles. A thread makes 2 channels of 2 tiles, which are 64 sums in
+// registers. In a step, half of the threads transform filters, and the other half transform tiles,
+// for 4 channels.
 // U = V = 3, sy = sx = ey = ex = 1. grid (tiles, channels of a group, groups), block 16 x 16.
 #define MANY 32
 #define CHANNELS 4
-// the transforms of x (pixels), w (filter) and sums: of numbers 0, apart, 2 apart, 3 apart
+// The transforms of pixels, of a filter, and of sums, in one dimension. Each works in place on four
+// numbers of an array, which lie `apart` from each other.
 __device__ __forceinline__ void spread_pixels(ACC* d, int apart) {
   const ACC a = d[0], b = d[apart], c = d[2 * apart], e = d[3 * apart];
   d[0] = a - c, d[apart] = b + c, d[2 * apart] = c - b, d[3 * apart] = b - e;

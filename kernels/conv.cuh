@@ -113,8 +113,8 @@ __device__ __forceinline__ void write(const Shape& s, E* y, const E* bias, int g
 #define PITCH (DEEP + 8)  // rows of 80 bytes: ldmatrix reads 8 rows from 8 groups of 4 banks
 #define HIGH (ROWS / 32)  // fragments of a warp's rows. Its columns are 4 fragments of 8
 
-// Adds a b^T to sum, the warp's part of the tile: ROWS / 2 x 32. a has ROWS rows of DEEP, b has
-// COLUMNS rows of DEEP, both in shared memory.
+// Adds a b^T to sum, the warp's part of the tile: ROWS / 2 x 32. a has ROWS rows of DEEP numbers,
+// and b has COLUMNS rows of DEEP numbers. a and b are in shared memory.
 __device__ __forceinline__ void multiply(float (*sum)[4][4], const __half* a, const __half* b) {
   const int warp = threadIdx.x / 32;
   a += warp / 4 * (ROWS / 2) * PITCH;

@@ -8,9 +8,9 @@
 // double, or chunk_sums adds them for each array. The order of additions is fixed, so the bits are
 // the same in every run.
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// 16 bytes a thread and step, only reads: 90%. In arrays much shorter than a chunk some threads
-// have no work.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// A thread reads 16 bytes in each step and writes almost nothing, which gives 90%. In arrays much
+// shorter than a chunk some threads have no work.
 //
 // Rungs: _blocks gives a chunk to each block. _many does the same with 16 bytes an access. On a
 // CPU: cpu/grad_norm.cu

@@ -12,11 +12,12 @@
 //
 // Rungs: first a thread per row (on a CPU: cpu/quantize.cu, the same in vectors). _warps: a warp
 // per row, whose lanes read neighbours. _packs: 16 elements a lane.
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// _warps reads 4 bytes a lane, so 8 KB are in flight an SM, where an H100 needs 15: absmax 50 to
-// 60%. quantize stores one byte a lane, 32 bytes a request, and dequantize reads one byte a lane:
-// 40%. _packs reads 64 bytes a lane, in half 32: 85% if the row length is a multiple of 512. At 768
-// one lane in four is idle: 75%. If the row length is not a multiple of 16, _packs reads element by
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// _warps reads 4 bytes a lane, so 8 KB are in flight in an SM, and an H100 needs 15 KB. So absmax
+// reaches 50 to 60%. quantize and dequantize reach 40%: quantize stores one byte a lane, and
+// dequantize reads one byte a lane, so a request has only 32 bytes. _packs reads 64 bytes a lane
+// (32 bytes in half), which gives 85% if the row length is a multiple of 512. At 768 one lane in
+// four is idle, which gives 75%. If the row length is not a multiple of 16, _packs reads element by
 // element, and _warps is better.
 // Source: Jacob et al. 2018 (arXiv 1712.05877).   Wrapper: minidl/ops/extra/quantize.py
 // Test: tests/ops/extra/test_quantize.py

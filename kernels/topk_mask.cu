@@ -15,9 +15,9 @@
 // Rungs: the first has a thread per chunk, which appends one element after another. _warps has a
 // warp per chunk: a ballot tells each lane how many lanes before it keep an element. So 32 elements
 // find their places at once, and their order does not change.
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// _warps waits for a ballot every 32 elements. It has 8 KB in flight an SM, where an H100 needs 15:
-// 50%.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// _warps waits for a ballot every 32 elements. It has 8 KB in flight in an SM, and an H100 needs 15
+// KB, which gives 50%.
 // Source: Lin et al. 2018 (arXiv 1712.01887).
 // Wrapper: minidl/parallel/data/topk_mask.py   Test: tests/parallel/data/test_topk_mask.py
 #include "topk_mask.cuh"

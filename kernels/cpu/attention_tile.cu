@@ -30,7 +30,8 @@ typedef int IntVec __attribute__((vector_size(VEC_BYTES)));
 
 constexpr int MAX_VECS = REGISTERS == 32 ? 4 : 2;  // vectors in a row of the result; 16 or 8 in all
 constexpr int QUERIES = 64, KEYS = 64;  // a tile: its scores are 16 KiB, half of an L1
-// Tiles of one thread: each tile of the other side is read once for all of them.
+// The number of tiles of one thread: tiles of queries in forward, tiles of keys in backward. Each
+// tile of the other kind is read once for all these tiles.
 constexpr int GROUP = E > 64 ? 2 : 4;
 constexpr int WIDTH = (E + LANES - 1) / LANES * LANES;  // E, rounded up to whole registers
 
@@ -110,9 +111,9 @@ __noinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, 
   }
 }
 
-// The same, transposed: tile[e][i]. It transposes a contiguous copy of the rows. In a projection
-// (B, S, 3, H, E) the rows lie so far apart that all of them share a few places of L1, so a read of
-// one column would evict the column before.
+// Does the same as load_tile, but transposes the tile: tile[e][i]. It first makes a contiguous copy
+// of the rows. In a projection (B, S, 3, H, E) the rows lie so far apart that all of them share a
+// few places of L1, so a read of one column would evict the column before.
 __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_rows,
                                   float factor) {
   alignas(64) float rows[64 * WIDTH];
@@ -122,8 +123,8 @@ __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_
 }
 
 // Adds one tile of scores to the softmax. s becomes exp(s - top). top and total hold the maximum
-// and the sum of each query so far. shrink = exp(old top - new top): the caller must multiply the
-// earlier sums by it.
+// and the sum of each query so far. shrink = exp(old top - new top). The caller must multiply the
+// earlier sums by shrink.
 __forceinline__ void online_softmax(float* s, float* top, float* total, float* shrink) {
   constexpr int N = QUERIES / LANES < 8 ? QUERIES / LANES : 8;  // independent: their waits overlap
   for (int i = 0; i < QUERIES; i += N * LANES) {
@@ -224,7 +225,7 @@ extern "C" __global__ void attention_tile(
 // Backward. It computes P from lse, then D = sum_e go o (attention_row_dot), gP = go v^T,
 // gS = P (gP - D) and
 //
-//   gv = P^T go     gk = scale gS^T q     gq = scale gS k     five products, forward has two
+//   gv = P^T go     gk = scale gS^T q     gq = scale gS k     (five products; forward has two)
 //
 // grid (parts, H, B), block 1. A thread takes every parts-th group of key tiles. No other thread
 // sums their gk and gv, and the order is fixed, so there are no atomics and every run gives the

@@ -1,5 +1,5 @@
 // Convolution on a CPU as an implicit product. The matrix of columns (im2col) is not stored: a
-// thread has only one panel of it at a time, on its stack. kernels/conv.cu is the lesson.
+// thread has only one panel of it at a time, on its stack. kernels/conv.cu explains the method.
 // conv_winograd.cu saves products for 3 x 3 filters with stride 1.
 //
 //   y[m, p] = sum over k = (c, u, v) of w[m, k] columns[k, p] + bias[m]     p: a pixel of an image
@@ -10,11 +10,11 @@
 //   0 a b c d 0   -> copies ->   [ b c d 0 ... ]         0 1             each phase of the stride
 //   0 e f g h 0                  [ e f g h ... ]         1 0   by weight gw = gy panel^T, summed
 //
-// A product of 6 outputs with 64 pixels stays in registers (product.cuh). Bytes held in addition to
-// x, w and y: by input, a copy of the weights in the order of a phase; by weight, one gw for each
-// part of the pixels, if there are several parts.
+// A product of 6 outputs with 64 pixels stays in registers (product.cuh). The gradient by input
+// also needs memory for a copy of the weights, in the order of a phase. The gradient by weight
+// needs memory for one gw for each part of the pixels, if there are several parts.
 // Groups with one channel, as in a depthwise convolution, would fill only a sixth of a tile. For
-// them conv_few goes pixel by pixel.
+// such groups conv_few goes pixel by pixel.
 //
 // Launch: minidl/ops/conv_cpu.py   Test: tests/ops/test_conv_cpu.py
 #include "pixels.cuh"
@@ -292,9 +292,9 @@ extern "C" __global__ void conv_weight(float* gw, const float* x, const float* g
 
 constexpr int VECS = 4;  // sums at a time. They do not wait for each other
 
-// Computes the same as conv_product. A block makes some rows and columns of one channel of an image.
-// The struct Lines stores the rows of the image one after the other, so they are computed as one
-// long row. The numbers between two rows are computed, too, and not used.
+// Computes the same as conv_product. A block makes some rows and columns of one channel of an
+// image. The struct Lines stores the rows of the image one after the other, so they are computed as
+// one long row. The numbers between two rows are computed, too, and not used.
 // grid (ceil(oh / rows_in_part) ceil(ow / columns_in_part), out_channels, n_images), block 1.
 extern "C" __global__ void conv_few(float* y, const float* x, const float* weights,
                                     const float* bias, int groups, int rows_in_part,

@@ -108,8 +108,8 @@ __noinline__ void tile_product(float* tile, const float* a, const float* b,
 }
 
 // Multiplies rows [first, last) of M, A_ROW apart, by a panel of WIDTH columns. Calls then(x, row,
-// column of the panel) for each result x. first is a multiple of ROWS. last is one, too, unless
-// last is M.
+// column of the panel) for each result x. first is a multiple of ROWS. last is a multiple of ROWS,
+// or M.
 template <int M, int WIDTH, long long A_ROW, int N_K, int SEGMENTS, long long A_SEGMENT,
           class Then>
 __forceinline__ void rows_times_panel(const float* a, const float* b, int first, int last,
@@ -137,8 +137,8 @@ __forceinline__ void rows_times_panel(const float* a, const float* b, int first,
     }
 }
 
-// Makes a part of out (M, N) = then(a (M, K) w^T). The rows of out are divided into n_blocks blocks.
-// The part has the rows of block x and the columns of panel y.
+// Makes a part of out (M, N) = then(a (M, K) w^T). The rows of out are divided into n_blocks
+// blocks. The part has the rows of block x and the columns of panel y.
 template <int M, int N, int K, class Then>
 __forceinline__ void linear(const float* a, const float* w, int x, int y, int n_blocks, Then then) {
   constexpr int FULL = N / PANEL, TAIL = N % PANEL;
@@ -195,7 +195,8 @@ __forceinline__ void conv_row(const float* x, const float* w, int h, int y, int 
 __forceinline__ float larger(float kept, float a) { return a > kept || a != a ? a : kept; }
 
 // Pools row h of image n of images (N, H, W, C): the largest or the mean of each window. A window
-// begins TOP above and LEFT of its pixel. CUT: true if a window may reach beyond the image.
+// begins TOP rows above its pixel and LEFT columns to the left. CUT: true if a window may reach
+// beyond the image.
 template <int OW, int H, int W, int C, int KH, int KW, int DOWN, int RIGHT, int TOP, int LEFT,
           bool CUT, bool MAX, class Then>
 __forceinline__ void pool_row(const float* x, int h, int n, Then then) {
@@ -216,9 +217,9 @@ __forceinline__ void pool_row(const float* x, int h, int n, Then then) {
   }
 }
 
-// Stores the key and the value of one head at position `at`. Keys are in blocks of 16, (context /
-// 16, E, 16): so a vector has numbers of 16 keys, and they are read in the order of memory. Values
-// are (context, E).
+// Stores the key and the value of one head at position `at`. Keys are in blocks of 16 tokens,
+// (context / 16, E, 16). So a vector has one number of each of 16 keys, and the vectors are read in
+// the order of memory. Values are (context, E).
 template <int E>
 __forceinline__ void remember(float* keys, float* values, const float* k, const float* v, int at) {
   for (int e = 0; e < E; ++e) {

@@ -2,9 +2,9 @@
 // rest). Runs only on CPUs.
 //
 //   int8      x u8, w s8, exact sums in 32 bits:   y = s_x s_w (x w^T - zero sum_k w) + bias
-//             rungs, with the products of one core in one cycle: one a lane                  16
-//               AVX2, 4 a lane in four instructions                                     25
-//               VNNI, 4 a lane and instruction (only u8 x s8)                       64 to 128
+//             rungs, with the products of one core in one cycle: one product a lane          16
+//               AVX2, 4 products a lane in four instructions                            25
+//               VNNI, 4 products a lane in one instruction (only u8 x s8)           64 to 128
 //               AMX, 16 x 64 times 64 x 16 of two tiles in 16 cycles                     1024
 //   weights   x float, w s8 or s4, converted to float in a register:     y = s_w (x w^T) + bias
 //             for each token of text there is a product with one row. It takes as long as reading
@@ -104,9 +104,10 @@ __forceinline__ Sum dot4(Sum sum, int x, const signed char* w) {
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
 // Multiplies ROWS rows of x (WIDE apart) by a panel. Calls then(sum of (x - SHIFT) w, row,
-// column of the panel) for each result. AVX2 multiplies 32 pairs of u8 and s8 and adds every two in
-// 16 bits. 16 bits end at 32,767, which is less than 2 x 255 x 127. So it uses a = x - 128 in place
-// of x, and multiplies abs(a) by w with the sign of a: 2 x 128 x 127 fits.
+// column of the panel) for each result. AVX2 multiplies 32 pairs of u8 and s8, and adds every two
+// products in 16 bits. 2 x 255 x 127 is more than 32,767, the largest number of 16 bits. So the
+// function uses a = x - 128 in place of x, and multiplies abs(a) by w with the sign of a: 2 x 128 x
+// 127 fits.
 constexpr int SHIFT = 128;
 typedef int Sum8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef short Pairs __attribute__((vector_size(32)));
@@ -274,7 +275,7 @@ __forceinline__ void int8_tiles(const unsigned char* x, const signed char* w, in
 #endif
 
 // Multiplies rows [first, last) of x (M, WIDE) by panel y of w (N, K). first is a multiple of 96.
-// last is one, too, unless last is M.
+// last is a multiple of 96, or M.
 template <int M, int N, int K, int WIDE, class Then>
 __forceinline__ void int8_linear(float* to, const unsigned char* x, const signed char* w, int first,
                                  int last, int y, Then then) {

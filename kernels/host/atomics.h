@@ -87,7 +87,7 @@ MINIDL_INLINE unsigned atomicDec(unsigned* p, unsigned limit) {
 }
 
 // Atomics for the threads of one block, and for all GPUs and the CPU. Here they are the same as the
-// others.
+// other atomics.
 #define atomicAdd_block atomicAdd
 #define atomicSub_block atomicSub
 #define atomicExch_block atomicExch

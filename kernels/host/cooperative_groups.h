@@ -204,8 +204,8 @@ MINIDL_INLINE T reduce(const thread_block_tile<N, P>& tile, T v, Op op, MINIDL_H
   return v;
 }
 
-// Return op over the values of the lanes before a lane, with or without the lane's own value.
-// Without it, the first lane gets 0.
+// Combine the values of the lanes before a lane by op. inclusive_scan also takes the lane's own
+// value. exclusive_scan does not, and its first lane gets 0.
 template <unsigned N, class P, class T, class Op>
 MINIDL_INLINE T inclusive_scan(const thread_block_tile<N, P>& tile, T v, Op op, MINIDL_HERE) {
   static_assert(N <= 32, "minidl: a scan over a tile larger than a warp is not supported");

@@ -183,7 +183,7 @@ MINIDL_INLINE bool isinf(double x) { return __builtin_fabs(x) == __builtin_inf()
 MINIDL_INLINE bool isfinite(float x) { return __builtin_fabsf(x) < __builtin_inff(); }
 MINIDL_INLINE bool isfinite(double x) { return __builtin_fabs(x) < __builtin_inf(); }
 
-// The fast intrinsics. Here they are as exact as the others.
+// The fast intrinsics. Here they are as exact as the other functions.
 MINIDL_INLINE float __expf(float x) { return expf(x); }
 MINIDL_INLINE float __exp2f(float x) { return exp2f(x); }
 MINIDL_INLINE float __logf(float x) { return logf(x); }

@@ -24,7 +24,8 @@ typedef void (*MinidlUnits)(const MinidlLaunch*, long long begin, long long end)
 typedef void (*MinidlThread)(const MinidlLaunch*, const uint3& thread, const uint3& block);
 
 extern "C" {
-// Both return 0, or 1 with a sentence in minidl_error().
+// The first two functions return 0. After an error they return 1, and minidl_error() returns a
+// sentence.
 int minidl_run_flat(const MinidlLaunch*, MinidlUnits, long long n_units);
 int minidl_run_fibres(const MinidlLaunch*, MinidlThread);
 const char* minidl_error();

@@ -1,6 +1,6 @@
 // Shadow memory: for every element of the arrays and of shared memory, it stores which thread
-// accessed it last, and when. So one can tell whether two accesses are ordered. If they are, they
-// come in this order on a GPU, too.
+// accessed it last, and when. So one can tell whether two accesses are ordered. Ordered accesses
+// come in the same order on a GPU, too.
 //
 //     thread t     w s[3] ---- barrier ---- r s[4]
 //                  Each thread has a clock. Every barrier and every __syncwarp moves it on.
