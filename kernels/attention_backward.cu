@@ -85,7 +85,7 @@ extern "C" __global__ void attention_grad_kv_naive(
   }
 }
 
-#define TILE_BACK (TILE_KEYS / 2)  // a tile's rows: few, as two tiles of ROWS need room, too
+#define TILE_BACK (TILE_KEYS / 2)  // rows of a tile. Two tiles of ROWS rows need room, too
 
 // v2, gq: the block loads tiles of k and v once for all its query rows, as attention_shared does.
 extern "C" __global__ void attention_grad_q_shared(
@@ -230,7 +230,7 @@ extern "C" __global__ void attention_grad_kv_warp(
     const T* q, const T* k, const T* v, SHAPE) {
   __shared__ float kt[OWN * PITCH];
   __shared__ float vt[OWN * PITCH];
-  __shared__ float tile[32 * PITCH];  // go, then q
+  __shared__ float tile[32 * PITCH];  // holds go, then q
   __shared__ unsigned char bits[32 * DRAWN(OWN)];
   const int first = blockIdx.x * OWN, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * EACH;
   const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E;

@@ -124,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_mma(
   load_tile<SIDE>(kt, q + batch * q_batch + head * q_head + first * q_row, q_row,
                   n_queries - first);
   __syncthreads();
-  load_own(qf, kt);  // q stays in registers: k can use its shared memory
+  load_own(qf, kt);  // q stays in registers, so k can use q's shared memory
   float top[2] = {LOWEST, LOWEST}, total[2] = {}, sum[2 * STEPS][4] = {};
   const int end = causal ? min(first + SIDE, n_keys) : n_keys;
   for (int j0 = 0; j0 < end; j0 += SIDE) {
@@ -265,7 +265,8 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_grad_kv_mma(
   load_tile<SIDE>(kt, k + batch * k_batch + head * k_head + first * k_row, k_row, n_keys - first);
   load_tile<SIDE>(vt, v + batch * v_batch + head * v_head + first * v_row, v_row, n_keys - first);
   __syncthreads();
-  if (HOLDS) load_own(kf, kt), load_own(vf, vt);  // q and go can use their shared memory
+  // If k and v are held in registers, q and go can use the shared memory of k and v.
+  if (HOLDS) load_own(kf, kt), load_own(vf, vt);
   float sum_k[2 * STEPS][4] = {}, sum_v[2 * STEPS][4] = {};
   // causal: no query before `first` sees these keys
   for (int i0 = causal ? first : 0; i0 < n_queries; i0 += TALL) {

@@ -72,7 +72,7 @@ extern "C" __global__ void batch_norm_v2(T* y, ACC* mean, ACC* var, ACC* rstd, c
                                          int places, ACC eps) {
   __shared__ ACC scratch[33];
   const int c = blockIdx.x, n = samples * places;
-  ACC mine = 0, squares = 0;  // mean of this thread's elements, sum of squares around it
+  ACC mine = 0, squares = 0;  // mean of this thread's elements, and sum of squares around the mean
   int n_mine = 0;
   for (int k = threadIdx.x; k < n; k += blockDim.x) {
     ACC v = to_float(x[place(k, c, channels, places)]), d = v - mine;

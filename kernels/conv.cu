@@ -237,7 +237,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_v5(
       *(uint4*)(ws[now] + (t / 4 + 64 * h) * PITCH + t % 4 * 8) = next_w[h].all;
     for (int h = 0; h < 2; ++h)
       *(uint4*)(xs[now] + t % COLUMNS * PITCH + t / COLUMNS * 16 + 8 * h) = next_x[h].all;
-    __syncthreads();  // also: no thread reads the other buffer any longer
+    __syncthreads();  // the buffer is complete, and no thread reads the other buffer any longer
     if (k0 + DEEP < K) fetch_step(k0 + DEEP);
     multiply(sum, ws[now], xs[now]);
   }

@@ -19,9 +19,9 @@
 // bytes in float. An SM has 768 threads (80 registers each), so 72 KB are in flight, which gives 85
 // to 90%. In half a request has only 64 bytes, so twice the requests are needed for the same bytes,
 // which gives 75 to 80%. v4 makes a quarter of v3's requests in float, and an eighth in half. It
-// reaches 85 to 90% in both. v5 reaches 80%, because it waits at its barriers. v2 reaches 60%: it
-// reads twice, the second time from the L2 cache. param_grads reads 4 or 2 bytes in each thread and
-// row: 60% in float, 35% in half. _packs reads 16 bytes, which gives 85%.
+// reaches 85 to 90% in float and in half. v5 reaches 80%, because it waits at its barriers. v2
+// reaches 60%: it reads twice, the second time from the L2 cache. param_grads reads 4 or 2 bytes in
+// each thread and row: 60% in float, 35% in half. _packs reads 16 bytes, which gives 85%.
 //
 // Source: Ba, Kiros, Hinton 2016; Zhang & Sennrich 2019 (RMS norm); Welford 1962 and Chan, Golub,
 // LeVeque 1983 (variance).

@@ -52,7 +52,8 @@ extern "C" __global__ void unscale_check_many(int* bad, T* const* gs, ACC invers
     Pack<T> pack = load_pack(g + i, end - i, whole);
     for (int k = 0; k < PACK(T); ++k) {
       pack.at[k] = from_float<T>(to_float(pack.at[k]) * inverse);
-      count += i + k < end && bad_number(to_float(pack.at[k]));  // past the end: 0 * inf is nan
+      // An element past the end does not count: it is 0, and 0 * inf is nan.
+      count += i + k < end && bad_number(to_float(pack.at[k]));
     }
     store_pack(g + i, pack, end - i, whole);
   }

@@ -126,7 +126,8 @@ __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_
 // and the sum of each query so far. shrink = exp(old top - new top). The caller must multiply the
 // earlier sums by shrink.
 __forceinline__ void online_softmax(float* s, float* top, float* total, float* shrink) {
-  constexpr int N = QUERIES / LANES < 8 ? QUERIES / LANES : 8;  // independent: their waits overlap
+  // N vectors are computed at a time, so that their waits overlap.
+  constexpr int N = QUERIES / LANES < 8 ? QUERIES / LANES : 8;
   for (int i = 0; i < QUERIES; i += N * LANES) {
     Vec m[N], l[N];
     UNROLL for (int n = 0; n < N; ++n) m[n] = load(top + i + n * LANES);
@@ -186,7 +187,7 @@ extern "C" __global__ void attention_tile(
   for (int i = 0; i < GROUP * QUERIES; ++i) top[i] = LOWEST, total[i] = 0;
   for (int i = 0; i < GROUP * QUERIES * WIDTH; ++i) ot[i] = 0;
 
-  const int end = causal ? min(first + n_rows, n_keys) : n_keys;  // causal: later tiles are unseen
+  const int end = causal ? min(first + n_rows, n_keys) : n_keys;  // no query sees later tiles
   for (int j0 = 0; j0 < end; j0 += KEYS) {
     load_tile(kt, k + j0 * k_row, k_row, n_keys - j0, 1);
     load_tile(vt, v + j0 * v_row, v_row, n_keys - j0, 1);
@@ -201,7 +202,7 @@ extern "C" __global__ void attention_tile(
           for (int i = 0; i < n; ++i)
             s[j * QUERIES + i] = pair.score(s[j * QUERIES + i], first + i0 + i, j0 + j);
       if (j0 + KEYS > n_keys || (causal && j0 + KEYS > first + i0 + 1))
-        for (int j = 0; j < KEYS; ++j) {  // hides key j from earlier queries, or from all
+        for (int j = 0; j < KEYS; ++j) {  // hides key j from earlier queries, or from all queries
           const int hidden = j0 + j >= n_keys ? QUERIES : causal ? j0 + j - first - i0 : 0;
           SIMD for (int i = 0; i < min(hidden, QUERIES); ++i) s[j * QUERIES + i] = -INFINITY;
         }
@@ -240,8 +241,8 @@ extern "C" __global__ void attention_tile_backward(
     float* gq, T* gk, T* gv, const T* go, const float* lse, const float* dots,
     const T* q, const T* k, const T* v, SHAPE) {
   const int head = blockIdx.y, n_heads = gridDim.y;
-  const long long batch = blockIdx.z, row = (long long)n_heads * E;  // of go and gq
-  const long long grad_row = GRAD_ROWS * row;                        // of gk and gv
+  const long long batch = blockIdx.z, row = (long long)n_heads * E;  // length of go's and gq's rows
+  const long long grad_row = GRAD_ROWS * row;                        // length of gk's and gv's rows
   q += batch * q_batch + head * q_head;
   k += batch * k_batch + head * k_head;
   v += batch * v_batch + head * v_head;
@@ -261,7 +262,7 @@ extern "C" __global__ void attention_tile_backward(
 
   for (int first = blockIdx.x * ROWS; first < n_keys; first += gridDim.x * ROWS) {
     const int n_rows = min(ROWS, n_keys - first);
-    const bool is_first = first == blockIdx.x * ROWS;  // if not, gq has sums of earlier groups
+    const bool is_first = first == blockIdx.x * ROWS;  // if false, gq already has sums
     for (int j0 = 0; j0 < n_rows; j0 += KEYS) {
       const T *kj = k + (first + j0) * k_row, *vj = v + (first + j0) * v_row;
       load_tile(kt + j0 * WIDTH, kj, k_row, n_rows - j0, scale);

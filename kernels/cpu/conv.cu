@@ -22,8 +22,8 @@
 // Tells which pixels of x a result reads, in each dimension. r = 0 ... oh - 1, u = 0 ... kh - 1:
 //   y[out_step r + out_first] = sum over u of w[u] x[step r + first + tap_step u]
 struct Geometry {
-  int n_images, in_channels, out_channels;  // of all groups together
-  int h, w, oh, ow;                         // size of x; number of rows and columns r
+  int n_images, in_channels, out_channels;  // channels of all groups together
+  int h, w, oh, ow;                         // h, w: the size of x. oh, ow: the number of results r
   int kh, kw, step_h, step_w, first_h, first_w, tap_h, tap_w;
   int yh, yw, out_step_h, out_step_w, out_first_h, out_first_w;  // yh, yw: size of y
 
@@ -44,7 +44,7 @@ struct Geometry {
 
 constexpr int PANEL = 64;        // neighbouring pixels in the product: a multiple of LANES
 constexpr int PAST = 2 * LANES;  // numbers after a line that vectors may touch
-constexpr int WIDE = 512;        // pixels of a row. Wider rows are cut: the stack is limited
+constexpr int WIDE = 512;        // pixels of a row. Longer rows are cut, because a stack is small
 
 // The lines of an image that some pixels need, with zeros around. A line has `pitch` numbers. If
 // step_w is 2, the even columns come first, then the odd ones. If step_h is 2, the even lines come
@@ -290,7 +290,7 @@ extern "C" __global__ void conv_weight(float* gw, const float* x, const float* g
 // -- pixel by pixel: for groups with so few channels that a product would leave most of a tile
 // empty
 
-constexpr int VECS = 4;  // sums at a time. They do not wait for each other
+constexpr int VECS = 4;  // sums at a time. One sum does not wait for another
 
 // Computes the same as conv_product. A block makes some rows and columns of one channel of an
 // image. The struct Lines stores the rows of the image one after the other, so they are computed as
@@ -329,7 +329,7 @@ extern "C" __global__ void conv_few(float* y, const float* x, const float* weigh
   for (int r = 0; r < rows; ++r) write(y, g, top + r, 0, g.ow, results + r * lines.pitch);
 }
 
-constexpr int TAPS = 3;  // taps of a kernel row at a time: they use the same gradient
+constexpr int TAPS = 3;  // taps of a kernel row that use a loaded gradient together
 
 // gw (out_channels, n_in kh kw). grid (out_channels, n_in), block 1.
 extern "C" __global__ void conv_few_weight(float* gw, const float* x, const float* gy, int groups,

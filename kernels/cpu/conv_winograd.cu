@@ -63,8 +63,8 @@ extern "C" __global__ void winograd_weights(float* u, const float* w, int n_rows
 
 // Sizes that all blocks of a convolution share, and the tiles of one block as runs within a row.
 struct Tiles {
-  int channels, h, w, top, left;  // of the images that are read, and their padding
-  int across, in_image;           // tiles in a row, in an image
+  int channels, h, w, top, left;  // channels, size and padding of the images that are read
+  int across, in_image;           // the number of tiles in a row, and in an image
   const Run* runs;
   int n_runs, n;  // the tiles of the block
 };

@@ -33,7 +33,7 @@
 
 #if defined(__AMX_INT8__) && defined(__linux__)
 #define AMX
-constexpr int FEW = 3;  // rows. With this few rows, reading w takes longer than the products
+constexpr int FEW = 3;  // up to this number of rows, reading w takes longer than the products
 #endif
 
 typedef int Sum __attribute__((vector_size(64), aligned(4), may_alias));
@@ -188,7 +188,7 @@ __forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int
 #define TILE_DOT4(c, a, b) __asm volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
 struct TileShapes {
   unsigned char palette, start, unused[14];
-  unsigned short bytes[16];  // of a row of each tile
+  unsigned short bytes[16];  // the bytes of a row of each tile
   unsigned char rows[16];
 };
 long ask_system(long call, ...) __asm("syscall");

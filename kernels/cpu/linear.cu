@@ -131,7 +131,7 @@ __noinline__ void product(float* c, int c_row, const float* a, long long row_str
         else if (bias) sum[m][n] += load(bias + n * LANES);
         store(at, sum[m][n]);
       }
-  } else {  // at an edge: through a tile, with the same sums
+  } else {  // at an edge, the sums go through a tile in memory
     alignas(64) float tile[ROWS * COLS];
     UNROLL for (int m = 0; m < ROWS; ++m)
       UNROLL for (int n = 0; n < VECS; ++n) store(tile + m * COLS + n * LANES, sum[m][n]);

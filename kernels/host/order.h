@@ -16,13 +16,13 @@
 #include "watch.h"
 
 const int kMaxWords = 1 << 14;  // words by which fences and atomics order threads
-const int kMaxAcquired = 64;    // by one thread
+const int kMaxAcquired = 64;    // words from which one thread can acquire
 
 struct Publication {
-  // own: the last clock of the accesses of thread `who` that are published. cover: the same for the
-  // other threads of its block.
+  // The accesses of thread `who` are published up to its clock `own`. The accesses of the other
+  // threads of its block are published up to their clock `cover`.
   unsigned who, own, cover;
-  int kind;                  // of the fence, as in minidl_fence. 4: published[] counts, too
+  int kind;                  // kind of the fence, as in minidl_fence. 4: published[] counts, too
 };
 
 struct Word {

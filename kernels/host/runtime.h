@@ -1,5 +1,6 @@
-// What compiled kernels and the runtime library (runtime.cpp, fibre.cpp; compiled once) share.
-// minidl/cuda/host/cpu.py has the same layouts: change both.
+// The declarations that compiled kernels and the runtime library share. The runtime library is
+// runtime.cpp and fibre.cpp, compiled once. minidl/cuda/host/cpu.py has the same layouts. Change
+// the two files together.
 #pragma once
 #include "vector_types.h"
 

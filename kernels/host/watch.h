@@ -5,7 +5,7 @@
 
 typedef unsigned long long u64;
 
-// minidl/cuda/checks/sentences.py has the same values: change both.
+// minidl/cuda/checks/sentences.py has the same values. Change the two files together.
 enum How { READ = 0, WRITE = 1, ATOMIC = 2, ATOMIC_READ = 3 };
 
 void minidl_called(bool begins);  // a function begins or ends

@@ -86,8 +86,8 @@ def product(cublas, handle, a, b, c, compute):
 
 def common_batch(of_a, of_b):
     """Returns the batch dimensions of a @ b, or None if the batches must be broadcast. of_a, of_b:
-    the batch dimensions of a and b. One of them may be (): then the same matrix is used for the
-    whole batch."""
+    the batch dimensions of a and b. If one of the two is (), the same matrix is used for the whole
+    batch."""
     if of_a == of_b or not of_b:
         return of_a
     return None if of_a else of_b

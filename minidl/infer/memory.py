@@ -1,8 +1,8 @@
 """Chooses the place of each value of a plan. Values share bytes if no step needs both values.
 
-The plain form, with a picture of lifetimes: minidl/plain/memory_plan.py. Here: a value goes into
-the smallest free gap (the plain form takes the lowest gap), the values are placed in several
-orders, and a check proves that no two values overlap.
+The plain form, with a picture of lifetimes: minidl/plain/memory_plan.py. There a value goes into
+the lowest free gap. Here it goes into the smallest free gap. Also, this file tries several orders
+of the values, and checks that no two values overlap.
 
 A value is alive from the step that writes it to the last step that reads it. At each step, all
 values that are alive must fit in the arena. The bound is the most bytes that are alive at one step:

@@ -267,8 +267,8 @@ class _Run:
                 for i, v in enumerate(outcome.variables[: outcome.n_regions]) if i >= n]
 
     def _ledger(self, outcome):
-        """Returns two dicts of the run: ({name of an array or __device__ variable: Traffic}, {name
-        of a __shared__ variable: Traffic})."""
+        """Returns two dicts {name: Traffic} of the run. The first dict has the arrays and the
+        __device__ variables. The second dict has the __shared__ variables."""
         counted = [Traffic(*(getattr(t, name) for name in vars(Traffic())))
                    for t in outcome.traffic[: outcome.n_regions]]
         arrays = {self.arena.regions[i].name: counted[i] for i in self.arena.in_order()}
@@ -282,7 +282,8 @@ class _Run:
         return arrays, own
 
     def _judge(self, report, outcomes, results, size, orders):
-        """Compares the results of the orders. Adds a finding to the report if they differ."""
+        """Compares the results of the runs in different orders. Adds a finding to the report if the
+        results differ."""
         notes = [n.value.decode() for n in outcomes[0].notes[: outcomes[0].n_notes]]
         k = next((k for k, o in enumerate(outcomes) if k and o.differs_in >= 0), None)
         if notes and (k is not None or len(outcomes) == 1):

@@ -198,7 +198,8 @@ class Words:
         return self.shared[f.region - len(self.regions)].at(f.offset)
 
     def _outside(self, f, remedy):
-        """Returns (a text with the size of the array that is nearest to the access, remedy)."""
+        """Returns (text, remedy) for an access outside of an array. The text has the size of the
+        array that is nearest to the access."""
         if f.region < 0:
             return ("a NULL pointer", NULL) if f.offset < PAGE else ("which is in no array", remedy)
         if f.region < len(self.regions):

@@ -21,7 +21,7 @@ class Arena:
 
     parameters: [Parameter], the parameters of the kernel. args: the user's arguments.
     outputs, reachable: as in checker.check().
-    allocate: a function: allocate(n_bytes) returns an array of uint8. The default is np.empty."""
+    allocate: a function. allocate(n_bytes) returns an array of uint8. The default is np.empty."""
 
     def __init__(self, kernel, parameters, args, outputs=(), reachable=(), allocate=None):
         self.kernel, self.parameters, self.args = kernel, parameters, args

@@ -111,8 +111,8 @@ class Compiler:
         return ["-nostdlib++"] if self.kind == "zig" else []
 
     def identity(self):
-        """Returns a text that changes when the compiler changes. (The text does not have the
-        compiler's version: to get the version, a process would have to be started.)"""
+        """Returns a text that changes when the compiler changes. The text does not have the
+        compiler's version, because only a new process can ask for the version."""
         file = shutil.which(self.command[0])
         about = os.stat(file)
         return f"{self.command} {os.path.realpath(file)} {about.st_size} {about.st_mtime_ns}"
