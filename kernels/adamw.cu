@@ -35,11 +35,11 @@ extern "C" __global__ void adamw_naive(W* w, const T* g, W* m, W* v, int n, W st
 
 // ---- many arrays in one launch: tables of addresses, and chunks (array, begin, end) ----
 //
-// rates: (arrays, 2), step and inv_root of each array, because arrays may have had different
-// numbers of steps. skip: one int, or null. If it is not 0, the gradients overflowed and the kernel
-// does nothing, so the host does not have to wait for the GPU to find this out. factor: one number,
-// or null. The gradients are multiplied by unscale and by factor. The GPU itself computes factor
-// (loss scale, clipping).
+// rates: (arrays, 2), step and inv_root of each array, because the arrays can have different
+// numbers of steps. skip: one int, or null. If skip is not 0, the gradients overflowed, and the
+// kernel does nothing. So the host need not wait for the GPU to find out about the overflow.
+// factor: one number, or null. The gradients are multiplied by unscale and by factor. The GPU
+// itself computes factor (loss scale, clipping).
 //
 // One block per chunk. Neighbouring threads take neighbouring weights.
 extern "C" __global__ void adamw_blocks(W* const* ws, const T* const* gs, W* const* ms,

@@ -5,7 +5,7 @@
 //   causal: query i sees keys 0 to i     shapes, strides and grid: attention.cuh
 //
 // Rungs, with the number of elements of k and v that each query row reads from memory:
-//   attention_naive    3 S E: a thread per query row, two passes over the keys, each reads k
+//   attention_naive    3 S E: a thread per query row makes two passes over the keys. Both read k
 //   attention_shared   2 S E / 64: 64 rows share tiles of k and v. Online softmax: one pass
 //   attention_warp     2 S E / 16: a warp per 4 rows. o is spread over the lanes, so any E fits
 // A thread that sums a whole row of E needs more registers than it has: naive spills from E = 64

@@ -5,13 +5,13 @@
 //   shapes, strides, mask, dropout, grid: attention.cuh; formulas of the gradients:
 //   attention_backward.cu
 //
-//            64 keys ->            A block takes 64 rows, a warp 16 of them. Tiles of 64 rows of
-//   warp 0  [ S = q k^T ]          the other side are in shared memory, as halves.
-//   warp 1  [           ]          A warp's S is a row of c fragments. Rounded to half, these are
-//   warp 2  [           ]          the a fragments of P v: P never leaves the registers.
-//   warp 3  [           ]          A row's maximum is over 16 numbers in each of 4 lanes.
+//            64 keys ->            A block takes 64 rows, and each of its 4 warps takes 16 rows.
+//   warp 0  [ S = q k^T ]          Tiles of 64 keys and values are in shared memory, as halves.
+//   warp 1  [           ]          A warp's S is a row of c fragments. Rounded to half, c fragments
+//   warp 2  [           ]          have the layout of the a fragments of P v. So P never leaves the
+//   warp 3  [           ]          registers. 4 lanes share a row, with 16 numbers in each lane.
 //
-// Reads: in forward q once, and k and v once for 64 queries, 2 S E / 64 elements a row as in
+// Forward reads q once, and k and v once for 64 queries. These are 2 S E / 64 elements a row, as in
 // _shared. P is rounded to half, and so is P (gP - D) in backward, each with an error of 2^-11.
 // Sums, softmax and lse are in float.
 //

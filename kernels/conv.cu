@@ -16,10 +16,9 @@
 //   v4  16 bytes an access        the same bytes, 4 floats or        3 of 4 load instructions
 //                                 8 halves an instruction
 //   v5  tensor cores, halves      1 / 128 each                       multiplications by the lanes
-//   _winograd   3 x 3, s = 1      16 products for 2 x 2 pixels,      20 of 36 multiplications
-//                                 the others need 36
-//   _depthwise  C = M = 1         1 of x, from the cache             15 of 16 rows of a tile: they
-//                                                                    would have no channel to write
+//   _winograd   3 x 3, s = 1      16 products for 2 x 2 pixels       20 of 36 multiplications
+//   _depthwise  C = M = 1         1 of x, from the cache             15 of 16 rows of a tile, which
+//                                                                    have no channel to write
 //
 // Neighbouring threads load neighbouring pixels of a tile of columns. If sx = 1 these are
 // neighbours in x, too. Padding and elements beyond the edges are zeros, and they are multiplied
@@ -29,17 +28,17 @@
 // measured. An integer division takes about 20 instructions.
 //   v1  5%      waits for the cache, as matmul_v1
 //   v2  10%     a step has 16 multiply-adds, 32 loads from shared memory, 3 divisions to find a tap
-//   v3  40%     a step has 256 multiply-adds; its 128 loads from shared memory take twice as long.
-//               The tap is found once for 4 elements, then moved on without a division
+//   v3  40%     a step has 256 multiply-adds. Its 128 loads from shared memory take twice as long.
+//               One division finds the tap of 4 elements, and the next taps need no division
 //   v4  60%     32 loads of 16 bytes from shared memory take less time than the multiply-adds
-//   v5  40%     of the tensor cores' peak. A block's step is 128 x 128 x 32 multiply-adds: 512
-//               cycles of an A100's SM. Its 4096 elements of columns take about 20 instructions
-//               each: 640 cycles of the four schedulers, partly at the same time
+//   v5  40%     of the tensor cores' peak. A block's step is 128 x 128 x 32 multiply-adds, which
+//               take 512 cycles of an A100's SM. The step also loads 4096 elements of columns, with
+//               about 20 instructions each. These take 640 cycles, partly at the same time
 //   _winograd   80%, counted in the multiplications of the plain formula: 2.25 times 35%. In a
 //               step, 256 multiply-adds need 128 loads from shared memory and the transforms
 //   _depthwise  60 to 80% of a copy's bandwidth for 3 x 3 in float: 18 loads a pixel from caches
-//               and shared memory take less time than 8 bytes from memory. With halves: half of
-//               these shares
+//               and shared memory take less time than 8 bytes from memory. With halves the share
+//               is 30 to 40%
 //
 // Source: Chetlur et al. 2014 (implicit product); Lavin & Gray 2016, arXiv 1509.09308 (Winograd);
 // Volkov & Demmel 2008 (registers).
@@ -203,12 +202,12 @@ extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, 
       write(s, y, bias, group, m0 + EACH * i + a, p0 + EACH * j + b, sum[a][b]);
 }
 
-// v5: tensor cores (conv.cuh: multiply). A block makes ROWS channels of 128 pixels. Thread t loads
-// 16 bytes of w for every 64 channels, and 16 taps of pixel t % 128. It computes the pixel's
-// position once, and goes from tap to tap without a division. A pixel's taps are a row of xs.
-// During a step, the elements of the next step are already being loaded into registers. There are
-// two buffers, so one barrier a step is enough. grid (pixels, channels of a group, groups), block
-// 256.
+// v5 uses tensor cores (`multiply` in conv.cuh). A block makes ROWS channels of 128 pixels. Thread
+// t loads 16 bytes of w for every 64 channels, and 16 taps of pixel t % 128. It computes the
+// pixel's position once, and goes from tap to tap without a division. A pixel's taps are a row of
+// xs. During a step, the elements of the next step are already being loaded into registers. There
+// are two buffers, so one barrier a step is enough. grid (pixels, channels of a group, groups),
+// block 256.
 extern "C" __global__ void __launch_bounds__(256) conv_v5(
     __half* y, const __half* x, const __half* w, const __half* bias, SHAPE) {
   __shared__ __align__(16) __half ws[2][ROWS * PITCH];

@@ -8,8 +8,9 @@
 //                                   w[m, c, u, v] x[n, c, sy r + fy + ey u, sx q + fx + ex v]
 //
 //   forward    s = stride, f = -padding, e = dilation; t = 1, o = 0: all pixels of y
-//   by input   the same with gy as x, and w with C and M exchanged. One launch for each phase: the
-//              pixels of gx that use the same taps. t = stride, s = 1. minidl/ops/conv_geometry.py
+//   by input   the same with gy as x, and w with C and M exchanged. t = stride, s = 1. There is one
+//              launch for each phase. A phase has all pixels of gx that use the same taps
+//              (minidl/ops/conv_geometry.py)
 //   by weight  gw[m, c, u, v] = sum over n, r, q of gy[n, m, r, q] x[n, c, sy r + ..., sx q + ...]
 //
 // Number the taps k = (c, u, v) and the pixels p = (n, r, q). Then forward, the gradient by input

@@ -6,17 +6,17 @@
 //   +-------------+         P = N R Q pixels. There are few results and long sums. To keep a GPU
 //   |     gy      | M       busy, the pixels are cut into shares, and each block sums one share.
 //   +-------------+
-//   +-------------+         Reads, if each number is read once: 4 C + 4 M bytes a pixel, gy and x,
-//   |   columns   | K       for 2 M C U V operations. Writes: gw, and for each share a partial gw
-//   +-------------+         in float.
+//   +-------------+         If gy and x are read once, a pixel takes 4 C + 4 M bytes, and 2 M C U V
+//   |   columns   | K       operations. The kernels write gw, and for each share a partial gw in
+//   +-------------+         float.
 //     share 0 | share 1 | ...
 //                            loads from memory a multiply-add    what it saves
 //   v1  a thread a weight        1 of gy, 1 of x
 //   v2  tiles in shared memory   1 / 16 each                     15 of 16 loads
-//   v3  64 x 64 a block, 4 x 4   1 / 64 each, from shared        3 of 4 loads; less waiting, as a
-//       a thread, shares         memory 8 for 16 multiply-adds   small gw gets more blocks
+//   v3  64 x 64 a block, 4 x 4   1 / 64 each, from shared        3 of 4 loads. A small gw gets more
+//       a thread, shares         memory 8 for 16 multiply-adds   blocks, so the GPU waits less
 //   v5  tensor cores, halves     1 / 128 each                    multiplications by the lanes
-//   _depthwise  C = M = 1        1 each, a block a weight        v1's long wait: 9 threads a
+//   _depthwise  C = M = 1        1 each, a block a weight        time: in v1 only 9 threads of a
 //                                                                channel go through all images
 //
 // conv_weight_sum adds the shares of v3 and v5 in their order, so each run gives the same bits.
@@ -138,10 +138,10 @@ extern "C" __global__ void conv_weight_sum(T* gw, const ACC* partial, int n_shar
   }
 }
 
-// v5: tensor cores (conv.cuh: multiply). A block makes ROWS channels x 128 taps of a share. Thread
-// t loads 8 pixels of gy for every 64 channels. From columns it loads 16 taps of pixel t % 32, and
-// computes the pixel's position once a step. A tap's pixels are a row of xs. There are two buffers,
-// as in conv_v5.
+// v5 uses tensor cores (`multiply` in conv.cuh). A block makes ROWS channels x 128 taps of a share.
+// Thread t loads 8 pixels of gy for every 64 channels. From columns it loads 16 taps of pixel t %
+// 32, and computes the pixel's position once a step. A tap's pixels are a row of xs. There are two
+// buffers, as in conv_v5.
 // grid (taps, channels of a group, groups x shares), block 256.
 extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_v5(
     float* partial, const __half* gy, const __half* x, int share, SHAPE) {
@@ -193,8 +193,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_v5(
 }
 
 // Each group has one channel in and one channel out. So a group has U V weights, and each weight's
-// gradient is a sum over all images. A block per weight. Its threads take the pixels in turn. grid
-// G U V, block: whole warps.
+// gradient is a sum over all images. A block computes one weight, and its threads take the pixels
+// in turn. grid G U V, block: whole warps.
 extern "C" __global__ void conv_weight_depthwise(T* gw, const T* gy, const T* x, SHAPE) {
   __shared__ ACC scratch[33];
   const Shape s = SHAPE_OF_ALL;

@@ -8,8 +8,8 @@
 //          target. gx is g times (predicted - wanted distribution)
 //
 //   x, gx   rows x cols of type T        loss, lse, g   one ACC a row. g: the gradient of loss
-//   target  a class for each row. If it is ignore_index the row does not count: loss 0, gx 0, and x
-//           is not read. Its lse is infinite, so that e^(x - lse) is 0 and not inf
+//   target  a class for each row. A row whose target is ignore_index does not count: its loss and
+//           gx are 0, and x is not read. Its lse is infinite, so that e^(x - lse) is 0 and not inf
 //
 //   forward    bytes an element in float                 backward
 //   v1         2 reads: 8                                all      1 read, 1 write: 8

@@ -1,7 +1,7 @@
 // The norm of many arrays as one vector: used to clip gradients.
 //
 //   sum_squares   partial[chunk] = sum of g^2 over the chunk
-//                 reads 1: 4 bytes an element in float
+//                 1 read: 4 bytes an element in float
 //
 // There are two stages, because blocks cannot wait for each other. Each chunk writes one number, in
 // float (in double if the arrays are in double). Then the array library adds these few numbers in
@@ -56,8 +56,8 @@ extern "C" __global__ void sum_squares_many(ACC* partial, const T* const* gs,
 }
 
 // Adds up the chunks' numbers, (chunks, width), for each array, in double and in order. Array a has
-// chunks first[a] to first[a + 1] - 1. _many: one block for each sum, each of its 256 threads adds
-// every 256th chunk.
+// chunks first[a] to first[a + 1] - 1. _many has one block for each sum. Each of the block's 256
+// threads adds every 256th chunk.
 extern "C" __global__ void chunk_sums(double* sums, const ACC* partial, const long long* first,
                                       int width, int n_arrays) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -12,7 +12,7 @@
 //   v1   a thread an element              k       each
 //   v2   tiles in shared memory           k / 16  each
 //   v3   64 x 64 a block, 4 x 4 a thread  k / 64  each, and from shared memory k / 4 instead of k
-//   v4   tensor cores, 128 x 128 a block  k / 128 each: halves alone
+//   v4   tensor cores, 128 x 128 a block  k / 128 each, only for halves
 //
 // Expected share of the peak on a GPU. It is computed, not measured. v1 reaches 5% of the peak of
 // the lanes, because it waits for the cache. v2 reaches at most 25%: it loads two floats from
@@ -82,7 +82,8 @@ extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n,
   int i0 = blockIdx.y * SIDE, j0 = blockIdx.x * SIDE;
   ACC sum[EACH][EACH] = {};
   for (int l0 = 0; l0 < k; l0 += STEP) {
-    // 256 threads load 64 x 16 elements of a and 16 x 64 of b, so four of each per thread
+    // 256 threads load 64 x 16 elements of a and 16 x 64 elements of b. Each thread loads four
+    // elements of a and four of b.
     for (int e = me; e < SIDE * STEP; e += 256) {
       int ai = i0 + e / STEP, al = l0 + e % STEP, bl = l0 + e / SIDE, bj = j0 + e % SIDE;
       // guard

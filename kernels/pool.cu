@@ -60,7 +60,7 @@ extern "C" __global__ void max_pool(T* y, INDEX* winner, const T* x, int n, int 
 }
 
 // Returns the r for which element i of window r is at place p: r * s + i * d - pad == p. Returns -1
-// if there is no such window. One dimension, with n windows.
+// if there is no such window. r, p and i belong to one dimension, which has n windows.
 __device__ __forceinline__ int window_of(int p, int i, int s, int d, int pad, int n) {
   const int from = p + pad - i * d;
   return from >= 0 && from % s == 0 && from / s < n ? from / s : -1;

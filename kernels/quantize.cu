@@ -5,13 +5,14 @@
 //
 //   absmax*      top (rows) = max |x| of each row                     x (rows, cols) of T
 //                reads 4 bytes an element in float
-//   quantize*    q (rows, cols) int8, x, scale                        reads 4, writes 1
-//   dequantize*  x, q, scale                                          reads 1, writes 4
+//   quantize*    q (rows, cols) int8, x, scale         reads 4 bytes, writes 1 byte an element
+//   dequantize*  x, q, scale                           reads 1 byte, writes 4 bytes an element
 //   step: 1 if each row has its own scale, 0 if one scale serves all rows
 // round: to nearest, ties to even. If the scale is 0 (a row of zeros), q is 0.
 //
-// Rungs: first a thread per row (on a CPU: cpu/quantize.cu, the same in vectors). _warps: a warp
-// per row, whose lanes read neighbours. _packs: 16 elements a lane.
+// Rungs: the first rung has a thread per row. (cpu/quantize.cu does the same in vectors, for a
+// CPU.) _warps has a warp per row, and neighbouring lanes read neighbouring elements. In _packs
+// each lane reads 16 elements.
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
 // _warps reads 4 bytes a lane, so 8 KB are in flight in an SM, and an H100 needs 15 KB. So absmax
 // reaches 50 to 60%. quantize and dequantize reach 40%: quantize stores one byte a lane, and

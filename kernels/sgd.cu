@@ -28,9 +28,9 @@ extern "C" __global__ void sgd_naive(W* w, const T* g, int n, W lr, W decay) {
     w[i] -= lr * (to_float(g[i]) + decay * w[i]);
 }
 
-// vs: null without momentum.  rates: (arrays, 2), keep and take of each array, because some arrays
-// may get their first gradient later. skip: one int, or null. If it is not 0, the gradients
-// overflowed and the kernel does nothing. factor: as in adamw.cu.
+// vs: null if there is no momentum. rates: (arrays, 2), keep and take of each array, because some
+// arrays can get their first gradient later. skip: one int, or null. If skip is not 0, the
+// gradients overflowed, and the kernel does nothing. factor: as in adamw.cu.
 // One block per chunk. Neighbouring threads take neighbouring weights.
 extern "C" __global__ void sgd_blocks(W* const* ws, const T* const* gs, W* const* vs,
                                       T* const* lows, const W* rates, const int* skip,

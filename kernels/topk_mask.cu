@@ -2,14 +2,14 @@
 // in order of index. Gradient compression (minidl/parallel/data/dgc.py) sends the pairs and keeps
 // the other elements for the next step.
 //
-//   count_above   counts[chunk] = how many |x| >= threshold the chunk has
+//   count_above   counts[chunk] = the number of elements of the chunk with |x| >= threshold
 //                 reads 4 bytes an element in float
-//   compact       writes their index and value, from position first[chunk] on
-//                 reads 4, writes 8 for each element that is kept
+//   compact       writes index and value of these elements, from position first[chunk] on
+//                 reads 4 bytes an element, writes 8 bytes for each element that is kept
 //   Between the two kernels the array library adds up the counts: first = 0, counts[0],
 //   counts[0] + counts[1], ...
 //   drop          x = 0 where |x| >= threshold: the rest is for the next step
-//                 reads 4, writes 4
+//                 reads 4 bytes an element, writes 4 bytes
 //
 //   x   n elements of T, chunks of `length` elements
 // Rungs: the first has a thread per chunk, which appends one element after another. _warps has a

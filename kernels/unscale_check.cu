@@ -5,9 +5,10 @@
 //
 //   factor   one number in the GPU's memory, or null: g is multiplied by inverse and by factor
 //   gs   many arrays of T, through tables (minidl/cuda/launch.py)
-//   unscale_check   reads 1, writes 1: 8 bytes an element in float
+//   unscale_check   1 read, 1 write: 8 bytes an element in float
 //                   (array operations move 12 bytes, and also a mask)
-//   count_bad       reads 1: 4 bytes, for an optimizer that unscales itself (kernels/adamw.cu)
+//   count_bad       1 read: 4 bytes an element. The optimizer then unscales the gradients itself
+//                   (kernels/adamw.cu)
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
 // A thread moves 16 bytes in each step, which gives 90%. In arrays much shorter than a chunk some

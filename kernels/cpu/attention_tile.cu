@@ -76,8 +76,9 @@ __forceinline__ void product_block(float* c, int c_row, const float* keep, const
     UNROLL for (int n = 0; n < VECS; ++n) store(c + m * c_row + n * LANES, sum[m][n]);
 }
 
-// Which part of a product counts in a causal tile on the diagonal. For C: only one side of the
-// diagonal is needed. For A: the other side is 0.
+// Tells which part of a product must be computed, in a causal tile on the diagonal. LEFT_OF_C and
+// RIGHT_OF_C: only this side of the result C is needed. LEFT_OF_A and RIGHT_OF_A: the other side of
+// A is 0.
 enum Part { ALL, LEFT_OF_C, RIGHT_OF_C, LEFT_OF_A, RIGHT_OF_A };
 
 // C (64 x N) = keep C + A (64 x n_k) B (n_k x N). C and B have rows of N floats. All calls with the

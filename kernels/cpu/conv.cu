@@ -195,8 +195,9 @@ extern "C" __global__ void conv_product(float* y, const float* x, const float* w
 
 constexpr int TOGETHER = 16;  // rows at a time, and numbers of a row: their weights stay in L1
 
-// Copies the weights for one phase of the gradient by the input, or of a transposed convolution:
-// to (groups, n_rows, depth, kh, kw) from w. Each dimension of w has its stride, in elements.
+// Copies the weights w to the array `to` (groups, n_rows, depth, kh, kw). One phase of the gradient
+// by the input, or of a transposed convolution, needs the weights in this order. Each dimension of
+// w has its stride, in elements.
 // grid (ceil(n_rows / TOGETHER), groups), block 1.
 extern "C" __global__ void conv_weights(float* to, const float* w, int n_rows, int depth, int kh,
                                         int kw, long long row_stride, long long depth_stride,

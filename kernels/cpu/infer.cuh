@@ -229,8 +229,8 @@ __forceinline__ void remember(float* keys, float* values, const float* k, const 
   }
 }
 
-// out (VECS LANES columns of a row of E) = the sum of the rows of `values`, weighted by s, / total.
-// There are eight sums, so that no multiply-add waits for the result of the one before.
+// out = (sum over j of s[j] times row j of `values`) / total, for VECS LANES of the E columns.
+// Eight sums are added up side by side, so that no multiply-add waits for the one before it.
 template <int VECS, int E>
 __forceinline__ void weigh(float* out, const float* s, const float* values, int n_keys,
                            float total) {

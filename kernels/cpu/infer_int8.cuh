@@ -10,10 +10,12 @@
 //             for each token of text there is a product with one row. It takes as long as reading
 //             w, and w has a quarter or an eighth of the bytes
 //
-//   w of int8    panels of 64 columns: for every 4 values of k 64 x 4 bytes, the 4 of a column
-//                together. k is padded with zeros to a multiple of 64, as in x
-//   w of weights panels of 64 columns: for each k 64 bytes. With 4 bits: for every 2 values of k 64
-//                bytes, the first k in the low half. 8 is added to both. One scale per GROUP of k
+//   w of int8    has panels of 64 columns. A row of a panel has 4 values of k: 64 x 4 bytes, in
+//                which the 4 bytes of a column are neighbours. k is padded with zeros to a multiple
+//                of 64, as in x
+//   w of weights has panels of 64 columns. With 8 bits a row of a panel has one k, 64 bytes. With 4
+//                bits a row of 64 bytes has two k, the first k in the low halves of the bytes, and
+//                8 is added to each weight. A column has one scale for each GROUP of k
 //
 // Source: Jacob et al. 2018 (arXiv 1712.05877).   Test: tests/infer/test_quantize.py
 #pragma once

@@ -14,7 +14,7 @@ static __thread unsigned minidl_atomics;
 #define MINIDL_TURN(file, line) ((void)0)
 #endif
 
-// The integer type of the same size, to exchange floats.
+// The integer type with n_bytes bytes. Atomics exchange floats as such integers.
 template <int n_bytes> struct MinidlBits;
 template <> struct MinidlBits<4> { typedef unsigned type; };
 template <> struct MinidlBits<8> { typedef unsigned long long type; };
