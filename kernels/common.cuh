@@ -223,7 +223,8 @@ __device__ __forceinline__ void philox(unsigned long long counter, unsigned long
 }
 
 // Returns generator.bits(n)[i] for a Generator(seed, stream) whose counter is `counter`. A thread
-// that needs all eight draws of a block should call philox itself: that is an eighth of the work.
+// that needs all eight draws of a block should call philox itself, because one call makes eight
+// draws.
 __device__ __forceinline__ unsigned int random_bits(unsigned long long seed,
                                                     unsigned long long stream,
                                                     unsigned long long counter,

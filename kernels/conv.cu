@@ -146,11 +146,11 @@ extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, 
 // of 16 bytes are possible
 //   for w  if each row of K elements is whole packs: K * sizeof(T) % 16 == 0
 //   for x  if pixels are neighbours and aligned for every tap: sx = 1 and, with n = 16 / sizeof(T),
-//          W % n == 0, Q % n == 0, fx % n == 0, and V = 1 or ex % n == 0. A kernel that is one
-//          column wide can meet this. If w is 1 x 1, the launch passes an image as a single row
+//          W % n == 0, Q % n == 0, fx % n == 0, and V = 1 or ex % n == 0. A kernel of one column
+//          can meet these conditions. If w is 1 x 1, the launch passes an image as a single row
 //          (pointwise in conv_kernel.py). A 3 x 3 kernel reads at w - 1, w and w + 1, and two of
 //          these are not aligned
-// Otherwise it loads element by element, as in v3, where neighbouring threads have neighbouring
+// Otherwise v4 loads element by element, as in v3, where neighbouring threads have neighbouring
 // pixels.
 extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   // + 4: rows are whole packs, and a warp writes its columns to 16 banks, not 8

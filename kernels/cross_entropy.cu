@@ -82,8 +82,8 @@ extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x,
   }
 }
 
-// The loop of v2. Each thread of the team runs it over its share of the row, N neighbours at a
-// time. A row of 50257 classes may begin at any address. So the packs begin up to one pack before
+// The loop of v2. Each thread of the team runs the loop over its share of the row, N neighbours at
+// a time. A row of 50257 classes may begin at any address. So the packs begin up to one pack before
 // the row, and elements outside the row are ignored.
 template <int N>
 __device__ __forceinline__ void online(const T* xr, int cols, int thread, int team, ACC& m,
@@ -131,7 +131,7 @@ __device__ __forceinline__ void loss_of_row(ACC* loss, ACC* lse, const T* x,
   }
 }
 
-// v3: a warp per row, for few classes. It has no barriers. If a row is shorter than a block, no
+// v3: a warp per row, for few classes. v3 has no barriers. If a row is shorter than a block, no
 // threads are idle.
 extern "C" __global__ void cross_entropy_v3(ACC* loss, ACC* lse, const T* x,
                                             const long long* target, int rows, int cols,

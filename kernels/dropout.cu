@@ -6,8 +6,8 @@
 //   draws the same numbers again.
 //
 //   out, x   n elements of type T: 8 bytes an element in float
-//   A mask in memory would cost 2 bytes more, to write and read it. A chain of array operations
-//   would cost about 40.
+//   A mask in memory would need 2 more bytes an element: one to write it, one to read it. A chain
+//   of array operations would move about 40 bytes an element.
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured. Ten rounds of the
 // cipher are about 250 instructions for eight elements. An H100's SM runs 128 instructions a cycle,

@@ -1,6 +1,6 @@
 // Linear layer in int8: y = x_scale w_scale (x w^T) + bias. The products are summed exactly, in
-// 32-bit integers. A lesson and a building block: x and w come from quantize.cu, and no layer of
-// minidl.nn calls it.
+// 32-bit integers. x and w come from quantize.cu. This file is a lesson: no layer of minidl.nn
+// calls its kernels.
 //
 //   y (rows, outs) of T     x (rows, k) int8, one scale
 //                           w (outs, k) int8, one scale per output (step 1) or one for all (step 0)

@@ -325,7 +325,8 @@ extern "C" __global__ void layer_norm_param_grads_packs(ACC* parts, const T* gy,
     add_rows<PACK(T)>(parts, gy, x, mean, rstd, j, rows, cols);
 }
 
-// Adds eight parts of n sums each, one thread per sum. Called once for 8 parts, twice for 64.
+// Adds eight parts of n sums each, one thread per sum. The kernel is called once for 8 parts, and
+// twice for 64 parts.
 extern "C" __global__ void layer_norm_add_eight(ACC* out, const ACC* parts, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) {  // guard

@@ -115,9 +115,9 @@ extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n,
 }
 
 // v4: a warp's tensor core multiplies 16 x 16 by 16 x 8 in one instruction (tensor_core.cuh). Eight
-// warps make 128 x 128 of c, 64 x 32 each: 4 fragments of a are multiplied by 4 of b. During a
-// step, the elements of the next step are already being loaded into registers. There are two
-// buffers, so one barrier a step is enough. Block: 256.
+// warps make 128 x 128 elements of c. Each warp makes 64 x 32 elements: it multiplies 4 fragments
+// of a by 4 fragments of b. During a step, the elements of the next step are already being loaded
+// into registers. There are two buffers, so one barrier a step is enough. Block: 256.
 #define BIG 128
 #define DEEP 32
 // rows of 80 and 272 bytes: ldmatrix reads 8 rows of 16 bytes from 8 different groups of 4 banks

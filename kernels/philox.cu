@@ -1,7 +1,7 @@
 // Writes a generator's random bits to device memory: the same bits as minidl/random.py.
 //
 //   out[i] = draw i of Generator(seed, stream) at `counter`; n draws of 32 bits
-//   writes 4 bytes a draw, reads nothing: the cipher is in common.cuh
+//   writes 4 bytes a draw, and reads nothing. The cipher is in common.cuh
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
 // The cipher takes 40 wide products for 32 bytes, so the limit is arithmetic and not memory. This

@@ -1,5 +1,5 @@
 // int8 quantisation, symmetric: q = round(x / scale), scale = max |x| / 127. There is one scale per
-// row (channel), or one for all rows. A building block: no layer of minidl.nn calls it.
+// row (channel), or one scale for all rows. No layer of minidl.nn calls these kernels.
 // minidl/comm/codec.py has the same formula in NumPy, with a scale for every 1,024 elements,
 // because comm must not import kernels.
 //
@@ -87,7 +87,7 @@ extern "C" __global__ void dequantize_warps(T* x, const signed char* q, const fl
     x[at + col] = from_float<T>((float)q[at + col] * s);
 }
 
-// ---- a warp per row, 16 elements a lane: all int8 accesses are of 16 bytes, too ----
+// ---- a warp per row, 16 elements a lane: all int8 accesses have 16 bytes, too ----
 
 // whole: true if every row of x (and of q, if there is one) begins at a multiple of 16 bytes.
 

@@ -101,7 +101,7 @@ __noinline__ void product(float* c, const float* keep, const float* a, const flo
 
 // Copies 64 rows of E elements into a tile, multiplied by `factor`. Rows past n_rows and columns
 // past E become 0. The rows of one head lie far apart, and the processor does not prefetch the next
-// one. So this function asks the cache for the rows of the next tile.
+// row. So this function asks the cache for the rows of the next tile.
 __noinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, float factor) {
   for (int i = 0; i < 64; ++i) {
     for (int e = 0; e < E; e += 64 / (int)sizeof(T))

@@ -42,8 +42,8 @@ __forceinline__ void zero(float* to, int n) {
   SIMD for (int i = 0; i < n; ++i) to[i] = 0;
 }
 
-// n neighbouring pixels, from (row, column) of an image on. `at`: how many pixels lie between the
-// `begin` of runs_of and the first of these n.
+// A run: n neighbouring pixels, from (row, column) of an image on. `at`: the number of pixels from
+// the `begin` of runs_of to the first pixel of the run.
 struct Run {
   int image, row, column, n, at;
 };

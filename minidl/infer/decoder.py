@@ -206,9 +206,9 @@ def nucleus(logits, temperature, top_k, top_p):
     """Returns the logits (n, vocabulary), with -inf for the tokens that must not be drawn.
 
     First, the top_k likeliest tokens are selected, and their probabilities are scaled to the sum 1.
-    Of these, tokens are kept in the order of their probability, the likeliest token first, until
-    the kept tokens together have a probability of top_p or more. If top_p is None, or temperature
-    is 0, returns the logits unchanged."""
+    Then the likeliest of the selected tokens are kept, one after another, until the kept tokens
+    together have a probability of top_p or more. If top_p is None, or temperature is 0, returns the
+    logits unchanged."""
     if top_p is None or temperature == 0:
         return logits
     if not 0 < top_p <= 1:
