@@ -1,7 +1,7 @@
 // Atomic operations. Blocks may run on several CPU threads, so these are real atomics, with relaxed
-// order as in CUDA. All return the old value. Spin loops work, because repeated atomics let other
-// CUDA threads run now and then. This is also true for atomicAdd(p, 0), which changes nothing:
-// kernels use it to read a value that other threads change.
+// order as in CUDA. All these functions return the old value. Spin loops work, because repeated
+// atomics let other CUDA threads run now and then. This is also true for atomicAdd(p, 0), which
+// changes nothing: kernels use it to read a value that other threads change.
 #pragma once
 
 #ifdef MINIDL_CHECK

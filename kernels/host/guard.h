@@ -14,7 +14,7 @@ void minidl_progress();  // a block, or a part of the units, has ended
 bool minidl_in_fibres();
 void minidl_abandon_fibres();
 
-// Where and why a signal stopped the last guarded launch of this CPU thread. For session.cpp.
+// Tells session.cpp where and why a signal stopped the last guarded launch of this CPU thread.
 struct MinidlFault {
   int signal;  // 0: no signal stopped it
   unsigned long long pc, address, stack;

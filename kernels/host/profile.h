@@ -1,6 +1,6 @@
-// What check.cpp and profile.cpp share. The profile shows which memory requests a GPU would make
-// for the accesses of a kernel. minidl/cuda/checks/profile.py has the same layouts. Change the two
-// files together.
+// The declarations that check.cpp and profile.cpp share. The profile shows which memory requests a
+// GPU would make for the accesses of a kernel. minidl/cuda/checks/profile.py has the same layouts.
+// Change the two files together.
 #pragma once
 #include "watch.h"
 

@@ -3,7 +3,7 @@
 // come in the same order on a GPU, too.
 //
 //     thread t     w s[3] ---- barrier ---- r s[4]
-//                  Each thread has a clock. Every barrier and every __syncwarp moves it on.
+//                  Each thread has a clock. Every barrier and every __syncwarp advances the clock.
 //     clock        1          |  2         |
 //                                          An access (t, clock) came before the access of u now if
 //     thread u     r s[4] ---- barrier ---- w s[3]

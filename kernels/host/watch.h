@@ -1,6 +1,6 @@
-// What sanitizer.cpp calls in check.cpp to report what the running CUDA thread does.
-// return_address: the address after the call that the compiler has inserted. It tells the place in
-// the code.
+// The functions of check.cpp that sanitizer.cpp calls. They report what the running CUDA thread
+// does. return_address: the address after the call that the compiler has inserted. It tells the
+// place in the code.
 #pragma once
 
 typedef unsigned long long u64;
