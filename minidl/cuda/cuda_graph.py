@@ -4,11 +4,11 @@
     loss = step()                    repeats some hundred launches, in the time of one launch
 
 A step of a small model launches hundreds of kernels. A kernel runs for a few microseconds, and
-Python needs longer to launch it. A step can be captured only if the host does no other work in it
-than launches. The host must not wait or upload data, and it must pass the same numbers and the same
-addresses each time. So copy each batch into the same tensors (`x.copy_(batch)`). Return the loss
-and do not read it. Keep the learning rate fixed. Use no dropout, because the host counts its random
-draws. AdamW's step count and the loss scale may change, because they are on the device.
+Python needs longer to launch it. In a captured step the host may only launch kernels. It must not
+wait or upload data, and it must pass the same numbers and the same addresses each time. So copy
+each batch into the same tensors (`x.copy_(batch)`). Return the loss and do not read it. Keep the
+learning rate fixed. Use no dropout, because the host counts its random draws. AdamW's step count
+and the loss scale may change, because they are on the device.
 
 The graph has a memory pool of its own. No other code gets memory from this pool, so the graph's
 tensors keep their addresses. Each replay writes its results into the tensors that `step` returned

@@ -164,8 +164,8 @@ _graph = threading.local()  # of this thread's capture: its pool, and the tables
 @contextlib.contextmanager
 def tables_of_a_graph(pool):
     """Use `with tables_of_a_graph(pool) as tables:` around the capture of a CUDA graph. In this
-    block, each table that `on_device` returns is a new array from this pool. It is filled at once,
-    and it is appended to the list `tables`. Keep the list and the pool while the graph is in use.
+    block, each table that `on_device` returns is a new array from this pool. The array is filled at
+    once and appended to the list `tables`. Keep the list and the pool while the graph is in use.
 
     A table must not be in the graph's own pool. Memory of that pool may belong to an intermediate
     result of the graph, and each replay would write this result over the table."""

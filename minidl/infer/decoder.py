@@ -8,8 +8,8 @@ prompt in one call.
 
     prefill(ids)   runs the prompt in one plan. The plan's length is the next power of two, but at
                    most the context. So the plan also writes cache entries for positions after the
-                   prompt. Each of these entries is overwritten by a later step before any token
-                   attends to it
+                   prompt. A later step overwrites each of these entries before any token attends
+                   to the entry
     step(ids)      runs one token of each text. The plan multiplies matrices by vectors, so a step
                    takes about as long as reading all weights once
 
