@@ -6,9 +6,8 @@
 //   common.cuh defines T, to_float, from_float, and PACK(T): the number of elements in 16 bytes
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
-// A thread has three reads in flight, which gives 90% in float. In half these reads are 12 KB in an
-// SM, and an H100 needs 15 KB, which gives 75%. _packs has three reads of 16 bytes in flight, which
-// gives 90 to 95% in float and in half.
+// A thread has three reads in flight: 90% in float. In half an SM has only 12 KB in flight, and an
+// H100 needs 15 KB: 75%. _packs has three reads of 16 bytes in flight: 90 to 95%.
 //
 // Wrapper: minidl/ops/add3.py   Test: tests/ops/test_add3_kernel.py, tests/cuda/
 //                                 Tutorial: tutorials/02_add3.py
