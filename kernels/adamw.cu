@@ -8,15 +8,15 @@
 //
 //   w, m, v   type W: float (double if T is double)     g   type T
 //   low       T: an fp16 copy of w for the model, or null
-//   float:    reads w g m v, writes w m v: 28 bytes a parameter. As single ops: about 130
-//   half with master:  reads 14, writes 12 + 2:          28
+//   float:    reads w g m v and writes w m v: 28 bytes a parameter. Single ops move about 130 bytes
+//   half with master:  reads 14 bytes and writes 12 + 2 bytes: 28 bytes a parameter
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// a thread of _many reads 4 packs before it waits (7 in half), which is 64 bytes or more. So 256
-// threads have an SM's 15 KB in flight, and a warp requests 512 bytes at once: 90%. The square root
-// and the division take no extra time, because the thread waits for memory anyway. In arrays much
-// shorter than a chunk some threads have no work. An array that does not begin at a multiple of 16
-// bytes is read element by element: 60%.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// A thread of _many reads 4 packs before it waits (7 packs in half), which is 64 bytes or more. So
+// 256 threads have 15 KB in flight in an SM, and a warp requests 512 bytes at once: 90%. The square
+// root and the division take no extra time, because the thread waits for memory anyway. In arrays
+// much shorter than a chunk some threads have no work. An array that does not begin at a multiple
+// of 16 bytes is read element by element: 60%.
 //
 // Rungs: adamw_naive updates one array per launch, one weight per thread. adamw_blocks updates many
 // arrays in one launch, one chunk per block. adamw_many does the same with 16 bytes an access. On a
@@ -35,11 +35,11 @@ extern "C" __global__ void adamw_naive(W* w, const T* g, W* m, W* v, int n, W st
 
 // ---- many arrays in one launch: tables of addresses, and chunks (array, begin, end) ----
 //
-// rates: (arrays, 2), step and inv_root of each array, because arrays may have had different
-// numbers of steps. skip: one int, or null. If it is not 0, the gradients overflowed and the kernel
-// does nothing, so the host does not have to wait for the GPU to find this out. factor: one number,
-// or null. The gradients are multiplied by unscale and by factor. The GPU itself computes factor
-// (loss scale, clipping).
+// rates: (arrays, 2), step and inv_root of each array, because the arrays can have different
+// numbers of steps. skip: one int, or null. If skip is not 0, the gradients overflowed, and the
+// kernel does nothing. So the host need not wait for the GPU to find out about the overflow.
+// factor: one number, or null. The gradients are multiplied by unscale and by factor. The GPU
+// itself computes factor (loss scale, clipping).
 //
 // One block per chunk. Neighbouring threads take neighbouring weights.
 extern "C" __global__ void adamw_blocks(W* const* ws, const T* const* gs, W* const* ms,
@@ -62,9 +62,9 @@ extern "C" __global__ void adamw_blocks(W* const* ws, const T* const* gs, W* con
   }
 }
 
-// The same with 16 bytes an access. Each thread takes the weights of one pack of gradients at a
-// time. A pack has four gradients in float. In half it has eight, and their w, m and v fill two
-// packs each.
+// The same update, with 16 bytes in each access. Each thread takes the weights of one pack of
+// gradients at a time. A pack has four gradients in float. In half it has eight gradients. The w of
+// these eight gradients fill two packs, and so do their m and their v.
 extern "C" __global__ void adamw_many(W* const* ws, const T* const* gs, W* const* ms, W* const* vs,
                                       T* const* lows, const W* rates, const int* skip,
                                       const W* factor, W b1, W one_minus_b1, W b2,

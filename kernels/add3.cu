@@ -1,13 +1,13 @@
 // out = a + b + c, elementwise. The smallest kernel that shows why fusing ops saves time.
 //
-//   a, b, c, out   n elements of type T          read 3, write 1: 16 bytes an element in float
-//   Two launches of an add kernel would read 4 and write 2, 24 bytes: they write a + b to memory
-//   and read it again.
+//   a, b, c, out   n elements of type T          3 reads, 1 write: 16 bytes an element in float
+//   Two launches of an add kernel would need 4 reads and 2 writes, 24 bytes an element: they write
+//   a + b to memory and read it again.
 //   common.cuh defines T, to_float, from_float, and PACK(T): the number of elements in 16 bytes
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// a thread has three reads in flight: 90% in float. In half that is 12 KB an SM, where an H100
-// needs 15 KB: 75%. _packs has three reads of 16 bytes in flight: 90 to 95% in float and in half.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// A thread has three reads in flight: 90% in float. In half an SM has only 12 KB in flight, and an
+// H100 needs 15 KB: 75%. _packs has three reads of 16 bytes in flight: 90 to 95%.
 //
 // Wrapper: minidl/ops/add3.py   Test: tests/ops/test_add3_kernel.py, tests/cuda/
 //                                 Tutorial: tutorials/02_add3.py
@@ -27,7 +27,8 @@ extern "C" __global__ void add3(T* out, const T* a, const T* b, const T* c, int 
     out[i] = from_float<T>(to_float(a[i]) + to_float(b[i]) + to_float(c[i]));
 }
 
-// For a GPU: 16 bytes an access, so 4 floats or 8 halves a thread. n_packs = ceil(n / PACK(T)).
+// For a GPU: each access has 16 bytes, so a thread makes 4 floats or 8 halves.
+// n_packs = ceil(n / PACK(T)).
 extern "C" __global__ void add3_packs(T* out, const T* a, const T* b, const T* c, int n,
                                       int n_packs) {
   int p = blockIdx.x * blockDim.x + threadIdx.x;

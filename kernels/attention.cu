@@ -5,18 +5,19 @@
 //   causal: query i sees keys 0 to i     shapes, strides and grid: attention.cuh
 //
 // Rungs, with the number of elements of k and v that each query row reads from memory:
-//   attention_naive    3 S E: a thread per query row, two passes over the keys, each reads k
+//   attention_naive    3 S E: a thread per query row makes two passes over the keys. Both read k
 //   attention_shared   2 S E / 64: 64 rows share tiles of k and v. Online softmax: one pass
 //   attention_warp     2 S E / 16: a warp per 4 rows. o is spread over the lanes, so any E fits
 // A thread that sums a whole row of E needs more registers than it has: naive spills from E = 64
-// up, warp never spills. A matrix in memory would cost 4 L S bytes a head, written and read several
-// times. These kernels write only o and lse.
+// up, warp never spills. A matrix of scores in memory would take 4 L S bytes for each head, and
+// would be written and read several times. These kernels write only o and lse.
 //
-// Share of a GPU's float peak to be expected, by arithmetic (not measured): _naive waits for the
-// cache: 3%. _shared reads one float from shared memory for each multiply-add, and a thread per row
-// needs 100 registers or more: 15%. _warp reads one float for four multiply-adds, but needs a
-// shuffle for each product in o: 25%. The memory traffic does not matter: 2 S E / 16 elements a row
-// are a sixteenth of the arithmetic. Tensor cores, in half: attention_mma.cu.
+// Expected share of a GPU's float peak. It is computed, not measured. _naive reaches 3%, because it
+// waits for the cache. _shared reaches 15%: it reads one float from shared memory for each
+// multiply-add, and a thread per row needs 100 registers or more. _warp reaches 25%: it reads one
+// float for four multiply-adds, but needs a shuffle for each product in o. The memory traffic does
+// not matter: 2 S E / 16 elements a row are a sixteenth of the arithmetic. Tensor cores, in half:
+// attention_mma.cu.
 //
 // Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018), online
 // softmax.
@@ -67,7 +68,7 @@ extern "C" __global__ void attention_shared(
   const Pairs pair = PAIRS(batch, head);
   float top = LOWEST, total = 0, sum[E];
   for (int e = 0; e < E; ++e) sum[e] = 0;
-  // the same for the whole block, because the loop has barriers
+  // `end` is the same for the whole block, because the loop has barriers
   const int end = causal ? min(first + ROWS, n_keys) : n_keys;
   for (int j0 = 0; j0 < end; j0 += TILE_KEYS) {
     load_rows<TILE_KEYS>(kt, k + j0 * k_row, k_row, n_keys - j0);

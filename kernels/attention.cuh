@@ -73,8 +73,8 @@ struct Pairs {
   __device__ __forceinline__ unsigned long long draw(int i, int j) const {
     return (unsigned long long)(first + (long long)i * n_keys + j);
   }
-  // Returns the factor of a probability: 0 or keep_scale. This runs the cipher for eight draws and
-  // uses only one.
+  // Returns the factor of a probability: 0 or keep_scale. The function runs the cipher, which makes
+  // eight draws, and uses one of the draws.
   __device__ __forceinline__ float kept(int i, int j) const {
     if (!DROPOUT) return 1;
     return random_bits(seed, stream, counter, draw(i, j)) >= threshold ? keep_scale : 0.0f;
@@ -104,7 +104,7 @@ __device__ __forceinline__ float log_sum(float top, float total) {
 // Returns the factor of the row's sum of p v. NaN stays NaN.
 __device__ __forceinline__ float inverse(float total) { return 1 / (total == 0 ? 1.0f : total); }
 
-// ---- dropout of a tile: one bit per pair, in shared memory; a run of the cipher gives eight ----
+// ---- dropout of a tile: one bit per pair, in shared memory ----
 
 // The number of bytes for the bits of a row of n keys. A run of the cipher gives eight draws, and
 // the first run may begin before the tile.

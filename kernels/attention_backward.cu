@@ -6,8 +6,8 @@
 //   causal: query i sees keys 0 to i     shapes, strides and grid: attention.cuh
 //
 // Each rung has a kernel for gq, which sums over keys, and a kernel for gk and gv, which sums over
-// queries. The numbers below count elements of "the other side": keys and values for gq, queries
-// for gk and gv. This many are read from memory for each row of the gradient.
+// queries. "The other side" means keys and values for gq, and queries for gk and gv. The numbers
+// below tell how many elements of the other side are read from memory for each row of the gradient.
 //   _grad_q_naive,  _grad_kv_naive    3 S E, 4 L E: a thread per row
 //   _grad_q_shared, _grad_kv_shared   2 S E / 64, 2 L E / 64: 64 rows share tiles of the other side
 //   _grad_q_warp,   _grad_kv_warp     2 S E / 16, 3 L E / 16: a warp per 4 rows
@@ -15,10 +15,10 @@
 // naive spills from E = 64 up. shared spills from E = 64 in gk and gv, from E = 128 in gq. warp
 // never spills. There are no atomics, so every run gives the same bits.
 //
-// Share of a GPU's float peak to be expected, by arithmetic (not measured): as in forward, for the
-// reasons in attention.cu: 3, 10 to 15 and 20%. _row_dot: 60% of a copy's bandwidth. A thread reads
-// a row, and the lanes' rows lie E apart, so the cache must hold the rest of each line that a warp
-// has fetched.
+// Expected share of a GPU's float peak. It is computed, not measured. naive reaches 3%, shared 10
+// to 15%, and warp 20%, for the reasons in attention.cu. _row_dot reaches 60% of a copy's
+// bandwidth. A thread reads a row, and the lanes' rows lie E apart, so the cache must hold the rest
+// of each line that a warp has fetched.
 //
 // Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022).
 // Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py
@@ -85,7 +85,7 @@ extern "C" __global__ void attention_grad_kv_naive(
   }
 }
 
-#define TILE_BACK (TILE_KEYS / 2)  // a tile's rows: few, as two tiles of ROWS need room, too
+#define TILE_BACK (TILE_KEYS / 2)  // rows of a tile. Two tiles of ROWS rows need room, too
 
 // v2, gq: the block loads tiles of k and v once for all its query rows, as attention_shared does.
 extern "C" __global__ void attention_grad_q_shared(
@@ -230,7 +230,7 @@ extern "C" __global__ void attention_grad_kv_warp(
     const T* q, const T* k, const T* v, SHAPE) {
   __shared__ float kt[OWN * PITCH];
   __shared__ float vt[OWN * PITCH];
-  __shared__ float tile[32 * PITCH];  // go, then q
+  __shared__ float tile[32 * PITCH];  // holds go, then q
   __shared__ unsigned char bits[32 * DRAWN(OWN)];
   const int first = blockIdx.x * OWN, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * EACH;
   const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E;

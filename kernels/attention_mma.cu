@@ -5,23 +5,24 @@
 //   shapes, strides, mask, dropout, grid: attention.cuh; formulas of the gradients:
 //   attention_backward.cu
 //
-//            64 keys ->            A block takes 64 rows, a warp 16 of them. Tiles of 64 rows of
-//   warp 0  [ S = q k^T ]          the other side are in shared memory, as halves.
-//   warp 1  [           ]          A warp's S is a row of c fragments. Rounded to half, these are
-//   warp 2  [           ]          the a fragments of P v: P never leaves the registers.
-//   warp 3  [           ]          A row's maximum is over 16 numbers in each of 4 lanes.
+//            64 keys ->            A block takes 64 rows, and each of its 4 warps takes 16 rows.
+//   warp 0  [ S = q k^T ]          Tiles of 64 keys and values are in shared memory, as halves.
+//   warp 1  [           ]          A warp's S is a row of c fragments. Rounded to half, c fragments
+//   warp 2  [           ]          have the layout of the a fragments of P v. So P never leaves the
+//   warp 3  [           ]          registers. 4 lanes share a row, with 16 numbers in each lane.
 //
-// Reads: in forward q once, and k and v once for 64 queries, 2 S E / 64 elements a row as in
+// Forward reads q once, and k and v once for 64 queries. These are 2 S E / 64 elements a row, as in
 // _shared. P is rounded to half, and so is P (gP - D) in backward, each with an error of 2^-11.
 // Sums, softmax and lse are in float.
 //
-// To be expected on a GPU, by arithmetic (not measured): forward at E = 64. A warp's tile of keys
-// takes 64 products of 2048 multiply-adds: 512 cycles of a quarter of an A100's SM. In the softmax
-// of the 16 x 64 scores each lane has 32 of them: e^x at 4 a cycle takes 256 cycles, and the rest
-// takes another 256. The 32 ldmatrix of 512 bytes take 512 cycles at 32 bytes a cycle. Two to three
-// blocks share an SM, so these times overlap: 40 to 50% of the tensor cores' peak. _warp, without
-// tensor cores, reaches 3% of this peak. Backward has 7 products in two kernels where forward has
-// 2, because it makes P and gP twice. But it has no softmax to wait for: 40%.
+// Expected share of the tensor cores' peak: 40 to 50% in forward with E = 64, and 40% in backward.
+// It is computed, not measured. A warp's tile of keys takes 64 products of 2048 multiply-adds.
+// These are 512 cycles of a quarter of an A100's SM. In the softmax of the 16 x 64 scores each lane
+// has 32 scores. Their e^x takes 256 cycles, at 4 results a cycle, and the rest of the softmax
+// takes another 256 cycles. The 32 ldmatrix of 512 bytes take 512 cycles, at 32 bytes a cycle. Two
+// to three blocks share an SM, so these times overlap. _warp, without tensor cores, reaches 3% of
+// this peak. Backward has 7 products in its two kernels, and forward has 2, because backward
+// computes P and gP twice. But backward does not wait for a softmax.
 //
 // Source: Dao, "FlashAttention-2" (2023), for P in registers and rows split over warps.
 // Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py,
@@ -55,8 +56,8 @@ __device__ __forceinline__ void load_own(unsigned int (*a)[4], const __half* til
     load_a(a[step], tile + warp * 16 * PITCH + 16 * step, PITCH);
 }
 
-// s (16 x 16) = a times the transpose of 16 rows of a tile. If HELD, a is in registers. If not, it
-// is read from `own`, the warp's rows of a tile.
+// s (16 x 16) = a times the transpose of 16 rows of a tile. If HELD is true, a is in registers.
+// Else a is read from `own`, the warp's rows of a tile.
 template <bool HELD = true>
 __device__ __forceinline__ void scores(float (*s)[4], const unsigned int (*a)[4],
                                        const __half* rows, const __half* own = nullptr) {
@@ -123,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_mma(
   load_tile<SIDE>(kt, q + batch * q_batch + head * q_head + first * q_row, q_row,
                   n_queries - first);
   __syncthreads();
-  load_own(qf, kt);  // q stays in registers: k can use its shared memory
+  load_own(qf, kt);  // q stays in registers, so k can use q's shared memory
   float top[2] = {LOWEST, LOWEST}, total[2] = {}, sum[2 * STEPS][4] = {};
   const int end = causal ? min(first + SIDE, n_keys) : n_keys;
   for (int j0 = 0; j0 < end; j0 += SIDE) {
@@ -179,8 +180,8 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_mma(
             (long long)gridDim.y * E, n_queries - first - mine, sum, factor);
 }
 
-// gq: a warp per 16 queries. It takes 16 keys at a time: lse is known, so the scores of a row do
-// not depend on each other.
+// gq: a warp per 16 queries. The warp takes 16 keys at a time. lse is known, so the scores of a row
+// do not depend on each other.
 extern "C" __global__ void __launch_bounds__(128, 2) attention_grad_q_mma(
     __half* gq, const __half* go, const float* lse, const float* dots,
     const __half* q, const __half* k, const __half* v, SHAPE) {
@@ -264,7 +265,8 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_grad_kv_mma(
   load_tile<SIDE>(kt, k + batch * k_batch + head * k_head + first * k_row, k_row, n_keys - first);
   load_tile<SIDE>(vt, v + batch * v_batch + head * v_head + first * v_row, v_row, n_keys - first);
   __syncthreads();
-  if (HOLDS) load_own(kf, kt), load_own(vf, vt);  // q and go can use their shared memory
+  // If k and v are held in registers, q and go can use the shared memory of k and v.
+  if (HOLDS) load_own(kf, kt), load_own(vf, vt);
   float sum_k[2 * STEPS][4] = {}, sum_v[2 * STEPS][4] = {};
   // causal: no query before `first` sees these keys
   for (int i0 = causal ? first : 0; i0 < n_queries; i0 += TALL) {

@@ -18,7 +18,7 @@ template <int N> __device__ __forceinline__ void load_rows(float* tile, const T*
   }
 }
 
-#define ROWS (E > 64 ? 32 : 64)       // rows of a block of v2, and its threads
+#define ROWS (E > 64 ? 32 : 64)       // rows of a block of v2, and threads of a block
 #define TILE_KEYS (E > 64 ? 16 : 32)  // up to E = 128 all tiles fit in 48 KiB
 
 // ---- v3: a warp takes a few rows ----

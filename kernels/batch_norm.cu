@@ -6,8 +6,8 @@
 //   gx   = w * rstd * (gy - gb / n - xhat * gw / n)               n = samples * places
 //
 //   x, y, gy, gx      samples x channels x places of type T
-//   mean, var, rstd   one ACC a channel. mean, rstd and x are kept for backward
-//   w, b, gw, gb      one ACC a channel
+//   mean, var, rstd   a number of type ACC for each channel. mean, rstd and x are kept for backward
+//   w, b, gw, gb      a number of type ACC for each channel
 //
 // A channel has `places` neighbouring numbers in each sample. The numbers of the other channels lie
 // before and after these. Forward does not store xhat: backward must read either x or xhat, and the
@@ -20,12 +20,12 @@
 //   eval      1 read,  1 write:  8
 //   On a CPU: cpu/batch_norm.cu
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// eval: 50% in float and 25% in half, as add3's naive kernel. v2: half of that if there is at least
-// one channel for each SM, because a block waits for one read after another. With 64 channels, 68
-// of an H100's 132 SMs have no work. If places is not a multiple of 8, a warp's request touches one
-// more cache line in every plane. v1: 32 lanes read 32 planes, 32 cache lines for 128 bytes: below
-// 5%.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// eval reaches 50% in float and 25% in half (float16), because each thread reads one element. v2
+// reaches 25% in float if there is at least one channel for each SM, because a block waits for one
+// read after another. With 64 channels, 68 of an H100's 132 SMs have no work. If places is not a
+// multiple of 8, a warp's request touches one more cache line in every plane. v1 stays below 5%: 32
+// lanes read from 32 planes, so a warp fetches 32 cache lines for 128 bytes.
 //
 // Source: Ioffe & Szegedy 2015; Welford 1962 and Chan, Golub, LeVeque 1983 (variance).
 // Wrapper: minidl/ops/batch_norm.py   Test: tests/ops/test_batch_norm_kernel.py
@@ -64,15 +64,15 @@ extern "C" __global__ void batch_norm_v1(T* y, ACC* mean, ACC* var, ACC* rstd, c
 }
 
 // v2: a block per channel, in whole warps. Neighbouring threads read neighbouring elements. One
-// loop makes mean and variance: each thread follows Welford, and the threads' results are joined as
-// in Chan, Golub and LeVeque. The comment at v2 of layer_norm.cu explains why, and what the barriers
-// are for.
+// loop makes mean and variance: each thread uses Welford's algorithm, and the threads' results are
+// joined by the formula of Chan, Golub and LeVeque. The comment at v2 of layer_norm.cu explains
+// why, and what the barriers are for.
 extern "C" __global__ void batch_norm_v2(T* y, ACC* mean, ACC* var, ACC* rstd, const T* x,
                                          const ACC* w, const ACC* b, int samples, int channels,
                                          int places, ACC eps) {
   __shared__ ACC scratch[33];
   const int c = blockIdx.x, n = samples * places;
-  ACC mine = 0, squares = 0;  // mean of this thread's elements, sum of squares around it
+  ACC mine = 0, squares = 0;  // mean of this thread's elements, and sum of squares around the mean
   int n_mine = 0;
   for (int k = threadIdx.x; k < n; k += blockDim.x) {
     ACC v = to_float(x[place(k, c, channels, places)]), d = v - mine;

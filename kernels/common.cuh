@@ -114,8 +114,8 @@ __device__ __forceinline__ void put(V* row, const A* x, int j, int n, bool whole
       if (j + k >= 0 && j + k < n) row[j + k] = from_float<V>(x[k]);
 }
 
-// A team (a warp or a block) shares the elements of a row. Its threads take N neighbours each, in
-// turn. Returns the column of element number k of a thread.
+// A team (a warp or a block) shares the elements of a row. One thread after the other takes N
+// neighbouring elements, until the row ends. Returns the column of element number k of a thread.
 template <int N> __device__ __forceinline__ int column(int thread, int team, int k) {
   return N * thread + team * (k / N * N) + k % N;
 }
@@ -158,8 +158,8 @@ template <typename V> __device__ __forceinline__ V warp_max(V v) {
 // scratch, call __syncthreads().
 //
 //     warps   [0..31] [32..63] ...     each warp sums its own lanes
-//                 \      |             lane 0 of each writes to scratch
-//                  scratch             warp 0 sums those, every thread reads the result
+//                 \      |             lane 0 of each warp writes the warp's sum to scratch
+//                  scratch             warp 0 adds these sums, and every thread reads the result
 template <typename V> __device__ __forceinline__ V block_sum(V v, V* scratch) {
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
   v = warp_sum(v);
@@ -223,7 +223,8 @@ __device__ __forceinline__ void philox(unsigned long long counter, unsigned long
 }
 
 // Returns generator.bits(n)[i] for a Generator(seed, stream) whose counter is `counter`. A thread
-// that needs all eight draws of a block should call philox itself: that is an eighth of the work.
+// that needs all eight draws of a block should call philox itself, because one call makes eight
+// draws.
 __device__ __forceinline__ unsigned int random_bits(unsigned long long seed,
                                                     unsigned long long stream,
                                                     unsigned long long counter,

@@ -6,9 +6,8 @@
 //    K taps,     |          [  ]         |     A block makes a tile of y. It goes through k in
 //    k = (c,u,v) |          [  ]         |     steps, with a tile [ ] of w and one of columns in
 //   +----------+ +----------[  ]---------+     shared memory.
-// M | [ ][ ][ ]| |          [y ]         |
-//   +----------+ +-----------------------+     Bytes, if each number is read once: w, and per pixel
-//                                              4 C for x and 4 M for y in float
+// M | [ ][ ][ ]| |          [y ]         |     A launch must move at least w, 4 C bytes of x for
+//   +----------+ +-----------------------+     each pixel, and 4 M bytes of y for each pixel
 //                            loads from memory a multiply-add        what it saves
 //   v1  a thread an output        1 of w, 1 of x
 //   v2  tiles in shared memory    1 / 16 each                        15 of 16 loads
@@ -17,30 +16,29 @@
 //   v4  16 bytes an access        the same bytes, 4 floats or        3 of 4 load instructions
 //                                 8 halves an instruction
 //   v5  tensor cores, halves      1 / 128 each                       multiplications by the lanes
-//   _winograd   3 x 3, s = 1      16 products for 2 x 2 pixels,      20 of 36 multiplications
-//                                 the others need 36
-//   _depthwise  C = M = 1         1 of x, from the cache             15 of 16 rows of a tile: they
-//                                                                    would have no channel to write
+//   _winograd   3 x 3, s = 1      16 products for 2 x 2 pixels       20 of 36 multiplications
+//   _depthwise  C = M = 1         1 of x, from the cache             15 of 16 rows of a tile, which
+//                                                                    have no channel to write
 //
 // Neighbouring threads load neighbouring pixels of a tile of columns. If sx = 1 these are
 // neighbours in x, too. Padding and elements beyond the edges are zeros, and they are multiplied
 // like the rest.
 //
-// To be expected on a GPU, by arithmetic (not measured), as a share of the multiply-adds that the
-// lanes of an H100 can do (an integer division is about 20 instructions):
+// Expected share of the multiply-adds that the lanes of an H100 can do. It is computed, not
+// measured. An integer division takes about 20 instructions.
 //   v1  5%      waits for the cache, as matmul_v1
 //   v2  10%     a step has 16 multiply-adds, 32 loads from shared memory, 3 divisions to find a tap
-//   v3  40%     a step has 256 multiply-adds; its 128 loads from shared memory take twice as long.
-//               The tap is found once for 4 elements, then moved on without a division
+//   v3  40%     a step has 256 multiply-adds. Its 128 loads from shared memory take twice as long.
+//               One division finds the tap of 4 elements, and the next taps need no division
 //   v4  60%     32 loads of 16 bytes from shared memory take less time than the multiply-adds
-//   v5  40%     of the tensor cores' peak. A block's step is 128 x 128 x 32 multiply-adds: 512
-//               cycles of an A100's SM. Its 4096 elements of columns take about 20 instructions
-//               each: 640 cycles of the four schedulers, partly at the same time
+//   v5  40%     of the tensor cores' peak. A block's step is 128 x 128 x 32 multiply-adds, which
+//               take 512 cycles of an A100's SM. The step also loads 4096 elements of columns, with
+//               about 20 instructions each. These take 640 cycles, partly at the same time
 //   _winograd   80%, counted in the multiplications of the plain formula: 2.25 times 35%. In a
 //               step, 256 multiply-adds need 128 loads from shared memory and the transforms
 //   _depthwise  60 to 80% of a copy's bandwidth for 3 x 3 in float: 18 loads a pixel from caches
-//               and shared memory take less time than 8 bytes from memory. With halves: half of
-//               these shares
+//               and shared memory take less time than 8 bytes from memory. With halves the share
+//               is 30 to 40%
 //
 // Source: Chetlur et al. 2014 (implicit product); Lavin & Gray 2016, arXiv 1509.09308 (Winograd);
 // Volkov & Demmel 2008 (registers).
@@ -66,8 +64,8 @@ extern "C" __global__ void conv_v1(T* y, const T* x, const T* w, const T* bias, 
 }
 
 // v2: a block makes 16 channels of 16 pixels. It goes through the K taps in steps of 16. In a step
-// each thread loads one element of w and one of columns, and all threads use both whole tiles. 16
-// times fewer loads than v1. grid (pixels, channels of a group, groups), block 16 x 16.
+// each thread loads one element of w and one of columns, and all threads use both whole tiles. So
+// v2 needs 16 times fewer loads than v1. grid (pixels, channels of a group, groups), block 16 x 16.
 #define TILE 16
 extern "C" __global__ void conv_v2(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   __shared__ ACC ws[TILE][TILE], xs[TILE][TILE];
@@ -101,9 +99,10 @@ __device__ __forceinline__ void fetch_column(ACC (*xs)[SIDE], const Shape& s,
     xs[row + a][me % SIDE] = to_float(read(s, patch, tap));
 }
 
-// v3: a block makes 64 channels of 64 pixels, a thread 4 x 4 of them in registers: 4 times fewer
-// loads from memory than v2, and 8 loads from shared memory for 16 multiply-adds. Thread (j, i)
-// makes channels i, i + 16, ... and pixels j, j + 16, ... Block 16 x 16.
+// v3: a block makes 64 channels of 64 pixels. A thread makes 4 channels of 4 pixels, in registers.
+// v3 needs 4 times fewer loads from memory than v2, and 8 loads from shared memory for 16
+// multiply-adds. Thread (j, i) makes channels i, i + 16, ... and pixels j, j + 16, ...
+// Block 16 x 16.
 extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   // + 1: the 2 rows that a warp reads at once lie in different banks
   __shared__ ACC ws[SIDE][STEP + 1];
@@ -147,11 +146,11 @@ extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, 
 // of 16 bytes are possible
 //   for w  if each row of K elements is whole packs: K * sizeof(T) % 16 == 0
 //   for x  if pixels are neighbours and aligned for every tap: sx = 1 and, with n = 16 / sizeof(T),
-//          W % n == 0, Q % n == 0, fx % n == 0, and V = 1 or ex % n == 0. A kernel that is one
-//          column wide can meet this. If w is 1 x 1, the launch passes an image as a single row
+//          W % n == 0, Q % n == 0, fx % n == 0, and V = 1 or ex % n == 0. A kernel of one column
+//          can meet these conditions. If w is 1 x 1, the launch passes an image as a single row
 //          (pointwise in conv_kernel.py). A 3 x 3 kernel reads at w - 1, w and w + 1, and two of
 //          these are not aligned
-// Otherwise it loads element by element, as in v3, where neighbouring threads have neighbouring
+// Otherwise v4 loads element by element, as in v3, where neighbouring threads have neighbouring
 // pixels.
 extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   // + 4: rows are whole packs, and a warp writes its columns to 16 banks, not 8
@@ -203,12 +202,12 @@ extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, 
       write(s, y, bias, group, m0 + EACH * i + a, p0 + EACH * j + b, sum[a][b]);
 }
 
-// v5: tensor cores (conv.cuh: multiply). A block makes ROWS channels of 128 pixels. Thread t loads
-// 16 bytes of w for every 64 channels, and 16 taps of pixel t % 128. It computes the pixel's
-// position once, and goes from tap to tap without a division. A pixel's taps are a row of xs.
-// During a step, the elements of the next step are already being loaded into registers. There are
-// two buffers, so one barrier a step is enough. grid (pixels, channels of a group, groups), block
-// 256.
+// v5 uses tensor cores (`multiply` in conv.cuh). A block makes ROWS channels of 128 pixels. Thread
+// t loads 16 bytes of w for every 64 channels, and 16 taps of pixel t % 128. It computes the
+// pixel's position once, and goes from tap to tap without a division. A pixel's taps are a row of
+// xs. During a step, the elements of the next step are already being loaded into registers. There
+// are two buffers, so one barrier a step is enough. grid (pixels, channels of a group, groups),
+// block 256.
 extern "C" __global__ void __launch_bounds__(256) conv_v5(
     __half* y, const __half* x, const __half* w, const __half* bias, SHAPE) {
   __shared__ __align__(16) __half ws[2][ROWS * PITCH];
@@ -237,7 +236,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_v5(
       *(uint4*)(ws[now] + (t / 4 + 64 * h) * PITCH + t % 4 * 8) = next_w[h].all;
     for (int h = 0; h < 2; ++h)
       *(uint4*)(xs[now] + t % COLUMNS * PITCH + t / COLUMNS * 16 + 8 * h) = next_x[h].all;
-    __syncthreads();  // also: no thread reads the other buffer any longer
+    __syncthreads();  // the buffer is complete, and no thread reads the other buffer any longer
     if (k0 + DEEP < K) fetch_step(k0 + DEEP);
     multiply(sum, ws[now], xs[now]);
   }
@@ -261,12 +260,14 @@ extern "C" __global__ void __launch_bounds__(256) conv_v5(
 // each. The 16 products are summed over the channels, and the 16 sums become 2 x 2 pixels. Each
 // block transforms the filters again: 9 loads for 16 x 32 multiply-adds.
 //
-// A block makes 32 channels of 32 tiles, a thread 2 x 2 of these: 64 sums in registers. Half of the
-// threads transform filters, the other half transform tiles, 4 channels a step.
+// A block makes 32 channels of 32 tiles. A thread makes 2 channels of 2 tiles, which are 64 sums in
+// registers. In a step, half of the threads transform filters, and the other half transform tiles,
+// for 4 channels.
 // U = V = 3, sy = sx = ey = ex = 1. grid (tiles, channels of a group, groups), block 16 x 16.
 #define MANY 32
 #define CHANNELS 4
-// the transforms of x (pixels), w (filter) and sums: of numbers 0, apart, 2 apart, 3 apart
+// The transforms of pixels, of a filter, and of sums, in one dimension. Each works in place on four
+// numbers of an array, which lie `apart` from each other.
 __device__ __forceinline__ void spread_pixels(ACC* d, int apart) {
   const ACC a = d[0], b = d[apart], c = d[2 * apart], e = d[3 * apart];
   d[0] = a - c, d[apart] = b + c, d[2 * apart] = c - b, d[3 * apart] = b - e;

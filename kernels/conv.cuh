@@ -8,8 +8,9 @@
 //                                   w[m, c, u, v] x[n, c, sy r + fy + ey u, sx q + fx + ex v]
 //
 //   forward    s = stride, f = -padding, e = dilation; t = 1, o = 0: all pixels of y
-//   by input   the same with gy as x, and w with C and M exchanged. One launch for each phase: the
-//              pixels of gx that use the same taps. t = stride, s = 1. minidl/ops/conv_geometry.py
+//   by input   the same with gy as x, and w with C and M exchanged. t = stride, s = 1. There is one
+//              launch for each phase. A phase has all pixels of gx that use the same taps
+//              (minidl/ops/conv_geometry.py)
 //   by weight  gw[m, c, u, v] = sum over n, r, q of gy[n, m, r, q] x[n, c, sy r + ..., sx q + ...]
 //
 // Number the taps k = (c, u, v) and the pixels p = (n, r, q). Then forward, the gradient by input
@@ -113,8 +114,8 @@ __device__ __forceinline__ void write(const Shape& s, E* y, const E* bias, int g
 #define PITCH (DEEP + 8)  // rows of 80 bytes: ldmatrix reads 8 rows from 8 groups of 4 banks
 #define HIGH (ROWS / 32)  // fragments of a warp's rows. Its columns are 4 fragments of 8
 
-// Adds a b^T to sum, the warp's part of the tile: ROWS / 2 x 32. a has ROWS rows of DEEP, b has
-// COLUMNS rows of DEEP, both in shared memory.
+// Adds a b^T to sum, the warp's part of the tile: ROWS / 2 x 32. a has ROWS rows of DEEP numbers,
+// and b has COLUMNS rows of DEEP numbers. a and b are in shared memory.
 __device__ __forceinline__ void multiply(float (*sum)[4][4], const __half* a, const __half* b) {
   const int warp = threadIdx.x / 32;
   a += warp / 4 * (ROWS / 2) * PITCH;

@@ -6,17 +6,17 @@
 //   +-------------+         P = N R Q pixels. There are few results and long sums. To keep a GPU
 //   |     gy      | M       busy, the pixels are cut into shares, and each block sums one share.
 //   +-------------+
-//   +-------------+         Reads, if each number is read once: 4 C + 4 M bytes a pixel, gy and x,
-//   |   columns   | K       for 2 M C U V operations. Writes: gw, and for each share a partial gw
-//   +-------------+         in float.
+//   +-------------+         If gy and x are read once, a pixel takes 4 C + 4 M bytes, and 2 M C U V
+//   |   columns   | K       operations. The kernels write gw, and for each share a partial gw in
+//   +-------------+         float.
 //     share 0 | share 1 | ...
 //                            loads from memory a multiply-add    what it saves
 //   v1  a thread a weight        1 of gy, 1 of x
 //   v2  tiles in shared memory   1 / 16 each                     15 of 16 loads
-//   v3  64 x 64 a block, 4 x 4   1 / 64 each, from shared        3 of 4 loads; less waiting, as a
-//       a thread, shares         memory 8 for 16 multiply-adds   small gw gets more blocks
+//   v3  64 x 64 a block, 4 x 4   1 / 64 each, from shared        3 of 4 loads. A small gw gets more
+//       a thread, shares         memory 8 for 16 multiply-adds   blocks, so the GPU waits less
 //   v5  tensor cores, halves     1 / 128 each                    multiplications by the lanes
-//   _depthwise  C = M = 1        1 each, a block a weight        v1's long wait: 9 threads a
+//   _depthwise  C = M = 1        1 each, a block a weight        time: in v1 only 9 threads of a
 //                                                                channel go through all images
 //
 // conv_weight_sum adds the shares of v3 and v5 in their order, so each run gives the same bits.
@@ -24,12 +24,12 @@
 // There is no v4: 16 bytes of x would be pixels for one tap, and for most taps their address is not
 // a multiple of 16 (see conv_v4). v5 loads 16 bytes of gy at once if R Q is a multiple of 8.
 //
-// To be expected on a GPU, by arithmetic (not measured): these are the products of conv.cu with
-// other names, so they reach nearly the same shares of the peak of lanes or tensor cores. v1 below
-// 5%, because a small gw has few threads. v2 10%. v3 40%. v5 40%. A partial result costs 8 bytes
-// for at least 1024 operations: less than a tenth of the time. _depthwise reads gy and x U V times.
-// Only the first read is from memory, the others are from the L2 cache, which is 3 times as fast:
-// 30% of a copy's bandwidth for 3 x 3, if each byte counts once.
+// Expected shares of the peak of lanes or tensor cores. They are computed, not measured. These
+// products are the products of conv.cu with other names, so the shares are nearly the same: v2 10%,
+// v3 40%, v5 40%. v1 stays below 5%, because a small gw has few threads. A partial result costs 8
+// bytes for at least 1024 operations: less than a tenth of the time. _depthwise reads gy and x U V
+// times. Only the first read is from memory. The other reads are from the L2 cache, which is 3
+// times as fast. This gives 30% of a copy's bandwidth for 3 x 3, if each byte counts once.
 //
 // Source: as in conv.cu.
 // Launch: minidl/ops/conv_kernel.py   Test: tests/ops/test_conv_kernel.py
@@ -57,7 +57,7 @@ extern "C" __global__ void conv_weight_v1(T* gw, const T* gy, const T* x, SHAPE)
 }
 
 // v2: a block makes 16 channels x 16 taps, and goes through the pixels in steps of 16. The pixels
-// of a step are neighbours in both tiles, so neighbouring threads load neighbours.
+// of a step are neighbours in both tiles, so neighbouring threads load neighbouring pixels.
 // grid (taps, channels of a group, groups), block 16 x 16.
 #define TILE 16
 extern "C" __global__ void conv_weight_v2(T* gw, const T* gy, const T* x, SHAPE) {
@@ -79,8 +79,8 @@ extern "C" __global__ void conv_weight_v2(T* gw, const T* gy, const T* x, SHAPE)
     gw[((long long)group * M + m0 + i) * K + k0 + j] = from_float<T>(sum);
 }
 
-// v3: a block makes 64 channels x 64 taps of one share of the pixels, a thread 4 x 4 of them in
-// registers. partial (shares, G M, K). A share has `share` pixels, a multiple of 32.
+// v3: a block makes 64 channels x 64 taps of one share of the pixels. A thread makes 4 channels x 4
+// taps, in registers. partial (shares, G M, K). A share has `share` pixels, a multiple of 32.
 // grid (taps, channels of a group, groups x shares), block 16 x 16.
 #define SIDE 64
 #define STEP 16
@@ -138,10 +138,10 @@ extern "C" __global__ void conv_weight_sum(T* gw, const ACC* partial, int n_shar
   }
 }
 
-// v5: tensor cores (conv.cuh: multiply). A block makes ROWS channels x 128 taps of a share. Thread
-// t loads 8 pixels of gy for every 64 channels. From columns it loads 16 taps of pixel t % 32, and
-// computes the pixel's position once a step. A tap's pixels are a row of xs. Two buffers, as in
-// conv_v5.
+// v5 uses tensor cores (`multiply` in conv.cuh). A block makes ROWS channels x 128 taps of a share.
+// Thread t loads 8 pixels of gy for every 64 channels. From columns it loads 16 taps of pixel t %
+// 32, and computes the pixel's position once a step. A tap's pixels are a row of xs. There are two
+// buffers, as in conv_v5.
 // grid (taps, channels of a group, groups x shares), block 256.
 extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_v5(
     float* partial, const __half* gy, const __half* x, int share, SHAPE) {
@@ -192,8 +192,9 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_v5(
       }
 }
 
-// Each group has one channel in and one out: U V weights, and each is a sum over all images. A
-// block per weight. Its threads take the pixels in turn. grid G U V, block: whole warps.
+// Each group has one channel in and one channel out. So a group has U V weights, and each weight's
+// gradient is a sum over all images. A block computes one weight, and its threads take the pixels
+// in turn. grid G U V, block: whole warps.
 extern "C" __global__ void conv_weight_depthwise(T* gw, const T* gy, const T* x, SHAPE) {
   __shared__ ACC scratch[33];
   const Shape s = SHAPE_OF_ALL;

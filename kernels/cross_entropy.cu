@@ -8,19 +8,20 @@
 //          target. gx is g times (predicted - wanted distribution)
 //
 //   x, gx   rows x cols of type T        loss, lse, g   one ACC a row. g: the gradient of loss
-//   target  a class for each row. If it is ignore_index the row does not count: loss 0, gx 0, and x
-//           is not read. Its lse is infinite, so that e^(x - lse) is 0 and not inf
+//   target  a class for each row. A row whose target is ignore_index does not count: its loss and
+//           gx are 0, and x is not read. Its lse is infinite, so that e^(x - lse) is 0 and not inf
 //
 //   forward    bytes an element in float                 backward
 //   v1         2 reads: 8                                all      1 read, 1 write: 8
 //   v2 to v5   1 read:  4
 //   With smoothing, v1 reads x once more. On a CPU: cpu/cross_entropy.cu
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// a block takes a row of 50257 logits. In v5 each of an SM's 2048 threads has a pack of 16 bytes in
-// flight, 32 KB: 85%. In float, memory brings 4 elements a cycle, and 16 e^x a cycle and SM are
-// just enough. In half it brings 7.5 elements a cycle: 80%. v2: 80% in float. In half it requests
-// one element at a time: 50%. Backward: v5 85%, v2 70%. With 1,000 classes v4 has the shares of v5.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// A block takes a row of 50257 logits. In v5 each of an SM's 2048 threads has a pack of 16 bytes in
+// flight. This is 32 KB, and gives 85% in float: memory brings 4 elements a cycle, and the SM can
+// just compute enough e^x, 16 a cycle. In half memory brings 7.5 elements a cycle, which gives 80%.
+// v2 reaches 80% in float. In half v2 requests one element at a time, which gives 50%. In backward
+// v5 reaches 85%, and v2 reaches 70%. With 1,000 classes v4 has the shares of v5.
 // Wrapper: minidl/ops/cross_entropy.py   Test: tests/ops/test_cross_entropy_kernel.py
 //                                          Tutorial: tutorials/03_kernel_tour.py
 #include "cross_entropy.cuh"
@@ -81,8 +82,8 @@ extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x,
   }
 }
 
-// The loop of v2. Each thread of the team runs it over its share of the row, N neighbours at a
-// time. A row of 50257 classes may begin at any address. So the packs begin up to one pack before
+// The loop of v2. Each thread of the team runs the loop over its share of the row, N neighbours at
+// a time. A row of 50257 classes may begin at any address. So the packs begin up to one pack before
 // the row, and elements outside the row are ignored.
 template <int N>
 __device__ __forceinline__ void online(const T* xr, int cols, int thread, int team, ACC& m,
@@ -130,7 +131,7 @@ __device__ __forceinline__ void loss_of_row(ACC* loss, ACC* lse, const T* x,
   }
 }
 
-// v3: a warp per row, for few classes. It has no barriers. If a row is shorter than a block, no
+// v3: a warp per row, for few classes. v3 has no barriers. If a row is shorter than a block, no
 // threads are idle.
 extern "C" __global__ void cross_entropy_v3(ACC* loss, ACC* lse, const T* x,
                                             const long long* target, int rows, int cols,

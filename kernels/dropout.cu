@@ -6,17 +6,17 @@
 //   draws the same numbers again.
 //
 //   out, x   n elements of type T: 8 bytes an element in float
-//   A mask in memory would cost 2 bytes more, to write and read it. A chain of array operations
-//   would cost about 40.
+//   A mask in memory would need 2 more bytes an element: one to write it, one to read it. A chain
+//   of array operations would move about 40 bytes an element.
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured): ten rounds of
-// the cipher are about 250 instructions for eight elements. An H100's SM runs 128 instructions a
-// cycle, enough for four elements. In a cycle memory brings the SM 15 bytes: two elements in float,
-// four in half. So 90% in float and 80% in half. _naive needs eight times the instructions: 15 to
-// 25%.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured. Ten rounds of the
+// cipher are about 250 instructions for eight elements. An H100's SM runs 128 instructions a cycle,
+// enough for four elements. In a cycle memory brings the SM 15 bytes: two elements in float, four
+// in half. This gives 90% in float and 80% in half. _naive needs eight times the instructions,
+// which gives 15 to 25%.
 //
-// Rungs: in _naive a thread makes one element: it runs the cipher for eight draws and uses one. In
-// dropout a thread makes eight elements. On a CPU: cpu/dropout.cu
+// Rungs: in _naive a thread makes one element. It runs the cipher, which makes eight draws, and
+// uses one of them. In dropout a thread makes eight elements. On a CPU: cpu/dropout.cu
 // Wrapper: minidl/ops/dropout.py   Test: tests/ops/test_dropout_kernel.py
 #include "dropout.cuh"
 

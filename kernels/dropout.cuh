@@ -3,7 +3,7 @@
 #include "common.cuh"
 
 // Returns the factor of x: 0 or scale. The caller multiplies x by this factor. A branch would be
-// slower: half of the time the processor would mispredict it, because the numbers are random. p = 1
+// slower. The numbers are random, so the processor would often predict the branch wrongly. p = 1
 // gives the threshold 2^32, which does not fit in 32 bits: then scale is 0.
 __device__ __forceinline__ float kept(unsigned int draw, unsigned int threshold, float scale) {
   return scale * (float)(draw >= threshold);

@@ -2,11 +2,11 @@
 //
 //   out[v] = sum of gy[t] over all t with index[t] = v
 //   gy (n, width) T, out (vocabulary, width) ACC
-//   reads gy and the indices once, writes the rows that occur: 8 bytes an element of gy in float,
-//   and also the zeroing of the table
+//   reads gy and the indices once, and writes the rows that occur: 8 bytes an element of gy in
+//   float. Before this, the table must be filled with zeros
 //
-// Several t may have the same row, and no addition to this row may be lost. Three ways (a CPU has
-// another: cpu/embedding_grad.cu):
+// Several t may have the same row, and no addition to this row may be lost. A GPU has three ways. A
+// CPU has another way (cpu/embedding_grad.cu).
 //   embedding_grad_atomic    a thread per element of gy, with atomicAdd. Simple, but the order of
 //                            additions changes from run to run, and so do the last bits
 //   embedding_grad_owners    the first t of each row owns the row. A block per owner searches the
@@ -15,11 +15,11 @@
 //                            wait
 //   embedding_grad_packs     the same with 16 bytes an access
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu),
-// without the search: in _owners each thread reads one element of gy, and the rows lie anywhere. A
-// row of 768 halves is 12 whole requests, so 50% in float, 25 to 30% in half. In _packs a row is 3
-// requests of 512 bytes: 60 to 70% of the time in which gy moves. The search adds n / 256 steps for
-// each distinct row, and about 1000 blocks search at a time.
+// Expected share of a copy's bandwidth on a GPU, without the search. It is computed, not measured
+// (gelu.cu shows how). In _owners each thread reads one element of gy, and the rows lie anywhere. A
+// row of 768 halves is 12 whole requests. This gives 50% in float, and 25 to 30% in half. In _packs
+// a row is 3 requests of 512 bytes, which gives 60 to 70% while gy is read. The search adds n / 256
+// steps for each distinct row, and about 1000 blocks search at a time.
 // Measured on an H100 (8192 x 768 float, 2000 distinct rows): _atomic takes 20 us, _owners 159 us,
 // _packs 77 us. When each thread searched alone, _owners and _packs took 2850 and 1100 us.
 // Wrapper: minidl/ops/embedding.py   Test: tests/ops/test_embedding_kernel.py
@@ -45,9 +45,10 @@ extern "C" __global__ void embedding_grad_first(int* first, const long long* ind
     atomicMin(&first[index[t]], t);
 }
 
-// A thread adds N columns. A block searches the indices together: each thread compares one of them
-// with the owner's row, and a ballot makes 32 answers one word. Then all threads add the rows that
-// were found, in the order of t. out must be zeros. `first` comes from embedding_grad_first.
+// A thread adds N columns. The threads of a block search the indices together. Each thread compares
+// one index with the owner's row, and a ballot packs 32 answers into one word. Then all threads add
+// the rows that were found, in the order of t. out must be zeros. `first` comes from
+// embedding_grad_first.
 template <int N>
 __device__ __forceinline__ void add_owned(ACC* out, const T* gy, const long long* index,
                                           const int* first, int col, int n, int width) {

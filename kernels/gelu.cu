@@ -12,11 +12,11 @@
 // A chain of array operations makes about twenty passes over memory, with 8 or 12 bytes an element
 // in each. On a CPU the naive kernel is the fast one: it becomes a loop over vectors.
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured): an H100 moves
-// 3.3 TB/s, and a read takes 600 ns. So each of its 132 SMs must have 15 KB in flight (requested,
-// not yet arrived). 2048 threads that read one element each have 8 KB in flight in float (50%) and
-// 4 KB in half (25%). In _packs each thread reads 16 bytes: 32 KB in flight, so 90%, and some
-// percent less in half because of e^x.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured. An H100 moves 3.3
+// TB/s, and a read takes 600 ns. So each of its 132 SMs must have 15 KB in flight (requested, not
+// yet arrived). 2048 threads that read one element each have 8 KB in flight in float (50%) and 4 KB
+// in half (25%). In _packs each thread reads 16 bytes, so 32 KB are in flight. This gives 90%, and
+// some percent less in half because of e^x.
 //
 // Source: Hendrycks & Gimpel 2016 (arXiv 1606.08415). The approximation of the normal P: Hastings
 // 1955, as in minidl/ops/normal.py.
@@ -68,7 +68,7 @@ extern "C" __global__ void gelu_backward(T* gx, const T* gy, const T* x, int n) 
     gx[i] = from_float<T>(to_float(gy[i]) * slope_of(to_float(x[i])));
 }
 
-// For a GPU: 16 bytes a thread, n_packs = ceil(n / PACK(T)) threads.
+// For a GPU: n_packs = ceil(n / PACK(T)) threads, each with 16 bytes.
 extern "C" __global__ void gelu_packs(T* out, const T* x, int n, int n_packs) {
   int p = blockIdx.x * blockDim.x + threadIdx.x;
   if (p < n_packs) {  // guard

@@ -1,16 +1,16 @@
 // The norm of many arrays as one vector: used to clip gradients.
 //
 //   sum_squares   partial[chunk] = sum of g^2 over the chunk
-//                 reads 1: 4 bytes an element in float
+//                 1 read: 4 bytes an element in float
 //
 // There are two stages, because blocks cannot wait for each other. Each chunk writes one number, in
 // float (in double if the arrays are in double). Then the array library adds these few numbers in
 // double, or chunk_sums adds them for each array. The order of additions is fixed, so the bits are
 // the same in every run.
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// 16 bytes a thread and step, only reads: 90%. In arrays much shorter than a chunk some threads
-// have no work.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// A thread reads 16 bytes in each step and writes almost nothing, which gives 90%. In arrays much
+// shorter than a chunk some threads have no work.
 //
 // Rungs: _blocks gives a chunk to each block. _many does the same with 16 bytes an access. On a
 // CPU: cpu/grad_norm.cu
@@ -56,8 +56,8 @@ extern "C" __global__ void sum_squares_many(ACC* partial, const T* const* gs,
 }
 
 // Adds up the chunks' numbers, (chunks, width), for each array, in double and in order. Array a has
-// chunks first[a] to first[a + 1] - 1. _many: one block for each sum, each of its 256 threads adds
-// every 256th chunk.
+// chunks first[a] to first[a + 1] - 1. _many has one block for each sum. Each of the block's 256
+// threads adds every 256th chunk.
 extern "C" __global__ void chunk_sums(double* sums, const ACC* partial, const long long* first,
                                       int width, int n_arrays) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;

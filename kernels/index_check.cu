@@ -7,8 +7,9 @@
 //
 //   index   n of type I: reads sizeof(I) bytes and writes 8 bytes an index
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// 8192 indices are 128 KiB, so the launch takes most of the time. With many millions of them: 80%.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// 8192 indices are 128 KiB, so the launch takes most of the time. With many millions of indices,
+// the kernel reaches 80%.
 //
 // Wrapper: minidl/cuda/index_check.py   Test: tests/cuda/test_index_check.py
 #include "common.cuh"

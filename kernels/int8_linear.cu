@@ -1,6 +1,6 @@
 // Linear layer in int8: y = x_scale w_scale (x w^T) + bias. The products are summed exactly, in
-// 32-bit integers. A lesson and a building block: x and w come from quantize.cu, and no layer of
-// minidl.nn calls it.
+// 32-bit integers. x and w come from quantize.cu. This file is a lesson: no layer of minidl.nn
+// calls its kernels.
 //
 //   y (rows, outs) of T     x (rows, k) int8, one scale
 //                           w (outs, k) int8, one scale per output (step 1) or one for all (step 0)
@@ -11,9 +11,9 @@
 //   v1   a thread per row (on a CPU: cpu/int8_linear.cu, the same in vectors)     k       each
 //   v2   a thread per output; __dp4a does four products in one instruction        k / 4   words
 //   v3   16 x 16 tiles of words in shared memory                                  k / 64  each
-// Share of __dp4a's peak to be expected on a GPU, by arithmetic (not measured): for each __dp4a, v2
-// waits for two words from the cache: 5%. v3 waits for two words from shared memory: 25%. The peak
-// of tensor cores is 8 times the peak of __dp4a.
+// Expected share of __dp4a's peak on a GPU. It is computed, not measured. For each __dp4a, v2 waits
+// for two words from the cache, which gives 5%. v3 waits for two words from shared memory, which
+// gives 25%. The peak of tensor cores is 8 times the peak of __dp4a.
 // Source: Jacob et al. 2018 (arXiv 1712.05877).   Wrapper: minidl/ops/extra/int8_linear.py
 // Test: tests/ops/extra/test_int8_linear.py
 #include "int8_linear.cuh"

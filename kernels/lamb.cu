@@ -10,10 +10,11 @@
 //
 //   lamb_moments   reads w g m v, writes m v: 24 bytes a parameter. It writes the sums of w^2 and
 //                  r^2 of each chunk. grad_norm.cu's chunk_sums adds them up for each tensor
-//   lamb_update    reads w m v, writes w: 16 bytes.   40 in all. As single ops: about 170
+//   lamb_update    reads w m v, writes w: 16 bytes a parameter
+//   The two kernels move 40 bytes a parameter. Single ops move about 170 bytes
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// as adamw.cu, 85 to 90% in both passes.
+// Expected share of a copy's bandwidth on a GPU: 85 to 90% in both passes, as in adamw.cu. It is
+// computed, not measured.
 //
 // One block per chunk. Neighbouring threads take neighbouring weights. On a CPU: cpu/lamb.cu
 // Wrapper: minidl/optim/lamb.py   Test: tests/optim/test_lamb_kernel.py

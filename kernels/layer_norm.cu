@@ -14,13 +14,14 @@
 //   v3 to v5  1 read,  1 write:  8          v3 to v5   12 for gx, and param_grads 8
 //   On a CPU: cpu/layer_norm.cu
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// in v3 a lane reads KEEP elements before it waits. At 768 columns that is 24 elements, 96 bytes in
-// float. An SM has 768 threads (80 registers each), so 72 KB in flight: 85 to 90%. In half a
-// request has only 64 bytes, so twice the requests are needed for the same bytes: 75 to 80%. v4
-// makes a quarter of v3's requests, in half an eighth: 85 to 90% in both. v5 waits at its barriers:
-// 80%. v2 reads twice, the second time from the L2 cache: 60%. param_grads reads 4 or 2 bytes a
-// thread and row: 60%, in half 35%. _packs reads 16 bytes: 85%.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// In v3 a lane reads KEEP elements before it waits. At 768 columns these are 24 elements, or 96
+// bytes in float. An SM has 768 threads (80 registers each), so 72 KB are in flight, which gives 85
+// to 90%. In half a request has only 64 bytes, so twice the requests are needed for the same bytes,
+// which gives 75 to 80%. v4 makes a quarter of v3's requests in float, and an eighth in half. It
+// reaches 85 to 90% in float and in half. v5 reaches 80%, because it waits at its barriers. v2
+// reaches 60%: it reads twice, the second time from the L2 cache. param_grads reads 4 or 2 bytes in
+// each thread and row: 60% in float, 35% in half. _packs reads 16 bytes, which gives 85%.
 //
 // Source: Ba, Kiros, Hinton 2016; Zhang & Sennrich 2019 (RMS norm); Welford 1962 and Chan, Golub,
 // LeVeque 1983 (variance).
@@ -75,11 +76,11 @@ extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x,
 
 // v2: a block per row, in whole warps. Neighbouring threads read neighbouring elements. One loop
 // makes mean and variance, so the row is read once less. The sum of x^2 minus the square of the
-// mean would lose all digits if the mean is large. So each thread follows Welford, and the threads'
-// results are joined as in Chan, Golub and LeVeque.
+// mean would lose all digits if the mean is large. So each thread uses Welford's algorithm, and the
+// threads' results are joined by the formula of Chan, Golub and LeVeque.
 //
-// block_sum joins them. Each call has two barriers, __syncthreads() (common.cuh). The first stands
-// before warp 0 reads the numbers that the other warps have written to scratch. Without this
+// block_sum joins the results. Each call has two barriers, __syncthreads() (common.cuh). The first
+// stands before warp 0 reads the numbers that the other warps have written to scratch. Without this
 // barrier, warp 0 would add numbers that are not written yet. The second barrier stands before all
 // threads read the result. Without it, some threads would use an old result, and the row would get
 // two different means.
@@ -324,7 +325,8 @@ extern "C" __global__ void layer_norm_param_grads_packs(ACC* parts, const T* gy,
     add_rows<PACK(T)>(parts, gy, x, mean, rstd, j, rows, cols);
 }
 
-// Adds eight parts of n sums each, one thread per sum. Called once for 8 parts, twice for 64.
+// Adds eight parts of n sums each, one thread per sum. The kernel is called once for 8 parts, and
+// twice for 64 parts.
 extern "C" __global__ void layer_norm_add_eight(ACC* out, const ACC* parts, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) {  // guard

@@ -3,13 +3,12 @@
 //
 //   loss_scale_factor   factor = 1 / scale, times min(1, max_norm / (|g| / scale + 1e-6)) to clip
 //   loss_scale_update   lowers the scale after `hysteresis` overflows, raises it after `interval`
-//                       good steps. The same steps as reference_update of the wrapper
+//                       good steps. reference_update of the wrapper computes the same
 //
 //   scale   1 float       square_sum   1 double, |g|^2 of the scaled gradients, or null
 //   counts  3 ints: good steps since the last change, patience left, skipped steps
 //
-// Share of a copy's bandwidth to be expected on a GPU: none. The kernel moves 32 bytes, so its time
-// is the time of one launch.
+// The kernel moves only 32 bytes, so its time is the time of one launch.
 // Wrapper: minidl/precision/loss_scale.py   Test: tests/precision/test_loss_scale.py
 
 extern "C" __global__ void loss_scale_factor(float* factor, const float* scale,

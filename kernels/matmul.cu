@@ -1,25 +1,26 @@
-// Matrix product c = a b: shows why a fast one on a GPU is a loop over tiles. Training uses BLAS,
-// or cpu/linear.cu on a CPU.
+// Matrix product c = a b. This file shows why a fast product on a GPU is a loop over tiles.
+// Training uses BLAS, or cpu/linear.cu on a CPU.
 //
 //             n                a  m x k   b  k x n   c  m x n, all of type T, row by row
 //          +-----+
 //        k |  b  |             c[i][j] = sum over l of a[i][l] * b[l][j]
 //     k    +-----+
-//   +----+ +-----+             2 m n k operations on 4 (m k + k n + m n) bytes. That is much
-//  m| a  | |  c  |             arithmetic for each number, if each is read only once. The rungs
-//   +----+ +-----+             differ in how often they read a number.
+//   +----+ +-----+             2 m n k operations on 4 (m k + k n + m n) bytes. So each number
+//  m| a  | |  c  |             is used in many operations. The rungs differ in how often they
+//   +----+ +-----+             read a number.
 //                                      loads from memory for each element of c, of a and of b
 //   v1   a thread an element              k       each
 //   v2   tiles in shared memory           k / 16  each
 //   v3   64 x 64 a block, 4 x 4 a thread  k / 64  each, and from shared memory k / 4 instead of k
-//   v4   tensor cores, 128 x 128 a block  k / 128 each: halves alone
+//   v4   tensor cores, 128 x 128 a block  k / 128 each, only for halves
 //
-// To be expected on a GPU, by arithmetic (not measured): v1 waits for the cache: 5% of the peak of
-// the lanes. v2 loads two floats from shared memory for each multiply-add: at most 25%. v3 loads 8
-// floats for 16 multiply-adds: about 50%. v4: an SM of an A100 has four quarters. A quarter does
-// 256 multiply-adds of halves a cycle, so a warp's step, 16 products of 2048, takes 128 cycles. The
-// 6 ldmatrix of the step read 512 bytes each. A quarter gets 32 bytes a cycle from shared memory,
-// so they take 96 cycles. So 50 to 60% of the tensor cores' peak. A larger share needs copies that
+// Expected share of the peak on a GPU. It is computed, not measured. v1 reaches 5% of the peak of
+// the lanes, because it waits for the cache. v2 reaches at most 25%: it loads two floats from
+// shared memory for each multiply-add. v3 reaches about 50%: it loads 8 floats for 16
+// multiply-adds. v4 reaches 50 to 60% of the tensor cores' peak. An SM of an A100 has four
+// quarters. A quarter does 256 multiply-adds of halves a cycle, so a warp's step, 16 products of
+// 2048, takes 128 cycles. The 6 ldmatrix of the step read 512 bytes each. A quarter gets 32 bytes a
+// cycle from shared memory, so the six ldmatrix take 96 cycles. A larger share needs copies that
 // bypass the registers (cp.async) and larger fragments. On an H100 it needs the instruction wgmma,
 // because mma reaches only 60% of the peak there.
 //
@@ -47,7 +48,7 @@ extern "C" __global__ void matmul_v1(T* c, const T* a, const T* b, int m, int n,
 
 // v2: the 16 x 16 threads of a block share 16 rows of a and 16 columns of b. They go through k in
 // steps of 16. In a step each thread loads one element of each tile, and all threads use both whole
-// tiles. 16 times fewer loads than v1.
+// tiles. So v2 needs 16 times fewer loads than v1.
 #define TILE 16
 extern "C" __global__ void matmul_v2(T* c, const T* a, const T* b, int m, int n, int k) {
   __shared__ ACC as[TILE][TILE], bs[TILE][TILE];
@@ -66,10 +67,10 @@ extern "C" __global__ void matmul_v2(T* c, const T* a, const T* b, int m, int n,
 }
 
 // v3: in v2 each multiply-add waits for two loads from shared memory. Here a thread makes 4 x 4
-// elements: 8 loads into registers serve 16 multiply-adds. A block makes 64 x 64 elements: 4 times
-// fewer loads from memory than v2. Block: 16 x 16. Thread (x, y) makes rows y, y + 16, ... and
-// columns x, x + 16, ... of the block's square. So neighbouring threads read neighbouring elements
-// of bs and write neighbouring elements of c.
+// elements: 8 loads into registers serve 16 multiply-adds. A block makes 64 x 64 elements, so v3
+// needs 4 times fewer loads from memory than v2. Block: 16 x 16. Thread (x, y) makes rows y, y +
+// 16, ... and columns x, x + 16, ... of the block's square. So neighbouring threads read
+// neighbouring elements of bs and write neighbouring elements of c.
 #define SIDE 64
 #define STEP 16
 #define EACH 4  // SIDE / 16
@@ -81,7 +82,8 @@ extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n,
   int i0 = blockIdx.y * SIDE, j0 = blockIdx.x * SIDE;
   ACC sum[EACH][EACH] = {};
   for (int l0 = 0; l0 < k; l0 += STEP) {
-    // 256 threads load 64 x 16 elements of a and 16 x 64 of b, so four of each per thread
+    // 256 threads load 64 x 16 elements of a and 16 x 64 elements of b. Each thread loads four
+    // elements of a and four of b.
     for (int e = me; e < SIDE * STEP; e += 256) {
       int ai = i0 + e / STEP, al = l0 + e % STEP, bl = l0 + e / SIDE, bj = j0 + e % SIDE;
       // guard
@@ -113,9 +115,9 @@ extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n,
 }
 
 // v4: a warp's tensor core multiplies 16 x 16 by 16 x 8 in one instruction (tensor_core.cuh). Eight
-// warps make 128 x 128 of c, 64 x 32 each: 4 fragments of a are multiplied by 4 of b. During a
-// step, the elements of the next step are already being loaded into registers. There are two
-// buffers, so one barrier a step is enough. Block: 256.
+// warps make 128 x 128 elements of c. Each warp makes 64 x 32 elements: it multiplies 4 fragments
+// of a by 4 fragments of b. During a step, the elements of the next step are already being loaded
+// into registers. There are two buffers, so one barrier a step is enough. Block: 256.
 #define BIG 128
 #define DEEP 32
 // rows of 80 and 272 bytes: ldmatrix reads 8 rows of 16 bytes from 8 different groups of 4 banks

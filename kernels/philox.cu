@@ -1,11 +1,11 @@
 // Writes a generator's random bits to device memory: the same bits as minidl/random.py.
 //
 //   out[i] = draw i of Generator(seed, stream) at `counter`; n draws of 32 bits
-//   writes 4 bytes a draw, reads nothing: the cipher is in common.cuh
+//   writes 4 bytes a draw, and reads nothing. The cipher is in common.cuh
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// the cipher takes 40 wide products for 32 bytes, so the limit is arithmetic and not memory: 20 to
-// 30%.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// The cipher takes 40 wide products for 32 bytes, so the limit is arithmetic and not memory. This
+// gives 20 to 30%.
 //
 // Each thread makes the eight draws of one run of the cipher: n8 = ceil(n / 8) threads.
 // Wrapper: minidl/cuda/philox.py   Test: tests/cuda/test_philox.py

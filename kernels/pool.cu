@@ -22,10 +22,11 @@
 //   avg_pool_backward   gx, gy                          4         4
 //   On a CPU: cpu/pool.cu
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// for windows without overlap 50% in float and 25% in half, as every kernel that reads one element
-// at a time. Windows that overlap read some elements again, from L1: with 4 bytes a lane, half of
-// L1's width is used. The six integer divisions of a thread take about as long as its reads.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// For windows without overlap, the kernels reach 50% in float and 25% in half, as every kernel that
+// reads one element at a time. Windows that overlap read some elements again, from L1: with 4 bytes
+// a lane, half of L1's width is used. The six integer divisions of a thread take about as long as
+// its reads.
 //
 // Wrapper: minidl/ops/pool.py   Test: tests/ops/test_pool_kernel.py
 #include "common.cuh"
@@ -59,7 +60,7 @@ extern "C" __global__ void max_pool(T* y, INDEX* winner, const T* x, int n, int 
 }
 
 // Returns the r for which element i of window r is at place p: r * s + i * d - pad == p. Returns -1
-// if there is no such window. One dimension, with n windows.
+// if there is no such window. r, p and i belong to one dimension, which has n windows.
 __device__ __forceinline__ int window_of(int p, int i, int s, int d, int pad, int n) {
   const int from = p + pad - i * d;
   return from >= 0 && from % s == 0 && from / s < n ? from / s : -1;

@@ -1,22 +1,24 @@
 // int8 quantisation, symmetric: q = round(x / scale), scale = max |x| / 127. There is one scale per
-// row (channel), or one for all rows. A building block: no layer of minidl.nn calls it.
+// row (channel), or one scale for all rows. No layer of minidl.nn calls these kernels.
 // minidl/comm/codec.py has the same formula in NumPy, with a scale for every 1,024 elements,
 // because comm must not import kernels.
 //
 //   absmax*      top (rows) = max |x| of each row                     x (rows, cols) of T
 //                reads 4 bytes an element in float
-//   quantize*    q (rows, cols) int8, x, scale                        reads 4, writes 1
-//   dequantize*  x, q, scale                                          reads 1, writes 4
+//   quantize*    q (rows, cols) int8, x, scale         reads 4 bytes, writes 1 byte an element
+//   dequantize*  x, q, scale                           reads 1 byte, writes 4 bytes an element
 //   step: 1 if each row has its own scale, 0 if one scale serves all rows
 // round: to nearest, ties to even. If the scale is 0 (a row of zeros), q is 0.
 //
-// Rungs: first a thread per row (on a CPU: cpu/quantize.cu, the same in vectors). _warps: a warp
-// per row, whose lanes read neighbours. _packs: 16 elements a lane.
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// _warps reads 4 bytes a lane, so 8 KB are in flight an SM, where an H100 needs 15: absmax 50 to
-// 60%. quantize stores one byte a lane, 32 bytes a request, and dequantize reads one byte a lane:
-// 40%. _packs reads 64 bytes a lane, in half 32: 85% if the row length is a multiple of 512. At 768
-// one lane in four is idle: 75%. If the row length is not a multiple of 16, _packs reads element by
+// Rungs: the first rung has a thread per row. (cpu/quantize.cu does the same in vectors, for a
+// CPU.) _warps has a warp per row, and neighbouring lanes read neighbouring elements. In _packs
+// each lane reads 16 elements.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// _warps reads 4 bytes a lane, so 8 KB are in flight in an SM, and an H100 needs 15 KB. So absmax
+// reaches 50 to 60%. quantize and dequantize reach 40%: quantize stores one byte a lane, and
+// dequantize reads one byte a lane, so a request has only 32 bytes. _packs reads 64 bytes a lane
+// (32 bytes in half), which gives 85% if the row length is a multiple of 512. At 768 one lane in
+// four is idle, which gives 75%. If the row length is not a multiple of 16, _packs reads element by
 // element, and _warps is better.
 // Source: Jacob et al. 2018 (arXiv 1712.05877).   Wrapper: minidl/ops/extra/quantize.py
 // Test: tests/ops/extra/test_quantize.py
@@ -85,7 +87,7 @@ extern "C" __global__ void dequantize_warps(T* x, const signed char* q, const fl
     x[at + col] = from_float<T>((float)q[at + col] * s);
 }
 
-// ---- a warp per row, 16 elements a lane: all int8 accesses are of 16 bytes, too ----
+// ---- a warp per row, 16 elements a lane: all int8 accesses have 16 bytes, too ----
 
 // whole: true if every row of x (and of q, if there is one) begins at a multiple of 16 bytes.
 

@@ -10,8 +10,9 @@
 // times as long as a copy, because it tests each pair of numbers for nan. On a CPU the naive kernel
 // is the fast one: it becomes a loop over vectors.
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// with one element a thread, 50% in float and 25% in half. _packs, 16 bytes a thread: 90%.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// The kernels with one element a thread reach 50% in float and 25% in half. _packs, with 16 bytes a
+// thread, reaches 90%.
 //
 // Wrapper: minidl/ops/activations.py   Test: tests/ops/test_relu_kernel.py
 #include "common.cuh"
@@ -36,7 +37,7 @@ extern "C" __global__ void relu_backward(T* gx, const T* gy, const T* y, int n) 
     gx[i] = gradient(gy[i], y[i]);
 }
 
-// For a GPU: 16 bytes a thread, n_packs = ceil(n / PACK(T)) threads.
+// For a GPU: n_packs = ceil(n / PACK(T)) threads, each with 16 bytes.
 extern "C" __global__ void relu_packs(T* out, const T* x, int n, int n_packs) {
   int p = blockIdx.x * blockDim.x + threadIdx.x;
   if (p < n_packs) {  // guard

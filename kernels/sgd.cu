@@ -8,12 +8,13 @@
 //
 //   w, v   type W: float (double if T is double)     g   type T
 //   low    T: an fp16 copy of w for the model, or null
-//   float: reads w g v, writes w v: 20 bytes a parameter. Without momentum: reads w g, writes w: 12
+//   float: reads w g v, writes w v: 20 bytes a parameter. Without momentum it reads w g and writes
+//   w: 12 bytes
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// a thread of _many reads 2 or 3 packs before it waits (up to 5 in half). 1024 threads have 32 KB
-// or more in flight in an SM: 90%. An array that does not begin at a multiple of 16 bytes is read
-// element by element: 60%.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// A thread of _many reads 2 or 3 packs before it waits (up to 5 packs in half). 1024 threads have
+// 32 KB or more in flight in an SM, which gives 90%. An array that does not begin at a multiple of
+// 16 bytes is read element by element: 60%.
 //
 // Rungs: sgd_naive updates one array per launch, one weight per thread, without momentum.
 // sgd_blocks updates many arrays in one launch, one chunk per block. sgd_many does the same with 16
@@ -27,9 +28,9 @@ extern "C" __global__ void sgd_naive(W* w, const T* g, int n, W lr, W decay) {
     w[i] -= lr * (to_float(g[i]) + decay * w[i]);
 }
 
-// vs: null without momentum.  rates: (arrays, 2), keep and take of each array, because some arrays
-// may get their first gradient later. skip: one int, or null. If it is not 0, the gradients
-// overflowed and the kernel does nothing. factor: as in adamw.cu.
+// vs: null if there is no momentum. rates: (arrays, 2), keep and take of each array, because some
+// arrays can get their first gradient later. skip: one int, or null. If skip is not 0, the
+// gradients overflowed, and the kernel does nothing. factor: as in adamw.cu.
 // One block per chunk. Neighbouring threads take neighbouring weights.
 extern "C" __global__ void sgd_blocks(W* const* ws, const T* const* gs, W* const* vs,
                                       T* const* lows, const W* rates, const int* skip,
@@ -51,8 +52,8 @@ extern "C" __global__ void sgd_blocks(W* const* ws, const T* const* gs, W* const
   }
 }
 
-// The same with 16 bytes an access. Each thread takes the weights of one pack of gradients at a
-// time.
+// The same update, with 16 bytes in each access. Each thread takes the weights of one pack of
+// gradients at a time.
 extern "C" __global__ void sgd_many(W* const* ws, const T* const* gs, W* const* vs, T* const* lows,
                                     const W* rates, const int* skip, const W* factor, W lr,
                                     W momentum, W decay, W unscale, int nesterov,

@@ -13,11 +13,11 @@
 //   v3, v4, v5 1 read,  1 write:   8                     v3, v4, v5   12
 //   On a CPU: cpu/softmax.cu
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// v4 as layer norm's, 85 to 90%, in float and in half. An SM computes 16 e^x a cycle, which takes
-// less time than to move the row. v5 waits at its barriers: 80%. v3: 85% in float, 75% in half. In
-// rows of 32 elements each lane of v3 has one element, and most lanes of v4 have none: half of
-// these shares. v2: 60%.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// v4 reaches 85 to 90% in float and in half, as in layer_norm.cu. An SM computes 16 e^x a cycle,
+// which takes less time than to move the row. v5 reaches 80%, because it waits at its barriers. v3
+// reaches 85% in float and 75% in half. In rows of 32 elements each lane of v3 has one element, and
+// most lanes of v4 have no element. Then v3 and v4 reach half of these shares. v2 reaches 60%.
 //
 // Source: Milakov & Gimelshein, "Online normalizer calculation for softmax" (2018), for v2.
 // Wrapper: minidl/ops/softmax.py   Test: tests/ops/test_softmax_kernel.py

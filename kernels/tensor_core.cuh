@@ -5,7 +5,7 @@
 //   mma(c, a, b)     c += a b     c 16 x 8 float, a 16 x 16 half, b 16 x 8 half
 //
 // No lane holds a whole matrix. Each lane holds a few elements in registers: its fragment. Lane
-// 4 g + t (g 0 to 7, t 0 to 3) holds these, two halves in each register:
+// 4 g + t (g 0 to 7, t 0 to 3) holds these elements, two halves in each register:
 //
 //        a[0] row g,     columns 2t, 2t+1        b[0] rows 2t, 2t+1,   column g
 //        a[1] row g + 8, columns 2t, 2t+1        b[1] rows 2t+8, 2t+9, column g

@@ -2,22 +2,22 @@
 // in order of index. Gradient compression (minidl/parallel/data/dgc.py) sends the pairs and keeps
 // the other elements for the next step.
 //
-//   count_above   counts[chunk] = how many |x| >= threshold the chunk has
+//   count_above   counts[chunk] = the number of elements of the chunk with |x| >= threshold
 //                 reads 4 bytes an element in float
-//   compact       writes their index and value, from position first[chunk] on
-//                 reads 4, writes 8 for each element that is kept
+//   compact       writes index and value of these elements, from position first[chunk] on
+//                 reads 4 bytes an element, writes 8 bytes for each element that is kept
 //   Between the two kernels the array library adds up the counts: first = 0, counts[0],
 //   counts[0] + counts[1], ...
 //   drop          x = 0 where |x| >= threshold: the rest is for the next step
-//                 reads 4, writes 4
+//                 reads 4 bytes an element, writes 4 bytes
 //
 //   x   n elements of T, chunks of `length` elements
 // Rungs: the first has a thread per chunk, which appends one element after another. _warps has a
 // warp per chunk: a ballot tells each lane how many lanes before it keep an element. So 32 elements
 // find their places at once, and their order does not change.
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// _warps waits for a ballot every 32 elements. It has 8 KB in flight an SM, where an H100 needs 15:
-// 50%.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// _warps waits for a ballot every 32 elements. It has 8 KB in flight in an SM, and an H100 needs 15
+// KB, which gives 50%.
 // Source: Lin et al. 2018 (arXiv 1712.01887).
 // Wrapper: minidl/parallel/data/topk_mask.py   Test: tests/parallel/data/test_topk_mask.py
 #include "topk_mask.cuh"
@@ -73,7 +73,7 @@ extern "C" __global__ void compact_warps(int* index, T* value, const T* x, const
     bool keep = i < end && is_large(x[i], threshold);
     unsigned int mask = __ballot_sync(0xffffffffu, keep);
     if (keep) {
-      int place = at + __popc(mask & ((1u << lane) - 1));  // + what lanes before this one keep
+      int place = at + __popc(mask & ((1u << lane) - 1));  // after the earlier lanes' elements
       index[place] = i;
       value[place] = x[i];
     }

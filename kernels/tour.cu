@@ -1,17 +1,17 @@
 // Lessons of tutorial 03. In two kernels a block takes a row, and its threads exchange results in
-// shared memory. The others transpose a matrix. Training uses layer_norm.cu and softmax.cu.
+// shared memory. The other kernels transpose a matrix. Training uses layer_norm.cu and softmax.cu.
 //
 //   center           y = x - mean of its row
 //                    bytes an element: 2 reads, 1 write: 12
 //   softmax_online   y = e^(x - m) / sum of e^(x - m)
 //                    2 reads, 1 write: 12. With a separate loop for m: 16
-//   transpose_*        out = in^T, n x n: 1 read, 1 write: 8. Some make good requests, some bad
+//   transpose_*      out = in^T, n x n: 1 read, 1 write: 8. The kernels differ in their requests
 //
 //   x, y   rows x cols of float. One block per row. blockDim.x is a power of two. Shared memory:
 //          4 bytes a thread (center), 8 bytes a thread (softmax_online).
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// the tree's barriers leave a block of 256 threads with few reads in flight: 40 to 60%.
+// Expected share of a copy's bandwidth on a GPU: 40 to 60%, because threads wait at the barriers of
+// the tree and have few reads in flight. It is computed, not measured (gelu.cu shows how).
 //
 // Source: Harris, "Optimizing Parallel Reduction in CUDA" (2007), for the tree; Milakov &
 // Gimelshein (2018) for the softmax.
@@ -88,7 +88,8 @@ extern "C" __global__ void transpose_naive(float* out, const float* in, int n) {
 
 // A tile in shared memory: global memory is read and written by neighbours, the tile is read by
 // columns. Word k lies in bank k mod 32. If the tile is 32 words wide, a column lies in one bank,
-// and its 32 threads are served one by one. If it is 33 wide (PAD 1), a column lies in 32 banks.
+// and its 32 threads are served one by one. If the tile is 33 words wide (PAD 1), a column lies in
+// 32 banks.
 #ifndef PAD
 #define PAD 1
 #endif

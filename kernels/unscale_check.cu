@@ -5,12 +5,14 @@
 //
 //   factor   one number in the GPU's memory, or null: g is multiplied by inverse and by factor
 //   gs   many arrays of T, through tables (minidl/cuda/launch.py)
-//   unscale_check   reads 1, writes 1: 8 bytes an element in float
-//                   (as array operations: 12, and a mask)
-//   count_bad       reads 1: 4 bytes, for an optimizer that unscales itself (kernels/adamw.cu)
+//   unscale_check   1 read, 1 write: 8 bytes an element in float
+//                   (array operations move 12 bytes, and also a mask)
+//   count_bad       1 read: 4 bytes an element. The optimizer then unscales the gradients itself
+//                   (kernels/adamw.cu)
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// 16 bytes a thread and step: 90%. In arrays much shorter than a chunk some threads have no work.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// A thread moves 16 bytes in each step, which gives 90%. In arrays much shorter than a chunk some
+// threads have no work.
 //
 // Rungs: _blocks gives a chunk to each block. _many does the same with 16 bytes an access. On a
 // CPU: cpu/unscale_check.cu
@@ -51,7 +53,8 @@ extern "C" __global__ void unscale_check_many(int* bad, T* const* gs, ACC invers
     Pack<T> pack = load_pack(g + i, end - i, whole);
     for (int k = 0; k < PACK(T); ++k) {
       pack.at[k] = from_float<T>(to_float(pack.at[k]) * inverse);
-      count += i + k < end && bad_number(to_float(pack.at[k]));  // past the end: 0 * inf is nan
+      // An element past the end does not count: it is 0, and 0 * inf is nan.
+      count += i + k < end && bad_number(to_float(pack.at[k]));
     }
     store_pack(g + i, pack, end - i, whole);
   }

@@ -1,4 +1,5 @@
-// AdamW and Adam on a CPU: many arrays in one launch, a thread per chunk, whose loop uses vectors.
+// AdamW and Adam on a CPU: many arrays in one launch. Each thread takes one chunk, and its loop
+// uses vectors.
 // Formula: ../adamw.cuh   Parameters: adamw_many of ../adamw.cu
 // Wrapper: minidl/optim/adam.py   Test: tests/optim/test_adam_kernel.py
 #include "adamw.cuh"

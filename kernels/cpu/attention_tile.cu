@@ -30,7 +30,8 @@ typedef int IntVec __attribute__((vector_size(VEC_BYTES)));
 
 constexpr int MAX_VECS = REGISTERS == 32 ? 4 : 2;  // vectors in a row of the result; 16 or 8 in all
 constexpr int QUERIES = 64, KEYS = 64;  // a tile: its scores are 16 KiB, half of an L1
-// Tiles of one thread: each tile of the other side is read once for all of them.
+// The number of tiles of one thread: tiles of queries in forward, tiles of keys in backward. Each
+// tile of the other kind is read once for all these tiles.
 constexpr int GROUP = E > 64 ? 2 : 4;
 constexpr int WIDTH = (E + LANES - 1) / LANES * LANES;  // E, rounded up to whole registers
 
@@ -75,8 +76,9 @@ __forceinline__ void product_block(float* c, int c_row, const float* keep, const
     UNROLL for (int n = 0; n < VECS; ++n) store(c + m * c_row + n * LANES, sum[m][n]);
 }
 
-// Which part of a product counts in a causal tile on the diagonal. For C: only one side of the
-// diagonal is needed. For A: the other side is 0.
+// Tells which part of a product must be computed, in a causal tile on the diagonal. LEFT_OF_C and
+// RIGHT_OF_C: only this side of the result C is needed. LEFT_OF_A and RIGHT_OF_A: the other side of
+// A is 0.
 enum Part { ALL, LEFT_OF_C, RIGHT_OF_C, LEFT_OF_A, RIGHT_OF_A };
 
 // C (64 x N) = keep C + A (64 x n_k) B (n_k x N). C and B have rows of N floats. All calls with the
@@ -99,7 +101,7 @@ __noinline__ void product(float* c, const float* keep, const float* a, const flo
 
 // Copies 64 rows of E elements into a tile, multiplied by `factor`. Rows past n_rows and columns
 // past E become 0. The rows of one head lie far apart, and the processor does not prefetch the next
-// one. So this function asks the cache for the rows of the next tile.
+// row. So this function asks the cache for the rows of the next tile.
 __noinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, float factor) {
   for (int i = 0; i < 64; ++i) {
     for (int e = 0; e < E; e += 64 / (int)sizeof(T))
@@ -110,9 +112,9 @@ __noinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, 
   }
 }
 
-// The same, transposed: tile[e][i]. It transposes a contiguous copy of the rows. In a projection
-// (B, S, 3, H, E) the rows lie so far apart that all of them share a few places of L1, so a read of
-// one column would evict the column before.
+// Does the same as load_tile, but transposes the tile: tile[e][i]. It first makes a contiguous copy
+// of the rows. In a projection (B, S, 3, H, E) the rows lie so far apart that all of them share a
+// few places of L1, so a read of one column would evict the column before.
 __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_rows,
                                   float factor) {
   alignas(64) float rows[64 * WIDTH];
@@ -122,10 +124,11 @@ __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_
 }
 
 // Adds one tile of scores to the softmax. s becomes exp(s - top). top and total hold the maximum
-// and the sum of each query so far. shrink = exp(old top - new top): the caller must multiply the
-// earlier sums by it.
+// and the sum of each query so far. shrink = exp(old top - new top). The caller must multiply the
+// earlier sums by shrink.
 __forceinline__ void online_softmax(float* s, float* top, float* total, float* shrink) {
-  constexpr int N = QUERIES / LANES < 8 ? QUERIES / LANES : 8;  // independent: their waits overlap
+  // N vectors are computed at a time, so that their waits overlap.
+  constexpr int N = QUERIES / LANES < 8 ? QUERIES / LANES : 8;
   for (int i = 0; i < QUERIES; i += N * LANES) {
     Vec m[N], l[N];
     UNROLL for (int n = 0; n < N; ++n) m[n] = load(top + i + n * LANES);
@@ -185,7 +188,7 @@ extern "C" __global__ void attention_tile(
   for (int i = 0; i < GROUP * QUERIES; ++i) top[i] = LOWEST, total[i] = 0;
   for (int i = 0; i < GROUP * QUERIES * WIDTH; ++i) ot[i] = 0;
 
-  const int end = causal ? min(first + n_rows, n_keys) : n_keys;  // causal: later tiles are unseen
+  const int end = causal ? min(first + n_rows, n_keys) : n_keys;  // no query sees later tiles
   for (int j0 = 0; j0 < end; j0 += KEYS) {
     load_tile(kt, k + j0 * k_row, k_row, n_keys - j0, 1);
     load_tile(vt, v + j0 * v_row, v_row, n_keys - j0, 1);
@@ -200,7 +203,7 @@ extern "C" __global__ void attention_tile(
           for (int i = 0; i < n; ++i)
             s[j * QUERIES + i] = pair.score(s[j * QUERIES + i], first + i0 + i, j0 + j);
       if (j0 + KEYS > n_keys || (causal && j0 + KEYS > first + i0 + 1))
-        for (int j = 0; j < KEYS; ++j) {  // hides key j from earlier queries, or from all
+        for (int j = 0; j < KEYS; ++j) {  // hides key j from earlier queries, or from all queries
           const int hidden = j0 + j >= n_keys ? QUERIES : causal ? j0 + j - first - i0 : 0;
           SIMD for (int i = 0; i < min(hidden, QUERIES); ++i) s[j * QUERIES + i] = -INFINITY;
         }
@@ -224,7 +227,7 @@ extern "C" __global__ void attention_tile(
 // Backward. It computes P from lse, then D = sum_e go o (attention_row_dot), gP = go v^T,
 // gS = P (gP - D) and
 //
-//   gv = P^T go     gk = scale gS^T q     gq = scale gS k     five products, forward has two
+//   gv = P^T go     gk = scale gS^T q     gq = scale gS k     (five products; forward has two)
 //
 // grid (parts, H, B), block 1. A thread takes every parts-th group of key tiles. No other thread
 // sums their gk and gv, and the order is fixed, so there are no atomics and every run gives the
@@ -239,8 +242,8 @@ extern "C" __global__ void attention_tile_backward(
     float* gq, T* gk, T* gv, const T* go, const float* lse, const float* dots,
     const T* q, const T* k, const T* v, SHAPE) {
   const int head = blockIdx.y, n_heads = gridDim.y;
-  const long long batch = blockIdx.z, row = (long long)n_heads * E;  // of go and gq
-  const long long grad_row = GRAD_ROWS * row;                        // of gk and gv
+  const long long batch = blockIdx.z, row = (long long)n_heads * E;  // length of go's and gq's rows
+  const long long grad_row = GRAD_ROWS * row;                        // length of gk's and gv's rows
   q += batch * q_batch + head * q_head;
   k += batch * k_batch + head * k_head;
   v += batch * v_batch + head * v_head;
@@ -260,7 +263,7 @@ extern "C" __global__ void attention_tile_backward(
 
   for (int first = blockIdx.x * ROWS; first < n_keys; first += gridDim.x * ROWS) {
     const int n_rows = min(ROWS, n_keys - first);
-    const bool is_first = first == blockIdx.x * ROWS;  // if not, gq has sums of earlier groups
+    const bool is_first = first == blockIdx.x * ROWS;  // if false, gq already has sums
     for (int j0 = 0; j0 < n_rows; j0 += KEYS) {
       const T *kj = k + (first + j0) * k_row, *vj = v + (first + j0) * v_row;
       load_tile(kt + j0 * WIDTH, kj, k_row, n_rows - j0, scale);

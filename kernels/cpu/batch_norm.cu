@@ -169,7 +169,8 @@ extern "C" __global__ void batch_norm_backward_rows(ACC* parts, const T* gy, con
 
 // ---- join ----
 
-const int CHANNELS = 64;  // of one thread; grid ceil(channels / CHANNELS), block 1
+// The channels of one thread. grid ceil(channels / CHANNELS), block 1.
+const int CHANNELS = 64;
 
 // size: the number of elements of a part. n: the number of elements of a channel. The last part has
 // the rest of n.

@@ -1,5 +1,5 @@
 // Convolution on a CPU as an implicit product. The matrix of columns (im2col) is not stored: a
-// thread has only one panel of it at a time, on its stack. kernels/conv.cu is the lesson.
+// thread has only one panel of it at a time, on its stack. kernels/conv.cu explains the method.
 // conv_winograd.cu saves products for 3 x 3 filters with stride 1.
 //
 //   y[m, p] = sum over k = (c, u, v) of w[m, k] columns[k, p] + bias[m]     p: a pixel of an image
@@ -10,11 +10,11 @@
 //   0 a b c d 0   -> copies ->   [ b c d 0 ... ]         0 1             each phase of the stride
 //   0 e f g h 0                  [ e f g h ... ]         1 0   by weight gw = gy panel^T, summed
 //
-// A product of 6 outputs with 64 pixels stays in registers (product.cuh). Bytes held in addition to
-// x, w and y: by input, a copy of the weights in the order of a phase; by weight, one gw for each
-// part of the pixels, if there are several parts.
+// A product of 6 outputs with 64 pixels stays in registers (product.cuh). The gradient by input
+// also needs memory for a copy of the weights, in the order of a phase. The gradient by weight
+// needs memory for one gw for each part of the pixels, if there are several parts.
 // Groups with one channel, as in a depthwise convolution, would fill only a sixth of a tile. For
-// them conv_few goes pixel by pixel.
+// such groups conv_few goes pixel by pixel.
 //
 // Launch: minidl/ops/conv_cpu.py   Test: tests/ops/test_conv_cpu.py
 #include "pixels.cuh"
@@ -22,8 +22,8 @@
 // Tells which pixels of x a result reads, in each dimension. r = 0 ... oh - 1, u = 0 ... kh - 1:
 //   y[out_step r + out_first] = sum over u of w[u] x[step r + first + tap_step u]
 struct Geometry {
-  int n_images, in_channels, out_channels;  // of all groups together
-  int h, w, oh, ow;                         // size of x; number of rows and columns r
+  int n_images, in_channels, out_channels;  // channels of all groups together
+  int h, w, oh, ow;                         // h, w: the size of x. oh, ow: the number of results r
   int kh, kw, step_h, step_w, first_h, first_w, tap_h, tap_w;
   int yh, yw, out_step_h, out_step_w, out_first_h, out_first_w;  // yh, yw: size of y
 
@@ -44,7 +44,7 @@ struct Geometry {
 
 constexpr int PANEL = 64;        // neighbouring pixels in the product: a multiple of LANES
 constexpr int PAST = 2 * LANES;  // numbers after a line that vectors may touch
-constexpr int WIDE = 512;        // pixels of a row. Wider rows are cut: the stack is limited
+constexpr int WIDE = 512;        // pixels of a row. Longer rows are cut, because a stack is small
 
 // The lines of an image that some pixels need, with zeros around. A line has `pitch` numbers. If
 // step_w is 2, the even columns come first, then the odd ones. If step_h is 2, the even lines come
@@ -195,8 +195,9 @@ extern "C" __global__ void conv_product(float* y, const float* x, const float* w
 
 constexpr int TOGETHER = 16;  // rows at a time, and numbers of a row: their weights stay in L1
 
-// Copies the weights for one phase of the gradient by the input, or of a transposed convolution:
-// to (groups, n_rows, depth, kh, kw) from w. Each dimension of w has its stride, in elements.
+// Copies the weights w to the array `to` (groups, n_rows, depth, kh, kw). One phase of the gradient
+// by the input, or of a transposed convolution, needs the weights in this order. Each dimension of
+// w has its stride, in elements.
 // grid (ceil(n_rows / TOGETHER), groups), block 1.
 extern "C" __global__ void conv_weights(float* to, const float* w, int n_rows, int depth, int kh,
                                         int kw, long long row_stride, long long depth_stride,
@@ -290,11 +291,11 @@ extern "C" __global__ void conv_weight(float* gw, const float* x, const float* g
 // -- pixel by pixel: for groups with so few channels that a product would leave most of a tile
 // empty
 
-constexpr int VECS = 4;  // sums at a time. They do not wait for each other
+constexpr int VECS = 4;  // sums at a time. One sum does not wait for another
 
-// Computes the same as conv_product. A block makes some rows and columns of one channel of an image.
-// The struct Lines stores the rows of the image one after the other, so they are computed as one
-// long row. The numbers between two rows are computed, too, and not used.
+// Computes the same as conv_product. A block makes some rows and columns of one channel of an
+// image. The struct Lines stores the rows of the image one after the other, so they are computed as
+// one long row. The numbers between two rows are computed, too, and not used.
 // grid (ceil(oh / rows_in_part) ceil(ow / columns_in_part), out_channels, n_images), block 1.
 extern "C" __global__ void conv_few(float* y, const float* x, const float* weights,
                                     const float* bias, int groups, int rows_in_part,
@@ -329,7 +330,7 @@ extern "C" __global__ void conv_few(float* y, const float* x, const float* weigh
   for (int r = 0; r < rows; ++r) write(y, g, top + r, 0, g.ow, results + r * lines.pitch);
 }
 
-constexpr int TAPS = 3;  // taps of a kernel row at a time: they use the same gradient
+constexpr int TAPS = 3;  // taps of a kernel row that use a loaded gradient together
 
 // gw (out_channels, n_in kh kw). grid (out_channels, n_in), block 1.
 extern "C" __global__ void conv_few_weight(float* gw, const float* x, const float* gy, int groups,

@@ -19,9 +19,9 @@
 //                gw = G^T gU G
 //
 // A thread makes a block of `group` tiles, from one or several images. Its stack holds V, which
-// fits in L2, and the sums of a few outputs, which fit in L1. Bytes in addition to x and y: U,
-// which is 16 / 9 = 1.8 times the weights of 128 outputs. By weight: gw for each part of the tiles,
-// if there are several.
+// fits in L2, and the sums of a few outputs, which fit in L1. In addition to x and y, U takes
+// memory: 16 / 9 = 1.8 times the weights of 128 outputs. The gradient by weight needs a gw for each
+// part of the tiles, if there are several parts.
 //
 // Source: Lavin & Gray 2016 (arXiv 1509.09308).
 // Launch: minidl/ops/conv_cpu.py   Test: tests/ops/test_conv_cpu.py
@@ -63,8 +63,8 @@ extern "C" __global__ void winograd_weights(float* u, const float* w, int n_rows
 
 // Sizes that all blocks of a convolution share, and the tiles of one block as runs within a row.
 struct Tiles {
-  int channels, h, w, top, left;  // of the images that are read, and their padding
-  int across, in_image;           // tiles in a row, in an image
+  int channels, h, w, top, left;  // channels, size and padding of the images that are read
+  int across, in_image;           // the number of tiles in a row, and in an image
   const Run* runs;
   int n_runs, n;  // the tiles of the block
 };

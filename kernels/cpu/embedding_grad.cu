@@ -9,8 +9,8 @@
 #endif
 
 // out must be zeros. Each block has one thread, so the CPU's threads take the blocks one by one.
-// (If each thread took a group of columns, every index would give work to every thread. But the
-// pieces of rows were too short for the memory: this reached two thirds of the speed.)
+// (In another version each thread took a group of columns. But then the pieces of rows were too
+// short for the memory, and this version reached only two thirds of the speed.)
 extern "C" __global__ void embedding_grad_rows(ACC* out, const T* gy, const long long* index, int n,
                                                int width, int n_rows) {
   const long long begin = (long long)n_rows * blockIdx.x / gridDim.x;

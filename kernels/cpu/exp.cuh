@@ -2,7 +2,7 @@
 // subnormal numbers or infinity, so it takes half of expf's time. x = n log 2 + r, e^x = 2^(n - 1)
 // * 2 e^r. To round x / log 2 to the integer n, it adds 1.5 * 2^23: then the lowest bits hold n. It
 // also adds 126: then these bits are the exponent field of 2^(n - 1). For n = -126 the field is 0,
-// the number 0.
+// so the result is 0.
 // Test: tests/cuda/test_rows.py
 #pragma once
 

@@ -1,5 +1,5 @@
-// Sums of squares on a CPU: a thread per chunk, whose loop uses vectors. Formula and parameters:
-// ../grad_norm.cu
+// Sums of squares on a CPU. Each thread takes one chunk, and its loop uses vectors. Formula and
+// parameters: ../grad_norm.cu
 // Wrapper: minidl/cuda/grad_norm.py   Test: tests/cuda/test_grad_norm.py
 #include "loops.cuh"
 

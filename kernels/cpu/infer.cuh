@@ -51,7 +51,8 @@ constexpr int cost_of(int rows, int vecs) {
 }
 constexpr int vecs_of(int m, int width) {
   int best = 1, least = 1 << 30, least_tiles = 0;
-  for (int v = REGISTERS == 32 || m == 1 ? 4 : 2; v > 0; --v) {  // one row: whole panels
+  // A product with one row reads whole rows of a panel.
+  for (int v = REGISTERS == 32 || m == 1 ? 4 : 2; v > 0; --v) {
     const int n = width / LANES, rows = rows_of(m, v), tiles = (m + rows - 1) / rows;
     const int cost = n / v * (m / rows * cost_of(rows, v) + cost_of(m % rows, v));
     // among equal costs, take the highest tile: each tile reads all of w
@@ -108,8 +109,8 @@ __noinline__ void tile_product(float* tile, const float* a, const float* b,
 }
 
 // Multiplies rows [first, last) of M, A_ROW apart, by a panel of WIDTH columns. Calls then(x, row,
-// column of the panel) for each result x. first is a multiple of ROWS. last is one, too, unless
-// last is M.
+// column of the panel) for each result x. first is a multiple of ROWS. last is a multiple of ROWS,
+// or M.
 template <int M, int WIDTH, long long A_ROW, int N_K, int SEGMENTS, long long A_SEGMENT,
           class Then>
 __forceinline__ void rows_times_panel(const float* a, const float* b, int first, int last,
@@ -137,8 +138,8 @@ __forceinline__ void rows_times_panel(const float* a, const float* b, int first,
     }
 }
 
-// Makes a part of out (M, N) = then(a (M, K) w^T). The rows of out are divided into n_blocks blocks.
-// The part has the rows of block x and the columns of panel y.
+// Makes a part of out (M, N) = then(a (M, K) w^T). The rows of out are divided into n_blocks
+// blocks. The part has the rows of block x and the columns of panel y.
 template <int M, int N, int K, class Then>
 __forceinline__ void linear(const float* a, const float* w, int x, int y, int n_blocks, Then then) {
   constexpr int FULL = N / PANEL, TAIL = N % PANEL;
@@ -195,7 +196,8 @@ __forceinline__ void conv_row(const float* x, const float* w, int h, int y, int 
 __forceinline__ float larger(float kept, float a) { return a > kept || a != a ? a : kept; }
 
 // Pools row h of image n of images (N, H, W, C): the largest or the mean of each window. A window
-// begins TOP above and LEFT of its pixel. CUT: true if a window may reach beyond the image.
+// begins TOP rows above its pixel and LEFT columns to the left. CUT: true if a window may reach
+// beyond the image.
 template <int OW, int H, int W, int C, int KH, int KW, int DOWN, int RIGHT, int TOP, int LEFT,
           bool CUT, bool MAX, class Then>
 __forceinline__ void pool_row(const float* x, int h, int n, Then then) {
@@ -216,9 +218,9 @@ __forceinline__ void pool_row(const float* x, int h, int n, Then then) {
   }
 }
 
-// Stores the key and the value of one head at position `at`. Keys are in blocks of 16, (context /
-// 16, E, 16): so a vector has numbers of 16 keys, and they are read in the order of memory. Values
-// are (context, E).
+// Stores the key and the value of one head at position `at`. Keys are in blocks of 16 tokens,
+// (context / 16, E, 16). So a vector has one number of each of 16 keys, and the vectors are read in
+// the order of memory. Values are (context, E).
 template <int E>
 __forceinline__ void remember(float* keys, float* values, const float* k, const float* v, int at) {
   for (int e = 0; e < E; ++e) {
@@ -227,8 +229,8 @@ __forceinline__ void remember(float* keys, float* values, const float* k, const 
   }
 }
 
-// out (VECS LANES columns of a row of E) = the sum of the rows of `values`, weighted by s, / total.
-// There are eight sums, so that no multiply-add waits for the result of the one before.
+// out = (sum over j of s[j] times row j of `values`) / total, for VECS LANES of the E columns.
+// Eight sums are added up side by side, so that no multiply-add waits for the one before it.
 template <int VECS, int E>
 __forceinline__ void weigh(float* out, const float* s, const float* values, int n_keys,
                            float total) {

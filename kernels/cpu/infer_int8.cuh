@@ -2,18 +2,20 @@
 // rest). Runs only on CPUs.
 //
 //   int8      x u8, w s8, exact sums in 32 bits:   y = s_x s_w (x w^T - zero sum_k w) + bias
-//             rungs, with the products of one core in one cycle: one a lane                  16
-//               AVX2, 4 a lane in four instructions                                     25
-//               VNNI, 4 a lane and instruction (only u8 x s8)                       64 to 128
+//             rungs, with the products of one core in one cycle: one product a lane          16
+//               AVX2, 4 products a lane in four instructions                            25
+//               VNNI, 4 products a lane in one instruction (only u8 x s8)           64 to 128
 //               AMX, 16 x 64 times 64 x 16 of two tiles in 16 cycles                     1024
 //   weights   x float, w s8 or s4, converted to float in a register:     y = s_w (x w^T) + bias
 //             for each token of text there is a product with one row. It takes as long as reading
 //             w, and w has a quarter or an eighth of the bytes
 //
-//   w of int8    panels of 64 columns: for every 4 values of k 64 x 4 bytes, the 4 of a column
-//                together. k is padded with zeros to a multiple of 64, as in x
-//   w of weights panels of 64 columns: for each k 64 bytes. With 4 bits: for every 2 values of k 64
-//                bytes, the first k in the low half. 8 is added to both. One scale per GROUP of k
+//   w of int8    has panels of 64 columns. A row of a panel has 4 values of k: 64 x 4 bytes, in
+//                which the 4 bytes of a column are neighbours. k is padded with zeros to a multiple
+//                of 64, as in x
+//   w of weights has panels of 64 columns. With 8 bits a row of a panel has one k, 64 bytes. With 4
+//                bits a row of 64 bytes has two k, the first k in the low halves of the bytes, and
+//                8 is added to each weight. A column has one scale for each GROUP of k
 //
 // Source: Jacob et al. 2018 (arXiv 1712.05877).   Test: tests/infer/test_quantize.py
 #pragma once
@@ -33,7 +35,7 @@
 
 #if defined(__AMX_INT8__) && defined(__linux__)
 #define AMX
-constexpr int FEW = 3;  // rows. With this few rows, reading w takes longer than the products
+constexpr int FEW = 3;  // up to this number of rows, reading w takes longer than the products
 #endif
 
 typedef int Sum __attribute__((vector_size(64), aligned(4), may_alias));
@@ -104,9 +106,10 @@ __forceinline__ Sum dot4(Sum sum, int x, const signed char* w) {
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
 // Multiplies ROWS rows of x (WIDE apart) by a panel. Calls then(sum of (x - SHIFT) w, row,
-// column of the panel) for each result. AVX2 multiplies 32 pairs of u8 and s8 and adds every two in
-// 16 bits. 16 bits end at 32,767, which is less than 2 x 255 x 127. So it uses a = x - 128 in place
-// of x, and multiplies abs(a) by w with the sign of a: 2 x 128 x 127 fits.
+// column of the panel) for each result. AVX2 multiplies 32 pairs of u8 and s8, and adds every two
+// products in 16 bits. 2 x 255 x 127 is more than 32,767, the largest number of 16 bits. So the
+// function uses a = x - 128 in place of x, and multiplies abs(a) by w with the sign of a: 2 x 128 x
+// 127 fits.
 constexpr int SHIFT = 128;
 typedef int Sum8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef short Pairs __attribute__((vector_size(32)));
@@ -187,7 +190,7 @@ __forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int
 #define TILE_DOT4(c, a, b) __asm volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
 struct TileShapes {
   unsigned char palette, start, unused[14];
-  unsigned short bytes[16];  // of a row of each tile
+  unsigned short bytes[16];  // the bytes of a row of each tile
   unsigned char rows[16];
 };
 long ask_system(long call, ...) __asm("syscall");
@@ -274,7 +277,7 @@ __forceinline__ void int8_tiles(const unsigned char* x, const signed char* w, in
 #endif
 
 // Multiplies rows [first, last) of x (M, WIDE) by panel y of w (N, K). first is a multiple of 96.
-// last is one, too, unless last is M.
+// last is a multiple of 96, or M.
 template <int M, int N, int K, int WIDE, class Then>
 __forceinline__ void int8_linear(float* to, const unsigned char* x, const signed char* w, int first,
                                  int last, int y, Then then) {

@@ -21,8 +21,8 @@
 #pragma once
 #include "infer.cuh"
 
-// spread and gather work on four vectors: number 0, `apart`, 2 `apart` and 3 `apart` of an array.
-// spread turns pixels into factors. gather turns sums into two results.
+// spread and gather work on four vectors of an array: the vectors number 0, `apart`, 2 * `apart`
+// and 3 * `apart`. spread turns pixels into factors. gather turns sums into two results.
 __forceinline__ void spread(Vec* d, int apart) {
   const Vec a = d[0] - d[2 * apart], b = d[apart] + d[2 * apart];
   const Vec c = d[2 * apart] - d[apart], e = d[apart] - d[3 * apart];
@@ -88,7 +88,7 @@ __forceinline__ void winograd_panel(const float* d, const float* w, int group, T
 }
 
 // Makes group `group` of M tiles of image n, in the panels [first, last) of columns. The images are
-// (N, H, W, C) with their borders, C a multiple of 16. The filters are packed as (16 C, O).
+// (N, H, W, C) with their borders. C is a multiple of 16. The filters are packed as (16 C, O).
 template <int M, int OH, int OW, int O, int H, int W, int C, class Then>
 __forceinline__ void winograd(const float* x, const float* w, int group, int first, int last, int n,
                               Then then) {

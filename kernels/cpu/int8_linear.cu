@@ -1,5 +1,5 @@
-// The int8 matrix product on a CPU: a thread per row, whose sums use vectors. Formula, parameters
-// and the rungs for a GPU: ../int8_linear.cu
+// The int8 matrix product on a CPU. Each thread takes one row, and its sums use vectors. Formula,
+// parameters and the rungs for a GPU: ../int8_linear.cu
 // Wrapper: minidl/ops/extra/int8_linear.py   Test: tests/ops/extra/test_int8_linear.py
 #include "loops.cuh"
 #include "int8_linear.cuh"

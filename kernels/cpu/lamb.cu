@@ -1,4 +1,4 @@
-// LAMB on a CPU: both passes have a thread per chunk, whose loop uses vectors.
+// LAMB on a CPU. In both passes each thread takes one chunk, and its loop uses vectors.
 // Formula: ../lamb.cuh   Parameters: lamb_moments_many and lamb_update_many of ../lamb.cu
 // Wrapper: minidl/optim/lamb.py   Test: tests/optim/test_lamb_kernel.py
 #include "lamb.cuh"

@@ -131,7 +131,7 @@ __noinline__ void product(float* c, int c_row, const float* a, long long row_str
         else if (bias) sum[m][n] += load(bias + n * LANES);
         store(at, sum[m][n]);
       }
-  } else {  // at an edge: through a tile, with the same sums
+  } else {  // at an edge, the sums go through a tile in memory
     alignas(64) float tile[ROWS * COLS];
     UNROLL for (int m = 0; m < ROWS; ++m)
       UNROLL for (int n = 0; n < VECS; ++n) store(tile + m * COLS + n * LANES, sum[m][n]);
@@ -144,8 +144,8 @@ __noinline__ void product(float* c, int c_row, const float* a, long long row_str
 }
 
 // C = A B + bias. B is packed. A is packed, or its rows lie row_stride apart, and the elements of a
-// row are contiguous. grid (ceil(n_rows / block_rows), ceil(n_cols / block_cols)), block 1: a thread
-// per block of C. block_rows is a multiple of ROWS, block_cols of COLS.
+// row are contiguous. grid (ceil(n_rows / block_rows), ceil(n_cols / block_cols)), block 1: a
+// thread per block of C. block_rows is a multiple of ROWS. block_cols is a multiple of COLS.
 extern "C" __global__ void linear_product(
     float* c, const float* a, const float* b, const float* bias, int n_rows, int n_cols, int depth,
     long long row_stride, int is_packed, int block_rows, int block_cols) {

@@ -12,8 +12,8 @@
 #define SIMD_MAX(...) PRAGMA(omp simd reduction(max : __VA_ARGS__))
 
 // Asks the cache for elements of the next row while this row is computed. A row of a few KiB ends
-// before the processor's prefetcher has learned the pattern. It is only a hint: any address is
-// allowed.
+// before the processor's prefetcher has learned the pattern. The request is only a hint, so any
+// address is allowed.
 const int AHEAD = 256;  // elements between two calls. A core cannot have more open requests
 template <typename V> __device__ __forceinline__ void fetch(const V* p, int begin, int end) {
   for (int j = begin; j < end; j += 64 / (int)sizeof(V)) __builtin_prefetch(p + j);

@@ -1,5 +1,5 @@
-// Copies many arrays into one flat buffer and back, on a CPU: a thread per chunk, whose loop uses
-// vectors.
+// Copies many arrays into one flat buffer and back, on a CPU. Each thread takes one chunk, and its
+// loop uses vectors.
 // Formula and parameters: ../pack.cu
 // Wrapper: minidl/parallel/data/flat.py   Test: tests/parallel/data/test_flat_kernel.py
 #include "loops.cuh"

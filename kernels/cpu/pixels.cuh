@@ -16,7 +16,7 @@ __forceinline__ void move(float* to, const float* from) {
 __forceinline__ void copy(float* to, const float* from, int n) {
   if (n >= LANES) {
     for (int i = 0; i + LANES <= n; i += LANES) move(to + i, from + i);
-    move(to + n - LANES, from + n - LANES);  // the rest: it overlaps copied numbers
+    move(to + n - LANES, from + n - LANES);  // the rest: copies some numbers again
   } else if (n >= 4) {
     typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
     for (int i = 0; i < n; i += 4) {
@@ -33,7 +33,7 @@ __forceinline__ void copy(float* to, const float* from, int n) {
 __forceinline__ void copy_each(float* to, const float* from, int n, int step) {
   int i = 0;
   if (step == 2)
-    for (; i + 16 < n; i += 16)  // without the last number: a vector also reads what follows it
+    for (; i + 16 < n; i += 16)  // not up to n: a vector also reads the number after its last one
       SIMD for (int j = 0; j < 16; ++j) to[i + j] = from[2 * (i + j)];
   for (; i < n; ++i) to[i] = from[(long long)i * step];
 }
@@ -42,8 +42,8 @@ __forceinline__ void zero(float* to, int n) {
   SIMD for (int i = 0; i < n; ++i) to[i] = 0;
 }
 
-// n neighbouring pixels, from (row, column) of an image on. `at`: how many pixels lie between the
-// `begin` of runs_of and the first of these n.
+// A run: n neighbouring pixels, from (row, column) of an image on. `at`: the number of pixels from
+// the `begin` of runs_of to the first pixel of the run.
 struct Run {
   int image, row, column, n, at;
 };

@@ -111,7 +111,8 @@ extern "C" __global__ void max_pool_backward(T* gx, const T* gy, const INDEX* wi
     T* gxp = gx + (long long)plane * h * w;
     const T* gyp = gy + (long long)plane * oh * ow;
     const INDEX* wp = winner + (long long)plane * oh * ow;
-    // windows that share no x and do not begin in padding: one store each, no addition
+    // If the windows share no x and do not begin in padding, each gy is stored once, and nothing is
+    // added.
     const bool apart = sh > (kh - 1) * dh && sw > (kw - 1) * dw && !top && !left;
     int rows[256], columns[256], offset[256];  // of each window element, to avoid divisions
     const bool table = sizeof(INDEX) == 1;

@@ -6,7 +6,8 @@
 //                             n_cols must be a multiple of LANES
 //
 // A tile has 6 rows. The last tile has the rows that are left. A tile is 4 vectors wide (2 on
-// processors with 16 registers), or less at the last columns. So 24 of 32 registers hold sums.
+// processors with 16 registers). At the last columns a tile may be narrower. So 24 of 32 registers
+// hold sums.
 // Test: tests/ops/test_conv_cpu.py
 #pragma once
 #include "vector.cuh"

@@ -1,5 +1,5 @@
-// int8 quantisation on a CPU: a thread per row, whose loop uses vectors. Formulas, parameters and
-// the rungs for a GPU: ../quantize.cu
+// int8 quantisation on a CPU. Each thread takes one row, and its loop uses vectors. Formulas,
+// parameters and the rungs for a GPU: ../quantize.cu
 // Wrapper: minidl/ops/extra/quantize.py   Test: tests/ops/extra/test_quantize.py
 #include "loops.cuh"
 #include "quantize.cuh"

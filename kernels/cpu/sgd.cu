@@ -1,4 +1,4 @@
-// SGD on a CPU: many arrays in one launch, a thread per chunk, whose loop uses vectors.
+// SGD on a CPU: many arrays in one launch. Each thread takes one chunk, and its loop uses vectors.
 // Formula: ../sgd.cuh   Parameters: sgd_many of ../sgd.cu
 // Wrapper: minidl/optim/sgd.py   Test: tests/optim/test_sgd_kernel.py
 #include "loops.cuh"

@@ -1,8 +1,8 @@
 // Finds the large elements of a vector on a CPU: a thread per chunk. Formula, parameters and the
 // rungs for a GPU: ../topk_mask.cu
 //
-//   compact        tests 64 elements at a time, in vectors. If one of them is large, a loop goes
-//                  through them one by one
+//   compact        tests 64 elements at a time, in vectors. If one of the 64 is large, a loop goes
+//                  through the 64 elements one by one
 //   compact_few    counts and compacts in one pass, for few large elements. Each chunk has `slots`
 //                  places of its own. If counts[chunk] is larger than slots, the chunk needed more
 //                  places

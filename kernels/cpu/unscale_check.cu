@@ -1,5 +1,5 @@
-// Unscales gradients and counts the values that are not finite, on a CPU: a thread per chunk, whose
-// loop uses vectors. Formula and parameters: ../unscale_check.cu
+// Unscales gradients and counts the values that are not finite, on a CPU. Each thread takes one
+// chunk, and its loop uses vectors. Formula and parameters: ../unscale_check.cu
 // Wrapper: minidl/cuda/unscale_check.py   Test: tests/cuda/test_unscale_check.py
 #include "bad_number.cuh"
 #include "loops.cuh"

@@ -22,9 +22,8 @@ constexpr int REGISTERS = 32;
 constexpr int REGISTERS = 16;
 #endif
 
-// Forces x into a register. Without this, g++ would read a number that is used up to four times
-// from memory again for each use. A core that loads 64 bytes a cycle has no free cycles for these
-// reads.
+// Forces x into a register. Without this, g++ reads x from memory again for each use, if x is used
+// up to four times. A core that loads 64 bytes a cycle has no free cycles for these reads.
 #if defined(__x86_64__)
 #define IN_REGISTER(x) __asm("" : "+v"(x))
 #elif defined(__aarch64__)

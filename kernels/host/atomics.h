@@ -1,7 +1,7 @@
 // Atomic operations. Blocks may run on several CPU threads, so these are real atomics, with relaxed
-// order as in CUDA. All return the old value. Spin loops work, because repeated atomics let other
-// CUDA threads run now and then. This is also true for atomicAdd(p, 0), which changes nothing:
-// kernels use it to read a value that other threads change.
+// order as in CUDA. All these functions return the old value. Spin loops work, because repeated
+// atomics let other CUDA threads run now and then. This is also true for atomicAdd(p, 0), which
+// changes nothing: kernels use it to read a value that other threads change.
 #pragma once
 
 #ifdef MINIDL_CHECK
@@ -14,7 +14,7 @@ static __thread unsigned minidl_atomics;
 #define MINIDL_TURN(file, line) ((void)0)
 #endif
 
-// The integer type of the same size, to exchange floats.
+// The integer type with n_bytes bytes. Atomics exchange floats as such integers.
 template <int n_bytes> struct MinidlBits;
 template <> struct MinidlBits<4> { typedef unsigned type; };
 template <> struct MinidlBits<8> { typedef unsigned long long type; };
@@ -87,7 +87,7 @@ MINIDL_INLINE unsigned atomicDec(unsigned* p, unsigned limit) {
 }
 
 // Atomics for the threads of one block, and for all GPUs and the CPU. Here they are the same as the
-// others.
+// other atomics.
 #define atomicAdd_block atomicAdd
 #define atomicSub_block atomicSub
 #define atomicExch_block atomicExch

@@ -81,7 +81,7 @@ struct thread_block_tile {
   }
 };
 
-// A tile of several whole warps. They exchange values through the memory given to
+// A tile of several whole warps. The warps exchange values through the memory given to
 // this_thread_block.
 template <unsigned N, class Parent> struct thread_block_tile<N, Parent, true> {
   static_assert(N <= 1024 && (N & (N - 1)) == 0, "minidl: a tile has 64, 128, ... or 1024 threads");
@@ -141,8 +141,8 @@ MINIDL_INLINE thread_block_tile<N> tiled_partition(const thread_block_tile<M, P>
   return minidl_tile<N>(t, t.parent_rank % M, M, file, line);
 }
 
-// The threads that run here together. CUDA allows any set of them. Here it is always one thread
-// alone, as for __activemask().
+// The threads that run here together. CUDA allows any set of threads. Here the set always has one
+// thread, as for __activemask().
 struct coalesced_group {
   unsigned thread_rank() const { return 0; }
   unsigned size() const { return 1; }
@@ -161,7 +161,7 @@ struct coalesced_group {
 MINIDL_INLINE coalesced_group coalesced_threads() { return {}; }
 template <class T, class Op> MINIDL_INLINE T reduce(const coalesced_group&, T v, Op) { return v; }
 
-// Any of the groups above, or a part of one whose size is known only at run time.
+// One of the groups above, or a part of such a group. The size of a part is known only at run time.
 struct thread_group {
   unsigned rank, n, lanes;  // lanes: of a warp. 0 stands for the whole block
   thread_group(const thread_block& b) : rank(b.rank), n(b.n), lanes(0) {}
@@ -196,7 +196,7 @@ template <class T> struct bit_and { T operator()(T a, T b) const { return a & b;
 template <class T> struct bit_or { T operator()(T a, T b) const { return a | b; } };
 template <class T> struct bit_xor { T operator()(T a, T b) const { return a ^ b; } };
 
-// A butterfly: all lanes end with the same bits, because each adds the same pairs.
+// A butterfly: all lanes end with the same bits, because each lane adds the same pairs.
 template <unsigned N, class P, class T, class Op>
 MINIDL_INLINE T reduce(const thread_block_tile<N, P>& tile, T v, Op op, MINIDL_HERE) {
   if constexpr (N > 32) return tile.reduce(v, op, file, line);
@@ -204,8 +204,8 @@ MINIDL_INLINE T reduce(const thread_block_tile<N, P>& tile, T v, Op op, MINIDL_H
   return v;
 }
 
-// Return op over the values of the lanes before a lane, with or without the lane's own value.
-// Without it, the first lane gets 0.
+// Combine the values of the lanes before a lane by op. inclusive_scan also takes the lane's own
+// value. exclusive_scan does not, and its first lane gets 0.
 template <unsigned N, class P, class T, class Op>
 MINIDL_INLINE T inclusive_scan(const thread_block_tile<N, P>& tile, T v, Op op, MINIDL_HERE) {
   static_assert(N <= 32, "minidl: a scan over a tile larger than a warp is not supported");

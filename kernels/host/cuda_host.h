@@ -1,9 +1,9 @@
 // CUDA's built-in names for a C++ compiler: the names that NVRTC gives a kernel without any
 // include.
 //
-// The loader (minidl/cuda/host/cpu.py) puts this header before a kernel's text. It includes no
-// system headers: to parse them would take longer than to parse the kernel, and NVRTC has no system
-// headers either.
+// The loader (minidl/cuda/host/cpu.py) puts this header before a kernel's text. The header includes
+// no system headers. The compiler would need more time to parse system headers than to parse the
+// kernel. NVRTC has no system headers either.
 //
 // Every kernel gets four extra parameters before its own: (threadIdx, blockIdx, blockDim, gridDim).
 // These parameters hide the global variables with the same names, which device functions use.

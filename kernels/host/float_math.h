@@ -95,8 +95,8 @@ MINIDL_INLINE float logf(float x) {
   return x < __builtin_inff() ? result : x;  // infinity and NaN are their own logarithms
 }
 
-// Small x: an odd polynomial. Otherwise 1 - 2 / (e^2x + 1): the rounding errors of the fraction are
-// small compared with the 1.
+// For small x the result is an odd polynomial. Otherwise it is 1 - 2 / (e^2x + 1): the rounding
+// errors of the fraction are small compared with the 1.
 MINIDL_INLINE float tanhf(float x) {
   float a = __builtin_fabsf(x), s = x * x;
   float p = -0.005648307502269745f;
@@ -109,7 +109,8 @@ MINIDL_INLINE float tanhf(float x) {
   return __builtin_copysignf(a < 0.625f ? near : far, x);
 }
 
-// Small x: an odd polynomial. Otherwise 1 - e^q(|x|), where q is a polynomial for log(erfc).
+// For small x the result is an odd polynomial. Otherwise it is 1 - e^q(|x|), where q is a
+// polynomial for log(erfc).
 MINIDL_INLINE float erff(float x) {
   float a = __builtin_fabsf(x), s = x * x;
   float p = -0.000595373916439712f;
@@ -133,7 +134,7 @@ MINIDL_INLINE float erff(float x) {
 }
 MINIDL_INLINE float erfcf(float x) { return __builtin_erfcf(x); }
 
-// The other functions are libm's: correct, but a loop over them is not vectorised.
+// The other functions call libm. They are correct, but a loop over them is not vectorised.
 #define MINIDL_LIBM(NAME)                                                          \
   MINIDL_INLINE float NAME##f(float x) { return __builtin_##NAME##f(x); }          \
   MINIDL_INLINE float NAME(float x) { return __builtin_##NAME##f(x); }             \
@@ -183,7 +184,7 @@ MINIDL_INLINE bool isinf(double x) { return __builtin_fabs(x) == __builtin_inf()
 MINIDL_INLINE bool isfinite(float x) { return __builtin_fabsf(x) < __builtin_inff(); }
 MINIDL_INLINE bool isfinite(double x) { return __builtin_fabs(x) < __builtin_inf(); }
 
-// The fast intrinsics. Here they are as exact as the others.
+// The fast intrinsics. Here they are as exact as the other functions.
 MINIDL_INLINE float __expf(float x) { return expf(x); }
 MINIDL_INLINE float __exp2f(float x) { return exp2f(x); }
 MINIDL_INLINE float __logf(float x) { return logf(x); }

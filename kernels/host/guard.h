@@ -2,19 +2,19 @@
 // launch.
 #pragma once
 
-// Runs body(context, begin, end). Returns false if it had to be stopped: minidl_error() has the
-// reason.
+// Runs body(context, begin, end). Returns false if `body` had to be stopped. minidl_error() then
+// returns the reason.
 bool minidl_guarded(void (*body)(const void*, long long, long long), const void* context,
                     long long begin, long long end);
 void minidl_progress();  // a block, or a part of the units, has ended
 // Ends the launch that runs on this CPU thread. Called from inside the kernel.
 [[noreturn]] void minidl_end_launch(const char* sentence);
-// In fibre.cpp. minidl_in_fibres returns true if fibres run on this CPU thread: then threadIdx is
-// the running thread's. minidl_abandon_fibres drops all fibres.
+// These two functions are in fibre.cpp. minidl_in_fibres returns true if fibres run on this CPU
+// thread. Then threadIdx belongs to the running fibre. minidl_abandon_fibres drops all fibres.
 bool minidl_in_fibres();
 void minidl_abandon_fibres();
 
-// Where and why a signal stopped the last guarded launch of this CPU thread. For session.cpp.
+// Tells session.cpp where and why a signal stopped the last guarded launch of this CPU thread.
 struct MinidlFault {
   int signal;  // 0: no signal stopped it
   unsigned long long pc, address, stack;

@@ -1,4 +1,5 @@
-// What check.cpp and locals.cpp call in each other: the local arrays of the check form.
+// The functions that check.cpp and locals.cpp call in each other. They watch the local arrays of a
+// kernel in the check form.
 #pragma once
 #include "watch.h"
 

@@ -1,6 +1,6 @@
 // The rest of CUDA's math functions and conversions. They call libm, or have one line each. None is
-// vectorised. Missing: arithmetic rounded toward zero, up or down (__fadd_rz and the like), and
-// __vadd4 and the like.
+// vectorised. Two groups of functions are missing: arithmetic that rounds toward zero, up or down
+// (__fadd_rz and the like), and arithmetic on packed bytes (__vadd4 and the like).
 // Test: tests/cuda/host/test_more_math.py
 #pragma once
 

@@ -6,8 +6,8 @@
 // Everything that t did before its fence comes before everything that u does after its atomic on
 // the same word. The fence also covers what other threads of t's block did before their last common
 // barrier. Suppose that every thread of a block does a fence, then a barrier follows, and then one
-// thread does an atomic. This atomic publishes for all of them. A volatile access of a flag counts
-// as an atomic. The reader needs no fence here.
+// thread does an atomic. This atomic publishes the accesses of all threads of the block. A volatile
+// access of a flag counts as an atomic. The reader needs no fence here.
 // Source: PTX ISA, "Memory consistency model", release and acquire patterns.
 #pragma once
 #include <stdlib.h>
@@ -16,13 +16,13 @@
 #include "watch.h"
 
 const int kMaxWords = 1 << 14;  // words by which fences and atomics order threads
-const int kMaxAcquired = 64;    // by one thread
+const int kMaxAcquired = 64;    // words from which one thread can acquire
 
 struct Publication {
-  // own: the last clock of the accesses of thread `who` that are published. cover: the same for the
-  // other threads of its block.
+  // The accesses of thread `who` are published up to its clock `own`. The accesses of the other
+  // threads of its block are published up to their clock `cover`.
   unsigned who, own, cover;
-  int kind;                  // of the fence, as in minidl_fence. 4: published[] counts, too
+  int kind;                  // kind of the fence, as in minidl_fence. 4: published[] counts, too
 };
 
 struct Word {
@@ -67,8 +67,8 @@ struct Order {
   // value of `fenced` at the last barrier.
   unsigned fenced[1024], covered[1024], before_barrier[1024];
   int kind[1024];
-  // any_fence: there was a fence after the last barrier. at_barrier: there was one before the last
-  // barrier, and it is not yet published.
+  // any_fence: there was a fence after the last barrier. at_barrier: there was a fence before the
+  // last barrier, and this fence is not yet published.
   bool any_fence, at_barrier;
   Acquired acquired[1024], by_block;
   unsigned* published;  // per thread of the grid: a fence and a barrier covered it up to this clock

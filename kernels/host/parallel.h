@@ -8,8 +8,8 @@ struct MinidlWork {
   void operator()(long long begin, long long end) const { body(context, begin, end); }
 };
 
-// Runs the work. Returns false if a part had to be stopped: minidl_error() has the reason. kernel:
-// a key under which the time of a unit is stored for the next launch, or null.
+// Runs the work. Returns false if a part had to be stopped. minidl_error() then returns the reason.
+// kernel: a key under which the time of a unit is stored for the next launch, or null.
 bool minidl_parallel(const MinidlWork& work, long long n_units, int threads,
                      const void* kernel = nullptr);
 

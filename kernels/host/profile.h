@@ -1,5 +1,6 @@
-// What check.cpp and profile.cpp share. The profile shows which memory requests a GPU would make
-// for the accesses of a kernel. minidl/cuda/checks/profile.py has the same layouts: change both.
+// The declarations that check.cpp and profile.cpp share. The profile shows which memory requests a
+// GPU would make for the accesses of a kernel. minidl/cuda/checks/profile.py has the same layouts.
+// Change the two files together.
 #pragma once
 #include "watch.h"
 
@@ -22,8 +23,8 @@ struct Profile {
   int n_rows, n_epochs, n_pictures, cut;
   ProfileRow rows[kMaxRows];
   int regions[kMaxPictures];
-  // Block 0. bit 0: read, bit 1: written. A row is a time between two barriers, a column is a part
-  // of the array.
+  // The accesses of block 0. Bit 0 means read, bit 1 means written. A row is a time between two
+  // barriers, and a column is a part of the array.
   unsigned char picture[kMaxPictures][kMaxEpochs][kColumns];
 };
 

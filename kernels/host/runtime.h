@@ -1,5 +1,6 @@
-// What compiled kernels and the runtime library (runtime.cpp, fibre.cpp; compiled once) share.
-// minidl/cuda/host/cpu.py has the same layouts: change both.
+// The declarations that compiled kernels and the runtime library share. The runtime library is
+// runtime.cpp and fibre.cpp, compiled once. minidl/cuda/host/cpu.py has the same layouts. Change
+// the two files together.
 #pragma once
 #include "vector_types.h"
 
@@ -17,14 +18,15 @@ struct MinidlLaunch {
   unsigned char arguments[8];
 };
 
-// Runs units [begin, end) of a launch. A flat kernel's unit is a tile of its index space, a fibre
-// kernel's is a block.
+// Runs units [begin, end) of a launch. A flat kernel's unit is a tile of its index space. A fibre
+// kernel's unit is a block.
 typedef void (*MinidlUnits)(const MinidlLaunch*, long long begin, long long end);
 // Runs one CUDA thread of a fibre kernel.
 typedef void (*MinidlThread)(const MinidlLaunch*, const uint3& thread, const uint3& block);
 
 extern "C" {
-// Both return 0, or 1 with a sentence in minidl_error().
+// The first two functions return 0. After an error they return 1, and minidl_error() returns a
+// sentence.
 int minidl_run_flat(const MinidlLaunch*, MinidlUnits, long long n_units);
 int minidl_run_fibres(const MinidlLaunch*, MinidlThread);
 const char* minidl_error();
@@ -47,8 +49,8 @@ unsigned minidl_lane();
 void minidl_fail_assert(const char* condition, const char* file, int line);
 void minidl_fail(const char* sentence, const char* file, int line);
 
-// What the check form (check.cpp) needs: it is told when threads meet, it can end a launch, and it
-// can ask where stacks and memory are.
+// The part for the check form (check.cpp). The engine tells check.cpp when threads meet. check.cpp
+// can end a launch, and can ask where stacks and memory are.
 struct MinidlObserver {
   void (*block_begins)();
   void (*barrier)();
@@ -57,7 +59,7 @@ struct MinidlObserver {
   // a shuffle whose source lane does not take part
   void (*odd_shuffle)(const char* sentence, void* result, int n_bytes);
 };
-// for launches of this CPU thread; null: no observer
+// Sets the observer of the launches on this CPU thread. With null there is no observer.
 void minidl_observe(const MinidlObserver*);
 void minidl_stop(const char* sentence);      // ends the running launch with this error
 struct MinidlMemory {
@@ -67,7 +69,7 @@ struct MinidlMemory {
 MinidlMemory minidl_memory();
 }
 
-// For device functions. Kernels have them as parameters.
+// Device functions read these variables. Kernels have parameters with the same names.
 // initial-exec: these variables are found without a call.
 #define MINIDL_THREAD_LOCAL \
   __attribute__((visibility("default"), tls_model("initial-exec"))) __thread

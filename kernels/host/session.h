@@ -1,5 +1,5 @@
 // Shared by check.cpp (one access) and session.cpp (a launch in several orders).
-// minidl/cuda/checks/hooks.py has the same layouts: change both.
+// minidl/cuda/checks/hooks.py has the same layouts. Change the two files together.
 #pragma once
 #include "runtime.h"
 #include "shadow.h"
@@ -36,8 +36,8 @@ struct GivenRegion {
 // The result of one order of threads, in memory that the child shares with Python's process.
 struct Outcome {
   int finished, stopped, n_findings, n_regions, n_notes;
-  int differs_in;  // a region whose bytes differ from the first order's; -1: none
-  unsigned differs_where;  // the place of the store that wrote them
+  int differs_in;  // a region whose bytes differ from the first order's, or -1
+  unsigned differs_where;  // the place of the store that wrote these bytes
   int n_calls;
   unsigned calls[8];  // places of calls on a full stack, innermost first
   u64 differs_at;
@@ -69,7 +69,7 @@ void check_block_begins();
 void check_begin_order(int number);  // 0: the first
 void check_end_order(bool complete);
 extern unsigned last_place;  // the place of the last access
-extern bool waits_for_flag;  // true if that was a flag in global memory: another block may set it
-extern unsigned blocks_begun;  // in this order
-unsigned running_thread();   // its number in the grid, + 1
+extern bool waits_for_flag;  // true if the last access read a flag that another block may set
+extern unsigned blocks_begun;  // the number of blocks that have begun in this order
+unsigned running_thread();   // 1 + the number of the running thread in the grid
 bool is_retired(u64 address);

@@ -1,9 +1,9 @@
 // Shadow memory: for every element of the arrays and of shared memory, it stores which thread
-// accessed it last, and when. So one can tell whether two accesses are ordered. If they are, they
-// come in this order on a GPU, too.
+// accessed it last, and when. So one can tell whether two accesses are ordered. Ordered accesses
+// come in the same order on a GPU, too.
 //
 //     thread t     w s[3] ---- barrier ---- r s[4]
-//                  Each thread has a clock. Every barrier and every __syncwarp moves it on.
+//                  Each thread has a clock. Every barrier and every __syncwarp advances the clock.
 //     clock        1          |  2         |
 //                                          An access (t, clock) came before the access of u now if
 //     thread u     r s[4] ---- barrier ---- w s[3]
@@ -87,8 +87,8 @@ struct Clocks {
     for (int t = begin; t < end; ++t) clock[t] = at + 1;
   }
 
-  // Afterwards each of these lanes knows everything that any of them knew, and the present clocks
-  // of all of them.
+  // Afterwards each of these lanes knows everything that one of the lanes knew before. It also
+  // knows the present clocks of all these lanes.
   void warp_barrier(int warp, unsigned lanes) {
     unsigned joined[32] = {};
     int begin = warp * 32;

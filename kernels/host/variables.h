@@ -29,9 +29,9 @@ template <class V, size_t m, size_t n> struct MinidlShape<V[m][n]> {
 template <class V, size_t l, size_t m, size_t n>
 struct MinidlShape<V[l][m][n]> : MinidlShape<V[m][n]> {};
 
-// minidl/cuda/host/variables.py has the same layout, and session.cpp has the layout of its first
-// part: change all three. is_const: 1 for __constant__, which Python may write; 2 for const, in
-// read-only memory.
+// minidl/cuda/host/variables.py has the same layout, and session.cpp has the layout of the first
+// members. If you change this struct, change all three files. is_const: 1 for __constant__, which
+// Python may write; 2 for const, in read-only memory.
 struct MinidlVariable {
   unsigned long long begin, bytes;
   const char* name;

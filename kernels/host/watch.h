@@ -1,11 +1,11 @@
-// What sanitizer.cpp calls in check.cpp to report what the running CUDA thread does.
-// return_address: the address after the call that the compiler has inserted. It tells the place in
-// the code.
+// The functions of check.cpp that sanitizer.cpp calls. They report what the running CUDA thread
+// does. return_address: the address after the call that the compiler has inserted. It tells the
+// place in the code.
 #pragma once
 
 typedef unsigned long long u64;
 
-// minidl/cuda/checks/sentences.py has the same values: change both.
+// minidl/cuda/checks/sentences.py has the same values. Change the two files together.
 enum How { READ = 0, WRITE = 1, ATOMIC = 2, ATOMIC_READ = 3 };
 
 void minidl_called(bool begins);  // a function begins or ends

@@ -15,7 +15,8 @@ MINIDL_INLINE unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
   return result;
 }
 
-// Shift (hi, lo) and return 32 bits. The distance is taken modulo 32, or at most 32 (`c`: clamped).
+// Shift the 64 bits (hi, lo) by n, and return 32 bits. The functions take n modulo 32. The
+// functions whose names end in `c` (clamped) take 32 for a larger n.
 MINIDL_INLINE unsigned __funnelshift_l(unsigned lo, unsigned hi, unsigned n) {
   return (unsigned)((((unsigned long long)hi << 32 | lo) << (n & 31)) >> 32);
 }

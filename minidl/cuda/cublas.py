@@ -3,8 +3,8 @@
 CuPy's own matmul cannot be part of a CUDA graph. CuPy refuses every call of cuBLAS during a
 capture, although cuBLAS allows such calls (CuPy 14.2: NotImplementedError in setStream). So during
 a capture, `matmul` calls the library that CuPy has loaded, with CuPy's handle. Outside of a
-capture, minidl uses CuPy's matmul, which is faster: on an H100's machine a call of CuPy's took 25
-us, and a call of this file's took 32 us.
+capture, minidl uses CuPy's matmul, which is faster. On a machine with an H100, a call of CuPy's
+matmul took 25 us, and a call of `matmul` in this file took 32 us.
 
 cuBLAS expects matrices that are stored column by column, and our arrays are stored row by row. The
 same memory, read column by column, is the transposed matrix. So cuBLAS gets the two factors in the
@@ -12,8 +12,8 @@ other order:
 
     c = a @ b    ->    c^T = b^T @ a^T
 
-A matrix may be a view, but one of its last two strides must be 1 element. cuBLAS calls the other
-one of these two strides the leading dimension. A view with other strides is copied first.
+A matrix may be a view, but one of its last two strides must be 1 element. The other of these two
+strides is called the leading dimension in cuBLAS. A view with other strides is copied first.
 
 Source: cuBLAS documentation, cublasGemmEx, cublasGemmStridedBatchedEx, "CUDA Graphs Support".
 Test: tests/cuda/test_cublas.py
@@ -86,8 +86,8 @@ def product(cublas, handle, a, b, c, compute):
 
 def common_batch(of_a, of_b):
     """Returns the batch dimensions of a @ b, or None if the batches must be broadcast. of_a, of_b:
-    the batch dimensions of a and b. One of them may be (): then the same matrix is used for the
-    whole batch."""
+    the batch dimensions of a and b. If one of the two is (), the same matrix is used for the whole
+    batch."""
     if of_a == of_b or not of_b:
         return of_a
     return None if of_a else of_b
@@ -105,7 +105,7 @@ def view_layout(x):
     """Returns the Layout of x, or None if it must be copied first."""
     *steps, row, col = (stride // x.itemsize for stride in x.strides)
     *batch, n_rows, n_cols = x.shape
-    for i in range(len(batch) - 1):  # the batch dimensions must act as one
+    for i in range(len(batch) - 1):  # one stride must be enough for all batch dimensions
         if batch[i] > 1 and steps[i] != steps[i + 1] * batch[i + 1]:
             return None
     step = steps[-1] if steps else 0

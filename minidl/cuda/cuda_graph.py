@@ -1,14 +1,14 @@
 """Runs a training step as one launch: CUDA graphs.
 
-    step = minidl.graphed(step)      runs it a few times, then captures its launches in a graph
-    loss = step()                    repeats some hundred launches, at the cost of one
+    step = minidl.graphed(step)      runs the step a few times, then captures its launches
+    loss = step()                    repeats some hundred launches, in the time of one launch
 
 A step of a small model launches hundreds of kernels. A kernel runs for a few microseconds, and
-Python needs longer to launch it. A step can be captured only if the host does no other work in it
-than launches. The host must not wait or upload data, and it must pass the same numbers and the same
-addresses each time. So copy each batch into the same tensors (`x.copy_(batch)`). Return the loss
-and do not read it. Keep the learning rate fixed. Use no dropout, because the host counts its random
-draws. AdamW's step count and the loss scale may change, because they are on the device.
+Python needs longer to launch it. In a captured step the host may only launch kernels. It must not
+wait or upload data, and it must pass the same numbers and the same addresses each time. So copy
+each batch into the same tensors (`x.copy_(batch)`). Return the loss and do not read it. Keep the
+learning rate fixed. Use no dropout, because the host counts its random draws. AdamW's step count
+and the loss scale may change, because they are on the device.
 
 The graph has a memory pool of its own. No other code gets memory from this pool, so the graph's
 tensors keep their addresses. Each replay writes its results into the tensors that `step` returned
@@ -37,7 +37,7 @@ def graphed(step: Callable[[], Result], warm_up: int = 3) -> Callable[[], Result
     warm_up: how many times `step` runs before the capture, to fill the memory pool and to compile
              kernels. These are real steps: they change the parameters.
     Raises RuntimeError if the step draws random numbers, because each replay would draw the same
-    ones."""
+    numbers."""
     cupy = backend.import_cupy()
     stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
     outside = cupy.cuda.get_current_stream()
@@ -55,8 +55,8 @@ def graphed(step: Callable[[], Result], warm_up: int = 3) -> Callable[[], Result
     outside.wait_event(stream.record())  # memory of the warm-up may be freed on `outside`
     if used:
         raise RuntimeError("graphed: the step draws random numbers (dropout?). The host counts the "
-                           "draws, so every replay would draw the same. Call model.eval(), or set "
-                           "dropout to 0")
+                           "draws, so every replay would draw the same numbers. Call model.eval(), "
+                           "or set dropout to 0")
 
     def replay():
         now = cupy.cuda.get_current_stream()
@@ -65,6 +65,7 @@ def graphed(step: Callable[[], Result], warm_up: int = 3) -> Callable[[], Result
         now.wait_event(stream.record())
         return result
 
-    # keep these: replay uses their memory. Each table of addresses keeps its own pool alive.
+    # `replay` uses the memory of these objects, so its attributes keep them alive. Each table of
+    # addresses keeps its own pool alive.
     replay.graph, replay.pool, replay.tables = graph, pool, tables
     return replay

@@ -64,8 +64,8 @@ def synchronize(device=None):
 
 
 def memory_allocated(device=None):
-    """Returns how many bytes of a GPU's memory are in use by arrays now. CuPy's pool also holds
-    free memory for later arrays. That memory does not count."""
+    """Returns how many bytes of a GPU's memory the arrays now use. CuPy's pool also holds free
+    memory for later arrays. This free memory does not count."""
     with _device(device):
         return backend.import_cupy().get_default_memory_pool().used_bytes()
 
@@ -95,7 +95,7 @@ def set_float32_matmul_precision(precision):
 
     'highest': in float32.
     'high':    on a GPU, by its tensor cores in TF32. TF32 rounds the factors to 10 bits of fraction
-               (float32 has 23) and adds in float32. This is up to 8 times as fast as float32. It
+               (float32 has 23) and adds in float32. TF32 is up to 8 times as fast as float32. TF32
                needs compute capability 8.0. A CPU always multiplies in float32.
 
     This function also switches Winograd's form of 3 x 3 convolutions: 'highest' turns it off, and
@@ -114,7 +114,7 @@ def set_float32_matmul_precision(precision):
 
 
 def get_float32_matmul_precision():
-    """Returns 'highest' or 'high'. On a CPU: 'highest'."""
+    """Returns 'highest' or 'high'. On a machine without a GPU, returns 'highest'."""
     if not is_available():
         return "highest"
     linalg = cublas_modes()

@@ -111,8 +111,9 @@ def _c_name(x):
     if isinstance(x, (int, float, np.integer, np.floating)):
         text = repr(float(x))
         return f"({text}f)" if text[0] == "-" else f"{text}f"
-    raise TypeError("fuse: the operands in the function must be its arguments or numbers; one is a "
-                    f"{type(x).__name__}. Pass an array as an argument of the function")
+    raise TypeError("fuse: the operands in the function must be its arguments or numbers; one "
+                    f"operand is a {type(x).__name__}. Pass an array as an argument of the "
+                    "function")
 
 
 def generate(fn, names):

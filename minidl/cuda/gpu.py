@@ -23,7 +23,8 @@ from minidl.cuda.host.includes import Edited, files, for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
 from minidl.cuda.run import only_one
 
-MAX_KNOWN = 256  # tuples of numbers to remember. A step counter adds a new tuple in each step
+# The most tuples of numbers that are remembered. A step counter adds a new tuple in each step.
+MAX_KNOWN = 256
 
 
 class GpuKernel:

@@ -81,7 +81,7 @@ def plain_square_sum(arrays):
     total = backend.xp_of(arrays, "norm").zeros(1)
     for a in arrays:
         flat = a.astype(backend.accumulate_dtype(a.dtype), copy=False).reshape(-1)
-        total += flat @ flat  # BLAS: one read, no temporary
+        total += flat @ flat  # BLAS reads the array once, and makes no temporary array
     return total
 
 

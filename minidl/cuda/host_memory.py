@@ -8,9 +8,9 @@ move it), and the copy must be on a stream of its own. That stream must wait unt
 been computed. It must also wait until the old values in the target have been read. Who waits for
 the copy?
 
-    to_host, to_device   the thread that calls them, and not the device     parallel/zero/offload.py
-    CopyStream           the compute stream, later, and no thread           memory/offload.py
-    SideStream           the compute stream, for the work of another thread parallel/data/bucket.py
+    to_host, to_device   the calling thread waits, the device does not      parallel/zero/offload.py
+    CopyStream           the compute stream waits, no thread does           memory/offload.py
+    SideStream           the compute stream waits for another thread's work parallel/data/bucket.py
 
 CuPy's pool gives freed memory to a new array at once. This is safe only on the stream that
 allocated the memory. So if two streams use an array, the thread that computes allocates it. This
@@ -176,7 +176,7 @@ def _copy_stream(library, number):
 
 
 class Copy:
-    """A copy that may not have ended. It keeps both arrays."""
+    """A copy that may not have ended. The object keeps both arrays alive."""
 
     def __init__(self, x, host, event):
         self.x, self.host, self.event = x, host, event

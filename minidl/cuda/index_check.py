@@ -23,7 +23,7 @@ from minidl import backend
 from minidl.cuda.host_memory import pinned, queue_copy
 from minidl.cuda.run import kernel
 
-BLOCK = 256  # threads
+BLOCK = 256  # threads of a block
 C_TYPES = {"int64": "long long", "int32": "int", "int16": "short", "int8": "signed char",
            "uint64": "unsigned long long", "uint32": "unsigned int", "uint16": "unsigned short",
            "uint8": "unsigned char"}
@@ -95,7 +95,7 @@ class Notes:
         if site:
             self.device.fill(0)
             text = list(self.texts)[site - 1].format(index - 2**64 if index >= 2**63 else index)
-            raise IndexError(f"{text} (found on the GPU when its results were waited for)")
+            raise IndexError(f"{text} (found when the host waited for results of the GPU)")
 
 
 @functools.lru_cache(maxsize=None)

@@ -4,11 +4,11 @@
     chunks     (0,0,4) (0,4,8) (0,8,10) (1,0,2) (2,0,4) (2,4,6)     (array, begin, end)
     pointers   [&a, &b, &c]
 
-One launch for each array would cost some microseconds each. Small arrays would also leave most of a
-GPU idle. Instead, one launch gets the table of addresses and the list of chunks. On the CPU each
-thread works on one chunk. On a GPU each block does. A chunk may be from any array. Tables are kept
-on the GPU and used again, because weights do not move, and gradients are mostly at the same
-addresses as before.
+With one launch for each array, each array would cost some microseconds, and small arrays would
+leave most of a GPU idle. Instead, one launch gets the table of addresses and the list of chunks. On
+the CPU each thread works on one chunk. On a GPU each block works on one chunk. A chunk may be from
+any array. Tables are kept on the GPU and used again, because weights do not move, and gradients are
+mostly at the same addresses as before.
 
 Test: tests/cuda/test_launch.py   Rows that are summed or normalised: rows.py
 """
@@ -24,9 +24,10 @@ from minidl.cuda import dispatch
 from minidl.cuda.host_memory import pinned, queue_copy
 from minidl.mode import current
 
-BLOCK = 256  # threads of a block: enough to hide memory latency. Each may use 255 registers
+# Threads of a block. They are enough to hide memory latency, and each thread may use 255 registers.
+BLOCK = 256
 LARGEST = 2**30  # elements of one launch: half of what an int can count, and a multiple of BLOCK
-CHUNK = 8192  # elements: 32 KiB of float32, so a second read finds them in the cache
+CHUNK = 8192  # elements of a chunk. 32 KiB of float32 are still in the cache at a second read
 
 
 def contiguous(xp, x):
@@ -53,8 +54,8 @@ def elementwise(file, name, dtype, n, args, **defines):
     """Launches one thread for each of n elements. If n is 0, launches nothing.
 
     Kernels count elements with an int. So if n is more than LARGEST, the work is cut into several
-    launches. For each of them, an array of n elements in `args` is replaced by a piece, and the
-    number n in `args` is replaced by the size of the piece."""
+    launches. For each launch, an array of n elements in `args` is replaced by a piece of the array,
+    and the number n in `args` is replaced by the size of the piece."""
     if n > LARGEST:
         for at in range(0, n, LARGEST):
             m = min(LARGEST, n - at)
@@ -145,7 +146,7 @@ def on_device(xp, table):
     return there
 
 
-@functools.lru_cache(maxsize=128)  # enough for the tables of one step, for use in the next
+@functools.lru_cache(maxsize=128)  # keeps all tables of a step, so that the next step finds them
 def _uploaded(xp, device, data, dtype, shape):
     """Returns (the array on the device, the pinned array, the event at the end of the copy, the
     pointer of the copy's stream). The pinned array must be kept until the copy has ended."""
@@ -163,11 +164,11 @@ _graph = threading.local()  # of this thread's capture: its pool, and the tables
 @contextlib.contextmanager
 def tables_of_a_graph(pool):
     """Use `with tables_of_a_graph(pool) as tables:` around the capture of a CUDA graph. In this
-    block, each table that `on_device` returns is a new array from this pool. It is filled at once,
-    and it is appended to the list `tables`. Keep the list and the pool while the graph is in use.
+    block, each table that `on_device` returns is a new array from this pool. The array is filled at
+    once and appended to the list `tables`. Keep the list and the pool while the graph is in use.
 
-    A table must not be in the graph's own pool. There its memory may have held an intermediate
-    result before, and each replay would write this result over the table."""
+    A table must not be in the graph's own pool. Memory of that pool may belong to an intermediate
+    result of the graph, and each replay would write this result over the table."""
     _graph.pool, _graph.tables = pool, []
     try:
         yield _graph.tables

@@ -28,6 +28,6 @@ def bits(state, n, xp=None):
 
 
 def draw_on(xp):
-    """Returns the function that draws bits for arrays of the library xp. It is passed to a
+    """Returns the function that draws bits for arrays of the library xp. Pass this function to a
     Generator as the argument `draw`."""
     return random.host_bits if xp is np else bits

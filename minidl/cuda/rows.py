@@ -1,15 +1,15 @@
 """Launches kernels that work on rows: chooses the version for the device and the row length.
 
-A file has several versions of a kernel. They are called rungs, as of a ladder: the later ones are
+A file has several versions of a kernel. They are called rungs, as of a ladder: a later version is
 faster and harder to read.
 
     cpu  a thread per row, in vectors     for a CPU: cpu/FILE.cu
-    v1   a thread per row                 never chosen. The first one to read
+    v1   a thread per row                 never chosen. Read this version first
     v2   a block per row                  for a GPU: rows for which v3 to v5 do not fit
     v3   a warp per row, in registers     for a GPU: rows up to MAX_KEPT elements
-    v4   v3 with 16 bytes an access       the same, if every row begins at a multiple of 16 bytes
-    v5   a block per row, in registers,   for longer rows, up to eight times MAX_KEPT elements, if
-         16 bytes an access               every row begins at a multiple of 16 bytes
+    v4   v3 with 16 bytes an access       for rows of v3, if each begins at a multiple of 16 bytes
+    v5   a block per row, in registers,   for rows up to eight times MAX_KEPT elements, if each row
+         16 bytes an access               begins at a multiple of 16 bytes
 
 Test: tests/cuda/test_rows.py, tests/ops/test_layer_norm_kernel.py
 """
@@ -24,8 +24,11 @@ from minidl import backend
 from minidl.cuda import dispatch, run
 from minidl.cuda.launch import BLOCK, LARGEST
 
-MAX_KEPT = 1024  # elements of a row: 32 registers in each of 32 lanes. With more, registers spill
-MAX_ROWS = 2**31 // 32  # rows of a launch on a GPU: an int counts threads, and a row may have 32
+# The most elements of a row for v3: 32 registers in each of 32 lanes. In a longer row registers
+# spill.
+MAX_KEPT = 1024
+# The most rows of a launch on a GPU: an int counts threads, and a row may have 32 threads.
+MAX_ROWS = 2**31 // 32
 
 
 def backend_of(x):
@@ -59,9 +62,9 @@ def check_size(name, rows, cols):
     """Raises ValueError if a launch on a GPU would need numbers that do not fit in an int."""
     if rows > MAX_ROWS or cols > LARGEST:
         raise ValueError(f"{name}: wanted at most {MAX_ROWS} rows of at most {LARGEST} elements in "
-                         f"a launch on a GPU; got {rows} rows of {cols}. If there are "
+                         f"a launch on a GPU; got {rows} rows of {cols} elements. If there are "
                          "too many rows, cut the array along its first dimension. If the rows are "
-                         "too long, cut it along its last one")
+                         "too long, cut the array along its last dimension")
 
 
 def kernel(file, name, dtype, form="auto", order="ascending", **defines):
@@ -76,9 +79,9 @@ def kernel(file, name, dtype, form="auto", order="ascending", **defines):
 
 def kept(xp, rung, cols, dtype):
     """Returns {"KEEP": a number} for rungs 3 to 5, else {}. KEEP is a macro: the number of elements
-    of the row that each thread keeps in registers. It is a power of two, so that few variants are
-    compiled. It is the smallest one that is enough for the row, so that few registers are
-    wasted."""
+    of the row that each thread keeps in registers. The number is a power of two, so that few
+    variants are compiled. It is the smallest power of two that is enough for the row, so that few
+    registers are wasted."""
     if xp is np or rung in ("cpu", 1, 2):
         return {}
     team = BLOCK if rung == 5 else 32

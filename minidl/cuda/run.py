@@ -41,7 +41,7 @@ def kernel(path: str | PathLike[str], name: str | None = None, *,
              NVRTC only.
     form:    how the CPU runs the kernel: 'auto', 'flat' (a loop over the threads), 'fibre' (threads
              that can wait for each other) or 'check' (checks each access, and raises KernelError
-             with a report if one is wrong: checker.py).
+             with a report if an access is wrong: checker.py).
     order:   the order in which the CPU runs threads and blocks: 'ascending', 'descending', or an
              int > 1, the seed of a random order. All orders except 'ascending' need the fibre form.
              A correct kernel gives the same bits in any order.
@@ -73,13 +73,13 @@ class Kernel:
         from minidl.cuda.host import cpu
 
         if form not in cpu.FORMS:
-            raise ValueError(f"form is one of {', '.join(cpu.FORMS)}; got {form!r}")
+            raise ValueError(f"form must be one of {', '.join(cpu.FORMS)}; got {form!r}")
         if order not in ORDERS and not (type(order) is int and order > 1):
-            raise ValueError("order is 'ascending', 'descending' or an int above 1, a seed; got "
+            raise ValueError("order must be 'ascending', 'descending' or a seed, an int > 1; got "
                              f"{order!r}")
         self.order = ORDERS.get(order, order)
         if self.order and form == "flat":
-            raise ValueError("form='flat' has only the ascending order; leave form out, or pass "
+            raise ValueError("form='flat' runs threads only in ascending order; omit form, or pass "
                              "form='fibre'")
         self.path, self.name, self.defines, self.options = path, name, defines, options
         self.form = "fibre" if self.order and form == "auto" else form
@@ -136,8 +136,8 @@ class Kernel:
     def _shuffling(self, grid, block, args, shared_mem, order, threads):
         """Launches a kernel with warp shuffles on the CPU. If a lane reads from a lane that takes
         no part in the shuffle, the value is undefined. Then the kernel runs again in the check
-        form, which finds out whether the result depends on this value. If it does, raises
-        KernelError. If not, the result is right."""
+        form, which finds out whether the result depends on this value. Raises KernelError if the
+        result depends on the value. Else the result is right."""
         before = [(a, a.copy()) for a in args if isinstance(a, np.ndarray) and a.flags.writeable]
         try:
             self._cpu(grid, block, args, shared_mem, order, threads)
@@ -154,8 +154,8 @@ class Kernel:
     def on_cpu(self):
         """The CpuKernel. It is compiled on first use."""
         if self._cpu is None:
-            # most kernels for which the fibre form is wanted have no flat form. For them 'auto'
-            # means the fibre form, and no second library is compiled
+            # most kernels for which the fibre form is wanted have no flat form. For such a kernel
+            # 'auto' means the fibre form, and no second library is compiled
             form = "auto" if self.form == "fibre" else self.form
             self._cpu = self._load(form)
             if self.form == "fibre" and self._cpu.form == "flat":
@@ -178,8 +178,9 @@ class Kernel:
 
     def get_global(self, name):
         """Returns a __device__ or __constant__ variable of the file: a NumPy array in the
-        variable's own memory, to read and to write. Only for kernels on the CPU. CuPy's RawModule
-        has a method of the same name. Raises KernelError if the kernel uses no such variable."""
+        variable's own memory, to read and to write. This works only for kernels on the CPU. For a
+        GPU, CuPy's RawModule has a method of the same name. Raises KernelError if the kernel uses
+        no such variable."""
         from minidl.cuda.host import variables
 
         found = _library_of(self).variables

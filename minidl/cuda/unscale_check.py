@@ -38,7 +38,7 @@ def unscale_check(grads, inverse, factor=None):
     """Multiplies grads by `inverse`, in place. Returns how many elements are now inf or nan: (1,)
     int32, on the device of grads.
 
-    factor: None, or an array of one number. grads are multiplied by this number, too. Its dtype is
+    factor: None, or an array of one number. grads are multiplied by this number, too. The array has
     the dtype in which grads are summed: float32 for float16."""
     return run("unscale_check", list(grads), inverse, factor)
 

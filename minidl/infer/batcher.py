@@ -47,7 +47,7 @@ class Report:
     inside_s: the number of requests inside the Batcher, integrated over time, in s.
     latency_s: the sum of the latencies of all requests, in s.
 
-    inside: L, the mean number of requests inside.
+    inside: L, the mean number of requests inside the Batcher.
     rate: lambda, the requests per second.
     latency: W, the mean seconds from a request to its answer.
     batch: the mean number of requests in a batch."""
@@ -70,11 +70,12 @@ class Report:
 class Batcher:
     """Collects requests into batches and runs the batches, in a thread of its own.
 
-    plans: a Plan, a list of Plans for batches of different sizes, or one function of arrays
-    (n, ...). A batch runs in the smallest plan that is large enough. If the plan has more rows than
-    the batch, copies of the batch's last row fill the other rows.
-    max_batch: the most requests in a batch. The default is the batch size of the largest plan. A
-    function needs max_batch.
+    plans: a Plan, a list of Plans for batches of different sizes, or one function. The function
+    takes arrays (n, ...) with the inputs of n requests. A batch runs in the smallest plan that is
+    large enough. If the plan has more rows than the batch, copies of the batch's last row fill the
+    other rows.
+    max_batch: the most requests in a batch. The default is the batch size of the largest plan. If
+    `plans` is a function, max_batch must be given.
     max_delay: the most seconds that a request waits for other requests.
     max_waiting: the most requests that may wait. If this many requests wait already, submit()
     refuses another.
@@ -93,15 +94,15 @@ class Batcher:
         self.wanted = wanted[0] if wanted else None
         for its in wanted:
             if its != self.wanted:
-                raise ValueError("Batcher: all plans must take the same requests; got plans for "
-                                 "requests of other shapes or dtypes. Trace one model with batches "
-                                 "of several sizes")
+                raise ValueError("Batcher: all plans must take requests of one shape and dtype; "
+                                 "got plans for different shapes or dtypes. Trace one model with "
+                                 "batches of several sizes")
         largest = self.plans[-1][0] if self.plans else max_batch
         self.max_batch = largest if max_batch is None else max_batch
         if not self.max_batch or not 1 <= self.max_batch <= largest:
             raise ValueError(f"Batcher: got max_batch={max_batch}; want an integer from 1 "
                              f"{f'to {largest}, the rows of the largest plan' * bool(self.plans)}"
-                             f"{'' if self.plans else 'on; a function needs max_batch'}")
+                             f"{'' if self.plans else 'on, because the Batcher got a function'}")
         if max_delay < 0:
             raise ValueError(f"Batcher: got max_delay={max_delay}; want at least 0 seconds")
         self.function = None if self.plans else plans[0]
@@ -162,8 +163,9 @@ class Batcher:
             return Report(elapsed_s=self._last - self._first, **self._sums)
 
     def _count(self, change):
-        """Updates the sums when requests come or leave. Returns the present time in s. The caller
-        must hold the lock. change: n if n requests come, -n if n requests leave."""
+        """Updates the number of requests inside the Batcher, and its integral over time. Returns
+        the present time in s. The caller must hold the lock. change: n if n requests come, -n if n
+        requests leave, 0 to update only the integral."""
         now = self.clock()
         if self._first is None:
             self._first = self._last = now
@@ -203,9 +205,10 @@ class Batcher:
             return [self._queue.popleft() for _ in range(min(len(self._queue), self.max_batch))]
 
     def _answers(self, requests):
-        """Runs a batch. requests: the arrays of each request. Returns (the number of rows that the
-        plan computed, a list with (True, result) or (False, error) for each request). If a batch
-        fails, each request runs alone. So a bad index in one request fails only this request."""
+        """Runs a batch. Returns (n_rows, answers). n_rows: the number of rows that the plan
+        computed. answers: a list with (True, result) or (False, error) for each request. If a batch
+        fails, each request runs alone. So a bad index in one request fails only this request.
+        requests: the arrays of each request."""
         n = len(requests)
         try:
             size, run = next(((size, p) for size, p in self.plans if size >= n), (n, self.function))
@@ -232,6 +235,6 @@ def rows_of(plan):
     sizes = {v.shape[:1] for v in (*plan.graph.inputs, *plan.graph.outputs)}
     if len(sizes) != 1 or sizes == {()}:
         raise ValueError("Batcher: the plan's inputs and results have no common first dimension. "
-                         "Want the batch's size as the first dimension of all; got first "
-                         f"dimensions {sorted(sizes)}. Trace the model with a batch")
+                         "Want the batch's size as the first dimension of all inputs and results; "
+                         f"got first dimensions {sorted(sizes)}. Trace the model with a batch")
     return sizes.pop()[0]

@@ -1,12 +1,14 @@
 """Attention that keeps keys and values (KV cache): only the products of a new token are computed.
 
 The plain form: minidl/plain/kv_cache.py. Here: heads that share keys, a whole prompt in one call,
-and a kernel that reads keys in blocks of 16.
+and a kernel that reads keys in blocks of 16 tokens.
 
-    keys (B, K, blocks of 16, E, 16), values (B, K, context, E)    stored at the token's position
+    keys (B, K, context / 16, E, 16)     16 tokens lie next to each other
+    values (B, K, context, E)            row t belongs to the token at position t
     T = 1    one new token: out = softmax(scale q keys[:position + 1]) values, in one pass over the
              cache
-    T > 1    a text from position 0 on: stores its keys and values, and attends as in training
+    T > 1    a text from position 0 on: stores its keys and values, and computes the attention of
+             training
 
 B texts, K heads of keys and values, E numbers in a key. T: the number of new tokens in a call.
 Without a cache, a model computes the products of all n tokens again to get the next token. The
@@ -29,7 +31,7 @@ from minidl.ops.attention import SelfAttention
 def n_bytes(n_layers, n_texts, context, n_kv_heads, head_width):
     """Returns the bytes of all keys and values, in float32. If context is a multiple of 16, the
     cache has 2 n_layers n_texts context n_kv_heads head_width numbers."""
-    keys = -(-context // 16) * 16  # keys are stored in blocks of 16
+    keys = -(-context // 16) * 16  # keys are stored in blocks of 16 tokens
     return 4 * n_layers * n_texts * n_kv_heads * head_width * (keys + context)
 
 

@@ -49,8 +49,8 @@ def expression(op, attributes, operands):
 
 
 def is_elementwise(op, attributes, operands, dtype):
-    """Returns True if `expression` can write the operation in C for these operands. An operand is a
-    number, or any other object in place of an array."""
+    """Returns True if `expression` can write the operation in C for these operands. An operand that
+    is not a number counts as an array."""
     return dtype == np.float32 and expression(op, attributes, [
         x if type(x) in (int, float) else "x" for x in operands]) is not None
 
@@ -78,9 +78,9 @@ def lines(steps, own, loads):
 
 
 def operand(i, value, shape):
-    """Returns C text that reads the operand for one element of the result: an element of the node's
-    input i. In the C text, `at` is the index of the result's element, and `col` is the index of
-    this element in the last dimension. Returns None if the input needs another index, or is an
+    """Returns C text that reads one element of the node's input i. This element is the operand for
+    one element of the result. In the C text, `at` is the index of the result's element, and `col`
+    is its index in the last dimension. Returns None if the input needs another index, or is an
     infinite number or NaN. value: the Value of the input. shape: the shape of the result."""
     if value.array is not None and value.array.size == 1:
         return literal(value.array.item()) if math.isfinite(value.array.item()) else None

@@ -8,8 +8,8 @@ prompt in one call.
 
     prefill(ids)   runs the prompt in one plan. The plan's length is the next power of two, but at
                    most the context. So the plan also writes cache entries for positions after the
-                   prompt. Each of these entries is overwritten by a later step before any token
-                   attends to it
+                   prompt. A later step overwrites each of these entries before any token attends
+                   to the entry
     step(ids)      runs one token of each text. The plan multiplies matrices by vectors, so a step
                    takes about as long as reading all weights once
 
@@ -43,9 +43,9 @@ class Cached(Module):
     """The model in the form that a plan runs. A call takes ids (B, T) and `at` (1,), and returns
     the logits of one token of each text, (B, 1, vocabulary).
 
-    positions: the positions of the T tokens, which are constants of the plan. Then `at` is the
-    index of the token whose logits are returned. If positions is None, T is 1, and `at` is the
-    token's position.
+    positions: the positions of the T tokens, as constants of the plan, or None. If positions are
+    given, `at` is the index of the token whose logits are returned. If positions is None, T is 1,
+    and `at` is the token's position.
     caches: for each block a pair (keys, values).
     angles: as in CachedAttention."""
 
@@ -159,8 +159,8 @@ class Decoder:
                              f"integers of shape ({self.n_texts}, T), where T is at least 1")
         if position + ids.shape[1] > self.context:
             raise ValueError(f"decoder: each text has {position} tokens, and {ids.shape[1]} more "
-                             f"do not fit in a context of {self.context}. Start again with the "
-                             "last tokens of the text: prefill(ids)")
+                             f"tokens do not fit in a context of {self.context}. Start again with "
+                             "the last tokens of the text: prefill(ids)")
         return ids if ids.dtype == np.int64 else ids.astype(np.int64)
 
     def generate(self, ids, n_tokens, temperature=1.0, top_k=None, top_p=None, generator=None):
@@ -169,9 +169,10 @@ class Decoder:
 
         temperature: the logits are divided by this number. With 0 the likeliest token is always
         taken.
-        top_k: draws only from the top_k likeliest tokens. None: draws from all tokens.
-        top_p: draws only from the likeliest tokens. As few tokens as possible are taken, so that
-        together they have a probability of top_p or more. None: draws from all tokens.
+        top_k: draws only from the top_k likeliest tokens. None means all tokens.
+        top_p: draws only from the likeliest of the top_k tokens. Tokens are added, the likeliest
+        first, until the added tokens together have a probability of top_p or more. None means all
+        tokens.
         generator: a minidl generator. The default is random.default_generator()."""
         generator = generator or random.default_generator()
         out = _numpy(ids)
@@ -204,10 +205,10 @@ def _numpy(ids):
 def nucleus(logits, temperature, top_k, top_p):
     """Returns the logits (n, vocabulary), with -inf for the tokens that must not be drawn.
 
-    First only the top_k likeliest tokens are kept. Then only the likeliest of these tokens are
-    kept, as few as possible, so that together they have a probability of top_p or more. The
-    likeliest token is always kept. If top_p is None, or temperature is 0, returns the logits
-    unchanged."""
+    First, the top_k likeliest tokens are selected, and their probabilities are scaled to the sum 1.
+    Then the likeliest of the selected tokens are kept, one after another, until the kept tokens
+    together have a probability of top_p or more. If top_p is None, or temperature is 0, returns the
+    logits unchanged."""
     if top_p is None or temperature == 0:
         return logits
     if not 0 < top_p <= 1:
@@ -218,7 +219,7 @@ def nucleus(logits, temperature, top_k, top_p):
     p = np.exp(x - x[:, :1])
     p /= p.sum(-1, keepdims=True)
     out = np.full(logits.shape, -np.inf, logits.dtype)
-    # A token is kept if the tokens with a higher probability have less than top_p together.
+    # A token is kept if all tokens before it together have a probability below top_p.
     kept = np.cumsum(p, -1) - p < top_p
     np.put_along_axis(out, order, np.where(kept, np.take_along_axis(logits, order, -1), -np.inf),
                       -1)

@@ -46,10 +46,10 @@ class Node:
     """One line of a graph.
 
     kind: a Function class or a function of arrays. It is None for a chain, which has only steps.
-    inputs: Values, numbers and None (an input that is left out, such as a bias). The operation
-    reads the first n_own inputs. The steps read the other inputs.
+    inputs: Values, numbers and None. None stands for an input that is left out, such as a bias. The
+    operation reads the first n_own inputs. The steps read the other inputs.
     pad: ((top, bottom), (left, right)), the widths of a border of zeros around an image
-    (N, H, W, C). The border is added after the steps. None: no border."""
+    (N, H, W, C). The border is added after the steps. None means that there is no border."""
 
     def __init__(self, op, kind, inputs, attributes, outputs, steps=(), n_own=None, pad=None):
         self.op, self.kind, self.inputs, self.outputs = op, kind, list(inputs), list(outputs)

@@ -2,7 +2,7 @@
 
     arrivals = poisson(rate=200, n=1000, seed=0)       times in s, exponential gaps
     latencies = offer(batcher, x, arrivals)            measured: a real clock, a real plan
-    batches, ends = simulate(arrivals, cost, 32, 1e-3) modelled: cost(n) seconds for a batch of n
+    batches, ends = simulate(arrivals, cost, 32, 1e-3) modelled: n requests take cost(n) seconds
 
 Independent arrivals are a Poisson process. The gaps between them are exponential, and past arrivals
 do not change the next gap. An open load does not wait for answers, so the queue of a slow server
@@ -48,9 +48,9 @@ def offer(batcher, requests, arrivals):
 
 def simulate(arrivals, cost, max_batch, max_delay):
     """Models a Batcher with these arrivals (in s, ascending). A batch of n requests takes cost(n)
-    seconds, and all other work takes no time. max_batch, max_delay: as in Batcher. Returns (a list
-    with (begin, end, n) of each batch, an array with the time in s at which each request is
-    answered)."""
+    seconds, and all other work takes no time. max_batch, max_delay: as in Batcher. Returns
+    (batches, ends). batches: a list with (begin, end, n) of each batch. ends: an array with the
+    time in s at which each request is answered."""
     batches, ends, free, i = [], np.empty(len(arrivals)), 0.0, 0
     while i < len(arrivals):
         full = arrivals[i + max_batch - 1] if i + max_batch <= len(arrivals) else np.inf

@@ -80,7 +80,7 @@ class Lowering:
                 self.eager(node)
 
     def own(self, value):
-        """Gives a value that is no view its own bytes in the arena. Returns the value."""
+        """Reserves bytes in the arena for a value that is not a view. Returns the value."""
         # Nothing is written into this array, so the system gives it no memory.
         self.dummies[value] = np.empty(value.shape, value.dtype)
         self.layouts[value] = Layout(value, 0, self.dummies[value].strides)
@@ -95,8 +95,8 @@ class Lowering:
 
     def view(self, node):
         """Records that the results of a node are views of the input's bytes, and returns True.
-        Returns False if the results are not views. If a reshape of a strided input is no view, adds
-        a launch that copies the input, and the results are views of this copy."""
+        Returns False if the results are not views. If a reshape of a strided input is not a view, a
+        launch is added that copies the input. The results are then views of this copy."""
         source = node.inputs[0]
         if source.array is not None:
             return False
@@ -177,7 +177,7 @@ def steps_of(low, node, shape, bias, steps=None):
 
     shape: the shape of the product's result.
     bias: a constant Value that is added to each row, or None.
-    steps: the steps to write. None: all steps of the node."""
+    steps: the steps to write. None means all steps of the node."""
     args, loads = [], {}
     for i in range(node.n_own, len(node.inputs)):
         value = node.inputs[i]
@@ -347,7 +347,8 @@ def self_attention(low, node):
 
 def embedding(low, node):
     """Adds the launch of an embedding. Returns False if the line must run as an eager op, for
-    example if the indices are no input of the graph: a plan checks indices only in its inputs."""
+    example if the indices are not an input of the graph. A plan checks indices only in its
+    inputs."""
     ids, table = node.inputs
     if ids not in low.inputs or not is_constant(table, 2) or ids.dtype != np.int64 or (
             not ids.n_bytes):

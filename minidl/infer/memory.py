@@ -1,7 +1,8 @@
-"""Chooses the place of each value of a plan. Two values may share bytes if no step needs them both.
+"""Chooses the place of each value of a plan. Values share bytes if no step needs both values.
 
-The plain form, with a picture of lifetimes: minidl/plain/memory_plan.py. Here: the smallest gap in
-place of the lowest gap, several orders, and a check that nothing overlaps.
+The plain form, with a picture of lifetimes: minidl/plain/memory_plan.py. There a value goes into
+the lowest free gap. Here it goes into the smallest free gap. Also, this file tries several orders
+of the values, and checks that no two values overlap.
 
 A value is alive from the step that writes it to the last step that reads it. At each step, all
 values that are alive must fit in the arena. The bound is the most bytes that are alive at one step:
@@ -55,8 +56,8 @@ def meet(a, b):
 
 def plan(lifetimes, meet=meet):
     """Returns the Memory of these Lifetimes. meet(a, b): a function that returns True if the values
-    a and b must not share bytes. With several GPU streams this is so for more pairs
-    (streams.py)."""
+    a and b must not share bytes. With several GPU streams, meet returns True for more pairs of
+    values (streams.py)."""
     padded = [replace(v, n_bytes=max(-(-v.n_bytes // ALIGN), 1) * ALIGN) for v in lifetimes]
 
     def length(v):
@@ -82,8 +83,8 @@ def plan(lifetimes, meet=meet):
 
 def greedy(lifetimes, order, meet=meet):
     """Places the values in the order `order`. Returns a list with the offset of each value. A value
-    goes into the smallest gap that is large enough. If there is none, the value goes above all
-    placed values with which it must not share bytes."""
+    goes into the smallest gap that is large enough. If no gap is large enough, the value goes above
+    all placed values with which it must not share bytes."""
     offsets, placed = [0] * len(lifetimes), []
     for i in order:
         v, at, best = lifetimes[i], 0, None
@@ -98,7 +99,7 @@ def greedy(lifetimes, order, meet=meet):
 
 
 def size_of(lifetimes, offsets):
-    """Returns the number of bytes of the arena: the highest end of a value."""
+    """Returns the number of bytes of the arena: the largest sum of a value's offset and size."""
     return max((o + v.n_bytes for o, v in zip(offsets, lifetimes, strict=True)), default=0)
 
 
@@ -110,7 +111,8 @@ def bound(lifetimes):
 
 
 def check(lifetimes, offsets, meet=meet):
-    """Raises ValueError if two values share a byte although meet() is True for them."""
+    """Raises ValueError if two values share a byte although meet() returns True for these
+    values."""
     for i, (v, at) in enumerate(zip(lifetimes, offsets, strict=True)):
         for j in range(i):
             w, there = lifetimes[j], offsets[j]

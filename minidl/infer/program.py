@@ -97,7 +97,7 @@ class Plan:
         self._bind(self._names, threads)
         self._inputs = [(self.array(v), v.shape, v.dtype, v) for v in graph.inputs]
         # A negative index is very large if its bits are read as an unsigned number. So one
-        # comparison finds the negative indices and those that are too large.
+        # comparison finds the negative indices and the indices that are too large.
         self._checked = [(self._inputs[i][0].view(np.uint64), n, self._inputs[i][3])
                          for i, n in low.checked]
         self._outputs = [self.array(v) for v in graph.outputs]
@@ -145,7 +145,8 @@ class Plan:
             args = [self._argument(a) for a in launch.args]
             packed = ctypes.create_string_buffer(
                 kernel.signature.pack(launch.grid, launch.block, args, 0, 0, threads))
-            self._kept += [args, packed, kernel]  # stay alive, because the table has only addresses
+            # The Plan keeps these objects alive, because the table has only their addresses.
+            self._kept += [args, packed, kernel]
             words = np.frombuffer(packed, np.uint64, len(args), HEAD)
             for k, a in enumerate(launch.args):
                 value = a[0] if isinstance(a, tuple) else a
@@ -180,7 +181,7 @@ class Plan:
         if (low.layouts[value].root is not value or roots.count(value) > 1  # a view, or used twice
                 or not self.array(value).flags.c_contiguous  # such as an image with its border
                 or value in graph.inputs and value in written
-                or any(launch.eager is not None for launch in self.launches)  # they read the arena
+                or any(launch.eager is not None for launch in self.launches)  # reads the arena
                 or any(graph.inputs[i] is value for i, _ in low.checked)):
             return ()
         first, found = address(self._bytes[value]), []

@@ -134,7 +134,7 @@ def linear_int8(x, w, w_scale, bias, limits):
     """A linear layer in integers. Returns (..., n) float32.
 
     x: (..., k) float32. w: (n, k) int8. w_scale: (n, 1). bias: (n,) or None.
-    limits: the range (low, high) of x. If None, the minimum and maximum of x."""
+    limits: the range (low, high) of x. None means the minimum and the maximum of x."""
     scale, zero = scale_of(*(limits or ((x.min(), x.max()) if x.size else (0, 0))))
     total = in_8_bits(x, scale, zero).astype(np.int32) @ w.T.astype(np.int32)
     total -= np.int32(zero) * w.sum(1, dtype=np.int32)

@@ -39,8 +39,8 @@ Line = namedtuple("Line", "name stream waits touches")
 
 
 def after(launches, streams, over):
-    """Returns {stream: n}. It means: when all `launches` are complete, launch n and all earlier
-    launches on this stream are complete, too.
+    """Returns {stream: n}. When all `launches` are complete, launch n and all earlier launches on
+    this stream are complete, too.
 
     launches: indices of launches. streams: the stream of each launch.
     over: the list that ordered() returns."""
@@ -52,8 +52,8 @@ def after(launches, streams, over):
 
 
 def ordered(streams, waits):
-    """Returns a list with a dict {stream: n} for each launch. It means: when the launch begins,
-    launch n and all earlier launches on this stream are complete.
+    """Returns a list with a dict {stream: n} for each launch. When the launch begins, launch n and
+    all earlier launches on this stream are complete.
 
     streams: the stream of each launch. waits: for each launch, the launches that it waits for."""
     over, last = [], {}

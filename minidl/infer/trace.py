@@ -105,8 +105,8 @@ def _record(model, arrays, are_tensors):
 
 
 class Recorder:
-    """Is called in place of the forward of each Function (Mode.intercept). A call runs this forward
-    and records a Node.
+    """A Recorder is called in place of the forward of each Function (Mode.intercept). The call runs
+    this forward and records a Node.
 
     inputs: the Values of the inputs. nodes: the Nodes so far. known: {id of an array: its
     Value}."""
@@ -151,8 +151,8 @@ class Recorder:
 
 
 class Guards:
-    """Remembers the model as it was traced. A plan is valid only if the model does not change
-    afterwards."""
+    """Notes the state of the model at the trace: the versions of its parameters, and the bytes of
+    its buffers. A plan is valid only if the model does not change afterwards."""
 
     def __init__(self, model):
         self.modules = _modules(model)
@@ -191,9 +191,9 @@ def _compare(first, second):
     for i, (a, b) in enumerate(zip(first.nodes, second.nodes)):
         where = f"trace: operation {i}, {a.op}"
         if a.op != b.op or not _equal(a.attributes, b.attributes):
-            raise ValueError(f"{where} with {a.attributes}, was {b.op} with {b.attributes} on a "
-                             "second input. In the model an `if` depends on the numbers in the "
-                             "input, or a number was read from a tensor")
+            raise ValueError(f"{where} with {a.attributes}, was {b.op} with {b.attributes} when "
+                             "the model ran on a second input. In the model an `if` depends on the "
+                             "numbers in the input, or a number was read from a tensor")
         for x, y in zip(a.inputs, b.inputs, strict=True):
             same = _equal(x, y) if not isinstance(x, Value) else isinstance(y, Value) and (
                 numbers[0].get(x) == numbers[1].get(y)

@@ -94,7 +94,7 @@ def test_double_and_the_switch_run_the_function_itself():
 @pytest.mark.parametrize("fn, message", [
     (lambda x: x.softmax(), "no operation 'softmax'; it has"),
     (lambda x: x if x else x, "`if` cannot depend on an element"),
-    (lambda x: x + np.ones(3), "one is a ndarray. Pass an array as an argument"),
+    (lambda x: x + np.ones(3), "one operand is a ndarray. Pass an array as an argument"),
     (lambda x: 3, "must return one result, computed from its arguments; got int"),
     (lambda x: x**0.5, "a whole number from 1 to 8, got 0.5"),
 ])

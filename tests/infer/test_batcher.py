@@ -128,7 +128,7 @@ def test_what_does_not_fit_is_refused_when_it_is_submitted():
         infer.Batcher([abs, abs], max_batch=2)
     with pytest.raises(ValueError, match="no common first dimension"):
         infer.Batcher(infer.compile(infer.trace(lambda x: x.sum(), minidl.tensor(array(4, 6)))))
-    with pytest.raises(ValueError, match="other shapes"):
+    with pytest.raises(ValueError, match="different shapes"):
         infer.Batcher([plan(model, 1), infer.compile(infer.trace(abs, minidl.tensor(array(2, 5))))])
 
 

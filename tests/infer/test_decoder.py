@@ -113,7 +113,7 @@ def test_the_nucleus_is_the_fewest_that_make_p():
 
 def test_more_than_the_context_is_refused():
     step = infer.decoder(gpt(), n_texts=2)
-    with pytest.raises(ValueError, match="0 tokens, and 17 more do not fit in a context of 16"):
+    with pytest.raises(ValueError, match="17 more tokens do not fit in a context of 16"):
         step.prefill(np.zeros((2, 17), int))
     step.prefill(np.zeros((2, 16), int))
     with pytest.raises(ValueError, match="16 tokens, and 1 more"):

@@ -141,8 +141,8 @@ class _Run:
         kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises the errors of a launch
         self.grid, self.block = dims(grid), dims(block)
         if math.prod(self.grid) * math.prod(self.block) >= 2**31:
-            raise KernelError(f"kernel {kernel.name}: the check form runs fewer than 2^31 threads; "
-                              "launch fewer blocks")
+            raise KernelError(f"kernel {kernel.name}: in the check form a launch must have fewer "
+                              "than 2^31 threads; launch fewer blocks")
         names = [p.name for p in parameters if p.kind == "pointer"]
         if unknown := set(outputs) - set(names):
             raise ValueError(f"outputs: kernel {kernel.name} has no array "
@@ -205,7 +205,7 @@ class _Run:
         outcome = outcomes[0]
         if not outcome.finished or outcome.stopped:
             return None
-        if symbolizer() is None:  # a profile has a row for each line
+        if symbolizer() is None:  # a profile has a row for each line, so lines must be known
             raise KernelError(NO_LINES)
         lines = lines_of(self.library.file, {r.place for r in raw.rows[: raw.n_rows]})
         n, own = len(self.arena.regions), self._variables(outcome)
@@ -267,8 +267,8 @@ class _Run:
                 for i, v in enumerate(outcome.variables[: outcome.n_regions]) if i >= n]
 
     def _ledger(self, outcome):
-        """Returns two dicts of the run: ({name of an array or __device__ variable: Traffic}, {name
-        of a __shared__ variable: Traffic})."""
+        """Returns two dicts {name: Traffic} of the run. The first dict has the arrays and the
+        __device__ variables. The second dict has the __shared__ variables."""
         counted = [Traffic(*(getattr(t, name) for name in vars(Traffic())))
                    for t in outcome.traffic[: outcome.n_regions]]
         arrays = {self.arena.regions[i].name: counted[i] for i in self.arena.in_order()}
@@ -282,7 +282,8 @@ class _Run:
         return arrays, own
 
     def _judge(self, report, outcomes, results, size, orders):
-        """Compares the results of the orders. Adds a finding to the report if they differ."""
+        """Compares the results of the runs in different orders. Adds a finding to the report if the
+        results differ."""
         notes = [n.value.decode() for n in outcomes[0].notes[: outcomes[0].n_notes]]
         k = next((k for k, o in enumerate(outcomes) if k and o.differs_in >= 0), None)
         if notes and (k is not None or len(outcomes) == 1):

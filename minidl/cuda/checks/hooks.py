@@ -318,8 +318,8 @@ def _announce_shared(code):
     for d in shared.declarations(code):
         calls = "".join(f' minidl_shared("{name}", {name});' for name in d.names)
         # __half is a class. For an array of __half the compiler would add a flag, "constructed
-        # yet?", and code that reads this flag. That is no access of the kernel. With an initialiser
-        # there is no flag and no extra code.
+        # yet?", and code that reads this flag. The kernel itself does not read such a flag. With an
+        # initialiser there is no flag and no extra code.
         made = ",".join(w + " = {}" * (w == plain)
                         for w, plain in zip(d.written, d.plain, strict=True))
         out += [code[at : d.begin], "__shared__", made, ";", calls]

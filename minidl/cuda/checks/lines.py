@@ -26,9 +26,10 @@ def symbolizer():
 
 
 def keep_lines(file):
-    """Keeps the debugger's tables of a library on a Mac. On other systems it does nothing. Call it
-    after linking, while the object file exists. On a Mac a library has no tables, but only the name
-    of the object file, which has the tables. dsymutil copies them into the folder <file>.dSYM."""
+    """Keeps the debugger's tables of the library `file` on a Mac. Does nothing on other systems.
+    On a Mac only the object file has these tables, and the library has the object file's name.
+    dsymutil copies the tables into the folder <file>.dSYM. Call this function after linking, while
+    the object file exists."""
     if sys.platform == "darwin" and shutil.which("dsymutil"):
         subprocess.run(["dsymutil", str(file)], capture_output=True)
 
@@ -36,9 +37,9 @@ def keep_lines(file):
 def lines_of(file, places):
     """Returns {place: (file name, line)} for `places`, addresses in the library `file`.
 
-    A place is the address after a call. If the call is in an inlined function of minidl, the line
-    is the one in the student's file that uses this function. A place without a line in the
-    student's file is left out. Without a tool, returns {}."""
+    A place is the address after a call. If the call is in an inlined function of minidl, the
+    returned line is the line in the student's file that uses this function. A place without a line
+    in the student's file is left out. If no tool is installed, returns {}."""
     tool = symbolizer()
     if not places or tool is None:
         return {}

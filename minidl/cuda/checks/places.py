@@ -50,7 +50,7 @@ def earlier_uses(path, file, line, name):
         if re.search(rf"\b{name}\b", lines[number - 1]):
             found.append(number)
             if re.match(rf"\s*[\w ,*]+\b{name}\b\s*[,;]", lines[number - 1]):
-                return found[::-1][:4]  # declared here, without a value
+                return found[::-1][:4]  # the variable is declared here, without a value
     return found[::-1][:4]
 
 
@@ -83,13 +83,14 @@ def large_locals(path):
 
 def _elements(extents):
     """Returns the number of elements of an array. extents: text such as "[4][1 << 10]". A name in
-    it counts as 256."""
+    this text counts as 256."""
     n = 1
     for extent in re.findall(r"\[([^\]]+)\]", extents):
         plain = re.sub(r"[A-Za-z_]\w*", "256", extent)
         if re.fullmatch(r"[\d\s<>()+*/-]{1,40}", plain) and "**" not in plain:
             try:
-                n *= max(1, int(eval(plain.replace("/", "//"))))  # only digits and operators
+                # `plain` has only digits and operators, so eval cannot run other code.
+                n *= max(1, int(eval(plain.replace("/", "//"))))
             except (SyntaxError, ArithmeticError, ValueError):
                 n *= 256
     return math.floor(n)

@@ -42,8 +42,8 @@ class Finding:
 
     @property
     def order(self):
-        """The place of this finding in a report, a number. A cause comes before its possible
-        effects."""
+        """A number: findings with smaller numbers come first in a report. A cause comes before its
+        possible effects."""
         return next((i for i, words in enumerate(CAUSES_FIRST) if words and words in self.kind), 1)
 
     def __str__(self):
@@ -117,8 +117,8 @@ class Report:
                         f"{t.store_bytes:>13,} {t.atomics:>9,}" for name, t in rows]
 
     def add(self, finding):
-        """Adds a finding, unless there is one of the same kind at the same line. But an error
-        replaces a warning."""
+        """Adds a finding, unless the report already has a finding of the same kind at the same
+        line. If the old finding is a warning and the new one is an error, replaces the warning."""
         for i, f in enumerate(self.findings):
             if (f.kind, f.file, f.line) == (finding.kind, finding.file, finding.line):
                 if f.warning and not finding.warning:

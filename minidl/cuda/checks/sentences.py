@@ -60,7 +60,7 @@ class Words:
     regions:     the regions of the Arena. shared: [Shared], the kernel's variables.
     lines:       {place in the code: (file, line)}.
     path:        the path of the kernel's file.
-    calls:       the places of the calls on the stack, if the stack was full."""
+    calls:       the places of the calls on the stack, if the stack overflowed."""
 
     def __init__(self, grid, block, regions, shared, lines, path, calls=()):
         self.grid, self.block, self.lines, self.path = grid, block, lines, path
@@ -124,7 +124,7 @@ class Words:
                 file, line = self.lines.get(f.other_where, ("", 0))
             if loops := enclosing_loops(self.path, file, line):
                 text += f"; in the loop of line {', of line '.join(map(str, loops))}"
-            if f.atomics:  # in this kind of finding: the number of blocks that had not begun
+            if f.atomics:  # in an ENDLESS finding: the number of blocks that had not begun
                 n = math.prod(self.grid)
                 text += f"; {f.atomics} of {count(n, 'block')} had not begun"
                 remedy = f"{remedy} {BLOCKS_WAIT}"
@@ -198,7 +198,8 @@ class Words:
         return self.shared[f.region - len(self.regions)].at(f.offset)
 
     def _outside(self, f, remedy):
-        """Returns (a text with the size of the array that is nearest to the access, remedy)."""
+        """Returns (text, remedy) for an access outside of an array. The text has the size of the
+        array that is nearest to the access."""
         if f.region < 0:
             return ("a NULL pointer", NULL) if f.offset < PAGE else ("which is in no array", remedy)
         if f.region < len(self.regions):
@@ -255,5 +256,5 @@ def _local(f):
 
 
 def _c_type(f):
-    """Returns the compiler's name for the C type of the finding, such as 'float [64]'."""
+    """Returns the compiler's name for the type of the finding's array, such as 'float [64]'."""
     return re.sub(r"\b(const|struct) ", "", ctypes.string_at(f.text).decode().strip("'"))

@@ -21,7 +21,7 @@ class Arena:
 
     parameters: [Parameter], the parameters of the kernel. args: the user's arguments.
     outputs, reachable: as in checker.check().
-    allocate: a function: allocate(n_bytes) returns an array of uint8. The default is np.empty."""
+    allocate: a function. allocate(n_bytes) returns an array of uint8. The default is np.empty."""
 
     def __init__(self, kernel, parameters, args, outputs=(), reachable=(), allocate=None):
         self.kernel, self.parameters, self.args = kernel, parameters, args
@@ -69,7 +69,8 @@ class Arena:
 
     def _moved(self, address, table):
         """Returns the address in the copies that stands for `address`, an entry of the user's
-        table. Returns 0 for 0. Raises KernelError if the address is in no array of this launch."""
+        table. If `address` is 0, returns 0. Raises KernelError if `address` is in no array of this
+        launch."""
         for r in self.regions:
             if r.begin <= address < max(r.end, r.begin + 1):
                 return r.memory.ctypes.data + address - r.begin

@@ -17,7 +17,9 @@ import numpy as np
 from minidl.backend import _BY_HEADER, _DATA, _word_at
 from minidl.cuda.host.includes import KernelError
 
-MAX_THREADS, MAX_SHARED = 1024, 232448  # of a block: CUDA's limit; 227 KiB, as on sm_90
+# The most threads of a block (CUDA's limit), and the most bytes of shared memory of a block (227
+# KiB, as on sm_90).
+MAX_THREADS, MAX_SHARED = 1024, 232448
 MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
 
 # bits of ndarray.flags.num (NumPy C-API, NPY_ARRAY_*)
@@ -33,12 +35,12 @@ class Signature:
 
     struct_sizes: {number of the parameter: bytes of its struct}.
     most:         the most threads that a block may have.
-    Raises KernelError if Python cannot pass a parameter of one of the types."""
+    Raises KernelError if a parameter has a type that Python cannot pass."""
 
     def __init__(self, name, parameters, uses_dynamic_shared=False, struct_sizes=None,
                  most=MAX_THREADS):
         self.name, self.parameters, self.uses_dynamic_shared = name, parameters, uses_dynamic_shared
-        self.most = most  # threads of a block
+        self.most = most
         self._struct_sizes = struct_sizes or {}  # {number of the argument: bytes}
         self._structs = []  # the structs of the last launches, kept while a launch may run
         for p in parameters:
@@ -65,9 +67,9 @@ class Signature:
         self.names_objects = bool(self._pointers) and not self._struct_sizes
 
     def wanted(self):
-        """Returns the conditions on the arrays of a launch, which kernels/host/arrays.cpp checks: a
-        list of (number of the argument, id of the dtype that it must have or 0 for any dtype, flags
-        that it must have)."""
+        """Returns the conditions on the arrays of a launch, a list of (i, dtype, flags). Argument i
+        must have these flags and this dtype. `dtype` is the id of a dtype, or 0 for any dtype.
+        kernels/host/arrays.cpp checks the conditions."""
         return [(i, 0 if dtype is None else id(dtype), flags) for i, dtype, flags in self._pointers]
 
     def pack_objects(self, grid, block, args, shared_mem, order, threads):
@@ -226,7 +228,7 @@ def _head(grid, block, shared_mem, order, threads, most):
         raise ValueError(f"block {b} has {math.prod(b)} threads; it needs 1 to {most}{why}")
     if 0 in g:
         raise ValueError(
-            f"grid {g} has no blocks, which a GPU refuses; skip the launch when there is no work")
+            f"grid {g} has no blocks, and a GPU refuses that; skip the launch if there is no work")
     if not (0 < g[0] <= MAX_GRID_X and 0 < g[1] <= MAX_GRID_YZ and 0 < g[2] <= MAX_GRID_YZ):
         raise ValueError(
             f"grid {g} must be positive, at most ({MAX_GRID_X}, {MAX_GRID_YZ}, {MAX_GRID_YZ})")
@@ -239,7 +241,7 @@ def dims(size):
     """Returns (x, y, z) for an int or a tuple of one to three ints."""
     size = (size,) if isinstance(size, (int, np.integer)) else tuple(size)
     if not 1 <= len(size) <= 3:
-        raise ValueError(f"a grid or block has 1 to 3 numbers, got {size}")
+        raise ValueError(f"want 1 to 3 numbers for a grid or block; got {size}")
     return tuple(int(n) for n in size) + (1,) * (3 - len(size))
 
 

@@ -13,8 +13,8 @@ and if it belongs to this user, to root or to the owner of the folder in MINIDL_
 compiled again.
 
 If the cache folder cannot be written or is full, this process warns and uses a temporary folder. If
-the temporary folder is full, too, the process uses a folder in memory. If this is full, too, ops
-use NumPy.
+the temporary folder is full, too, the process uses a folder in memory. If the folder in memory is
+full, too, ops use NumPy.
 Test: tests/cuda/host/test_compiler.py
 """
 
@@ -75,7 +75,7 @@ class Compiler:
         # thread first uses a __shared__ variable (bug 31372).
         cpu = os.environ.get("MINIDL_CPU") or "native"
         native = [f"-m{'cpu' if platform.machine() == 'arm64' else 'arch'}={cpu}"]
-        if self.kind == "zig":  # zig's default is this machine. zig writes x86_64_v3
+        if self.kind == "zig":  # it compiles for this machine by default, and writes x86_64_v3
             native = [] if cpu == "native" else [f"-mcpu={cpu.replace('-', '_')}"]
         if platform.machine() in X86:  # else only half of an AVX-512 register is used
             native.append("-mprefer-vector-width=512")
@@ -83,8 +83,8 @@ class Compiler:
 
     @property
     def runtime_flags(self):
-        """Flags for the runtime library. They do not optimise for this processor, because only
-        kernels would be faster."""
+        """Flags for the runtime library. They do not optimise for this processor, because that
+        makes only kernels faster."""
         # FORTIFY, the default of some compilers, would stop the program when a fibre returns from a
         # fault
         flags = ("-std=gnu++17 -O2 -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -w "
@@ -111,8 +111,8 @@ class Compiler:
         return ["-nostdlib++"] if self.kind == "zig" else []
 
     def identity(self):
-        """Returns a text that changes when the compiler changes. (The text does not have the
-        compiler's version: to get the version, a process would have to be started.)"""
+        """Returns a text that changes when the compiler changes. The text does not have the
+        compiler's version, because only a new process can ask for the version."""
         file = shutil.which(self.command[0])
         about = os.stat(file)
         return f"{self.command} {os.path.realpath(file)} {about.st_size} {about.st_mtime_ns}"
@@ -238,7 +238,7 @@ def own_folder(why):
         warnings.warn(f"the folder for compiled kernels {why} (MINIDL_CACHE, else "
                       "~/.cache/minidl): each process compiles its own. Name another folder in "
                       "MINIDL_CACHE", RuntimeWarning, stacklevel=3)
-    for parent in (None, MEMORY)[len(_made):]:  # None: TMPDIR, or the system's folder
+    for parent in (None, MEMORY)[len(_made):]:  # None means TMPDIR, or the system's folder
         try:
             if _refuses_libraries(parent or tempfile.gettempdir()):
                 continue

@@ -6,8 +6,8 @@
     fibre form:  the launcher gives the kernel to the fibre engine   (kernels/host/fibre.cpp)
                  launchers.py writes both
 
-A launch compiles only one kernel of a file, because the compiler needs time to vectorise loops: the
-six kernels of softmax took 0.9 s, one of them takes 0.3 s.
+A launch compiles only one kernel of a file, because the compiler needs time to vectorise loops. It
+takes 0.9 s for all six kernels of softmax, and 0.3 s for one kernel.
 
 A few changes turn the text into C++. A kernel gets four more parameters before its own (threadIdx,
 blockIdx, blockDim, gridDim). `extern __shared__ float s[]` becomes a pointer. In the fibre form,
@@ -40,7 +40,7 @@ class Library:
 
     def __init__(self, file):
         self.file = file
-        runtime()  # load this one first: the kernels' library calls its functions
+        runtime()  # loads the runtime library first: the kernels' library calls its functions
         library = ctypes.CDLL(str(file))
         manifest = json.loads(ctypes.c_char_p.in_dll(library, "minidl_manifest").value)
         self.variables = variables.of(library)
@@ -77,7 +77,7 @@ class CpuKernel:
         # look at the files
         if failed < 0:
             if self._files and self._files.differ(self._stamp):
-                self._for_start = None  # other Kernels share this object: none of them may run it
+                self._for_start = None  # other Kernels share this CpuKernel and must not run it
                 raise Edited(f"kernel {self.name}: {self._files.path} has changed since it was "
                              "compiled")
             failed = self.launcher(self.signature.pack(grid, block, args, shared_mem, order,
@@ -253,8 +253,9 @@ _DYNAMIC = re.compile(
 
 
 def _uses_dynamic_shared(source, name):
-    """Returns True if the kernel needs shared_mem=. Every type with an operator counts as reached
-    (reach.py). So such a type counts here only if other reached code uses its name."""
+    """Returns True if code that the kernel reaches declares dynamic shared memory. The launch then
+    needs shared_mem=. reach.py counts every type with an operator as reached. Here, a declaration
+    in a type counts only if other reached code uses the name of the type."""
     reached = source.reach(name)
     for d in reached:
         if not _DYNAMIC.search(source.blank[d.begin : d.end]):
@@ -291,7 +292,7 @@ def _edits(source, plans, has_fibres):
     for m in _DYNAMIC.finditer(source.blank):
         c_type = re.sub(r"(__align__|alignas)\s*\([^)]*\)", "", m[1])
         rows = ""
-        if m[3]:  # s[][32]: a pointer to rows of 32
+        if m[3]:  # s[][32] becomes a pointer to rows of 32 elements
             rows, c_type = f"typedef {c_type} minidl_row_{m[2]}{m[3]}; ", f"minidl_row_{m[2]}"
         pointer = f"{rows}{c_type}* const {m[2]} = ({c_type}*)minidl_dynamic_shared();"
         is_for_all = any(d.begin == m.start() for d in source.pieces)

@@ -68,7 +68,9 @@ def plan(source, name):
     begin, end = kernel.body
     body = source.blank[begin:end]
     if re.search(r"\b(threadIdx|blockIdx|blockDim|gridDim)\b", helpers):
-        return Plan()  # helpers read these as global variables: one value for a whole vector
+        # Helpers read threadIdx from a global variable. In a vectorised loop, all threads of a
+        # vector would read the same value.
+        return Plan()
     result = Plan(simd=_vectorises(body, helpers))
 
     params = source.value_parameters(kernel)
@@ -79,7 +81,7 @@ def plan(source, name):
             result.edits = [(begin + a, begin + b, text) for a, b, text in edits]
             result.linear = result.whole = True
             result.index_type, result.bound = loop_type, bound
-            result.simd = _vectorises(rest, helpers)  # other loops, not this one
+            result.simd = _vectorises(rest, helpers)  # `rest` has the kernel's other loops
             return result
 
     found = [m for m in INDEX.finditer(body) if _stands_alone(body, m)]

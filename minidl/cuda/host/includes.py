@@ -1,4 +1,4 @@
-"""Finds a .cu file and reads it. Writes included files into its text, and macros for NVRTC.
+"""Finds a .cu file and reads it. Replaces each #include in the text by the included file.
 
 Test: tests/cuda/host/test_source.py
 """

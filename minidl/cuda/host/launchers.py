@@ -1,7 +1,7 @@
 """Writes the C++ that starts a compiled kernel: its exported launcher, in the flat or fibre form.
 
     flat     loops over blocks and threads, with the kernel inline in the innermost loop. If flat.py
-             found the index, one loop over tiles of it       -> minidl_run_flat, a thread pool
+             found the index, one loop over tiles of the index   -> minidl_run_flat, a thread pool
     fibre    the kernel as a function of one thread           -> minidl_run_fibres, an engine
 
 In both forms the launcher is exported as minidl_launch_<number>. It reads the kernel's arguments
@@ -68,7 +68,8 @@ MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
   return minidl_run_flat(L, minidl_units_{number}, (long long)L->grid[0] * L->grid[1] * L->grid[2]);
 }}
 """
-    # elements of a tile. Without simd, an element may be a whole row: enough work for a CPU thread
+    # The number of elements of a tile. Without simd, an element may be a whole row. Then one
+    # element is enough work for a CPU thread.
     tile = 2048 if plan.simd else 1
     t = plan.index_type
     # in plan.bound the parameters have the kernel's names. Here they have other names

@@ -38,8 +38,8 @@ VECTOR = re.compile(r"(u?char|u?short|u?int|u?long|float|double)([1234])$")  # f
 class Parameter:
     """One parameter of a kernel.
 
-    kind: 'pointer', 'scalar', 'struct' (a struct that is passed by value: the launch packs the
-    address of a copy), or 'other' (a reference or a function)."""
+    kind: 'pointer', 'scalar', 'struct' (a struct that is passed by value), or 'other' (a reference
+    or a function). For a struct, a launch packs the address of a copy."""
 
     name: str
     text: str  # as written, for messages

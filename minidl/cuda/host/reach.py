@@ -53,7 +53,7 @@ def declarations(blank):
             at += 1
         if at >= len(blank):
             return found
-        if space := _SPACE.match(blank, at):  # reads the declarations in it as if they were outside
+        if space := _SPACE.match(blank, at):  # a namespace: goes on with the declarations inside it
             at = space.end()
             continue
         head, end = _extent(blank, at)

@@ -1,9 +1,10 @@
 """Tries the flat form of a kernel before its first launch, and compares it with a plain loop.
 
 flat.py makes the flat form by edits of text. A mistake in flat.py could make results silently
-wrong. So before the first launch of a flat kernel in a process, this file runs the kernel twice: as
-the fast loop, and unedited, one thread after the other. Both runs get copies of the arrays, and at
-most two blocks along each axis. If the results differ by more than rounding, that is an error.
+wrong. So before the first launch of a flat kernel in a process, this file runs the kernel twice.
+The first run is the fast loop. The second run is the unedited kernel, one thread after the other.
+Both runs get copies of the arrays, and at most two blocks along each axis. If the results differ by
+more than rounding, that is an error.
 
     first launch:   copies -> fast loop  -> results     equal?   then the launch itself
                     copies -> plain loop -> results
@@ -24,7 +25,7 @@ from minidl.cuda.host.arena import Arena
 from minidl.cuda.host.arguments import dims
 from minidl.cuda.host.includes import KernelError
 
-MAX_BYTES = 64 << 20  # 30 ms to copy
+MAX_BYTES = 64 << 20  # the most bytes to copy for a check. This takes 30 ms
 BLOCKS = 2  # along each axis. The second block tests indices that use the block's number
 
 
@@ -70,7 +71,7 @@ def check(kernel, grid, block, args, shared_mem):
 def _compare(kernel, part, plain, fast, member=""):
     if plain.tobytes() == fast.tobytes():
         return
-    if plain.dtype.names:  # for structs: compares the members, and not the gaps between them
+    if plain.dtype.names:  # compares the members of structs, and not the gaps between the members
         for name in plain.dtype.names:
             _compare(kernel, part, plain[name], fast[name], f"{member}.{name}")
         return

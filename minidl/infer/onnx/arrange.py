@@ -146,8 +146,8 @@ REDUCE = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "m
 
 def _written(x, at, updates, reduction):
     """Returns a copy of x with the updates written to the places `at`. With reduction "none" an
-    update replaces the element. Otherwise the update is added to the element, or combined with it
-    in another way (REDUCE)."""
+    update replaces the element. Otherwise the function in REDUCE combines the element and the
+    update: for example "add" adds the update to the element."""
     y = x.copy()
     if reduction == "none":
         y[at] = updates

@@ -25,7 +25,7 @@ def Loop(limit: Known, condition: Known, *carried: Raw, body, _run):
             column.append(y)
         i += 1
     if columns is None and len(body.output) > 1 + len(carried):
-        raise Refused("the loop runs no round, so the shape of its collected results is unknown")
+        raise Refused("the loop has 0 rounds, so the shape of its collected results is unknown")
     return *carried, *map(_stacked, columns or [])
 
 

@@ -87,7 +87,7 @@ def _fmod(a, b):
 @from_arrays
 def BitCast(x, *, to):
     if dtype_of(to).itemsize != x.dtype.itemsize:
-        raise Refused(f"want a dtype with as many bytes as {x.dtype}; got {dtype_of(to)}")
+        raise Refused(f"want a dtype of the same size as {x.dtype}; got {dtype_of(to)}")
     return x.view(dtype_of(to))
 
 

@@ -81,7 +81,7 @@ class Writer:
         """Writes one operator. Returns the name of its result. If `outputs` is a number, returns a
         list with the names of this many results.
 
-        inputs: a list. An entry is a name, or an array, which is written as a constant, or None for
+        inputs: a list of names, arrays and None. An array is written as a constant. None stands for
             an input that is left out.
         outputs: the name of the result, or None for a new name, or the number of results."""
         inputs = [x if isinstance(x, str) else "" if x is None else self.constant(x)

@@ -1,4 +1,4 @@
-"""Reads an ONNX file into a Graph: it runs the operators on example inputs and records them.
+"""Reads an ONNX file into a Graph: runs the file's operators on example inputs and records the ops.
 
     graph = infer.import_onnx("m.onnx", {"batch": 1, "mask": np.ones((1, 8)), "ids": (1, 8)})
                     a dimension without a size ^        ^ a constant            ^ an input's shape
@@ -28,12 +28,12 @@ from minidl.mode import running
 from minidl.nest import each
 from minidl.tensor import Tensor
 
-MOST_OPERATORS = 50_000  # a file may have this many; a large language model has about 5,000
+MOST_OPERATORS = 50_000  # the most operators in a file; a large language model has about 5,000
 # The default of most_bytes. The largest result of a large network for a batch of 32 images of full
 # size has half of these bytes.
 MOST_BYTES = 4 << 30
 
-MOST_RESULTS = 16  # all results of a model together may have this many times most_bytes
+MOST_RESULTS = 16  # all results of a model together may have MOST_RESULTS * most_bytes bytes
 
 
 def import_onnx(path, known=None, table=None, most_bytes=MOST_BYTES):
@@ -126,8 +126,8 @@ class Model:
         return tuple(shape), dtype_of(tensor.elem_type)
 
     def examples(self, number, whole):
-        """Returns example inputs for a recording. All floats are `number`, and all integers are
-        `whole`. The two recordings get different numbers."""
+        """Returns example inputs. All floats are `number`, and all integers are `whole`. The model
+        is recorded twice, and the two recordings get different numbers."""
         for name in self.free:
             shape, dtype = self.shapes[name]
             self.check_size(f"import_onnx: input {name}", math.prod(shape) * dtype.itemsize)
@@ -161,7 +161,7 @@ class Model:
     def run(self, graph, scope):
         """Runs a graph, or a function of the file. Returns a list of its results. scope: a dict
         {name: value} of the values so far. All computed values are added to `scope`."""
-        self._count(1)  # counts the graph itself: so a loop without operators has a limit, too
+        self._count(1)  # counts the graph itself, so that a loop without operators has a limit, too
         # The names of this graph, without the names of the graphs around it.
         given = scope.maps[0] if isinstance(scope, ChainMap) else scope
         scope.update({t.name: self.array(t) for t in getattr(graph, "initializer", ())
@@ -230,7 +230,7 @@ class Model:
         wanted, options = parameters(operator)
         given = {a.name: self._attribute(a) for a in node.attribute}
         values = [*values, *[None] * (len(wanted) - len(values))]
-        for i, p in enumerate(wanted):  # in old versions some inputs were attributes
+        for i, p in enumerate(wanted):  # in old versions of ONNX some inputs were attributes
             if p.name in given and p.kind is not p.VAR_POSITIONAL and values[i] is None:
                 values[i] = _numbers(given.pop(p.name))
         while len(values) > len(node.input) and values[-1] is None:

@@ -54,7 +54,7 @@ class ArrayFunction(Function):
 
 def from_arrays(function, name=None):
     """A decorator that makes an operator from a function of arrays. Each call of the operator is
-    one line of the graph. name: the operator's name. None: the function's name."""
+    one line of the graph. name: the operator's name. None means the function's name."""
     name = name or function.__name__
 
     @functools.wraps(function)

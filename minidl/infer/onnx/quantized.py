@@ -25,8 +25,8 @@ def _along(v, x, axis):
 
 
 def _saturated(x, dtype):
-    """Returns x in an integer dtype. Numbers outside the range of the dtype become its least or
-    largest number."""
+    """Returns x in an integer dtype. Numbers outside the range of the dtype become the smallest or
+    the largest number of the dtype."""
     limits = np.iinfo(dtype)
     return np.clip(x, limits.min, limits.max).astype(dtype)
 

@@ -80,7 +80,8 @@ def _reset_before(x, h, w, b):
     state)."""
     n, ys = h.shape[-1], []
     if x.shape[0] > 1000:  # each step is several lines of the graph
-        raise Refused(f"got {x.shape[0]} steps with linear_before_reset=0; want at most 1,000")
+        raise Refused(f"got {x.shape[0]} steps with linear_before_reset=0; want at most 1,000 "
+                      "steps")
     for t in range(x.shape[0]):
         a = m.sigmoid(x[t][:, :2 * n] + F.linear(h, w[:2 * n], b[:2 * n]))
         new = m.tanh(x[t][:, 2 * n:] + F.linear(a[:, :n] * h, w[2 * n:], b[2 * n:]))

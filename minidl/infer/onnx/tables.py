@@ -1,4 +1,4 @@
-"""The table of all operators that minidl reads: {name: function}, joined from the files.
+"""The table of all operators that minidl reads, {name: function}. Each file adds its operators.
 
 Test: tests/infer/onnx/test_every_operator.py, test_operators.py   Used by: load.py
 """

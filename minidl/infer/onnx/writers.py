@@ -40,7 +40,7 @@ def _same(operator):
 
 
 def _by(value, node):
-    """Returns a number as an array of the result's dtype."""
+    """Returns `value`, a number, as an array with the dtype of the node's result."""
     return np.asarray(value, node.output.dtype)
 
 
@@ -238,8 +238,8 @@ def sort(w, xs, o, node):
     x = node.inputs[0]
     if o.get("start") or o.get("squeeze") or not x.shape:
         raise Refused(f"export_onnx: {node.op} cannot be written with these arguments. ONNX's TopK "
-                      "takes no single number, keeps all dimensions, and returns elements only "
-                      "from the first place on")
+                      "does not take an input without dimensions, keeps all dimensions, and "
+                      "returns the first elements of the sorted order")
     stop = x.shape[o["dim"]] if o.get("stop") is None else o["stop"]
     return w.add("TopK", [xs[0], np.array([stop])], 2, axis=o["dim"],
                  largest=int(bool(o.get("descending"))))
@@ -274,8 +274,8 @@ def conv_transpose2d(w, xs, o, node):
         o["size"], x.shape[2:], o["stride"], o["dilation"], weight.shape[2:], o["padding"])]
     if any(e >= s for e, s in zip(extra, o["stride"])):
         raise Refused("export_onnx: conv_transpose2d wants an output_padding below the stride, "
-                      f"because onnxruntime refuses others; got output_padding {extra} and stride "
-                      f"{o['stride']}")
+                      "because onnxruntime refuses other values; got output_padding "
+                      f"{extra} and stride {o['stride']}")
     return w.add("ConvTranspose", xs, output_padding=extra, **_window(o))
 
 
@@ -312,8 +312,8 @@ def _along(w, x, matrices):
 
 
 def _affine(xs, shape, node):
-    """Returns [scale, shift]. A missing scale is an array of ones, and a missing shift is an array
-    of zeros, of this shape."""
+    """Returns [scale, shift]. If the scale is missing, returns ones in its place. If the shift is
+    missing, returns zeros in its place. shape: the shape of these ones and zeros."""
     return [np.full(shape, i, node.output.dtype) if v is None else v
             for v, i in zip((*xs, None)[1:3], (1, 0))]
 

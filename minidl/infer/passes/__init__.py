@@ -2,7 +2,7 @@
 
     algebra.py       removes x * 1 and pairs of inverse transposes, joins two reshapes
     constant.py      computes lines whose inputs are all constants
-    common.py        removes lines that stand there twice, and lines whose result is not read
+    common.py        removes lines that repeat an earlier line, and lines whose result is not read
     batch_norm.py    folds a batch norm into the convolution before it
     epilogue.py      turns relu and other lines into steps of the product before them
     layout.py        puts the channels last for convolutions

@@ -1,4 +1,4 @@
-"""Turns elementwise lines after a product into its steps, which run before the result is written.
+"""Turns elementwise lines after a product into steps that run before the result is written.
 
     %0 = linear(x, w, b)
     %1 = gelu(%0)                      %2 = linear(x, w, b) then gelu(.) then add(., %9)

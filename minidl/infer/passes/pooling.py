@@ -6,9 +6,9 @@
 
 The convolution computes the four pixels of a window one after the other. (A tile of Winograd's
 algorithm is such a window.) The convolution writes only the largest of the four pixels, so it
-writes a quarter of the bytes.
-Without this pass, it writes the whole image, and the pooling reads the image again. The pooling is
-the last step. All other steps work on single elements.   Test: tests/infer/passes/test_pooling.py
+writes a quarter of the bytes. Without this pass, the convolution writes the whole image, and the
+pooling reads the image again. The pooling is the last step. All other steps work on single
+elements.   Test: tests/infer/passes/test_pooling.py
 """
 
 from minidl.infer.graph import Step
