@@ -72,9 +72,13 @@ static int own_processors() {
 }
 
 // Spins for at most `seconds`, until the word is 0 (if until_zero) or is not 0. Returns true if the
-// word has this value.
+// word has this value. After the time of a wake-up it yields between two looks: if another thread
+// waits for this processor, such as a thread of BLAS or the one that hands out the work, that
+// thread runs first.
 static bool spin(const int* word, bool until_zero, double seconds) {
-  for (double end = now() + seconds; now() < end;)
+  const double start = now();
+  for (double t = start; t < start + seconds; t = now()) {
+    if (t - start > kWakeCostSeconds) sched_yield();
     for (int i = 0; i < 16; ++i) {
       if ((__atomic_load_n(word, __ATOMIC_ACQUIRE) == 0) == until_zero) return true;
 #if defined(__x86_64__)
@@ -83,6 +87,7 @@ static bool spin(const int* word, bool until_zero, double seconds) {
       asm volatile("yield");
 #endif
     }
+  }
   return false;
 }
 
