@@ -1,4 +1,4 @@
-"""Communication between ranks. It moves arrays, not Tensors, so you can read and test it alone.
+"""Communication between ranks. It needs only arrays, so you can read and test it without autograd.
 
 Ranks and the network
     transport/      the protocol that every algorithm uses: over MPI, or within one process
@@ -15,22 +15,22 @@ Collectives
     ring.py         reduce-scatter, all-gather, all-reduce around a ring
     ring_blocks.py  the ring with blocks of any length; rank r owns block r
     tree.py         binomial broadcast, reduce, all-reduce, barrier
-    halving_doubling.py  all-reduce that sends the ring's bytes in 2 log2 n steps
+    halving_doubling.py  all-reduce in 2 log2 n steps; it sends as many bytes as the ring
     double_tree.py  all-reduce by two trees: each tree sums half of the array, in segments
     hierarchical.py all-reduce inside the nodes, then between the nodes
     shared_memory.py  all-reduce through memory that ranks share: one copy instead of two
-    scatter_gather.py  sends blocks from one rank to all ranks, or back, by a binomial tree
+    scatter_gather.py  sends a block of one rank's array to each rank, or collects the blocks
     all_to_all.py   every rank sends a block to every rank; blocks may differ in length
     average.py      the mean over ranks, computed with any all-reduce
     codec.py        encodes an array in fewer bytes: float16, int8, one bit, (index, value) pairs
     compressed.py   all-reduce that sends arrays encoded by a codec
-    grid.py         the ranks as a grid, a group for each row along an axis
+    grid.py         the ranks as a grid; each row along an axis is a group
     cost.py         formulas for the time, messages and bytes of each collective
     select.py       chooses the fastest all-reduce for a size, by cost.py and measured figures
     tensors.py      a collective also accepts a Tensor, and then returns Tensors
 
-Counted and explained
-    observe/        counts bytes and messages; finds which rank waits for which, and why
+To find errors
+    observe/        counts bytes and messages; finds which rank waits for which rank, and why
 
     t = minidl.comm.world()                                # one MPI process per rank, or
     minidl.comm.simulate(4, lambda t: ring.all_reduce(t, x))   # four ranks in this process

@@ -4,15 +4,16 @@
     rank 1   b0 b1 b2   ->   a1 b1 c1       half of compressed.py use all-to-all.
     rank 2   c0 c1 c2        a2 b2 c2
 
-There are n-1 steps. In step s, rank r sends to rank r+s and receives from rank r-s (mod n). So in
-every step each port sends one message and receives one message. If all ranks sent to rank 0 first,
-then to rank 1, their messages would have to wait at one port.
+On n ranks there are n-1 steps. In step s, rank r sends to rank r+s and receives from rank r-s
+(mod n). So in every step each rank sends one message and receives one message. Another order would
+be slower: all ranks send to rank 0 first, then to rank 1, and so on. Then n-1 messages would arrive
+at one rank at the same time, and would have to wait for each other.
 
-Every block is sent once, from the rank that has it to the rank that needs it. So (n-1)/n of the
-array leaves each rank. No algorithm can send less.
+Every block is sent once, from the rank that has it to the rank that needs it. So each rank sends
+(n-1)/n of its array. No algorithm can send less.
 
 Source: Thakur, Rabenseifner & Gropp 2005, section 4.4. If n is a power of two, the paper pairs rank
-r with rank r xor s. This pairing takes the same number of steps and bytes.
+r with rank r xor s in step s. This needs the same number of steps, and sends the same bytes.
 Test: tests/comm/test_all_to_all.py   MPI's names: Alltoall, Alltoallv   Time: cost.py
 """
 
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
 
 @collective
 def all_to_all(t: Transport, x: SameArray) -> SameArray:
-    """Sends x[j] to rank j. Returns a new array y: y[i] came from rank i.
+    """Sends x[j] to rank j. Returns a new array y, in which y[i] came from rank i.
 
-    x: (n, ...), the same shape and dtype on all ranks. y has this shape and dtype, too. A rank
-    sends x.nbytes (n-1)/n bytes in n-1 messages."""
+    x: an array of shape (n, ...), where n is the number of ranks. Its shape and dtype are the same
+    on all ranks. y has this shape and dtype, too. A rank sends x.nbytes (n-1)/n bytes in n-1
+    messages."""
     n, r = t.size, t.rank
     if x.ndim == 0 or len(x) != n:
         raise ValueError(

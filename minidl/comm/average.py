@@ -4,7 +4,8 @@
     mean_block(t, gradients, bounds)      each rank gets one block of the mean, as ZeRO needs
 
 A mean cannot be the op of an all-reduce, because the mean of means is not the mean of all arrays.
-So these functions sum, then divide, then round to the array's dtype.
+So these functions first compute the sum. Then they divide the sum by the number of ranks, and round
+it to the array's dtype.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def mean(t: Transport, x: SameArray, all_reduce: Callable[..., Any] = ring.all_r
 
     x: floating point or complex. Arrays of float16 and bfloat16 are summed and divided in float32,
     then cast back. So their messages are twice as long. float32 is needed because a float16 sum of
-    8 gradients can exceed 65504, the largest float16 number, even if the mean does not."""
+    8 gradients can be larger than 65504, the largest float16 number, although the mean is smaller.
+    """
     if x.dtype.kind != "c":
         check_floating(t, x, "a mean")
     total = all_reduce(t, x.astype(accumulate_dtype(x.dtype), copy=False))
@@ -43,8 +45,8 @@ def mean(t: Transport, x: SameArray, all_reduce: Callable[..., Any] = ring.all_r
 
 
 def mean_block(t, x, bounds, divisor=None):
-    """Returns this rank's block, x[bounds[r] : bounds[r+1]], of the mean of all ranks' 1-d x. The
-    result is a view of x. The other blocks of x are overwritten.
+    """Computes the mean of all ranks' 1-d x. Rank r returns only block r of the mean, as the view
+    x[bounds[r] : bounds[r+1]]. The other blocks of x are overwritten.
 
     divisor: the sum is divided by this number. If None, it is divided by the number of ranks.
 

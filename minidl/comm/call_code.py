@@ -5,13 +5,13 @@
      5        op                                                        add
      8        root
 
-The length of the array is not in the code, because every receive checks the number of bytes
-(checks.py).
+These 29 bits are the code of the call. The length of the array is not in this code, because every
+receive checks the number of bytes (checks.py).
 
 MPI sends a tag, a number of 4 bytes, with every message. A receiver may accept any tag and read the
-tag afterwards. So the tag of a collective's message is this code. A rank that receives a code other
-than its own raises an error at once. Without this check the result could be silently wrong.
-Example: one rank sums, and another takes the maximum. The messages of both ranks have the same
+tag afterwards. So the code is sent as the tag of the message. If a rank receives a code other than
+its own, it raises an error at once. Without this check the result could be silently wrong.
+Example: one rank sums, and another rank takes the maximum. The messages of both ranks have the same
 size. Arrays of float32 and int32 have the same size, too.
 
 A header of 16 bytes before the data could hold more. But MPI sends two pieces of memory in one
@@ -23,9 +23,9 @@ a message from outside the collectives. In the simulator the ranks compare codes
 dictionary (sim.py). In shared memory the code is a part of the signals (window.py).
 
 A Watch compares calls, too (observe/signature.py). Both checks are useful. The check of this file
-sends no message and is always on. But 29 bits are too few for a shape or a line of code. A Watch
-sends ceil(log2 n) messages of 16 bytes before each collective, and can report all differences. Both
-checks raise CallMismatch. The error's message gives the same advice in both cases.
+sends no message and is always on. But 29 bits are too few for the array's shape, or for the file
+and the line of the call. A Watch sends ceil(log2 n) messages of 16 bytes before each collective,
+and can report all differences. Both checks raise CallMismatch, and the error gives the same advice.
 
 Test: tests/comm/test_call_code.py, tests/mpi/test_call_code_mpi.py   Used by: collective.py
 """
@@ -54,10 +54,11 @@ class CallMismatch(ValueError):
 
 @functools.cache
 def plan_of(fn):
-    """Returns a dict that tells where to find the arguments of a collective in a call.
+    """Returns a dict that tells where the collective fn expects three of its arguments.
 
-    The keys are "x", "op" and "root", if the collective has them. "x" is the first argument that
-    must be alike on all ranks. A value is (position among the arguments after t, name, default)."""
+    The keys are "x", "op" and "root". A key is missing if fn has no such argument. "x" stands for
+    the first argument that must be alike on all ranks. A value of the dict is a tuple (position of
+    the argument after t, its name, its default)."""
     parameters = list(inspect.signature(fn).parameters.values())[1:]
     found = {}
     for place, p in enumerate(parameters):
@@ -71,7 +72,7 @@ def plan_of(fn):
 
 
 def code_of(fn, label, args, kwargs):
-    """Returns the code of a call `fn(t, *args, **kwargs)`, an int > 0.
+    """Returns the 29-bit code of the call `fn(t, *args, **kwargs)`, an int > 0.
 
     label: the label of the call's messages."""
     dtype = op = root = None
@@ -88,8 +89,8 @@ def code_of(fn, label, args, kwargs):
 
 @functools.lru_cache(1000)
 def _code(fn, label, dtype, op, root):
-    """Returns the code of a call. dtype, op and root are None if the collective has no such
-    argument."""
+    """Returns the 29-bit code of a call of the collective fn. dtype, op and root are None if fn has
+    no such argument."""
     code = 1 + zlib.crc32(f"{fn.__module__}.{fn.__name__} {label}".encode()) % 1023
     if dtype is not None:
         code |= _of_dtype(dtype) << 10
@@ -109,15 +110,17 @@ def _of_dtype(dtype):
 
 
 def check_code(t, src, mine, theirs, label):
-    """Raises CallMismatch unless the codes are equal.
+    """Raises CallMismatch unless the codes `mine` and `theirs` are equal.
 
-    mine: the code of this rank's call. theirs: the code in a message from rank src of t's group."""
+    mine: the code of this rank's call. theirs: the code in a message from rank src of t's group.
+    label: the label of this rank's call, for the error's text."""
     if mine != theirs:
         raise CallMismatch(explain(t.rank, src, mine, theirs, label))
 
 
 def explain(rank, src, mine, theirs, label):
-    """Returns the error's text: what differs between the two codes, and what to do."""
+    """Returns the text of a CallMismatch. It tells what differs between the two codes, and what to
+    do. mine: the code of the call on `rank`. theirs: the code of the call on rank src."""
     differ = [name for name in FIELDS if _field(mine, name) != _field(theirs, name)]
     first = differ[0] if differ else "collective"
     what = f"{first} differs"

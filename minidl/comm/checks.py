@@ -73,8 +73,9 @@ def check_array(t, array):
 
 
 def check_call(name, t, x=None, op=None, *_, **__):
-    """Is called after an error in a collective. If the transport, the array or the op has a wrong
-    type, raises a TypeError that names the wrong type. Otherwise does nothing."""
+    """Is called after an error in the collective `name`. If the transport, the array or the op has
+    a wrong type, this function raises a TypeError that tells the type. Otherwise it does nothing.
+    """
     if not hasattr(t, "entering"):
         raise TypeError(f"{name} wants a transport as its first argument, such as comm.world(); "
                         f"got {type(t).__name__}")

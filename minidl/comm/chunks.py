@@ -3,7 +3,7 @@
     10 elements on 4 ranks:   |0 1 2|3 4 5|6 7|8 9|      L//n elements in each chunk, and
                                                          one more in the first L%n chunks
 
-If there are fewer elements than ranks, the last chunks are empty: their messages have 0 bytes.
+If there are fewer elements than ranks, the last chunks are empty. Their messages have 0 bytes.
 
 Test: tests/comm/test_chunks.py   Tutorial: tutorials/07_ring.py
 """
@@ -52,8 +52,8 @@ def longest(chunk):
 
 
 def segment_count(n_bytes, segment_bytes=SEGMENT_BYTES):
-    """Returns the number of segments into which a pipeline cuts an array of n_bytes: 1 or more.
-    A segment has about segment_bytes bytes, or fewer."""
+    """An array of n_bytes is cut into segments, which are sent one after the other. Returns the
+    number of segments, at least 1. A segment has about segment_bytes bytes, or fewer."""
     return max(1, -(-n_bytes // segment_bytes))
 
 

@@ -1,4 +1,4 @@
-"""The decorator of every collective: it labels the messages and informs the transport of the call.
+"""The decorator of every collective. It labels the messages and tells the transport about the call.
 
     @collective
     def all_reduce(t, x, op=np.add): ...        a function of ring.py, so its messages have the
@@ -52,7 +52,7 @@ def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):
     own_rows   names of arrays whose first axis may differ
 
     tensors    if True, the collective also accepts a Tensor in place of its array (tensors.py).
-               If False, a Tensor is an object like any other"""
+               If False, it treats a Tensor like any other object"""
     if fn is None:
         return functools.partial(collective, own_args=own_args, own_rows=own_rows, tensors=tensors)
     fn.own_args, fn.own_rows = own_args, own_rows
@@ -84,10 +84,10 @@ def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):
 
 
 def in_step(loop):
-    """Decorator of `loop(t, chunk, *args)`, the steps of a collective.
+    """Decorator of a function `loop(t, chunk, *args)` that does all steps of a collective.
 
-    The simulator may run the loop once for all ranks (transport/lockstep.py). So the loop must not
-    branch on the rank."""
+    The simulator may run the loop once for all ranks (transport/lockstep.py). So the loop must
+    contain no `if` that depends on the rank."""
 
     @functools.wraps(loop)
     def steps(t, chunk, *args):

@@ -8,11 +8,12 @@
 
     error of block r <= sum of e(x_k) over the ranks k != r  +  e(sum)
 
-e is the error of the codec (codec.py). Two other ways are possible. The first way is a ring that
-decodes, adds and encodes in every step. Such a ring rounds the growing partial sums n-1 times. With
-int8 and values up to m, the error of the ring is at most about n^2/2 * m/254. The error here is at
-most 2n * m/254. The second way gathers all encoded arrays and adds them on every rank. This way
-rounds each number only once, but sends n/2 times as many bytes.
+e is the error of the codec (codec.py), x_k is the x of rank k, and sum is the sum of the arrays.
+Two other ways are possible. The first way is a ring that decodes, adds and encodes in every step.
+Such a ring rounds the growing partial sums n-1 times. With int8 and values up to m, the error of
+the ring is at most about n^2/2 * m/254. The error here is at most 2n * m/254. The second way
+gathers all encoded arrays and adds them on every rank. This way rounds each number only once, but
+sends n/2 times as many bytes.
 
 Error feedback: `residual` is an array like x that the caller keeps from call to call. It holds the
 rounding errors of the last call. Every rank adds its residual to x before it rounds again:
@@ -26,10 +27,11 @@ In every call this equation is true, and so no error is lost over many calls:
     result + sum over ranks of residual = sum over ranks of (x + residual before the call)
 
 Sparse arrays are sent as (index, value) pairs, by an all-gather of blocks of any length. Then every
-rank adds all pairs in rank order. Let each rank have k = rho L pairs, where L is the dense length.
-Then a rank sends 8 (n-1) k bytes. The dense ring sends 8 (n-1) L / n bytes, which is 1 / (n rho)
-times as much. Example: rho = 0.001. On 16 ranks the dense ring sends 62 times as many bytes, but on
-1,000 ranks it sends the same number.
+rank adds all pairs in rank order. Let L be the number of all elements, zeros included, and let each
+rank have k pairs. Their share of the elements is rho = k / L. Then a rank sends 8 (n-1) k bytes. A
+ring that sends all elements sends 8 (n-1) L / n bytes, which is 1 / (n rho) times as much. Example:
+rho = 0.001. On 16 ranks the ring sends 62 times as many bytes, but on 1,000 ranks it sends the same
+number.
 
     DataParallel(model, t, all_reduce=functools.partial(compressed.all_reduce, codec=codec.FP16))
 
@@ -64,18 +66,18 @@ if TYPE_CHECKING:
 @collective
 def all_reduce(t: Transport, x: SameArray, codec: Codec = INT8,
                residual: Array | None = None) -> SameArray:
-    """Returns the sum of all ranks' x on every rank, in place like `ring.all_reduce`. The messages
-    are compressed.
+    """Sums all ranks' x, with compressed messages. Returns the sum on every rank. Works in place if
+    x is contiguous, as `ring.all_reduce` does.
 
     The additions are in float32 for every floating point dtype of x. A rank sends all encoded
     blocks except its own, then all encoded sums except the right neighbour's, in 2(n-1) messages.
     If there is only one rank, nothing is rounded. Integers and booleans (counts and flags) are sent
     without compression.
 
-    residual: a contiguous array like x, for error feedback (see the head of this file). Pass zeros
+    residual: a contiguous array like x, for error feedback (see the top of this file). Pass zeros
     in the first call. Each call overwrites the residual. With a residual, x must be float32 or
-    float64, and the additions are in the dtype of x. Raises FloatingPointError for inf or nan,
-    because these values would stay in the residual for ever."""
+    float64, and the additions are in the dtype of x. Then the function raises FloatingPointError
+    for inf or nan, because these values would stay in the residual for ever."""
     if x.dtype.kind in "iub":
         return ring_blocks.all_reduce(t, x)
     return (_reduce if residual is None else _with_feedback)(t, x, codec, 1, residual)
@@ -85,7 +87,8 @@ def all_reduce(t: Transport, x: SameArray, codec: Codec = INT8,
 def mean(t: Transport, x: SameArray, codec: Codec = INT8,
          residual: Array | None = None) -> SameArray:
     """Like `all_reduce`, but divides the sum by n, the number of ranks, before the sum is encoded.
-    So the sum may exceed 65504, the largest float16 number, as long as the mean does not."""
+    So the sum may be larger than 65504, the largest float16 number. Only the mean must be smaller.
+    """
     return (_reduce if residual is None else _with_feedback)(t, x, codec, t.size, residual)
 
 
@@ -159,8 +162,10 @@ def _reduce(t, x, codec, divisor, residual):
 
 
 def bytes_sent(length: int, codec: Codec, n: int, rank: int) -> int:
-    """Returns the bytes that `rank` sends in `all_reduce` or `mean`: all encoded blocks except its
-    own, then all encoded sums except its right neighbour's."""
+    """Returns the number of bytes that `rank` sends in `all_reduce` or `mean`. The rank sends all
+    encoded blocks except its own, then all encoded sums except its right neighbour's.
+
+    length: the number of elements of x. n: the number of ranks."""
     sizes = [codec.n_bytes(chunks.size(length, n, i)) for i in range(n)]
     return 2 * sum(sizes) - sizes[rank] - sizes[(rank + 1) % n] if n > 1 else 0
 
@@ -168,13 +173,13 @@ def bytes_sent(length: int, codec: Codec, n: int, rank: int) -> int:
 @collective(own_args=("indices", "values"))
 def sparse_all_reduce(t: Transport, indices: Array, values: SameArray, length: int,
                       equal: bool = False) -> SameArray:
-    """Returns the sum of all ranks' sparse arrays on every rank: a dense 1-d float32 array of
+    """Sums all ranks' sparse arrays. Returns the sum on every rank, as a dense 1-d float32 array of
     `length` elements.
 
-    indices, values: this rank's pairs, as two 1-d arrays of the same length. If an index occurs
-    twice, its values are added. The additions are in rank order, so all ranks get the same bits.
-    Device arrays are added on the host, because a GPU's atomic additions have no fixed order. Then
-    the sum is copied to the device of `values`.
+    indices, values: the (index, value) pairs of this rank's array, as two 1-d arrays of the same
+    length. If an index occurs twice, its values are added. The additions are in rank order, so all
+    ranks get the same bits. Device arrays are added on the host, because a GPU's atomic additions
+    have no fixed order. Then the sum is copied to the device of `values`.
 
     A rank sends 8 (n-1) bytes for the lengths. Then it sends the pairs of all ranks except its
     right neighbour, 8 bytes for each pair. Together these are 2(n-1) messages.

@@ -10,9 +10,10 @@ Tutorial: tutorials/09_topologies.py
 Each function returns a Cost. The function's docstring is the formula of the time. The argument
 n_bytes is K.
 
-The model is Hockney's (1994) with full-duplex ports. The formulas are from Thakur, Rabenseifner &
-Gropp (2005), unless a docstring names another source. Messages and bytes are counted on the rank
-that *sends* most. The formulas are exact in these cases:
+The model is Hockney's (1994). A rank can send and receive at the same time (full duplex). The
+formulas are from Thakur, Rabenseifner & Gropp (2005), unless a docstring names another source. A
+Cost has the messages and bytes of the rank that *sends* most. The formulas are exact in these
+cases:
 
     ring                          n divides the number of elements L; else the bytes are the mean
                                   over all ranks
@@ -32,7 +33,9 @@ from minidl.comm.halving_doubling import core
 
 
 class Cost(NamedTuple):
-    """messages, n_bytes: how many messages and bytes the busiest rank sends. time_s: the modelled
+    """The cost of a collective.
+
+    messages, n_bytes: how many messages and bytes the busiest rank sends. time_s: the modelled
     seconds until all ranks are done."""
 
     messages: int
@@ -98,15 +101,16 @@ def doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
 
 def double_tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=1):
     """2H alpha + (2H-1) K/S beta for the first segment, alpha + 2 K/S beta for each further
-    segment. H is the height ceil(log2 n). S is the number of segments of each half.
+    segment, and (S+H-1) K/S gamma. H is the height ceil(log2 n) of the trees. S is the number of
+    segments of each half.
 
-    The formula is ours. A segment has K/2S bytes in each tree. Call these bytes a part. On the way
-    up, a rank's port carries one part at the root's level, and two parts at each of the other H-1
-    levels. The way down takes the same time. So the first segment takes the time of 2(2H-1) parts,
-    which are (2H-1) K/S bytes. If n is not a power of two, the first segment takes one part less on
-    the way up, and one part less on the way down. Each further segment takes the time of four
-    parts. In its own tree an inner rank sends one part up and two parts down. In the other tree it
-    sends one part up. For gamma: at each level a rank adds two parts."""
+    The formula is ours. A segment has K/2S bytes in each tree. Here these bytes are called a part.
+    On the way up, a rank's link carries one part at the root's level, and two parts at each of the
+    other H-1 levels. The way down takes the same time. So the first segment takes the time of
+    2(2H-1) parts, which are (2H-1) K/S bytes. If n is not a power of two, the first segment takes
+    one part less on the way up, and one part less on the way down. Each further segment takes the
+    time of four parts. In its own tree an inner rank sends one part up and two parts down. In the
+    other tree it sends one part up. At each level a rank adds two parts, in K/S gamma seconds."""
     if n == 1:
         return Cost(0, 0, 0.0)
     height = (n - 1).bit_length()
@@ -206,8 +210,8 @@ def scatter(n, n_bytes, alpha, beta):
 
 
 def gather(n, n_bytes, alpha, beta):
-    """ceil(log2 n) alpha + (n-1)/n K beta. The busiest rank is the root's last child: it sends
-    K/2"""
+    """ceil(log2 n) alpha + (n-1)/n K beta. The busiest rank is the root's last child. It sends K/2
+    bytes"""
     once = min(n - 1, 1)
     return Cost(once, once * n_bytes / 2, scatter(n, n_bytes, alpha, beta).time_s)
 

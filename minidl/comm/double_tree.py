@@ -1,18 +1,18 @@
 """Double binary tree all-reduce (Sanders, Speck & Träff 2009): few steps, and every rank is busy.
 
 The plain form, with the picture of the two trees: minidl/plain/double_tree.py. Here each half of x
-is cut into segments. The segments follow each other up to the root and down again. In step s, on
-each tree,
+is cut into segments. The segments follow each other up to the root and down again. H is the height
+of the root. In step s, these ranks of each tree work:
     a rank of height h    adds its children's segment s-h to its own, and sends the sum up
     a rank of depth d     gets segment s-H-d of the result from its parent, and sends it down
 At the root (height H, depth 0) the way up ends and the way down begins. Each message that a rank
 receives in a step was sent in an earlier step, so there is no deadlock. The parent of a rank is
-computed from the bits of its number, without a search: `parent(n=6, r=5)` is 4.
+computed from the bits of its number, without a search. For example, `parent(n=6, r=5)` is 4.
 
 NCCL 2.4 and later use the same trees (Jeaugey 2019, "Massively scale your deep learning training
-with NCCL 2.4"). All ranks together send 2(n-1)K bytes, as in the ring, where K is the bytes of x. A
-rank that has two children in one tree sends 2K bytes. There are 2 ceil(log2 n) steps, and one more
-step for each further segment.
+with NCCL 2.4"). K is the bytes of x. All ranks together send 2(n-1)K bytes, as in the ring. A rank
+that has two children in one tree sends 2K bytes. There are 2 ceil(log2 n) steps, and one more step
+for each further segment.
 
 Test: tests/comm/test_double_tree.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """
@@ -35,11 +35,12 @@ if TYPE_CHECKING:
 @collective
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
                segment_bytes: int = chunks.SEGMENT_BYTES) -> SameArray:
-    """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`.
+    """Combines all ranks' x element by element with op. Returns the result on every rank. Works in
+    place if x is contiguous, as `ring.all_reduce` does.
 
-    All ranks get the same bits. Each half is reduced on one rank, the root of its tree. The other
-    ranks copy the result. A rank sends `bytes_sent` bytes, in messages of segment_bytes bytes or a
-    little less."""
+    All ranks get the same bits. Each half of x is reduced on one rank, the root of its tree. The
+    other ranks copy the result. A rank sends `bytes_sent` bytes, in messages of segment_bytes bytes
+    or a little less."""
     n, top = t.size, height_of(t.size)
     flat = chunks.flat(x)
     halves = chunks.split(flat, 2 if n > 1 else 1)
@@ -69,7 +70,7 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
 
 
 def segments(n_bytes):
-    """Returns the number of segments of each half of an array of n_bytes."""
+    """An array of n_bytes has two halves. Returns the number of segments of each half."""
     return chunks.segment_count(-(-n_bytes // 2))
 
 
@@ -83,8 +84,8 @@ def parent(n, r):
 
 
 def children(n, r):
-    """Returns the children of rank r in tree 0 of n ranks: at most two ranks. The root has one
-    child."""
+    """Returns a list of the children of rank r in tree 0 of n ranks. A rank has at most two
+    children, and the root has one child."""
     bit = (r & -r) >> 1
     if r == 0:
         return [1 << ((n - 1).bit_length() - 1)] if n > 1 else []
@@ -105,8 +106,9 @@ class Seat(NamedTuple):
 
 
 def seat(n, rank, tree):
-    """Returns the Seat of `rank` in tree 0 or tree 1 of n ranks. Tree 1 is tree 0 with the ranks
-    renamed: mirrored if n is even, shifted by one if n is odd."""
+    """Returns the Seat of `rank` in a tree of n ranks. tree: 0 or 1. Tree 1 has the form of tree 0,
+    but other ranks sit there. Rank r of tree 1 sits where rank n-1-r of tree 0 sits if n is even,
+    and where rank r-1, modulo n, sits if n is odd."""
     if tree == 0:
         rename = back = lambda r: r
     elif n % 2 == 0:
@@ -128,8 +130,8 @@ def height_of(n):
 
 
 def bytes_sent(length: int, itemsize: int, n: int, rank: int) -> int:
-    """Returns the bytes that `rank` sends in `all_reduce`, for any length. All ranks together send
-    2(n-1)K bytes, where K is the bytes of x.
+    """Returns the number of bytes that `rank` sends in `all_reduce`, for any length. All ranks
+    together send 2(n-1)K bytes, where K is the bytes of x.
 
     In each tree a rank sends one half of x to its parent and to each child. The root has no parent.
     """

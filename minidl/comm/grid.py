@@ -8,7 +8,10 @@ axes in any order, groups along several axes, and a model of the time that each 
                                   pp 1     4  5      6  7      data-parallel groups    02 13 46 57
                                                                pipelines               04 15 26 37
 
-    rank = tp + 2 (dp + 2 pp)              the coordinates are the digits of the rank
+    rank = tp + 2 (dp + 2 pp)              here tp, dp and pp are the coordinates of the rank
+
+Along the fastest axis, neighbours in a group have consecutive ranks. The five axes are tensor (tp),
+context (cp), expert (ep), data (dp) and pipeline (pp) parallelism:
 
     axis    ranks of a group share     they divide              they send each other
     tp      the batch                  the weights              activations, to be summed
@@ -24,8 +27,9 @@ The order of the axes decides which groups lie inside a node. Tensor parallelism
 bytes (four all-reduces in each layer), so its axis comes first. Pipelines send the fewest bytes, so
 their axis comes last. `traffic` computes the times for a network.
 
-The argument `sizes` of the functions is the dict that `shape` returns: {axis: number of ranks}, the
-fastest axis first. The functions need no transport, so a planner can use them for 100,000 ranks.
+The argument `sizes` of the functions is the dict that `shape` returns, {axis: number of ranks}. Its
+first axis is the fastest. The functions need no transport, so a planner can use them for 100,000
+ranks.
 
 Source: Narayanan et al. 2021 (arXiv 2104.04473), section 3; the order is Megatron's.
 Test: tests/comm/test_grid.py   Tutorial: tutorials/13_tensor_parallel.py, 15_hybrid_3d.py
@@ -49,12 +53,13 @@ AXES = tuple(ORDER.split())
 
 
 def shape(n_ranks=None, order: str | Sequence[str] = ORDER, **sizes):
-    """Returns {axis: number of ranks along the axis}, the fastest axis first. An axis that is not
-    given has 1 rank.
+    """Returns {axis: number of ranks along the axis}, with the axes in the given order. An axis
+    that is not in `sizes` has 1 rank.
 
     n_ranks: the product of all sizes must be this number. If None, any product is allowed. order:
-    the names of all axes, the fastest first. sizes: {axis: number of ranks}, as keyword arguments.
-    Raises ValueError for a wrong order, axis, size or product."""
+    the names of all axes. Along the first axis, neighbours in a group have consecutive ranks. This
+    axis is called the fastest. sizes: {axis: number of ranks}, as keyword arguments. Raises
+    ValueError for a wrong order, axis, size or product."""
     order = order.split() if isinstance(order, str) else list(order)
     if sorted(order) != sorted(AXES):
         raise ValueError(f"the order of a grid must name each axis ({', '.join(AXES)}) once, the "
@@ -72,7 +77,10 @@ def shape(n_ranks=None, order: str | Sequence[str] = ORDER, **sizes):
 
 
 def coordinates(sizes, rank):
-    """Returns {axis: index} of a rank. Raises ValueError if there is no such rank."""
+    """Returns the coordinates of a rank in the grid, {axis: index}. Raises ValueError if there is
+    no such rank.
+
+    sizes: the result of `shape`."""
     if not 0 <= rank < math.prod(sizes.values()):
         raise ValueError(f"wanted a rank from 0 to {math.prod(sizes.values()) - 1}; got {rank}")
     where = {}
@@ -82,8 +90,9 @@ def coordinates(sizes, rank):
 
 
 def rank_of(sizes, where):
-    """Returns the rank at these coordinates, {axis: index}. An axis that is not given has index 0.
-    Raises ValueError for an unknown axis, or for an index outside of its axis."""
+    """Returns the rank with the coordinates `where`, {axis: index}. If `where` has no index for an
+    axis, the index is 0. Raises ValueError for an unknown axis, or for an index outside of its
+    axis. sizes: the result of `shape`."""
     _check_axes(where)
     rank, stride = 0, 1
     for axis, size in sizes.items():
@@ -95,14 +104,14 @@ def rank_of(sizes, where):
 
 
 def members(sizes, *axes):
-    """Returns a list of all groups along these axes. A group is a list of ranks in order. The ranks
-    of one group have equal coordinates along all other axes."""
+    """Returns a list of all groups along these axes. A group is a sorted list of ranks. The ranks
+    of one group have equal coordinates along all other axes. sizes: the result of `shape`."""
     return _table(sizes, axes).tolist()
 
 
 def group_of(sizes, rank, *axes):
-    """Returns the group along these axes that contains this rank. It does not compute the other
-    groups."""
+    """Returns the group along these axes that contains `rank`, a list of ranks. This function does
+    not compute the other groups, so it is faster than `members`."""
     _check_axes(axes)
     where, group = coordinates(sizes, rank), [0]
     stride = 1
@@ -185,12 +194,13 @@ def _send(n, n_bytes, alpha, beta):
 
 
 class Grid:
-    """The place of this rank in a grid of all ranks of t, and the groups of this rank. All ranks of
-    t must make the Grid.
+    """A grid of all ranks of t, with the coordinates and the groups of this rank. All ranks of t
+    must make the Grid.
 
     tp, cp, ep, dp, pp    the transport of this rank's group along an axis; the group may have only
                           one rank
-    sizes                 {axis: number of ranks along the axis}, the fastest axis first
+    sizes                 {axis: number of ranks along the axis}, in the order of the argument
+                          `order` (see `shape`)
     coordinate            {axis: index} of this rank
 
     Raises ValueError unless the product of the sizes is t.size."""
@@ -207,8 +217,8 @@ class Grid:
         self.tp, self.cp, self.ep, self.dp, self.pp = map(self.group, AXES)
 
     def group(self, *axes: str) -> Any:
-        """Returns the transport of the ranks that differ from this rank only in these axes, in rank
-        order.
+        """Returns the transport of this rank's group along these axes. The ranks of this group have
+        the same coordinates as this rank along all other axes. They are in rank order.
 
         The first call for these axes makes the group. So all ranks of the group must make their
         first calls in the same order."""
@@ -218,12 +228,13 @@ class Grid:
         return self._groups[key]
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """Returns {axis: index} of any rank of t."""
+        """Returns the coordinates of any rank of t, {axis: index}."""
         return coordinates(self.sizes, rank)
 
     def rank_of(self, **where: int) -> int:
-        """Returns the rank at these coordinates. For an axis that is not given, the coordinate of
-        this rank is used. Example: grid.rank_of(pp=0) is the rank of the first stage."""
+        """Returns the rank with these coordinates, which are passed as axis=index. For each other
+        axis, the coordinate of this rank is used. Example: grid.rank_of(pp=0) is the rank of the
+        first stage in this rank's pipeline."""
         return rank_of(self.sizes, {**self.coordinate, **where})
 
     def members(self, *axes: str) -> list[list[int]]:

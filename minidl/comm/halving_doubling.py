@@ -1,4 +1,4 @@
-"""Recursive halving and doubling: sends the ring's bytes in 2 log2 n steps (Rabenseifner 2004).
+"""All-reduce by halving and doubling: the bytes of the ring, in 2 log2 n steps (Rabenseifner 2004).
 
 The plain form: minidl/plain/halving_doubling.py. This file adds five things. Rank r owns chunk r of
 `chunks.split`, so the halving part (reduce-scatter) and the doubling part (all-gather) can be
@@ -6,10 +6,10 @@ called alone. The all-reduces accept other operations than a sum, and arrays of 
 `doubling_all_reduce`, for short messages, exchanges the whole array in each step. `bytes_sent` is a
 formula.
 
-If n is not a power of two, let p be the largest power of two below n. Each extra rank r >= p sends
-all of x to rank r-p. Rank r-p adds this x to its own ("fold in"), and at the end sends the result
-back ("fold out"). Rabenseifner's own fold sends one more message and halves the time of this
-addition.
+If n is not a power of two, let p be the largest power of two below n. The ranks r >= p are called
+extra ranks. Each extra rank r sends all of x to its partner, rank r-p. The partner adds this x to
+its own ("fold in"). At the end the partner sends the result back ("fold out"). Rabenseifner's own
+fold sends one more message, and the partner adds in half the time.
 
 Source: Rabenseifner 2004, "Optimization of collective reduction operations"; Thakur et al. 2005.
 Test: tests/comm/test_halving_doubling.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 def core(n):
-    """Returns the largest power of two <= n. This many ranks take part in the halving and the
-    doubling."""
+    """Returns the largest power of two <= n. It is the number of ranks that take part in the
+    halving and the doubling."""
     return 1 << (n.bit_length() - 1)
 
 
@@ -40,8 +40,8 @@ def core(n):
 def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     """Reduces x over the ranks. Returns this rank's complete chunk of `chunks.split(x, core(n))`.
 
-    x: as for `ring.reduce_scatter`. Rank r owns chunk r. An extra rank (r >= core(n)) gets an empty
-    array."""
+    x: as for `ring.reduce_scatter`. Rank r owns chunk r. On an extra rank (r >= core(n)) the result
+    is an empty array."""
     p, r = core(t.size), t.rank
     scratch = t.scratch(len(check_flat(t, x)), x.dtype, x)
     if not _fold_in(t, x, scratch, p, op):
@@ -59,7 +59,8 @@ def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
 
 @collective
 def all_gather(t: Transport, x: SameArray) -> SameArray:
-    """Copies every rank's own chunk of `chunks.split(x, core(n))` to all ranks. Returns x."""
+    """Copies every rank's own chunk to all ranks. Returns x. Rank r owns chunk r of
+    `chunks.split(x, core(n))`. The extra ranks (r >= core(n)) own no chunk."""
     check_flat(t, x)
     p, r = core(t.size), t.rank
     far = 1
@@ -75,11 +76,13 @@ def all_gather(t: Transport, x: SameArray) -> SameArray:
 
 @collective
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
-    """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`.
+    """Combines all ranks' x element by element with op. Returns the result on every rank. Works in
+    place if x is contiguous, as `ring.all_reduce` does.
 
-    All ranks get the same bits: each chunk is reduced on one rank, and the others copy the result.
-    Let p = core(n). A rank r < p sends `bytes_sent` bytes in 2 log2 p messages. If rank r+p exists,
-    it is an extra rank, and rank r sends one message more. An extra rank sends one message."""
+    All ranks get the same bits, because each chunk is reduced on one rank, and the other ranks copy
+    the result. A rank sends `bytes_sent` bytes. Let p = core(n). A rank r < p sends 2 log2 p
+    messages. If rank r+p exists, it is an extra rank, and rank r sends one message more. An extra
+    rank sends one message."""
     flat = chunks.flat(x)
     reduce_scatter(t, flat, op)
     all_gather(t, flat)
@@ -89,12 +92,13 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
 @collective
 def doubling_all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     """All-reduce for short messages, in log2 n steps. In each step two partners exchange the whole
-    x, and each partner adds both arrays. Returns the result, in place like `ring.all_reduce`.
+    x, and each partner combines both arrays with op. Returns the result on every rank. Works in
+    place if x is contiguous, as `ring.all_reduce` does.
 
-    This function takes half as many steps as `all_reduce`. Let K be the bytes of x, and p =
-    core(n). A rank r < p sends log2 p * K bytes, and K bytes more if rank r+p exists (an extra
-    rank). An extra rank sends K bytes. All ranks get the same bits: both partners add the same
-    operands in the same order."""
+    This function needs half as many steps as `all_reduce`. Let K be the bytes of x, and p =
+    core(n). A rank r < p sends log2 p * K bytes. If rank r+p exists, it is an extra rank, and rank
+    r sends K bytes more. An extra rank sends K bytes. All ranks get the same bits, because both
+    partners combine the same operands in the same order."""
     p, r = core(t.size), t.rank
     flat = chunks.flat(x)
     theirs = t.scratch(len(flat), x.dtype, x)
@@ -110,8 +114,8 @@ def doubling_all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArra
 
 
 def _fold_in(t, x, scratch, p, op):
-    """The extra ranks send x, and their partners add it to their own x. Returns False on the extra
-    ranks, True on all other ranks."""
+    """Each extra rank r >= p sends x to its partner, rank r-p. The partner adds it to its own x.
+    Returns False on the extra ranks, True on all other ranks."""
     if t.rank >= p:
         t.send(x, t.rank - p)
         return False
@@ -121,7 +125,7 @@ def _fold_in(t, x, scratch, p, op):
 
 
 def _fold_out(t, x, p):
-    """The partners send the result to the extra ranks."""
+    """Each extra rank r >= p receives the result x from its partner, rank r-p."""
     if t.rank >= p:
         t.recv(x, t.rank - p)
     elif t.rank + p < t.size:
@@ -129,12 +133,12 @@ def _fold_out(t, x, p):
 
 
 def bytes_sent(length: int, itemsize: int, n: int, rank: int) -> int:
-    """Returns the bytes that `rank` sends in `all_reduce`, for any length. All ranks together send
-    2(n-1)K bytes, where K is the bytes of x.
+    """Returns the number of bytes that `rank` sends in `all_reduce`, for any length. All ranks
+    together send 2(n-1)K bytes, where K is the bytes of x.
 
-    In the halving part a rank sends all chunks except its own. In the doubling part it sends blocks
-    of 1, 2, 4, ..., p/2 chunks. The fold sends the whole x twice: from an extra rank to its
-    partner, and back."""
+    Let p = core(n). In the halving part a rank sends all chunks except its own. In the doubling
+    part it sends blocks of 1, 2, 4, ..., p/2 chunks. The fold sends the whole x twice: from an
+    extra rank r >= p to rank r-p, and back."""
     p = core(n)
     if rank >= p:
         return length * itemsize

@@ -1,17 +1,18 @@
 """Hierarchical all-reduce: most bytes are sent inside the nodes, few between the nodes.
 
 The plain form, for nodes of one size: minidl/plain/hierarchical.py. Here nodes may have different
-sizes. Each node cuts x into one chunk per rank. The cuts of all nodes together divide x into
-pieces. Example: a node of 2 ranks cuts at 1/2, and a node of 3 ranks cuts at 1/3 and 2/3. Together
-the cuts make 4 pieces. Each piece has one owner in every node, and the owners of a piece all-reduce
-it. A rank of a smaller node owns more pieces. This file also accepts any all-reduce between the
-nodes, and other operations than a sum. `bytes_sent` is a formula for the bytes.
+sizes. Each node cuts x into chunks, one chunk for each rank of the node. The cuts of all nodes
+together divide x into pieces. Example: a node of 2 ranks cuts x at 1/2, and a node of 3 ranks cuts
+x at 1/3 and 2/3. Together the cuts make 4 pieces. Each piece has one owner in every node, and an
+all-reduce of its owners sums the piece. A rank of a smaller node owns more pieces. This file also
+accepts any all-reduce between the nodes, and other operations than a sum. `bytes_sent` is a formula
+for the bytes.
 
-A second form, `leader_all_reduce`, reduces onto one rank of each node (the leader), all-reduces
-among the leaders, and broadcasts. It sends fewer messages, but one rank of each node sends all
-bytes that leave the node.
+A second form, `leader_all_reduce`, has three steps. Each node reduces its arrays onto one of its
+ranks, the leader. The leaders all-reduce. Each leader broadcasts the result inside its node. This
+form sends fewer messages, but the leader sends all bytes that leave the node.
 
-    bytes sent per rank, if each of m nodes has g ranks, and x has K bytes:
+    bytes sent per rank by `all_reduce`, if each of m nodes has g ranks, and x has K bytes:
         inside    2 (g-1)/g K          between nodes    2 (m-1)/m K/g
 
 Sources: Mikami et al. 2018 (arXiv 1811.05233) and Horovod's NCCLHierarchicalAllreduce; the leader
@@ -46,9 +47,10 @@ class Groups(NamedTuple):
     world     the world ranks that take part
     inside    the transport of this rank's node
     leaders   the transport of the first ranks of all nodes; None on the other ranks
-    pieces    (first unit, end unit, transport of the owners) of every piece of x. The transport is
-              None if this rank is not an owner
-    n_units   x is cut into this many units. A chunk of any node has a whole number of units
+    n_units   the number of equal units into which x is cut. A chunk or a piece is a whole number of
+              units
+    pieces    a list with a tuple (first unit, end unit, transport of the owners) for every piece of
+              x. The transport is None if this rank is not an owner
     """
 
     world: tuple
@@ -59,8 +61,8 @@ class Groups(NamedTuple):
 
 
 def by_node_size(n: int, node_size: int) -> list[list[int]]:
-    """Returns the ranks of each node, [[0, 1, ...], [node_size, ...], ...]: node_size consecutive
-    ranks share a node. The last node may be smaller."""
+    """Returns a list with the ranks of each node, [[0, 1, ...], [node_size, ...], ...]. A node has
+    node_size consecutive ranks. The last node may be smaller."""
     return [list(range(first, min(first + node_size, n))) for first in range(0, n, node_size)]
 
 
@@ -87,9 +89,9 @@ def groups(t: Transport, nodes: Nodes) -> Groups:
 
 @functools.lru_cache(10)  # all simulated ranks share one plan, because a plan has n entries
 def _plan(n, nodes):
-    """Returns ({rank: its node}, first rank of each node, number of units, pieces), as in `cut`.
-    Returns None if the nodes do not contain each of the n ranks exactly once, or if a node is
-    empty."""
+    """Returns ({rank: the ranks of its node}, the first rank of each node, number of units, pieces).
+    `cut` gives the last two. Returns None if the nodes do not contain each of the n ranks exactly
+    once, or if a node is empty."""
     nodes = tuple(map(tuple, by_node_size(n, nodes))) if isinstance(nodes, int) else nodes
     if sorted(rank for node in nodes for rank in node) != list(range(n)) or () in nodes:
         return None
@@ -100,8 +102,9 @@ def _plan(n, nodes):
 
 
 def cut(nodes):
-    """Returns (the number of units of x, the pieces of x). A piece is (first unit, end unit, list
-    of its owners: one rank of every node)."""
+    """Divides x into units and pieces. Returns (the number of units, the list of the pieces). A
+    piece is a tuple (first unit, end unit, owners). The owners are a list with one rank of every
+    node. nodes: a list with the ranks of each node."""
     n_units = math.lcm(*map(len, nodes))
     cuts = sorted({i * n_units // len(node) for node in nodes for i in range(len(node) + 1)})
     return n_units, [(first, end, [node[first * len(node) // n_units] for node in nodes])
@@ -111,11 +114,12 @@ def cut(nodes):
 @collective(own_args=("groups",))
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Groups,
                across: Callable[..., Any] = ring.all_reduce) -> SameArray:
-    """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`.
+    """Combines all ranks' x element by element with op. Returns the result on every rank. Works in
+    place if x is contiguous, as `ring.all_reduce` does.
 
     groups   the result of `groups(t, nodes)`. `partial(all_reduce, groups=...)` can be passed to
              functions that have an argument `all_reduce`
-    across   the all-reduce between nodes, any `f(t, array, op)` that works in place
+    across   the all-reduce between nodes, any function `f(t, array, op)` that works in place
 
     If `across` gives the same bits on all its ranks, this all-reduce also gives the same bits on
     all ranks."""
@@ -135,11 +139,13 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Groups,
 def leader_all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Groups,
                       across: Callable[..., Any] = ring.all_reduce) -> SameArray:
     """The leader form: reduces inside each node, all-reduces among the leaders, then broadcasts
-    inside each node. Returns the result, in place like `ring.all_reduce`, with the same bits on all
-    ranks.
+    inside each node. Returns the result on every rank. Works in place if x is contiguous, as
+    `ring.all_reduce` does. If `across` gives the same bits on all leaders, all ranks get the same
+    bits.
 
-    The time is the sum of two times: a tree all-reduce of g ranks on the links inside a node, and
-    `across` on the links between nodes. groups, across: as for `all_reduce`."""
+    The time is the sum of two times. The first is the time of a tree all-reduce of g ranks on the
+    links inside a node. The second is the time of `across` on the links between nodes. groups,
+    across: as for `all_reduce`."""
     _check(t, groups)
     flat = chunks.flat(x)
     tree.reduce(groups.inside, flat, 0, op)
@@ -151,9 +157,10 @@ def leader_all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Gr
 
 def bytes_sent(length: int, itemsize: int, nodes: Sequence[Sequence[int]],
                rank: int) -> tuple[int, int]:
-    """Returns (inside, between): the bytes that `rank` sends inside its node and between nodes in
-    `all_reduce` by rings, for any length. All ranks together send 2(n-1)K bytes, where K is the
-    bytes of x."""
+    """Returns (inside, between), the numbers of bytes that `rank` sends in `all_reduce`, for any
+    length. inside: the bytes that it sends inside its node. between: the bytes that it sends to
+    other nodes, if `across` is a ring. All ranks together send 2(n-1)K bytes, where n is the number
+    of ranks, and K is the bytes of x."""
     n_units, pieces = cut(nodes)
     unit = chunks.bounds(length, n_units)
     i, node = next((i, node) for i, node in enumerate(nodes) if rank in node)
@@ -165,8 +172,8 @@ def bytes_sent(length: int, itemsize: int, nodes: Sequence[Sequence[int]],
 
 def on_nodes(t: Transport, nodes: Nodes,
              across: Callable[..., Any] = ring.all_reduce) -> Callable[..., Any]:
-    """Returns a function f(t, x, op), which is `all_reduce` with the groups of these nodes. All
-    ranks of t must call on_nodes.
+    """Returns a function f(t, x, op) that calls `all_reduce` with the groups of these nodes. All
+    ranks of t must call on_nodes. nodes: as for `groups`. across: as for `all_reduce`.
 
     Example: `DataParallel(model, t, all_reduce=on_nodes(t, 4))`."""
     return partial(all_reduce, groups=groups(t, nodes), across=across)

@@ -1,12 +1,12 @@
-"""The name and the subject of the running collective: for ledgers, watches and errors.
+"""The label and the subject of the running collective. Ledgers, Watches and errors show them.
 
     ring.all_reduce(t, x)                   its messages have the label 'ring.all_reduce'
     with t.named("weights"): ...            all messages inside have the label "weights"
     with about("bucket 3"): ...             the ranks also compare this text, and errors show it
 
-The outermost label counts: if `hierarchical.all_reduce` calls a ring, the ring's messages have the
-label 'hierarchical.all_reduce'. While a collective runs, `current_code()` is a number that is equal
-on all ranks of the same call. The transports compare it (call_code.py).
+Only the outermost label is used. If `hierarchical.all_reduce` calls a ring, the ring's messages
+have the label 'hierarchical.all_reduce'. While a collective runs, `current_code()` is a number that
+is equal on all ranks of the same call. The transports compare this number (call_code.py).
 
 Test: tests/comm/test_collective.py   Used by: collective.py, checks.py, the transports
 """
@@ -23,7 +23,8 @@ NOTHING = (0, None)  # no collective is running
 
 @contextlib.contextmanager
 def named(label):
-    """Labels the messages of this block, unless an outer block or collective has a label."""
+    """`with named(label):` labels the messages of this block, unless an outer block or collective
+    has a label."""
     if in_collective() or _label.get(None) is not None:
         yield
         return
@@ -36,8 +37,9 @@ def named(label):
 
 @contextlib.contextmanager
 def about(subject):
-    """Sets the subject of this block's collectives: `with about("bucket 3")`. The ranks also
-    compare the subject, and errors show it. Ledgers show only the collective's label."""
+    """`with about("bucket 3"):` sets the subject of the collectives in this block. The subject is a
+    text that tells what the collectives send. The ranks compare the subject, too, and errors show
+    it. Ledgers show only the collective's label."""
     token = _subject.set(f" of {subject}")
     try:
         yield
@@ -46,7 +48,8 @@ def about(subject):
 
 
 def current_subject():
-    """Returns the subject as a text such as ' of bucket 3'. Returns '' if no subject is set."""
+    """Returns a text such as ' of bucket 3' for the subject that `about` has set. Returns '' if no
+    subject is set."""
     return _subject.get("")
 
 
@@ -61,11 +64,12 @@ def in_collective():
 
 
 def current_code():
-    """Returns the code of the running collective of this task (call_code.py), or 0 if there is
-    none."""
+    """Returns a number for the call of the collective that this task runs: its 29-bit code
+    (call_code.py). Returns 0 if this task runs no collective."""
     return _running.get(NOTHING)[0]
 
 
 def current_label(default="point-to-point"):
-    """Returns the label of the running collective or block, or `default` if there is none."""
+    """Returns the label that messages of this task get now. Returns `default` if no collective runs
+    and no `named` block is open."""
     return _running.get(NOTHING)[1] or _label.get(None) or default

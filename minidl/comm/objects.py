@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 @collective(own_args=("value",), tensors=False)
 def broadcast(t: Transport, value: Any, root: int = 0) -> Any:
-    """Returns root's `value` on every rank. The `value` of the other ranks is ignored."""
+    """Sends root's `value` to all ranks, and returns it on every rank. The `value` of the other
+    ranks is ignored."""
     message = pack(value) if t.rank == root else None
     size = tree.broadcast(t, np.array([0 if message is None else len(message)]), root)
     if message is None:
@@ -47,8 +48,8 @@ def broadcast(t: Transport, value: Any, root: int = 0) -> Any:
 
 @collective(own_args=("value",), tensors=False)
 def gather(t: Transport, value: Any, root: int = 0) -> list[Any] | None:
-    """Returns the list of every rank's `value`, in rank order, on root. Returns None on the other
-    ranks."""
+    """Sends every rank's `value` to root. Returns the list of these values, in rank order, on root.
+    Returns None on the other ranks."""
     message = pack(value)
     bounds = ring_blocks.bounds_of(t, len(message))
     messages = scatter_gather.gather(t, message, root, bounds)
@@ -57,12 +58,12 @@ def gather(t: Transport, value: Any, root: int = 0) -> list[Any] | None:
 
 @collective(own_args=("value",), tensors=False)
 def all_gather(t: Transport, value: Any) -> list[Any]:
-    """Returns the list of every rank's `value`, in rank order, on every rank."""
+    """Sends every rank's `value` to all ranks. Returns the list of these values, in rank order."""
     return _unpack_all(*ring_blocks.all_gather_v(t, pack(value)))
 
 
 def pack(value):
-    """Returns the message for `value`: a flat uint8 array."""
+    """Returns the message that holds the object `value`, a 1-d uint8 array."""
     text, arrays = pickled(value)
     header = np.array([len(arrays), len(text), *map(len, arrays)], np.int64)
     parts = [header.view(np.uint8)]
@@ -72,8 +73,8 @@ def pack(value):
 
 
 def unpack(message):
-    """Returns the value in a message, a flat uint8 array. Arrays in the value are views of the
-    message."""
+    """message: the result of pack(value). Returns this value. Arrays inside the value are views of
+    the message."""
     n_arrays, n_text = message[:16].view(np.int64).tolist()
     at = 16 + 8 * n_arrays
     sizes = message[16:at].view(np.int64).tolist()
@@ -85,8 +86,8 @@ def unpack(message):
 
 
 def pickled(value):
-    """Returns (the pickle without the contents of arrays, a list of these contents as flat uint8
-    arrays)."""
+    """Pickles `value`, but the contents of its arrays are kept apart. Returns (the pickle without
+    these contents, a list of the contents as 1-d uint8 arrays)."""
     buffers = []
     text = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return text, [np.frombuffer(b.raw(), np.uint8) for b in buffers]

@@ -1,10 +1,10 @@
 """Counts the communication, and explains why a run hangs. How it works: docs/observe.md
 
-    ledger.py        counts bytes and messages by peer, collective, group and line of code
+    ledger.py        counts bytes and messages by peer, collective, group and line of your program
     watch.py         the ranks compare a collective call before it starts
     signature.py     a call as data, to compare
     stragglers.py    finds a rank that computes longer than the others
-    waits.py         finds the ranks that can never continue, from the waits of all ranks
+    waits.py         finds the ranks that can never continue; it compares the waits of all ranks
     lookout.py       threads that ask all ranks for their waits, and report
     side_channel.py  the TCP connections of these threads
     door.py          accepts only connections that prove that they know a token

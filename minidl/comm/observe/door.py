@@ -1,28 +1,29 @@
-"""A listening socket that accepts only callers that know a token. Then both sides send JSON lines.
+"""A socket that accepts only callers that know a token. Then both sides send lines of JSON.
 
     listener   door = Door(token)                   on the loopback address by default
                select([*door.sockets(), ...], ..., door.patience_s())
                for lines in door.callers(): ...     connections with a right proof
     caller     lines, _ = call(addresses, proof(token, me, 0), timeout_s, say="state?")
 
-A caller sends a proof of 97 bytes, then lines of JSON. The proof:
+A caller sends a proof of 97 bytes, then lines of JSON. The proof has these parts:
 
     8b1f.. (16)   0000.. (16)   3fa9.. (64)   \\n
-    the caller    its call 0    HMAC-SHA256 of the two parts before, keyed by the token
+    the caller    its call 0    HMAC-SHA256 of the first two parts; the token is the key
 
 Any program may connect. The door checks the proof before it parses any other byte. A connection is
-a stranger until it has sent a right proof. There are SEATS places for strangers. A stranger has a
-place for at most KNOCK_S seconds. The door closes and counts these strangers:
+a stranger until it has sent a right proof. The door keeps at most SEATS strangers, each for at most
+KNOCK_S seconds. The door closes and counts these strangers:
 
     a first line without a proof   closed at its first newline, or after 97 bytes
     no bytes, or one per second    closed after KNOCK_S seconds
     a thousand connections         if there are more than SEATS strangers, the oldest is closed
     the proof of an earlier call   closed: its number was used before
 
-No function here waits for a stranger: `select` watches the stranger's socket together with all
-other sockets. Our own callers send the proof right after they connect, so they do not wait, either.
+No function here waits for a stranger, because `select` watches the stranger's socket together with
+all other sockets. minidl's callers send the proof right after they connect, so the door need not
+wait for them, either.
 
-This file imports nothing from minidl: cli/rank.py runs it before anything else is imported.
+This file imports nothing from minidl, because cli/rank.py uses it before it imports anything else.
 
 Source: RFC 2104 (HMAC); RFC 4303, 3.4.3 (a window of numbers against replays)
 Test: tests/comm/observe/test_door.py, tests/cli/test_strangers.py
@@ -47,10 +48,11 @@ ANSWER_S = 1.0  # the longest wait for an answer; an idle Python answers in 1 ms
 
 
 class Door:
-    """One listening socket. n_turned_away: the number of strangers that the door has closed.
+    """A socket that accepts only callers that know the token.
 
     token: the secret that callers must know. one_host: if True, the door listens only on the
-    loopback address."""
+    loopback address. n_turned_away: the number of connections that were closed, because they had
+    not sent a right proof."""
 
     def __init__(self, token, one_host=True, backlog=1024):
         self.listener = socket.create_server(("127.0.0.1" if one_host else "", 0), backlog=backlog)
@@ -61,7 +63,8 @@ class Door:
         self._numbers = {}  # caller -> the numbers of its last calls
 
     def sockets(self):
-        """Returns sockets for `select`. If one of them is readable, call callers()."""
+        """Returns the sockets that `select` must watch. If `select` finds that one of them is
+        readable, call callers()."""
         return [self.listener, *self._strangers]
 
     def patience_s(self):
@@ -73,8 +76,8 @@ class Door:
         return max(0.0, first - time.monotonic())
 
     def callers(self):
-        """Returns a list of Lines, the connections that have shown a right proof since the last
-        call. Never waits."""
+        """Returns a list of Lines: the connections that have sent a right proof since the last call
+        of callers(). Never waits."""
         for _ in range(SEATS):
             try:
                 connection = self.listener.accept()[0]
@@ -157,8 +160,8 @@ class Lines:
         self.connection.sendall(json.dumps(line).encode() + b"\n")
 
     def heard(self):
-        """Returns a list with the objects of all complete lines that have come. Call this when
-        `select` has returned this connection: otherwise heard() waits for up to ANSWER_S
+        """Returns a list of the JSON objects that have come, one for each complete line. Call this
+        method when `select` has returned this connection. Otherwise heard() may wait for ANSWER_S
         seconds."""
         try:
             data = self.connection.recv(1 << 16)
@@ -223,13 +226,15 @@ def new_token():
 
 
 def new_caller():
-    """Returns a name for a process that calls: 16 hexadecimal digits."""
+    """Returns a new name, 16 hexadecimal digits, for a process that makes calls."""
     return secrets.token_hex(8)
 
 
 def proof(token, caller, number):
-    """Returns the proof for one call: 97 bytes. number: 0, 1, 2, ..., a new number for each
-    call."""
+    """Returns the proof that a caller knows the token: 97 bytes, for one call.
+
+    caller: the name of this process, from new_caller(). number: 0 for the first call of this
+    process, 1 for the second call, and so on."""
     return _signed(token, f"{caller}{number:016x}".encode())
 
 

@@ -1,22 +1,22 @@
 """Counts every message, to compare with the formulas.
 
-    t = Ledger(t)                       around any transport; use it in its place
+    t = Ledger(t)                       a transport around any transport t
     ring.all_reduce(t, x)
     t.bytes_sent                        equals ring.bytes_sent(...)
     t.count(label="ring.all_reduce", peer=1).messages_sent
-    print(t.report())                   by collective, group, peer, and line of your code
+    print(t.report())                   counts by collective, group, peer, and line of your code
     t.matrix()                          bytes from rank i to rank j, for all ranks
 
 If there is a Watch inside the Ledger, the Watch sends bytes to compare the calls
-(watch.control_bytes). These bytes are in a separate column, `control`, so that the other columns
-equal the formulas. Without a Watch, the check of every collective (call_code.py) sends no bytes.
+(watch.control_bytes). These bytes are in a separate column, `control`. So the other columns equal
+the formulas. The other check of every collective (call_code.py) sends no bytes.
 
 A message is one call of send, even if the transport cuts it into parts. Its bytes are the bytes of
 the array, without any header. A receive is counted when it is complete.
 
-The line in a report is the innermost line outside of minidl. For work in a background thread it is
-the line that submitted the work. Counting takes 1-2 us per message. `off()` and `on()` switch the
-counting off and on.
+The line in a report is the innermost line outside of minidl. For work in a background thread, the
+report shows the line that submitted the work. Counting takes 1-2 us per message. `off()` stops the
+counting, and `on()` starts it again.
 
 Test: tests/comm/observe/test_ledger.py   Tutorial: tutorials/07_ring.py, 09_topologies.py
 """
@@ -40,8 +40,8 @@ _site = contextvars.ContextVar("the line that called the running collective")
 
 @dataclass(slots=True)
 class Count:
-    """The number of bytes and messages that were sent and received, and the bytes of a Watch's
-    checks."""
+    """The number of bytes and messages that were sent and received. control: the bytes that a Watch
+    sent to compare calls."""
 
     bytes_sent: int = 0
     messages_sent: int = 0
@@ -58,8 +58,8 @@ class Count:
 
 
 class Row(NamedTuple):
-    """The key of a Count. Messages with the same four values are counted together.
-    The values are explained in `Ledger.rows`."""
+    """The key of a Count. Messages with the same four values are counted together. `Ledger.rows`
+    explains the values."""
 
     group: tuple
     label: str
@@ -98,8 +98,8 @@ class Ledger(Wrapper):
         return dict(self._select())
 
     def _select(self, peer=None, label=None, group=None, site=None):
-        """Yields (Row, Count) of all rows with these values. An argument that is None allows any
-        value."""
+        """Yields a pair (Row, Count) for each row that has the values of all arguments. An argument
+        that is None allows any value."""
         group = None if group is None else tuple(group)
         for ranks, counts in self._book.groups.items():
             if group is not None and group != ranks:
@@ -111,10 +111,10 @@ class Ledger(Wrapper):
                     yield row, count
 
     def count(self, peer=None, label=None, group=None, site=None):
-        """Returns a Count, the sum of all rows with these values.
+        """Returns a Count, the sum over all rows that have the values of all arguments.
 
-        peer: a world rank. group: a tuple of world ranks. site: file:line. An argument that is None
-        allows any value."""
+        peer: a world rank. label: the label of a collective. group: a tuple of world ranks. site:
+        'file:line'. An argument that is None allows any value."""
         total = Count()
         for _, count in self._select(peer, label, group, site):
             total.add(*astuple(count))
@@ -126,11 +126,11 @@ class Ledger(Wrapper):
     messages_received = property(lambda self: self.count().messages_received)
 
     def matrix(self, label=None, group=None, site=None):
-        """Returns an int64 array (n, n), the same on all ranks. Element (i, j) is the number of
-        bytes that rank i of this group sent to rank j.
+        """Returns an int64 array of shape (n, n), the same on all n ranks. Element (i, j) is the
+        number of bytes that rank i of this group sent to rank j.
 
-        All ranks must call matrix(). It does not count its own messages. `tutorial.heat_map` draws
-        the array."""
+        label, group, site: as for count(). All ranks must call matrix(). It does not count its own
+        messages. `tutorial.heat_map` draws the array."""
         n_bytes = np.zeros((self.size, self.size), np.int64)
         column = {rank: j for j, rank in enumerate(self.ranks)}
         for row, count in self._select(None, label, group, site):
@@ -139,16 +139,16 @@ class Ledger(Wrapper):
         return ring.all_reduce(self.inner.subgroup(range(self.size)), n_bytes)
 
     def reset(self):
-        """Deletes all counts, also the counts of the subgroups."""
+        """Deletes all counts of this ledger and of its subgroups."""
         for counts in self._book.groups.values():
             counts.clear()
 
     def off(self):
-        """Stops the counting, also in the subgroups."""
+        """Stops the counting, in the subgroups, too."""
         self._book.counting = False
 
     def on(self):
-        """Starts the counting again, also in the subgroups."""
+        """Starts the counting again, in the subgroups, too."""
         self._book.counting = True
 
     def report(self):
@@ -213,9 +213,9 @@ class Ledger(Wrapper):
         return _CountedWindow(self, self.inner.shared(n_bytes))
 
     def _moved(self, peer, n_read, n_given):
-        """Counts bytes that were read through a shared window, without a message. n_read: the bytes
-        that this rank read from the peer's piece. n_given: the bytes that the peer read from this
-        rank's piece."""
+        """Counts the bytes that ranks read in a shared window. There is no message for them.
+        n_read: the bytes that this rank read from the peer's piece. n_given: the bytes that the
+        peer read from this rank's piece."""
         if self._book.counting:
             self._add(self._key(peer), n_given, 0, n_read, 0)
 
@@ -256,8 +256,8 @@ def _text(site):
 
 
 def _short(group):
-    """Returns '0-3' for consecutive ranks. For other ranks returns a list such as '0,2,5', cut to
-    16 characters."""
+    """Returns a short text for the ranks of a group. For consecutive ranks the text is like '0-3'.
+    For other ranks it is a list like '0,2,5', cut to 16 characters."""
     if len(group) > 1 and group == tuple(range(group[0], group[0] + len(group))):
         return f"{group[0]}-{group[-1]}"
     text = ",".join(map(str, group))

@@ -1,9 +1,10 @@
-"""Two threads in each process: the first asks other ranks for their waits, the second answers.
+"""Two threads in each process. The first asks other ranks for their waits, the second answers.
 
-If a rank waits long, its first thread asks all ranks:
+If a rank waits for a long time, its first thread asks all ranks. `main` is the thread of the user's
+program, and `looks` and `answers` are the two threads of this file:
 
     rank 0  main    recv from 1 .............           waits inside MPI
-            looks   every half second: still the same wait? After 1 s: ask all ranks
+            looks   checks every half second if main is in the same wait; after 1 s asks all ranks
             answers <-- "state?"  --> counters, waits, the line where main is (waits.py)
 
 The two threads use TCP (side_channel.py explains why they do not use MPI). They sleep nearly all
@@ -18,9 +19,9 @@ If a rank computes longer than the others, the threads report it, and the run co
 supervisor.py explains why a lookout and a supervisor are both needed.
 
 The report goes to stderr, then MPI_Abort ends the run. docs/observe.md shows a report and how it is
-made. A rank that ends normally sends its last counters to the other ranks. So they know if a wait
-for this rank can never end. The lowest waiting rank reports. If this rank cannot report, another
-waiting rank does it.
+made. A rank that ends normally sends its last counters to the other ranks. So the other ranks know
+if a wait for this rank can never end. Of all waiting ranks, the one with the lowest number prints
+the report. If this rank cannot report, another waiting rank reports.
 
 Test: tests/comm/observe/test_lookout.py, tests/mpi/test_watch_mpi.py   Used by: watch.py
 """
@@ -51,7 +52,8 @@ AGAIN_S = 0.25  # seconds between the two checks that make a deadlock certain
 
 class Book:
     """The counters and the waits of a rank's threads. The threads write the book, and the lookout
-    reads it. No locks are needed: a thread writes only its own entries, and each write is atomic.
+    reads it. Each thread writes only its own entries, and each write is atomic. So no locks are
+    needed.
     """
 
     def __init__(self):
@@ -81,12 +83,13 @@ class Book:
         held.watched = group
 
     def wait(self, needs, what, fn, *args, any_of=False):
-        """Returns fn(*args), a call that may wait. The wait is in the book until the call returns.
+        """Calls fn(*args), which may wait. Returns the result of fn. The wait is in the book until
+        fn returns.
 
         needs: [(rank, key, count)], or a function that returns this list. A need is fulfilled when
         the counter `key` of that rank is at least `count`. The wait ends when all needs are
-        fulfilled. any_of: if True, one fulfilled need is enough. what: (a text, its arguments), for
-        reports."""
+        fulfilled. any_of: if True, one fulfilled need is enough. what: a tuple (text for reports,
+        *its arguments), for `text.format(*arguments)`."""
         me = threading.get_ident()
         by = submitted_at.get(None)  # in a background thread: the line that submitted the job
         self.waits[me] = (next(self._serials), needs, what, any_of, by)
@@ -129,8 +132,8 @@ class Lookout:
     # -- connections that stay open: they close when a process dies
 
     def _link(self):
-        """Opens a connection from every rank to the first rank. If a process dies, the other end
-        sees its connection close."""
+        """Opens a connection from this rank to the first rank, and keeps it open. If a process
+        dies, its connections close, and the rank at the other end notices it."""
         # Lines -> the rank at the other end. None: a short connection, for a question or a message
         self._links = {}
         first = self.ranks[0]
