@@ -1,13 +1,13 @@
 """Ring all-reduce (Patarasuk & Yuan 2009).
 
 The plain form: minidl/plain/ring.py. This file accepts any elementwise operation and arrays of any
-shape, and gives the same bits as the plain form. A step allocates no memory. There is a check that
-all ranks make the same call. Other collectives use the reduce-scatter and the all-gather alone
-(ring_blocks.py). `bytes_sent` is a formula.
+shape, and gives the same bits as the plain form. A step allocates no memory. Each call checks that
+all ranks make the same call. The reduce-scatter and the all-gather can be called alone, and
+ring_blocks.py uses their steps. `bytes_sent` is a formula.
 
-All ranks end with the same bits, because the all-gather copies them. The bits depend on n and on
-where the chunks begin. The sum of chunk c begins at rank c and goes around the ring: x_c + x_(c+1)
-+ ...
+All ranks get the same bits, because the all-gather copies the sums. The bits depend on the number
+of ranks, n, and on the places where the chunks begin. The sum of chunk c begins at rank c and goes
+around the ring. It is (x_c + x_(c+1)) + ..., where x_r is chunk c of rank r's x.
 
 Test: tests/comm/test_ring.py   Tutorial: tutorials/07_ring.py   Time: cost.py
 """
@@ -32,9 +32,9 @@ def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     """Reduces x over the ranks. Returns this rank's complete chunk: chunk rank+1, modulo n, of
     `chunks.split(x, n)`.
 
-    x: a 1-d contiguous array of the same size on all ranks. x is overwritten: afterwards its other
-    chunks hold partial sums. A rank sends every chunk except the returned one: n-1 messages of one
-    chunk each."""
+    x: a 1-d contiguous array of the same size on all ranks. x is overwritten. Afterwards its other
+    chunks hold partial sums. A rank sends every chunk except the returned one, in n-1 messages of
+    one chunk each."""
     chunk = chunks.Views(check_flat(t, x), t.size)
     scatter_chunks(t, chunk, op)
     return chunk[(t.rank + 1) % t.size]
@@ -42,7 +42,8 @@ def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
 
 @in_step
 def scatter_chunks(t, chunk, op):
-    """Runs the n-1 steps of the reduce-scatter. chunk: n 1-d arrays of any lengths."""
+    """Runs the n-1 steps of the reduce-scatter on n ranks. chunk: a list of n 1-d arrays, which may
+    have different lengths."""
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
     scratch = t.scratch(chunks.longest(chunk), chunk[0].dtype, chunk[0])
@@ -59,14 +60,15 @@ def all_gather(t: Transport, x: SameArray) -> SameArray:
     `chunks.split(x, n)`. Returns x.
 
     x: a 1-d contiguous array of the same size on all ranks. A rank sends every chunk except chunk
-    rank+2: n-1 messages of one chunk each."""
+    rank+2, in n-1 messages of one chunk each."""
     gather_chunks(t, chunks.Views(check_flat(t, x), t.size))
     return x
 
 
 @in_step
 def gather_chunks(t, chunk):
-    """Runs the n-1 steps of the all-gather. chunk: n 1-d arrays of any lengths."""
+    """Runs the n-1 steps of the all-gather on n ranks. chunk: a list of n 1-d arrays, which may
+    have different lengths."""
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
     for s in range(n - 1):
@@ -76,10 +78,10 @@ def gather_chunks(t, chunk):
 
 @collective
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
-    """Returns the elementwise op of all ranks' x on every rank.
+    """Combines all ranks' x element by element with op. Returns the result on every rank.
 
-    A contiguous x of any shape is overwritten and returned. For any other x, a reduced copy is
-    returned. A rank sends `bytes_sent` bytes in 2(n-1) messages.
+    If x is contiguous, it is overwritten with the result and returned. Otherwise x does not change,
+    and a new array is returned. A rank sends `bytes_sent` bytes in 2(n-1) messages.
 
     op: np.add, np.maximum, np.minimum, np.multiply, np.logical_or, or another operation that is
     commutative and associative. The operation is done in the dtype of x. A float16 or bfloat16 sum
@@ -91,12 +93,12 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
 
 
 def bytes_sent(length: int, itemsize: int, n: int, rank: int) -> int:
-    """Returns the bytes that `rank` sends in `all_reduce`, for any length: 2K minus the bytes of
-    chunks r+1 and r+2. K is the bytes of x, and r is the rank.
+    """Returns the number of bytes that `rank` sends in `all_reduce`, for any length. This number is
+    2K minus the bytes of chunks r+1 and r+2. K is the bytes of x, and r is the rank.
 
     The reduce-scatter sends every chunk except r+1, and the all-gather sends every chunk except
-    r+2. If n divides the length, or if n <= 2, every rank sends 2(n-1)/n K. All ranks together
-    always send 2(n-1)K. A rank receives all that its left neighbour sends."""
+    r+2. If n divides the length, or if n <= 2, every rank sends 2(n-1)/n K bytes. All ranks
+    together always send 2(n-1)K bytes. A rank receives all bytes that its left neighbour sends."""
     if n == 1:
         return 0
     not_sent = chunks.size(length, n, rank + 1) + chunks.size(length, n, rank + 2)

@@ -15,14 +15,14 @@ sends the name and the arguments. If all ranks do the same at the same time, a c
 
 1. One task of each rank, the serving task, runs the calls of other ranks. It runs one call at a
    time, in the order of arrival. So served functions need no locks against each other. While a call
-   runs, replies to this rank wait, too.
+   runs, the serving task receives no replies, either.
 2. A served function may call another rank and wait. During this wait its rank serves other calls,
    so ranks may call each other in circles. Each nested call takes stack space, so at most 50 nested
    calls are allowed. (A task that a served function spawned does not serve while it waits.)
 3. If a served function makes calls itself, its result is sent after all these calls have ended.
 4. If the function fails on the other rank, `wait` raises RemoteError, with the traceback of the
    other rank. If the program does not call `wait`, the error is raised at the end of the `with`
-   block, or at the end of the served function that made the call.
+   block. If a served function made the call, the error is raised at the end of this function.
 5. The `with` block ends when all ranks have reached its end. Until then every rank serves. If a
    rank leaves the block by an exception, it tells the other ranks. Their calls to this rank then
    fail at once.
@@ -30,11 +30,11 @@ sends the name and the arguments. If all ranks do the same at the same time, a c
 The parameter server (parallel/server/) uses framing.py, but not this file, for two reasons. First,
 the server may answer a pull later, after pushes of other workers. In this file a served function
 must end before the next call begins. Second, the server sends arrays without a function's name and
-without a copy, also to a GPU. So the bytes that it sends equal their formula.
+without a copy, also to a GPU. So the number of bytes that it sends equals its formula.
 
-A message is a header and an object. The header has the kind and the number of the call
-(framing.py). objects.py packs the object. call() copies the arrays at once. The receiver may change
-the arrays that it gets.
+A message is a header and an object. The header has the kind of the message and the number of the
+call (framing.py). objects.py packs the object. call() copies the arrays at once. The receiver may
+change the arrays that it gets.
 
 Source: Birrell & Nelson 1984.   Test: tests/comm/test_rpc.py
 Time: 2 alpha + (bytes of the call + bytes of the reply) beta, if neither rank is busy
@@ -76,9 +76,10 @@ class Service:
     """Offers functions of this rank, and calls functions of other ranks. All ranks of t must make a
     Service.
 
-    functions: {name: function}, as keyword arguments. The service serves from the beginning of the
-    `with` block. A served function may run before `as` sets the variable `service`. If a served
-    function uses this variable, write `service = Service(...)` first, then `with service:`."""
+    functions: {name: function}, as keyword arguments. The service runs calls of other ranks from
+    the beginning of the `with` block. In `with Service(...) as service:`, a function may be called
+    before Python sets the variable `service`. If a function uses this variable, write
+    `service = Service(...)` first, then `with service:`."""
 
     def __init__(self, t, **functions):
         # Messages are sent in the background. If the serving task waited until the other rank has
@@ -167,7 +168,9 @@ class Service:
             raise
 
     def _serve_one(self):
-        """Receives a message and handles it: runs a call, or completes a Future."""
+        """Receives a message. If it is a call of another rank, runs the call and sends the reply.
+        If it is a reply, completes the Future of this rank's call. If it tells that a rank has left
+        its `with` block by an exception, the open calls to that rank fail."""
         src, kind, number, _, n_bytes = framing.recv(self._t, "rpc.serve")
         body = framing.recv_body(self._t, src, n_bytes, np.uint8, "rpc.serve")
         if kind == CALL:
@@ -203,7 +206,8 @@ class Service:
                 future._event.set()
 
     def _run(self, body):
-        """Runs a call. Returns (RESULT or ERROR, the body of the reply)."""
+        """Runs the call in `body`, a packed object. Returns (RESULT or ERROR, the body of the
+        reply)."""
         outer = _frame.get(None)
         frame = _Frame(self, 1 if outer is None else outer.depth + 1)
         token = _frame.set(frame)
@@ -235,7 +239,7 @@ class Service:
 
 
 class Future:
-    """The answer to a call. The answer may come later."""
+    """The result of a call, which may come later. wait() returns it."""
 
     def __init__(self, number, frame, rank, name, event):
         self.number, self.frame, self.rank, self.name = number, frame, rank, name
@@ -282,14 +286,15 @@ class Future:
 
 
 class _Frame:
-    """A place from which calls are made: the block of a Service, or one served call."""
+    """The open calls that were made in the block of a Service, or in one run of a served function.
+    """
 
     def __init__(self, service, depth=0):
         self.service, self.depth = service, depth
         self.open = {}  # number -> Future that has no answer, or an error not yet raised
 
     def wait_for_all(self):
-        """Waits for all open calls. Raises the first error."""
+        """Waits for all open calls. If calls have failed, raises the first error."""
         errors = []
         for future in list(self.open.values()):
             try:

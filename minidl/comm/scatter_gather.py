@@ -2,16 +2,16 @@
 
     step 0   0 ---[4 5 6 7]---> 4             Binomial tree: the root sends ceil(log2 n) messages.
     step 1   0 -[2 3]-> 2   4 -[6 7]-> 6      Each rank passes on the blocks of its subtree. Gather
-    step 2   0 [1] 1  2 [3] 3  4 [5] 5  6 [7] 7      is the same picture, backwards.
+    step 2   0 [1] 1  2 [3] 3  4 [5] 5  6 [7] 7      does the same steps backwards.
 
-The root could also send every block itself, in n-1 messages. Its link would carry the same bytes.
+The root could also send every block itself, in n-1 messages. This way it would send the same bytes.
 In the model of cost.py this way is not slower, because the latencies overlap. But each message also
-takes time of the root's processor, which the model ignores. The tree needs only ceil(log2 n)
-messages.
+takes time of the root's processor, which the model ignores. With the tree, the root sends only
+ceil(log2 n) messages.
 
 Arrays are cut along their first axis, into equal blocks or at `bounds`. If the root is not rank 0,
-each rank gets a new number, (rank - root) mod n, as in tree.py: the renamed rank. The subtree of
-the renamed rank v holds the renamed ranks v, v+1, ...
+each rank gets a new number, (rank - root) mod n, as in tree.py. This number is called the renamed
+rank. The subtree of the renamed rank v has the renamed ranks v, v+1, ...
 
 Source: Thakur, Rabenseifner & Gropp 2005, section 4.2.   Test: tests/comm/test_scatter_gather.py
 """
@@ -38,9 +38,9 @@ def scatter(t: Transport, x: Array | None, out: SameArray, root: int = 0,
     """Copies block r of root's x into rank r's `out`. Returns out.
 
     x: on root, the array with the rows of all blocks. The other ranks pass None. out: the array for
-    this rank's block. It has the dtype of x, and rows of the same shape. bounds: the n+1 places
-    where x is cut, the same on all ranks. If None, all blocks have the same length. The root sends
-    every block except its own."""
+    this rank's block. It has the dtype of x, and rows of the same shape. bounds: n+1 ints, the same
+    on all n ranks. Block r has the rows bounds[r] to bounds[r+1] of x. If bounds is None, all
+    blocks have the same length. The root sends every block except its own."""
     n, me = t.size, (t.rank - root) % t.size
     bounds = _bounds(t, out, root, bounds)
     if t.rank == root:
@@ -64,9 +64,10 @@ def gather(t: Transport, x: SameArray, root: int = 0,
     """Joins all ranks' x in rank order along the first axis. Returns the result on root, None on
     the other ranks.
 
-    x: this rank's block. The dtype and the shape of a row are the same on all ranks. bounds: the
-    n+1 places in the result where blocks begin or end, the same on all ranks. If None, all blocks
-    have the same length. The root receives all blocks except its own."""
+    x: this rank's block. The dtype and the shape of a row are the same on all ranks. bounds: n+1
+    ints, the same on all n ranks. Block r becomes the rows bounds[r] to bounds[r+1] of the result.
+    If bounds is None, all blocks have the same length. The root receives all blocks except its own.
+    """
     n, me = t.size, (t.rank - root) % t.size
     bounds = _bounds(t, x, root, bounds)
     at = _places(bounds, root)
@@ -83,20 +84,22 @@ def gather(t: Transport, x: SameArray, root: int = 0,
 
 
 def _end(n, me):
-    """Returns the first renamed rank after `me` that is not in the subtree of `me`."""
+    """Returns the first renamed rank after `me` that is not in the subtree of the renamed rank
+    `me`. A renamed rank is (rank - root) mod n."""
     return min(me + (me & -me), n) if me else n
 
 
 def _places(bounds, root):
-    """Returns a list p of n+1 ints: the block of the renamed rank v has the rows p[v] to p[v+1].
-    The root's block comes first."""
+    """Returns a list p of n+1 ints, for an array that begins with the root's block. In this array
+    the block of the renamed rank v has the rows p[v] to p[v+1]. v is (rank - root) mod n."""
     lengths = np.roll(np.diff(bounds), -root)
     return [0, *np.cumsum(lengths).tolist()]
 
 
 def _bounds(t, block, root, bounds):
-    """Returns `bounds` as a list, or the bounds of equal blocks if `bounds` is None. Raises
-    ValueError if the bounds do not fit this rank's block, or if root is not a rank."""
+    """Returns `bounds` as a list. If `bounds` is None, returns the bounds of blocks that have all
+    the length of this rank's `block`. Raises ValueError if the bounds do not fit this block, or if
+    root is not a rank."""
     check_peer(t, root, "root")
     if bounds is None:
         return [i * len(block) for i in range(t.size + 1)]

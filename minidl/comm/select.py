@@ -1,4 +1,4 @@
-r"""Chooses the fastest all-reduce, by formulas and measured figures. All ranks choose the same.
+r"""Chooses the fastest all-reduce by formulas and measured figures. All ranks choose the same one.
 
     figures = select.measure(t)              takes about a second; all ranks get rank 0's figures
     figures = select.stored(t)               the figures that `minidl doctor --links` stored
@@ -12,8 +12,9 @@ r"""Chooses the fastest all-reduce, by formulas and measured figures. All ranks 
                 |  steps    \____/___ shared memory, if the ranks have it
                 +--------------------- size
 
-All ranks use rank 0's figures and arrays of the same size. So all ranks choose the same algorithm
-without a message. The formulas of cost.py ignore two things: caches, and ranks that share a core.
+Figures are measured times, such as the seconds per byte of a message. All ranks use rank 0's
+figures and arrays of the same size. So all ranks choose the same algorithm without a message. The
+formulas of cost.py ignore two things: caches, and ranks that share a core.
 benchmarks/bench_all_reduce.py shows how large the error is.
 
 Test: tests/comm/test_select.py   Used by: doctor_links.py (`minidl doctor --links`)
@@ -56,12 +57,14 @@ MOST_BYTES = 1 << 16  # at most this many bytes are read from a file
 class Figures(NamedTuple):
     """Times in seconds, measured while every rank does the same work.
 
-    alpha, beta     alpha is per message, beta is per byte of a message
-    gamma           per byte of a sum
-    signal          from a signal in a shared window until a waiting rank sees it
-    read            per byte that a rank reads in a peer's piece of the window. It includes the copy
-                    into the window. signal and read are None if the ranks share no memory
-    copy            per byte copied from memory to memory, for arrays larger than the caches"""
+    alpha           seconds per message
+    beta            seconds per byte of a message
+    gamma           seconds per byte of a sum
+    signal          seconds from a signal in a shared window until a waiting rank sees it
+    read            seconds per byte that a rank reads in a peer's piece of the window. They include
+                    the copy into the window. signal and read are None if the ranks share no memory
+    copy            seconds per byte that is copied from memory to memory, for arrays larger than
+                    the caches"""
 
     alpha: float
     beta: float
@@ -83,8 +86,9 @@ NOT_CANDIDATES = {
 
 
 def candidates(n, n_bytes, figures):
-    """Returns {function: modelled seconds} of every all-reduce that can run here, the fastest
-    first. n: the number of ranks. n_bytes: the bytes of the array on one rank."""
+    """Returns a dict {all-reduce: its modelled seconds}. The fastest all-reduce comes first. The
+    dict has every all-reduce that can run here. n: the number of ranks. n_bytes: the bytes of the
+    array on one rank."""
     f = figures
     link = f.alpha, f.beta, f.gamma
     pieces = double_tree.segments(n_bytes)
@@ -109,8 +113,8 @@ def choose(n, n_bytes, figures):
 
 @collective
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, figures: Figures) -> SameArray:
-    """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`. It
-    uses the fastest algorithm for x.nbytes.
+    """Combines all ranks' x element by element with op, by the fastest algorithm for x.nbytes.
+    Returns the result on every rank. Works in place if x is contiguous, as `ring.all_reduce` does.
 
     figures: the result of `measure` or `stored`. It must be the same on all ranks."""
     chosen = choose(t.size, x.nbytes, figures)
@@ -118,8 +122,8 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, figures: Figures)
 
 
 def explain(n, figures, sizes=SIZES):
-    """Returns a text for n ranks: the figures, and a table with the fastest all-reduce for each
-    size in bytes."""
+    """Returns a text with the figures, and with a table. The table shows for each size in bytes the
+    fastest all-reduce on n ranks."""
     lines = [f"{n} ranks: {describe(figures)}", f"{'bytes':>12}  all-reduce"]
     for n_bytes in sizes:
         times = candidates(n, n_bytes, figures)
@@ -201,14 +205,17 @@ def _shares_memory(t):
 
 
 def file_of(t):
-    """Returns the Path of the file for the figures of this host, MPI and number of ranks."""
+    """Returns the Path of the file that keeps the figures. Its name contains the host, the MPI and
+    the number of ranks of t."""
     return file_in("links", f"{platform.node()}-{t.library}-{t.size}")
 
 
 def file_in(folder, words):
-    """Returns the Path of the file {words}.json in the folder `folder` of the cache. The cache is
-    $MINIDL_CACHE, or $XDG_CACHE_HOME/minidl, or ~/.cache/minidl. If both variables are set,
-    MINIDL_CACHE is used."""
+    """Returns the Path <cache>/<folder>/<words>.json. In `words`, characters that are unusual in
+    file names are replaced by "-".
+
+    The cache is a folder. It is $MINIDL_CACHE if this variable is set. Otherwise it is
+    $XDG_CACHE_HOME/minidl, or ~/.cache/minidl if XDG_CACHE_HOME is not set, either."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     cache = os.environ.get("MINIDL_CACHE") or os.path.join(base, "minidl")
     return Path(cache, folder, re.sub(r"[^\w.-]", "-", words) + ".json")
@@ -227,10 +234,11 @@ def keep(path, figures):
 
 
 def kept(path, are_good, doctor):
-    """Returns the dict that `keep` wrote to this file, or None if there is no file.
+    """Returns the dict that `keep` wrote to the file `path`. Returns None if there is no file.
 
     Also returns None, and warns, if the file is damaged, if are_good(dict) is False, or if another
-    user may have written the file. doctor: the option of `minidl doctor` that writes the file."""
+    user may have written the file. doctor: the option of `minidl doctor` that writes the file. The
+    warning names this option."""
     try:
         if not path.exists():
             return None
@@ -248,13 +256,13 @@ def kept(path, are_good, doctor):
 
 
 def is_number(x, least, most):
-    """Returns True if x is an int or a float from least to most. Returns False for NaN."""
+    """Returns True if x is an int or a float, and least <= x <= most. Returns False for NaN."""
     return type(x) in (int, float) and least <= x <= most
 
 
 def _are_good(found, n):
-    """Returns True if the dict `found` can be the Figures of n ranks. Wrong figures would make
-    every later run choose the wrong algorithm."""
+    """Returns True if the dict `found` has possible values for the Figures of n ranks. With wrong
+    figures, every later run would choose the wrong algorithm."""
     f = Figures(**found)
     has_window = f.signal is not None
     per_byte = [f.gamma, f.copy, *([f.read] if has_window else [])]
@@ -267,8 +275,8 @@ def _are_good(found, n):
 
 
 def store(t, figures):
-    """Rank 0 writes the figures to its file `file_of(t)`. On rank 0, returns a text that tells
-    where the figures are, or why they could not be stored. Returns "" on the other ranks."""
+    """Writes the figures to the file `file_of(t)`, on rank 0 only. On rank 0, returns a text that
+    tells where the figures are, or why they could not be stored. Returns "" on the other ranks."""
     return keep(file_of(t), figures._asdict()) if t.rank == 0 else ""
 
 

@@ -1,4 +1,4 @@
-"""All-reduce through memory that the ranks of a node share: one copy, where a message makes two.
+"""All-reduce through memory that the ranks of a node share: one copy instead of two.
 
     message         x  ->  MPI's buffer  ->  scratch, then the addition
     here            x  ->  a window that all ranks see, then the addition reads it there
@@ -15,9 +15,13 @@ With 3 ranks:
                           copy in i+1              signal A(i+1)
                           wait for R(i) of all     copy out i
 
-Segment i uses half i mod 2 of the window. So a rank can copy segment i+1 into the window while
-other ranks still copy segment i out. Segment i+2 uses the same half as segment i. Because of two
-rules, a rank never overwrites numbers that another rank still reads:
+"Copy in" means to copy from x into the window. "Copy out" means to copy from the window into x. The
+signal A(i) tells that a rank has copied segment i in. The signal R(i) tells that a rank has written
+its sum of segment i.
+
+Segment i uses half i mod 2 of the window. So a rank can copy segment i+1 in while other ranks still
+copy segment i out. Segment i+2 uses the same half as segment i. Because of two rules, a rank never
+overwrites numbers that another rank still reads:
   - A rank copies segment i+2 into the window only after all ranks have signalled R(i). A rank
     signals R(i) after it has read its chunk of segment i in all pieces.
   - A rank writes its sum of segment i+2 only after all ranks have signalled A(i+2). A rank signals
@@ -31,9 +35,9 @@ arrays of all ranks. This way needs one signal instead of two, but every rank ma
 the whole array. A rank copies the array of call i+2 into the window only after all ranks have
 signalled A(i+1). A rank signals A(i+1) after it has added the arrays of call i.
 
-Every sum is computed in the order x_0 + x_1 + ... + x_(n-1), for any length. So all ranks get the
-same bits. These bits equal the result of minidl/plain/naive.py. They do not depend on how gradients
-are cut into buckets.
+Every sum is computed in the order x_0 + x_1 + ... + x_(n-1), for any length, where x_r is the array
+of rank r. So all ranks get the same bits. These bits equal the result of minidl/plain/naive.py.
+They do not depend on how gradients are cut into buckets.
 
 If a rank reads bytes from a peer's piece, a ledger counts these bytes as received from that peer.
 If the peer reads bytes from this rank's piece, the ledger counts these bytes as sent. `bytes_read`
@@ -74,10 +78,12 @@ ARRIVED, REDUCED = 0, 1  # the kinds of signals: A and R above
 @collective
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *,
                chunk_bytes: int = CHUNK_BYTES) -> SameArray:
-    """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`.
+    """Combines all ranks' x element by element with op. Returns the result on every rank. Works in
+    place if x is contiguous, as `ring.all_reduce` does.
 
-    Raises NoSharedMemory on all ranks if they do not share memory. The first call makes the window,
-    8 MiB per rank, and later calls use it again. Only one task of a rank may use it at a time.
+    Raises NoSharedMemory on all ranks if they do not share memory. The first call makes the shared
+    window, 8 MiB per rank, and later calls use it again. Only one task of a rank may call this
+    function at a time.
 
     chunk_bytes: the largest size of a chunk, in bytes."""
     flat = chunks.flat(x)
@@ -99,18 +105,21 @@ def _through(window, x, op, n, chunk_bytes):
 
 
 def segment_bytes(n, chunk_bytes=CHUNK_BYTES):
-    """Returns the bytes of a segment: this many bytes of x go through the window at a time."""
+    """Returns the number of bytes of a segment. x goes through the window one segment at a time.
+
+    n: the number of ranks. chunk_bytes: the largest size of one rank's chunk of a segment."""
     return min(n * chunk_bytes, HALF_BYTES)
 
 
 def segments(n, n_bytes):
-    """Returns the number of segments of an array of n_bytes. 0 means that the array is short and is
-    not cut."""
+    """Returns the number of segments into which an all-reduce of n ranks cuts an array of n_bytes.
+    0 means that the array is short and is not cut."""
     return 0 if n_bytes * n <= WHOLE_BYTES else -(-n_bytes // segment_bytes(n))
 
 
 def bytes_read(length, itemsize, n, reader, owner, chunk_bytes=CHUNK_BYTES):
-    """Returns the bytes that rank `reader` reads from the piece of rank `owner` in an all-reduce.
+    """Returns the number of bytes that rank `reader` reads in the piece of rank `owner`, in one
+    all-reduce. A piece is the part of the shared window that one rank writes.
 
     In each segment the reader reads two chunks in the owner's piece. It adds the chunk with the
     reader's number to its sum. It copies the chunk with the owner's number, which holds the owner's
@@ -151,7 +160,8 @@ def _in_segments(window, x, op, n_bytes):
     turn = window.take_turns(len(segments))
 
     def slots(i, c):
-        """Returns chunk c of segment i in every rank's piece."""
+        """Returns a list with one view for each rank's piece of the window: the place of chunk c of
+        segment i."""
         end = places[c] + len(segments[i][c])
         return [piece[places[c] : end] for piece in halves[(turn + i) % 2]]
 

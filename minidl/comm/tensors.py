@@ -1,4 +1,4 @@
-"""A collective accepts a Tensor in place of its array, and then returns Tensors.
+"""A collective also accepts a Tensor instead of its array. Then it returns Tensors.
 
     ring.all_reduce(t, p.grad)        sums the array of p.grad in place, and returns p.grad
 
@@ -16,15 +16,15 @@ from minidl.nest import each
 
 
 def is_tensor(x):
-    """Returns True if x is a Tensor. comm/ does not import the class Tensor, so this checks for an
-    attribute that only Tensors have."""
+    """Returns True if x is a Tensor. comm/ does not import the class Tensor. So this function
+    checks for an attribute that only Tensors have."""
     return hasattr(x, "array_to_change")
 
 
 def has_tensor(args, kwargs):
     """Returns True if an argument of a call is a Tensor. Every collective calls this function, and
-    a small all-reduce takes only a few microseconds. To save time, this function does
-    not call is_tensor for NumPy arrays."""
+    a small all-reduce takes only a few microseconds. To save time, this function does not call
+    is_tensor for NumPy arrays."""
     for x in args:
         if type(x) is not np.ndarray and is_tensor(x):
             return True
@@ -32,18 +32,17 @@ def has_tensor(args, kwargs):
 
 
 def place(array):
-    """Returns (address, shape, strides, dtype). If two arrays have the same place, they are the
-    same array."""
+    """Returns (address, shape, strides, dtype) of an array. Two array objects with equal results
+    have the same elements in the same memory."""
     return address(array), tuple(array.shape), tuple(array.strides), array.dtype
 
 
 def with_tensors(call, name, t, args, kwargs, wait):
-    """Calls call(t, *args, **kwargs), with the array of each Tensor in place of the Tensor. Returns
-    the result, or a Job if `wait` is False.
+    """Calls call(t, *args, **kwargs), but passes the array of each Tensor instead of the Tensor.
+    Returns the result with Tensors instead of arrays. If `wait` is False, returns a Job at once.
 
-    Each array in the result becomes a Tensor. If the array belongs to a Tensor in the arguments,
-    that Tensor is returned, otherwise a new Tensor. name: the collective's label, for error
-    messages."""
+    If an array of the result belongs to a Tensor in the arguments, this Tensor is returned.
+    Otherwise a new Tensor is made. name: the collective's label, for error messages."""
     tensors = [x for x in (*args, *kwargs.values()) if is_tensor(x)]
     given = {place(x.array): x for x in tensors}
     who = f"rank {t.rank}: {name}"

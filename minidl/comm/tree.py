@@ -2,9 +2,9 @@
 
 The plain form: minidl/plain/tree.py. This file adds four things: any root, other operations, a
 check that all ranks make the same call, and a barrier. If the root is not rank 0, each rank gets a
-new number, (rank - root) mod n: the renamed rank. `parent` and `children` use the bits of a renamed
-rank. The parent is the rank without its lowest set bit. A child has one more bit set, below the
-lowest set bit of the rank. `parent(6)` is 4, and `children(8, 4)` is [5, 6].
+new number, (rank - root) mod n. This number is called the renamed rank. `parent` and `children` use
+the bits of a renamed rank. The parent is the rank without its lowest set bit. A child has one more
+bit set, below the lowest set bit of the rank. `parent(6)` is 4, and `children(8, 4)` is [5, 6].
 
 Test: tests/comm/test_tree.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def broadcast(t: Transport, x: SameArray, root: int = 0) -> SameArray:
     """Copies root's x into every rank's x. Returns x. The root sends ceil(log2 n) messages.
 
-    x: the same byte count on all ranks."""
+    x has the same number of bytes on all ranks."""
     check_peer(t, root, "root")
     n, me = t.size, (t.rank - root) % t.size
     if me:
@@ -40,7 +40,8 @@ def broadcast(t: Transport, x: SameArray, root: int = 0) -> SameArray:
 
 @collective
 def reduce(t: Transport, x: SameArray, root: int = 0, op: Op = np.add) -> SameArray | None:
-    """Reduces x onto root, in x's dtype. Returns x on root, None on the other ranks.
+    """Combines all ranks' x with op on root, in x's dtype. Returns x on root, None on the other
+    ranks.
 
     On root, x is overwritten with the result. On each other rank that has children, x is
     overwritten with a partial result. x need not be contiguous. Every rank except root sends one
@@ -60,26 +61,27 @@ def reduce(t: Transport, x: SameArray, root: int = 0, op: Op = np.add) -> SameAr
 
 @collective
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
-    """Reduces onto rank 0, then broadcasts the result. Returns x, which holds the result, on every
-    rank. All ranks together send 2(n-1) messages."""
+    """Reduces x onto rank 0, then broadcasts the result. Returns x on every rank. x is overwritten
+    with the result. All n ranks together send 2(n-1) messages."""
     reduce(t, x, 0, op)
     return broadcast(t, x)
 
 
 @collective
 def barrier(t: Transport) -> None:
-    """Returns when every rank has called barrier(). A barrier is an all-reduce of an empty
-    array."""
+    """Waits until every rank has called barrier(). A barrier is an all-reduce of an empty array."""
     all_reduce(t, np.empty(0, np.uint8))
 
 
 def parent(me):
-    """Returns the parent of the renamed rank `me`. Rank 0, the root, has no parent."""
+    """Returns the parent of the renamed rank `me` (the top of this file). The root, renamed rank 0,
+    has no parent."""
     return me & (me - 1)
 
 
 def children(n, me):
-    """Returns the children of the renamed rank `me` of n, the smallest subtree first."""
+    """Returns a list of the children of the renamed rank `me`, for n ranks. The child with the
+    smallest subtree comes first."""
     lowest = me & -me if me else n
     bits = [1 << k for k in range((n - 1).bit_length())]
     return [me + bit for bit in bits if bit < lowest and me + bit < n]

@@ -20,8 +20,8 @@ KNOCK_S seconds. The door closes and counts these strangers:
     the proof of an earlier call   closed: its number was used before
 
 No function here waits for a stranger, because `select` watches the stranger's socket together with
-all other sockets. minidl's callers send the proof right after they connect, so the door need not
-wait for them, either.
+all other sockets. minidl's callers send the proof right after they connect, so the door lets them
+in at once.
 
 This file imports nothing from minidl, because cli/rank.py uses it before it imports anything else.
 

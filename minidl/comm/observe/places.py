@@ -1,8 +1,8 @@
 """File and line of the user's code, for reports, ledgers and signatures.
 
-    user_line(sys._getframe())        ("/home/me/train.py", 31): the innermost frame outside of
+    user_line(sys._getframe())        ("/home/me/train.py", 31), the innermost frame outside of
                                       minidl. In a background job, the line that submitted the job
-    spot("/home/me/train.py", 31)     train.py:31, in /home/me
+    spot("/home/me/train.py", 31)     "train.py:31", if the current folder is /home/me
 
 Test: tests/comm/observe/test_watch.py, test_ledger.py   Used by: all of observe/, scheduler.py
 """
@@ -35,27 +35,29 @@ def user_frame(frame):
 
 
 def user_line(frame):
-    """Returns (file, line) of the user's code that led to this frame. In a background job this is
-    the line that submitted the job. Returns None if there is no such line."""
+    """Returns (file, line) of the user's code that called this frame, directly or through minidl.
+    In a background job this is the line that submitted the job. Returns None if there is no such
+    line."""
     frame = user_frame(frame)
     return (frame.f_code.co_filename, frame.f_lineno) if frame else submitted_at.get(None)
 
 
 def spot(filename, line):
-    """Returns file:line. The path is relative if the file is in the current folder."""
+    """Returns 'file:line' as a text. The path is relative if the file is in the current folder."""
     near = os.path.relpath(filename) if os.path.isabs(filename) else filename
     return f"{filename if near.startswith('..') else near}:{line}"
 
 
 def seen_at(frame):
-    """Returns file:line of the user's code that led to this frame. If no caller is the user's code,
-    returns the line of minidl's code."""
+    """Returns 'file:line' of the user's code that called this frame, directly or through minidl. If
+    no caller is the user's code, returns the line of minidl's code."""
     return said(_place(frame))
 
 
 def said(place):
-    """Returns 'file:line' as a text. place: an entry of places_now(), or None if the thread has
-    ended. For None, returns "an unknown line"."""
+    """Returns 'file:line' as a text, or "an unknown line" if `place` is None.
+
+    place: a value of the dict places_now(). None means that the thread has ended."""
     return spot(*place[:2]) if place else "an unknown line"
 
 

@@ -1,6 +1,6 @@
 """Lines of JSON between the processes of a job, over TCP. Used by: lookout.py
 
-    channel = Channel(t)                          every process listens, and knows all addresses
+    channel = Channel(t)                          every process gets the addresses of all processes
     channel.connect(rank, say="state?")           sends one line; returns the Lines for the answer
     channel.door                                  receives the lines of other ranks (door.py)
 

@@ -1,4 +1,4 @@
-"""A collective call as data, for the ranks to compare.   Test: tests/comm/observe/test_watch.py
+"""A collective call as data that the ranks compare.   Test: tests/comm/observe/test_watch.py
 
     ring.all_reduce(t, x, op=np.maximum)      at train.py:31
 
@@ -6,7 +6,7 @@
 
 Arrays are compared by dtype and shape, functions by name, and numbers by value. Arguments that may
 differ between ranks (own_args of `@collective`) are not compared. Without a Watch, the ranks
-compare only 29 bits in the tag of each message: call_code.py.
+compare only 29 bits in the tag of each message (call_code.py).
 
 Used by: watch.py, which sends a digest of 64 bits
 """
@@ -26,8 +26,8 @@ from minidl.text import in_words
 
 @functools.cache
 def _parameters(fn):
-    """Returns [(name, default, see)] for all arguments of a collective except its transport. The
-    ranks compare see(value)."""
+    """Returns a list with a tuple (name, default, see) for each argument of a collective except its
+    transport. `see` is a function. The ranks compare see(value), not the value itself."""
     see = dict.fromkeys(getattr(fn, "own_args", ()), lambda value: ...)
     see |= dict.fromkeys(getattr(fn, "own_rows", ()), lambda x: (x.dtype, ("any", *x.shape[1:])))
     listed = list(inspect.signature(fn).parameters.values())[1:]
@@ -35,9 +35,9 @@ def _parameters(fn):
 
 
 def arguments_of(fn, args, kwargs):
-    """Returns a list with one hashable value for each argument, for the ranks to compare. The value
-    is (dtype, shape) for an array, the number itself for a number, the name for a function, and
-    `...` for an argument that is not compared."""
+    """Returns a list with one hashable value for each argument of a call. The ranks compare these
+    values. The value is (dtype, shape) for an array, the number itself for a number, the name for a
+    function, and `...` for an argument that is not compared."""
     parameters = _parameters(fn)
     seen = [see(value) for value, (_, _, see) in zip(args, parameters, strict=False)]
     for name, default, see in parameters[len(args) :]:

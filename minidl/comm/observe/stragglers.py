@@ -6,9 +6,9 @@
 
 A step takes the same time on all ranks, so the time of a step does not show the straggler. The
 computing time shows the straggler. It is the time of a step minus the time in which the main thread
-waits for other ranks. `t.stepped()` ends a step (elastic.run calls it). The lookout of the first
-rank asks all ranks for their computing times after STEPS steps, at most every PACE_S seconds. This
-sends n short TCP messages.
+waits for other ranks. `t.stepped()` ends a step (elastic.run calls it). After STEPS steps, but at
+most every PACE_S seconds, the lookout of the first rank asks all ranks for their computing times.
+On n ranks it sends n short TCP messages.
 
 A straggler is reported, and the run continues. In local SGD and with a parameter server, ranks do
 not wait at every step. There the other ranks lose less time, or continue without the straggler.
@@ -42,7 +42,7 @@ class Straggler(NamedTuple):
 
 
 def stragglers(before, after, ratio=RATIO, n_steps=STEPS):
-    """Returns a list of the Stragglers.
+    """Returns a list with a Straggler for each rank that computes much longer than the others.
 
     before, after: {rank: State} at an earlier and a later time. A rank is a straggler if two things
     are true. It has done n_steps steps or more in this interval. Its computing time per step is at
@@ -62,7 +62,8 @@ def stragglers(before, after, ratio=RATIO, n_steps=STEPS):
 
 
 def slower(paces, ratio=RATIO):
-    """Returns {rank: time / median}, with only the ranks whose time is at least `ratio` * median.
+    """Returns {rank: its time / the median time} for the slow ranks. A rank is slow if its time is
+    at least `ratio` times the median.
 
     paces: {rank: seconds per step}."""
     middle = median_low(paces.values())

@@ -11,10 +11,10 @@ until a counter of another rank reaches a value:
 If a rank waits for a message that is on its way, the rank is not stuck, even in a slow network. The
 send is already counted. A rank is *stuck* if it waits for a rank that is stuck or has ended. This
 definition is circular, so we find the largest set of ranks that fulfils it. First all waiting ranks
-are suspects. A suspect is cleared if one of its waits needs no suspect. We repeat this until
-nothing changes. If a second check finds the same ranks in the same waits, these ranks can never
-continue. It is a deadlock, not a slow rank. A wait for a message from any rank needs only one of
-the ranks (the AND-OR model of Knapp 1987).
+are suspects. If one of a suspect's waits needs no suspect, the rank is no longer a suspect. We
+repeat this until nothing changes. If a second check finds the same ranks in the same waits, these
+ranks can never continue. This is a deadlock, not a slow rank. A wait for a message from any rank
+needs only one of the ranks (the AND-OR model of Knapp 1987).
 
 Test: tests/comm/observe/test_waits.py   Used by: lookout.py, watch.py, scheduler.py
 """
@@ -37,8 +37,9 @@ class Wait:
     """One thread's wait. No two waits of a rank have the same `serial`.
 
     what     a text for the report
-    needs    the wait ends when all needs are fulfilled; if `any_of` is True, when one need is
-             fulfilled. If there are no needs, the thread waits for its own rank
+    needs    a tuple of Needs. The wait ends when all needs are fulfilled. If `any_of` is True, it
+             ends when one need is fulfilled. If there are no needs, the thread waits for its own
+             rank
     line     file:line of the user's code
     seconds  the time since the wait was first seen"""
 
@@ -86,8 +87,8 @@ def stuck(states):
 
 
 def _can_go_on(rank, states, suspects):
-    """Returns True if this rank is not stuck: one of its waits may still end without a suspect, or
-    it waits for no other rank."""
+    """Returns True if this rank is not stuck. It is not stuck if one of its waits can end without a
+    suspect, or if it waits for no other rank."""
     outward = [wait for wait in states[rank].waits if wait.needs]
     return not outward or any(not _hopeless(wait, states, suspects) for wait in outward)
 
@@ -107,13 +108,14 @@ def is_open(need, states):
 
 
 def _taken_by(wait):
-    """Returns the counters that this receive from any rank may increase: one for each sender."""
+    """wait: a receive from any rank. Returns the keys of the counters that this receive may
+    increase, one key for each sender."""
     return {received(n.key.split()[1], n.peer, n.key.split()[3]) for n in wait.needs}
 
 
 def sent(group, dst, tag):
-    """Returns the key of the counter of the sends to rank `dst`. That rank can compute the same
-    key, from the group, the rank and the tag."""
+    """Returns the key of a rank's counter of its sends to rank `dst` with this tag. Rank `dst` can
+    compute the same key, because it knows the group, its own number and the tag."""
     return f"sent {group} {dst} {tag}"
 
 
@@ -130,7 +132,8 @@ def begun(group):
 
 
 def cycle(states, ranks):
-    """Returns the `path` of stuck ranks that begins at ranks[0].
+    """Returns a list of stuck ranks, in which each rank waits for the next rank. See `path`. The
+    search begins at ranks[0].
 
     ranks: the result of `stuck`."""
     waits_for = {}
@@ -143,8 +146,8 @@ def cycle(states, ranks):
 
 def path(rank, waits_for):
     """Returns a list of ranks: `rank`, then the rank that it waits for, and so on. The list ends
-    with a rank that waits for no other rank. If there is a circle, only the circle is returned:
-    [0, 1, 0].
+    with a rank that waits for no other rank. If the list comes back to an earlier rank, only this
+    circle is returned, such as [0, 1, 0].
 
     waits_for: {rank: the rank that it waits for}."""
     seen = [rank]
@@ -161,8 +164,8 @@ def arrows(ranks):
 
 
 def describe(states):
-    """Returns the text of the report: a line for each wait, and a line for each rank that does not
-    wait."""
+    """Returns the text of the report. It has a line for each wait, and a line for each rank that
+    does not wait."""
     lines = []
     for rank, state in sorted(states.items()):
         after = f" (its last collective: {state.last})" if state.last else ""

@@ -19,11 +19,11 @@ different order. If different lines mean the same collective, give the call a na
 `with t.named("weights"): ...`. Then the ranks compare the name, and not the line.
 
 The innermost transport sends the digests with a separate tag. So a ledger does not count them as
-data: it has a column `control` for them. Simulated ranks compare in a shared dictionary, which
-takes no modelled time.
+data. It counts them in its column `control`. Simulated ranks compare their calls in a shared
+dictionary, which takes no modelled time.
 
 If a rank never begins the collective, lookout.py reports it. The lookout uses the waits that
-`Watch` notes (waits.py). docs/observe.md explains how all this works together.
+`Watch` notes (waits.py). docs/observe.md explains how these files work together.
 
 Test: tests/comm/observe/test_watch.py, tests/mpi/test_watch_mpi.py   Tutorial: tutorials/07_ring.py
 """
@@ -56,8 +56,9 @@ class Watch(Wrapper):
     All ranks must make a Watch at the same time.
 
     deadline_s: under MPI, the longest time in seconds that a rank may wait for another rank that
-    computes. If None, there is no limit. A deadlock always ends the run at once. lookout, name: for
-    a subgroup, the lookout of its parent and the name of the subgroup."""
+    computes. If None, there is no limit. A deadlock always ends the run at once. lookout, name:
+    only for a subgroup. They are the lookout of its parent, and a name that is equal on all members
+    of the subgroup."""
 
     def __init__(self, t, deadline_s=DEADLINE_S, *, lookout=None, name=None):
         if isinstance(t, Watch):  # `world()` may return a Watch: the new Watch replaces it
@@ -131,17 +132,19 @@ class Watch(Wrapper):
         return least == largest
 
     def _tell(self, call):
-        """Returns pairs (rank, call) of every rank.
+        """Sends the call of each rank to all ranks. Returns the pairs (rank, call) of all ranks.
 
-        call: (digest, signature) of this rank. The all-gather uses a new group, so it cannot
-        receive another message by mistake. It runs in a new context (contextvars). There all ranks
-        have the same call code, although they are in different collectives."""
+        call: (digest, signature) of this rank. The calls are sent by an all-gather in a new group,
+        so it cannot receive another message by mistake. It runs in a new context (contextvars).
+        Outside of this context the ranks are in different collectives, so their call codes differ
+        (call_code.py), and the all-gather would raise an error."""
         group = self._raw.subgroup(range(self.size))
         return enumerate(contextvars.Context().run(objects.all_gather, group, call))
 
     def _compare(self, digest, call):
-        """For simulated ranks: compares this rank's call with the call of the rank that came first.
-        The last rank deletes the entry of this collective."""
+        """For simulated ranks: compares this rank's call with the call of the first rank that began
+        this collective. The calls are in a dict that all ranks share. The last rank deletes them.
+        """
         seen = self._raw.board.setdefault(self._number, {})
         seen[self.rank] = (digest, call)
         first, _ = next(iter(seen.values()))
@@ -164,20 +167,23 @@ class Watch(Wrapper):
     # -- the waits of this rank: the counters of other ranks, and a text for the report
 
     def _sending(self, n_bytes, dst, tag):
-        """Counts a send. Returns (needs, what) for Book.wait."""
+        """Counts a send of n_bytes to rank dst. Returns the arguments (needs, what) of Book.wait
+        for the wait until this send is done."""
         peer, mine, theirs = self._keys_of(waits.sent, waits.received, dst, tag)
         what = ("to send {:,} bytes to rank {}, tag {}, in {}", n_bytes, peer, tag, current_label())
         return [(peer, theirs, self._lookout.book.count(mine))], what
 
     def _receiving(self, src, tag):
-        """Counts a receive. Returns (needs, what) for Book.wait."""
+        """Counts a receive from rank src. Returns the arguments (needs, what) of Book.wait for the
+        wait until the message has come."""
         peer, mine, theirs = self._keys_of(waits.received, waits.sent, src, tag)
         what = ("for a message from rank {}, tag {}, in {}", peer, tag, current_label())
         return [(peer, theirs, self._lookout.book.count(mine))], what
 
     def _keys_of(self, mine, theirs, peer, tag):
-        """Returns (the peer's world rank, the key of our counter, the key of the peer's counter).
-        mine, theirs: waits.sent or waits.received."""
+        """Returns (the peer's world rank, the key of this rank's counter, the key of the peer's
+        counter). mine, theirs: the functions that compute these keys. One is waits.sent, and the
+        other is waits.received."""
         key = (mine, peer, tag)
         if key not in self._keys:
             check_peer(self, peer, "dst" if mine is waits.sent else "src")
@@ -265,7 +271,7 @@ def control_bytes(n):
 
 
 class _Watched(Request):
-    """A request. Its wait() is noted in the book."""
+    """A request. While its wait() runs, the wait is in the rank's lookout.Book."""
 
     def __init__(self, book, inner, needs, what):
         self._book, self._inner, self._needs, self._what = book, inner, needs, what
@@ -275,7 +281,7 @@ class _Watched(Request):
 
 
 class _WatchedWindow:
-    """A window.Window. Its signals are counted, and its waits are noted in the book."""
+    """A window.Window. The rank's lookout.Book counts its signals and contains its waits."""
 
     def __init__(self, watch, window, name):
         self._window, self._book = window, watch._lookout.book
@@ -299,7 +305,7 @@ class _WatchedWindow:
 
 
 class _WatchedEvent(_Watched):
-    """An event. Its wait() is noted in the book."""
+    """An event. While its wait() runs, the wait is in the rank's lookout.Book."""
 
     def __init__(self, book, inner):
         super().__init__(book, inner, [], ("for an event of its own rank",))

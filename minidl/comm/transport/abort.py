@@ -8,8 +8,9 @@
 The failed rank writes a traceback to stderr. After sys.exit it writes one line instead. Each line
 begins with the rank's number. Then all ranks end. `minidl run` supervises the ranks and ends them
 (supervised.py). Without `minidl run`, MPI_Abort ends the ranks, as in ChainerMN and `python -m
-mpi4py`. Python has no hook for SystemExit. So under plain mpirun, if one rank calls sys.exit(1),
-the other ranks wait, unless they have a Watch. Only a launcher detects os._exit(1).
+mpi4py`. Python has no hook for SystemExit. So if one rank calls sys.exit(1) under plain mpirun, the
+other ranks wait for it. They do not wait for ever if the program runs inside `guarded`, or if the
+ranks have a Watch. Only a launcher detects os._exit(1).
 
 Test: tests/mpi/test_abort.py, tests/cli/test_supervisor.py   Used by: mpi.py, cli/rank.py
 """
@@ -36,7 +37,8 @@ class FailureHook:
     ends_mpi: if True, `abort_on_failure` keeps this hook. If False, abort_on_failure
     installs another hook, which ends MPI.
     chained: the hook that the user had set before, or None. It is called after the report.
-    first: functions without arguments, called before the report (lookout.py adds one)."""
+    first: a list of functions without arguments. They are called before the report. lookout.py
+    adds one function."""
 
     def __init__(self, prefix, end, ends_mpi):
         before = sys.excepthook
@@ -80,8 +82,8 @@ class FailureHook:
 
 
 def abort_on_failure(mpi):
-    """Installs the hook. From now on, if this process fails in any thread, all ranks end. After MPI
-    is finalised, a failure does not end the other ranks.
+    """Installs a FailureHook. From now on, if this process fails in any thread, all ranks end. But
+    after MPI is finalised, a failure does not end the other ranks.
 
     mpi: the module mpi4py.MPI."""
     comm = mpi.COMM_WORLD
@@ -107,16 +109,16 @@ def name_the_rank(rank):
 
 
 def before_the_report(function):
-    """Adds `function` to the hook. If this process fails, the function is called before the
-    traceback is written."""
+    """Adds `function` to this process's FailureHook, if there is one. If the process fails, the
+    function is called before the traceback is written."""
     if isinstance(sys.excepthook, FailureHook):
         sys.excepthook.first.append(function)
 
 
 @contextlib.contextmanager
 def guarded():
-    """A context manager for a rank's whole program. Every failure inside its block ends all ranks.
-    sys.exit(1) counts as a failure, unless all ranks call it."""
+    """`with guarded():` around a rank's whole program. Every failure inside this block ends all
+    ranks. sys.exit(1) counts as a failure, unless all ranks call it."""
     try:
         yield
     except BaseException as error:
@@ -130,20 +132,20 @@ def guarded():
 
 
 def status_of(error):
-    """Returns the exit status of a SystemExit, an int."""
+    """error: a SystemExit. Returns the exit status of the process, an int."""
     return error.code if isinstance(error.code, int) else int(error.code is not None)
 
 
 def line_of(trace):
-    """Returns file:line of the innermost line of the user's code in a traceback."""
+    """trace: a traceback. Returns its innermost line of the user's code, as 'file:line'."""
     lines = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(trace)]
     users = [line for line in lines if not is_ours(line[0])]
     return spot(*users[-1]) if users else "a line of minidl"
 
 
 def _all_leave(comm):
-    """Returns True if all ranks call this within TOGETHER_S seconds. Then each rank ends by itself.
-    """
+    """Waits until all ranks have called this function, but for at most TOGETHER_S seconds. Returns
+    True if all ranks have called it. Then each rank can end by itself."""
     sys.stdout.flush()  # flush now: when one rank has ended, the launcher may end this rank
     barrier, until = comm.Ibarrier(), time.monotonic() + TOGETHER_S
     while not (here := barrier.Test()) and time.monotonic() < until:
@@ -164,7 +166,8 @@ def end_all(comm, status=1):
 
 
 def leave(status):
-    """Ends this process after it has reported the reason. The launcher ends the other ranks."""
+    """Tells the launcher that this rank has failed, and ends this process. Does not return. The
+    launcher ends the other ranks. The reason must have been reported before."""
     sys.stdout.flush()
     sys.stderr.flush()
     forget_shared_memory()  # if the rank failed in world(), the name still exists
@@ -176,9 +179,9 @@ def forget_shared_memory():
     """Removes the name of MPICH's shared memory from /dev/shm.
 
     `world()` calls this function when all ranks have mapped the memory. A rank that ends itself
-    calls this function, too. MPICH removes the name only at the end of a run. Without this
-    function, a run that is killed leaves 2 MB or more in /dev/shm. In a container /dev/shm often
-    has only 64 MB."""
+    calls this function, too. MPICH removes the name only at the end of a run. So without this
+    function, 2 MB or more stay in /dev/shm after a run that was killed. In a container /dev/shm
+    often has only 64 MB."""
     with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
         for path in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
             with contextlib.suppress(OSError):  # another rank may have removed the name

@@ -1,14 +1,14 @@
-"""Communication in the background of the computation: one thread, first in, first out.
+"""One thread communicates in the background of the computation. Jobs run in the order of submit().
 
     main        backward | submit(b0) ... | submit(b1) ....... | b0.wait() b1.wait() | step
     background             |== all_reduce b0 ==|== all_reduce b1 ==|
 
 Test: tests/comm/transport/test_background.py   Tutorial: tutorials/08_overlap.py
 
-All ranks must submit the same jobs in the same order: messages are matched to jobs only by their
-order. The jobs use a duplicate of the transport, so the main thread may communicate at the same
-time. The thread (a greenlet in the simulator) ends when no job is left. It does not keep a process
-alive.
+All ranks must submit the same jobs in the same order, because messages are matched to jobs only by
+their order. The jobs use a duplicate of the transport, so the main thread may communicate at the
+same time. The thread (a greenlet in the simulator) ends when no job is left. It does not keep a
+process alive.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class Background:
-    """Runs collectives of t's ranks one after another, while the caller continues.
+    """Runs collectives one after another in a background thread, while the caller continues.
 
     with Background(t) as background:
         job = background.submit(ring.all_reduce, x)     # ring.all_reduce(duplicate of t, x)
         ...                                             # do not read or write x here
         total = job.wait()
 
-    All ranks of t must make a Background. transport: the duplicate of t."""
+    All ranks of t must make a Background. transport: a duplicate of t, which the jobs use."""
 
     def __init__(self, t: Transport):
         self.transport = t.subgroup(range(t.size))

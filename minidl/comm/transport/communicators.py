@@ -8,8 +8,8 @@ number to the next communicator, and a message that was not received would arriv
 the communicator, and note its ranks. When the same ranks make a group again, there are two steps:
 
     1  agree     each member tells which of the kept communicators it does not use any more (a weak
-                 reference shows that). If no member uses a communicator, it is free. This takes
-                 2(n-1) messages of a few bytes
+                 reference shows that). If no member uses a communicator, it is free. This step
+                 takes 2(n-1) messages of a few bytes for n members
     2  drain     each member sends an empty last message to every other member, on the free
                  communicator. It receives all messages from each member up to the last one, and
                  drops them. Messages between two ranks do not overtake each other, so afterwards
@@ -109,8 +109,8 @@ def create(mpi, parent, ranks):
 
 
 def _agreed(mpi, comm, ranks, flags):
-    """Computes the bitwise AND of all members' flags, in place. Returns flags. The first member
-    receives the flags of all members, and sends the result back."""
+    """Computes the bitwise AND of the flags of all members, and writes it into `flags`. Returns
+    flags. The first member receives the flags of all members, and sends the result back."""
     first, *others = ranks
     if comm.rank != first:
         comm.Send((flags, mpi.BYTE), first, AGREE_TAG)
@@ -141,8 +141,9 @@ def _drain(mpi, comm, last):
 
 
 def _clear_windows(mpi, comm, ranks, again):
-    """Sets the signals in shared memory to 0. After the drain no rank uses these signals. All
-    members wait here for each other, so no member signals too early."""
+    """Sets this rank's signals in shared memory to 0. After the drain no rank uses these signals.
+    All members wait here for each other. So no member sends a signal before the signals of all
+    members are 0."""
     for memory, fence in again.windows.values():
         memory[again.comm.rank][:HEADER] = 0
         fence()
