@@ -89,9 +89,9 @@ def groups(t: Transport, nodes: Nodes) -> Groups:
 
 @functools.lru_cache(10)  # all simulated ranks share one plan, because a plan has n entries
 def _plan(n, nodes):
-    """Returns ({rank: the ranks of its node}, first rank of each node, number of units, pieces). The
-    last two are as in `cut`. Returns None if the nodes do not contain each of the n ranks exactly
-    once, or if a node is empty."""
+    """Returns ({rank: the ranks of its node}, first rank of each node, number of units, pieces).
+    `cut` explains the last two. Returns None if the nodes do not contain each of the n ranks
+    exactly once, or if a node is empty."""
     nodes = tuple(map(tuple, by_node_size(n, nodes))) if isinstance(nodes, int) else nodes
     if sorted(rank for node in nodes for rank in node) != list(range(n)) or () in nodes:
         return None

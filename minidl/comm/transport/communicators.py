@@ -36,16 +36,16 @@ LAST_CODE = 0  # the last message's tag on `collectives`: no call has code 0 (ca
 
 
 class Communicators:
-    """The MPI communicators and windows of a group. One group at a time holds them.
+    """The MPI communicators and windows of a group. Only one group at a time uses them.
 
-    comm          for messages between two ranks
-    collectives   for messages of collectives; None until the first collective
+    comm          the communicator for messages between two ranks
+    collectives   the communicator for collectives; None until the first collective
     windows       {n_bytes: (every rank's memory, fence)}
     holder        a weak reference to the group's transport
     spoiled       True if wait() was never called for a receive. This receive would take a message
                   of a later group, so no later group gets these communicators
-    made          {ranks: [Communicators of the subgroups of these ranks]}, in the same order on all
-                  of these ranks
+    made          {ranks: [Communicators of the subgroups of these ranks]}. The list has the same
+                  order on all of these ranks
     making        the number of this rank's threads that are inside MPI's Create_group on comm
     watched       the name that a Watch gives to the group; its counters contain this name"""
 

@@ -6,14 +6,13 @@
     staged    any MPI, pinned host memory          NumPy           once per segment (or block)
 
 `connect(t, x)` chooses a way. It takes NCCL if every rank has its own GPU and CuPy can load NCCL.
-Otherwise it takes the direct way if the MPI library reads and writes device memory itself.
-Otherwise it takes the staged way. `connect` also returns a text that tells which way it took, and
-why there is no better way. The other functions of this file use the way of the transport that is
-passed to them.
+If not, it takes the direct way if the MPI library reads and writes device memory itself. If not, it
+takes the staged way. `connect` also returns a text that tells which way it took, and why there is
+no better way. The other functions of this file use the way of the transport that is passed to them.
 
 The staged way works with any MPI. x goes in segments through two pinned buffers. The copies of two
 segments run at the same time as the all-reduce of a third segment. D is a copy from device to host,
-and U is a copy back. The copies are on one stream, first in first out:
+and U is a copy back. The copies run one after the other, on one stream:
 
     host      wait D0 | all-reduce 0    | wait D1 | all-reduce 1    | wait D2 | all-reduce 2
     stream    D0      | D1              |         | U0 D2           |         | U1 D3        | ...
@@ -28,8 +27,8 @@ Any other algorithm runs on device arrays, too: then staging.py stages each mess
 messages waits for the device 2(n-1) times, and copies 2(n-1)/n times the bytes of x to the host.
 The staged way of this file copies x to the host once.
 
-There are three files. staging.py moves one message. nccl.py calls NCCL. This file chooses the way
-for a whole array. The rest of minidl does not need to know the way.
+Three files contain this code. staging.py moves one message. nccl.py calls NCCL. This file chooses
+the way for a whole array. The rest of minidl does not need to know the way.
 Test: tests/comm/transport/test_device.py
 """
 
@@ -52,11 +51,11 @@ SEGMENT_BYTES = 4 << 20
 
 
 def connect(t, x):
-    """Returns (transport, text): the best transport for arrays like x, and a text. The text tells
-    which way the transport uses, and why there is no better way.
+    """Returns (transport, text). The transport is the best transport for arrays like x. It is t
+    itself, or t with NCCL. The text tells which way this transport sends arrays (NCCL, direct or
+    staged), and why there is no better way.
 
-    The transport is t itself, or t with NCCL. All ranks of t must call connect, each with its own
-    GPU as the current device."""
+    All ranks of t must call connect. The GPU of a rank must be its current device."""
     if not on_device(x):
         return t, "host memory"
     if isinstance(t, nccl.Nccl):
@@ -78,8 +77,8 @@ def connect(t, x):
 def why_no_nccl(facts):
     """Returns None if NCCL can connect the ranks, otherwise a text with the reason.
 
-    facts: a list with (name of the rank's GPU, True if CuPy can load NCCL, ...) for each rank.
-    Further entries of the tuple are ignored."""
+    facts: a list with a tuple for each rank. The tuple has the name of the rank's GPU, and True if
+    CuPy can load NCCL on this rank. Further entries of the tuple are ignored."""
     ranks = defaultdict(list)
     for rank, (gpu, available, *_) in enumerate(facts):
         if not available:
@@ -93,7 +92,8 @@ def why_no_nccl(facts):
 
 @collective
 def all_reduce(t, x, op=np.add):
-    """Computes the elementwise op of all ranks' contiguous x, in place, on every rank. Returns x.
+    """Combines all ranks' contiguous x element by element with op. On every rank, writes the result
+    into x. Returns x.
 
     At the time of the call, kernels on the current stream may still be computing x. Later work on
     this stream finds the result in x. If x is a NumPy array, calls `ring.all_reduce`."""
@@ -110,11 +110,11 @@ def all_reduce(t, x, op=np.add):
 
 @collective
 def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_bytes=SEGMENT_BYTES):
-    """Does the same as `all_reduce`, by the staged way: through two pinned buffers of
-    segment_bytes, or of x.nbytes if x is smaller. Returns x.
+    """Does the same as `all_reduce`, by the staged way. x goes in segments through two buffers in
+    pinned memory. A buffer has segment_bytes bytes, or x.nbytes if x is smaller. Returns x.
 
-    all_reduce   any `f(t, array, op)` that works in place on host arrays. It is called once for
-                 each segment
+    all_reduce   any function `f(t, array, op)` that works in place on host arrays. It is called
+                 once for each segment
     """
     if not on_device(x):
         return all_reduce(t, x, op)
@@ -147,8 +147,8 @@ def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_by
 
 
 def mean_block(t, x, bounds, divisor=None):
-    """Like `average.mean_block`. Returns this rank's block of the mean over ranks, a view of the
-    1-d x."""
+    """Like `average.mean_block`, also for device arrays. Computes the mean of all ranks' 1-d x.
+    Rank r returns only block r of the mean, as the view x[bounds[r] : bounds[r+1]]."""
     if isinstance(t, nccl.Nccl):
         return nccl.mean_block(t, x, bounds, divisor)
     if on_device(x) and t.cuda_aware:
@@ -160,8 +160,8 @@ def mean_block(t, x, bounds, divisor=None):
 
 
 def all_gather(t, x, bounds):
-    """Like `ring_blocks.all_gather`: copies every rank's own block of the 1-d x to all ranks.
-    Returns x."""
+    """Like `ring_blocks.all_gather`, also for device arrays. Copies every rank's own block of the
+    1-d x to all ranks. Returns x."""
     if isinstance(t, nccl.Nccl):
         return nccl.gather_blocks(t, x, bounds)
     if on_device(x) and t.cuda_aware:
@@ -174,7 +174,8 @@ def all_gather(t, x, bounds):
 
 
 def broadcast(t, x, root=0):
-    """Like `tree.broadcast`: copies root's contiguous x into every rank's x. Returns x."""
+    """Like `tree.broadcast`, also for device arrays. Copies root's contiguous x into every rank's
+    x. Returns x."""
     if isinstance(t, nccl.Nccl):
         return nccl.broadcast(t, x, root)
     if on_device(x) and t.cuda_aware:

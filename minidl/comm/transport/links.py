@@ -1,17 +1,17 @@
-"""The network between the ranks: how fast the link of each pair is, and which ranks share a NIC.
+"""A network between ranks: how fast the link of each pair is, and which ranks share a NIC.
 
     Links.uniform(50e-6, 8e-9)                          every pair: 50 us, 1 Gbit/s
     Links.nodes(4, intra=(1e-6, 1e-10), inter=(50e-6, 8e-9), straggler={5: 3.0})
     links_text.parse("nodes=2, intra=10Gbit,5us, inter=1Gbit,50us", n=8)
 
 A message of b bytes over a link (alpha, beta) uses a port at each end for b*beta seconds. The first
-byte travels for alpha seconds (Hockney 1994; the picture is in sim.py). The port is:
+byte travels for alpha seconds (Hockney 1994; the picture is in sim.py). `nic` chooses the port:
 
-    nic="node"    node 0          node 1        between nodes, the NIC (network card) of the node.
-                  r0 r1 [NIC] -- [NIC] r2 r3    The ranks of a node share this NIC: if two ranks
+    nic="node"    node 0          node 1        Between nodes, the port is the node's network card,
+                  r0 r1 [NIC] -- [NIC] r2 r3    the NIC. The ranks of a node share it. If two ranks
                                                 send to other nodes, both messages take twice the
                                                 time. Inside a node, each rank has its own port.
-    nic="rank"    r0 r1 r2 r3 -- one switch     always the rank's own port: each rank has a NIC
+    nic="rank"    r0 r1 r2 r3 -- one switch     Each rank has a NIC, so it has its own port.
 
 A straggler is a slow rank: its computing (`t.compute`) takes a given number of times longer. The
 simulator (sim.py) computes its clock from this description. Throttled (throttled.py) slows real
@@ -26,7 +26,8 @@ from typing import NamedTuple
 
 
 class Link(NamedTuple):
-    """alpha: seconds that the first byte travels. beta: seconds per byte."""
+    """A link between two ranks. alpha: seconds that the first byte travels. beta: seconds per byte.
+    """
 
     alpha: float
     beta: float
@@ -47,7 +48,7 @@ class Links:
                 are no nodes
     nic         "node" or "rank": the owner of the port for messages between nodes
     pairs       a tuple of ((src, dst), Link): messages from src to dst use this Link
-    straggler   a tuple of (rank, how many times longer it computes), one for each slow rank"""
+    straggler   a tuple with a pair (rank, how many times longer it computes) for each slow rank"""
 
     intra: Link
     inter: Link | None = None
@@ -108,14 +109,14 @@ class Links:
         return self.intra if self.node_of(src) == self.node_of(dst) else self.inter
 
     def ports(self, src, dst):
-        """Returns (the port that the message leaves by, the port that it enters by). A port is a
-        rank, or -1-k for the NIC of node k."""
+        """Returns the ports of a message from src to dst, (port of the sender, port of the
+        receiver). A port is an int: the rank, or -1-k for the NIC of node k."""
         a, b = self.node_of(src), self.node_of(dst)
         return (-1 - a, -1 - b) if a != b and self.nic == "node" else (src, dst)
 
     @property
     def shared_nic(self):
-        """True if ranks of a node share a port."""
+        """True if there are nodes whose ranks share one port."""
         return self.node is not None and self.nic == "node"
 
     def slowdown(self, rank):
@@ -177,7 +178,8 @@ class Port:
 
 
 def _common(pairs, straggler):
-    """Returns the fields that `uniform` and `nodes` fill in the same way."""
+    """Returns {"pairs": ..., "straggler": ...}, the two fields of Links that do not depend on
+    nodes."""
     return {"pairs": tuple((tuple(pair), Link(*link)) for pair, link in (pairs or {}).items()),
             "straggler": tuple((straggler or {}).items())}
 

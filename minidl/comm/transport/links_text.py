@@ -8,7 +8,7 @@ nodes were given as lists of consecutive ranks. The grammar:
 
     network  = (link | "nodes=" sizes ",intra=" link ",inter=" link) {"," more}
     link     = number ("" | "k" | "M" | "G" | "T") "bit," number ("ns" | "us" | "ms" | "s")
-    sizes    = the number of nodes, all as equal as possible | size "+" size {"+" size}
+    sizes    = the number of nodes, of equal size if possible | size "+" size {"+" size}
     more     = "nic=" ("node" | "rank")
              | from "-" to "=" link                              one pair, in this direction
              | "straggler=" rank ":" times {"+" rank ":" times}
@@ -41,8 +41,8 @@ def parse(text, n):
 
 
 def _items(text):
-    """Returns the parts of the text as {key: value}. The link of all pairs has the key "". The text
-    is cut at its commas, but a latency stays together with the rate before it."""
+    """Returns the parts of the text as {key: value}. The link that all pairs have has the key "".
+    The text is cut at its commas, but a latency stays together with the rate before it."""
     items = {}
     key = None
     for word in text.split(","):
@@ -104,7 +104,8 @@ def _parse_sizes(text, n):
 
 
 def _parse_straggler(text):
-    """Returns {rank: how many times longer it computes}: {2: 3.0, 5: 1.5} for '2:3+5:1.5'."""
+    """Returns a dict {rank: how many times longer it computes}. For the text '2:3+5:1.5' the dict
+    is {2: 3.0, 5: 1.5}."""
     parts = [re.fullmatch(r"(\d+):" + _NUMBER, part) for part in text.split("+")]
     if not all(parts):
         raise ValueError("straggler= wants rank:times, such as 2:3 (rank 2 computes 3 times "

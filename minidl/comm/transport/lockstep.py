@@ -1,4 +1,4 @@
-"""Many simulated ranks in one array: a loop that is the same on all ranks runs only once.
+"""Many simulated ranks in one array. A loop that is the same on all ranks runs only once.
 
     rank 0   sendrecv(chunk 0 to 1, chunk 3 from 3)
     rank 1   sendrecv(chunk 1 to 2, chunk 0 from 0)         one step of a ring: 4 messages
@@ -11,17 +11,20 @@
 
 A ring of 4,096 ranks sends 33.5 million messages. If they are sent one by one, each message takes
 about 8 us, and all messages take 4.5 minutes. The loop alone, without a transport, takes one or two
-minutes: its slices and its sum take 2 to 4 us per message. But in one array there are only 8,190
-steps, and each step moves 4,096 messages. The loop is the code of ring.py. Here `t.rank` is an
-array, and `chunk[array]` is one chunk of each rank. `sendrecv` moves all messages and all clocks of
-a step at once, by the formulas of network.py and links.py. Results, clocks and ledgers have the
+minutes, because its slices and its sum take 2 to 4 us per message. But in one array there are only
+8,190 steps, and each step moves 4,096 messages. The loop is the code of ring.py. Here `t.rank` is
+an array, and `chunk[array]` is one chunk of each rank. `sendrecv` moves all messages and all clocks
+of a step at once, by the formulas of network.py and links.py. Results, clocks and ledgers have the
 same bits as if the ranks ran one by one.
 
 Ranks that reach such a loop (`@in_step`) wait there. When all ranks of the group are there, the
-last rank runs the loop for all ranks. In some cases this could change the result, so each rank runs
-the loop itself. There are five such cases: ranks share ports; a task was spawned;
-`rendezvous_bytes` is set; a rank does not come and no other task can run; the ranks' arrays or
-messages differ in size or dtype.
+last rank runs the loop for all ranks. In five cases this could change the result, so each rank runs
+the loop itself:
+  - ranks share ports
+  - a task was spawned
+  - `rendezvous_bytes` is set
+  - a rank does not reach the loop, and no other task can run
+  - the ranks' arrays or messages differ in size or dtype
 
 Test: tests/comm/transport/test_lockstep.py   Used by: sim.py, for groups of IN_STEP ranks or more
 Measured: benchmarks/bench_scaling.py
@@ -37,8 +40,8 @@ IN_STEP = 32  # the smallest group that runs in lockstep; a smaller group is not
 
 
 class Moved(NamedTuple):
-    """The number of bytes that one rank sent to dst and received from src in a loop, for ledgers.
-    n_messages: the number of messages in each direction."""
+    """The numbers of bytes that one rank sent to rank dst and received from rank src in a loop. A
+    ledger counts them. n_messages: the number of messages in each direction."""
 
     dst: int
     bytes_sent: int
@@ -79,8 +82,8 @@ class Lockstep:
         return me.moved
 
     def release(self):
-        """Wakes all ranks that wait at a loop. Each of them then runs the loop itself. Returns True
-        if a rank waited."""
+        """Wakes all ranks that wait at a loop. Then each of these ranks runs the loop itself.
+        Returns True if at least one rank waited."""
         for here in self._waiting.values():
             for arrival in here:
                 self._network.scheduler.wake(arrival.task, 0.0)
@@ -100,7 +103,8 @@ class _Arrival:
 
 
 def _together(network, here):
-    """Runs the loop for all ranks if their calls are alike. Otherwise changes nothing."""
+    """Runs the loop for all ranks if their calls are alike. Otherwise changes nothing. here: a list
+    with the _Arrival of every rank."""
     first = here[0]
     if any(each.fn is not first.fn or list(map(id, each.args)) != list(map(id, first.args))
            for each in here) or not all(isinstance(arg, np.ufunc) for arg in first.args):
@@ -116,8 +120,8 @@ def _together(network, here):
 
 
 class _Unlike(Exception):
-    """The ranks' arrays or messages differ. So the ranks run one by one, and raise an error that
-    explains the difference."""
+    """The ranks cannot run together, for example because their arrays have different sizes. Then
+    each rank runs the loop itself, and may raise an error that explains the difference."""
 
 
 class _AllRanks:
@@ -191,8 +195,9 @@ class _Way:
         self._in_free = np.array([port.in_free for port in self._enters])
 
     def move(self, clock, sent, received):
-        """Returns the ranks' clocks after one step. clock, sent, received: arrays with the clock
-        and the bytes of each rank."""
+        """Returns an array with the ranks' clocks after one step. clock, sent, received: arrays
+        with one number for each rank. They are its clock before the step, and the bytes that it
+        sends and receives in the step."""
         start = np.maximum(clock, self._out_free)
         self._out_free = start + sent * self._beta
         seconds = received * self._beta[self.left]
@@ -235,14 +240,15 @@ class _Chunks:
         return len(self._lengths)
 
     def __getitem__(self, i):
-        """If i is an array, returns a _Part, chunk i[r] of each rank r. If i is a number, returns
-        chunk i of rank 0, because the loop reads only its length and dtype."""
+        """If i is an array, returns a _Part with chunk i[r] of each rank r. If i is a number,
+        returns chunk i of rank 0, because the loop reads only the length and dtype of this chunk.
+        """
         return _Part(self, i) if isinstance(i, np.ndarray) else self.stack[0, i, :self._lengths[i]]
 
 
 class _Part:
-    """One chunk of every rank: chunk index[r] of rank r. If index is None, the _Part is the scratch
-    array of every rank."""
+    """One chunk of every rank. It is chunk index[r] of rank r. If index is None, the _Part is the
+    scratch array of every rank."""
 
     def __init__(self, chunks=None, index=None):
         self.index, self._chunks, self._values = index, chunks, None
@@ -273,8 +279,9 @@ class _Part:
 
 
 def _alike(chunks):
-    """Returns (lengths, dtype) of a rank's chunks. Raises _Unlike if lengths or dtypes differ
-    between ranks, or if the arrays of two ranks share memory."""
+    """chunks: a list with the chunks of each rank. Returns (list of the lengths, dtype) of one
+    rank's chunks. Raises _Unlike if lengths or dtypes differ between ranks, or if the arrays of two
+    ranks share memory."""
     kinds = {_kind(chunk) for chunk in chunks}
     starts = {chunk[0].__array_interface__["data"][0] for chunk in chunks
               if type(chunk[0]) is np.ndarray}
@@ -285,8 +292,9 @@ def _alike(chunks):
 
 
 def _kind(chunk):
-    """Returns the lengths and the dtype of a rank's chunks, to compare. Returns None if the chunks
-    are not NumPy arrays of one dtype."""
+    """chunk: the chunks of one rank. Returns a value that is equal for two ranks if their chunks
+    have the same lengths and the same dtype. Returns None if the chunks are not NumPy arrays of one
+    dtype."""
     if isinstance(chunk, Views):
         x = chunk.whole
         return (len(x), x.dtype) if type(x) is np.ndarray else None
@@ -296,8 +304,9 @@ def _kind(chunk):
 
 
 def _blocks(row, chunk, lengths):
-    """Returns pairs (a part of a row of the stack, the same part of the rank's memory). Together
-    the pairs contain all chunks of the rank."""
+    """row: a rank's row of the stack. chunk: the chunks of this rank. Returns a list of pairs (view
+    of the row, view of the chunks), in which both views stand for the same elements. Together the
+    pairs contain all chunks of the rank."""
     if not isinstance(chunk, Views):
         return [(row[i, :length], chunk[i]) for i, length in enumerate(lengths)]
     x, (size, n_long) = chunk.whole, divmod(len(chunk.whole), len(chunk))

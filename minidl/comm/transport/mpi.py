@@ -82,8 +82,10 @@ class MPITransport(Transport):
         return self.longest_nap or (2e-4 if comm is self._comm else 0)
 
     def _way(self, tag):
-        """Returns (communicator, tag of a send, tag of a receive). The messages of collectives have
-        their own communicator. Their tag is the code of the call (call_code.py)."""
+        """Returns (communicator, tag of a send, tag of a receive) for a message with this tag.
+
+        The messages of collectives have their own communicator. They are sent with the call's
+        29-bit code as their tag (call_code.py), and received with any tag."""
         code = 0 if tag else current_code()
         if not code:
             return self._comm, tag, tag
@@ -94,7 +96,8 @@ class MPITransport(Transport):
         return held.collectives, code & self._codes, self._mpi.ANY_TAG
 
     def _check_tag(self, src, wanted, status):
-        """Raises CallMismatch if a receive took a message of another collective call."""
+        """Raises CallMismatch if a receive took a message of another collective call. wanted: the
+        tag of this rank's call. status: MPI's Status of the receive."""
         if status.tag != wanted and status.tag >= 0:
             raise CallMismatch(explain(self.rank, src, wanted, status.tag, current_label()))
 
@@ -189,15 +192,16 @@ class MPITransport(Transport):
         return [data[i : i + size] for i in range(0, len(data) + 1, size)]
 
     def _explain(self, error, src, expected):
-        """Returns the exception to raise: SizeMismatch for a truncated message, otherwise `error`.
-        """
+        """Returns the exception that the caller must raise. It is a SizeMismatch if the message was
+        too long for its buffer. Otherwise it is `error`."""
         if error.Get_error_class() == self._mpi.ERR_TRUNCATE:
             return size_mismatch(self.rank, src, expected, "more")
         return error
 
 
 class _Sends(Request):
-    """A send: the requests of all parts of a message. Keeps the bytes of the message alive."""
+    """A send. It has the requests of all parts of the message, and keeps the bytes of the message
+    alive."""
 
     def __init__(self, requests, data, longest_nap):
         self._requests, self._data, self._longest_nap = requests, data, longest_nap
@@ -209,7 +213,7 @@ class _Sends(Request):
 
 
 class _Receives(Request):
-    """A receive: the requests of all parts of a message."""
+    """A receive. It has the requests of all parts of the message."""
 
     def __init__(self, transport, into, room, src, requests, tag, longest_nap):
         self._transport, self._into, self._room, self._src = transport, into, room, src
@@ -246,13 +250,13 @@ class _Receives(Request):
 def _wait(request, longest_nap, status=None):
     """Waits until the request is done.
 
-    longest_nap = 0 is for collectives. All ranks come at about the same time, so MPI checks the
-    request again and again, without a sleep.
+    longest_nap: the longest sleep in seconds. 0 is for collectives. All ranks begin a collective at
+    about the same time, so MPI checks the request again and again, without a sleep.
 
     longest_nap > 0 is for other calls and for the background, where a wait may be long. After 0.1
     ms this function sleeps between two checks. It sleeps for a tenth of the time that it has
-    waited, but not longer than longest_nap. During the sleep other work can use the core: the
-    pipeline stage that must send the message, or the backward pass of this rank."""
+    waited, but not longer than longest_nap. During the sleep other work can use the core. This work
+    is the pipeline stage that must send the message, or the backward pass of this rank."""
     if not longest_nap:
         return request.Wait(status)
     start = time.perf_counter()

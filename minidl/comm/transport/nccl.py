@@ -1,4 +1,4 @@
-"""Collectives by NVIDIA's NCCL, for many GPUs in a node: the same calls as ring.py and tree.py.
+"""Collectives by NVIDIA's NCCL, for GPUs. The calls are the same as in ring.py and tree.py.
 
     import cupy
     cupy.cuda.Device(t.rank % cupy.cuda.runtime.getDeviceCount()).use()     a GPU per rank
@@ -78,9 +78,10 @@ class Nccl(Wrapper):
 
 @collective
 def all_reduce(t, x, op=np.add):
-    """Computes the elementwise op of all ranks' contiguous x, in place, on every rank. Returns x.
+    """Combines all ranks' contiguous x element by element with op. On every rank, writes the result
+    into x. Returns x.
 
-    op: np.add, np.multiply, np.maximum, np.minimum. A float16 array is summed in float16."""
+    op: np.add, np.multiply, np.maximum or np.minimum. A float16 array is summed in float16."""
     nccl, stream = _engine(t, x)
     kinds = _dtype(t, nccl, x), _op(t, nccl, op)
     t.communicator.allReduce(x.data.ptr, x.data.ptr, x.size, *kinds, stream)
@@ -105,8 +106,9 @@ def all_gather(t, x):
 
 @collective
 def mean_block(t, x, bounds, divisor=None):
-    """Like `average.mean_block`. Returns this rank's block of the mean: x[bounds[r] : bounds[r+1]],
-    a view of the 1-d x. A float16 element is sent in 2 bytes, and is added in float32."""
+    """Like `average.mean_block`. Computes the mean of all ranks' 1-d x. Rank r returns only block r
+    of the mean, as the view x[bounds[r] : bounds[r+1]]. A float16 element is sent in 2 bytes, and
+    is added in float32."""
     block = _blocks(t, x, bounds)
     own, divisor = block[t.rank], t.size if divisor is None else divisor
     if accumulate_dtype(x.dtype) == x.dtype:
@@ -150,7 +152,7 @@ def broadcast(t, x, root=0):
 
 
 def _by_owner(chunk):
-    """Returns the ring's chunks in the order of their owners: rank r owns chunk r+1."""
+    """Returns the ring's chunks in the order of their owners. Rank r owns chunk r+1, modulo n."""
     return [*chunk[1:], chunk[0]]
 
 
@@ -160,7 +162,8 @@ def _blocks(t, x, bounds):
 
 
 def _reduce_each(t, x, block, op):
-    """Reduces block[r] of x to rank r, for all r, in one group of NCCL calls."""
+    """Reduces block[r] of all ranks' x onto rank r. Does this for all r, in one group of NCCL
+    calls."""
     nccl, stream = _engine(t, x)
     kinds = _dtype(t, nccl, x), _op(t, nccl, op)
     nccl.groupStart()
@@ -171,7 +174,7 @@ def _reduce_each(t, x, block, op):
 
 
 def _broadcast_each(t, x, block):
-    """Copies block[r] of x from rank r to all ranks, for all r. Returns x."""
+    """Copies block[r] of rank r's x to all ranks. Does this for all r. Returns x."""
     nccl, stream = _engine(t, x)
     kind = _dtype(t, nccl, x)
     nccl.groupStart()

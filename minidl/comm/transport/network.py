@@ -27,7 +27,7 @@ from minidl.comm.transport.scheduler import Scheduler
 
 
 class Network:
-    """The ranks' scheduler, ports and groups."""
+    """The state of a whole simulation: the scheduler of all ranks, the ports and the groups."""
 
     def __init__(self, n, links, rendezvous_bytes, in_step=IN_STEP):
         self.scheduler = Scheduler(n)
@@ -53,8 +53,9 @@ class Network:
         return group
 
     def keep_order(self, clock=0.0):
-        """Must be called before a port is used. If tasks share ports, lets the tasks with earlier
-        clocks run first."""
+        """If tasks share ports, lets the tasks with earlier clocks run first. Must be called before
+        a port is used. clock: the time when the port will be used. It counts only if it is later
+        than the clock of the current task."""
         if self.scheduler.n_spawned or self.shared_nic:
             self.scheduler.yield_in_order(clock)
 
@@ -67,9 +68,9 @@ class Network:
 
 
 class Group:
-    """The state that the simulated ranks of a group share: messages and memory.
+    """The state that the simulated ranks of a group share: their messages and their shared memory.
 
-    board   a dict, to compare values without messages"""
+    board   a dict, in which the ranks compare values without messages"""
 
     def __init__(self, network, ranks):
         self.network, self.ranks = network, ranks
@@ -112,7 +113,7 @@ class Group:
 
 
 class Inbox:
-    """All channels to one rank of one group with one tag."""
+    """All channels that have the same group, the same receiver and the same tag."""
 
     __slots__ = ("channels", "waiting_for_any")
 
@@ -122,11 +123,11 @@ class Inbox:
 
 
 class Channel:
-    """The queue from one rank to another with one tag. It holds either messages without a receive,
-    or receives without a message.
+    """The queue for all messages that have the same sender, the same receiver and the same tag. It
+    holds either messages that have no receive yet, or receives that have no message yet.
 
-    A small message is a tuple (data, time when its first byte arrives, None). A large message is
-    (data, None, Rendezvous): the Rendezvous will compute the time.
+    A small message is a tuple (data, time when its first byte arrives, None). A large message is a
+    tuple (data, None, Rendezvous). The Rendezvous will compute the time.
 
     src, dst         world ranks; `in_group` has (src, dst) as ranks of the group
     leaves, enters   the ports at the two ends"""
@@ -191,7 +192,7 @@ class Channel:
 
 
 class Sent(Request):
-    """A small send. The buffer was copied. wait() moves the clock to the time when the port has
+    """A small send, whose buffer was copied. wait() sets the clock to the time when the port has
     sent the whole message."""
 
     __slots__ = ("scheduler", "end")
@@ -205,7 +206,7 @@ class Sent(Request):
 
 
 class Rendezvous(Request):
-    """A large send. It starts when its receive is posted."""
+    """A large send. It starts when the receiver has called irecv."""
 
     def __init__(self, channel, n_bytes):
         self.channel, self.scheduler, self.n_bytes = channel, channel.network.scheduler, n_bytes
@@ -213,7 +214,7 @@ class Rendezvous(Request):
         self.end = self.waiter = None
 
     def matched(self, posted_at):
-        """Starts the send, because its receive was posted at the time posted_at. Returns the time
+        """Starts the send. posted_at: the time when the receiver called irecv. Returns the time
         when the first byte arrives."""
         seconds = self.n_bytes * self.channel.beta
         start = self.channel.leaves.send(max(self.sent_at, posted_at), seconds)
@@ -232,7 +233,7 @@ class Rendezvous(Request):
 
 
 class Receive(Request):
-    """A posted receive."""
+    """A receive that has begun by irecv."""
 
     def __init__(self, channel, into):
         self.channel, self.scheduler, self.into = channel, channel.network.scheduler, into

@@ -1,26 +1,26 @@
 """The transport: the interface between an algorithm and the network.
 
 A collective is a plain function of a transport and an array, such as `ring.all_reduce(t, x)`. It is
-built on `isend` and `irecv`. There are two transports. `comm.world()` sends bytes between
-processes. `sim.simulate(n, fn)` runs n ranks in one process with a modelled clock. The same
+built on `isend` and `irecv`. There are two transports. The transport of `comm.world()` sends bytes
+between processes. `sim.simulate(n, fn)` runs n ranks in one process with a modelled clock. The same
 function runs on both transports. A Wrapper is a transport around another transport. All transports
 keep these rules:
 
-1. Bytes are sent, not numbers. The dtype is not sent: both sides must know it. The receiver checks
-   only the number of bytes: another size raises `SizeMismatch`. So float16 or bool need no MPI
-   datatype, and our own code shows the precision of every sum.
+1. Bytes are sent, not numbers. The dtype is not sent, so both sides must know it. The receiver
+   checks only the number of bytes, and raises `SizeMismatch` for another number. So float16 or bool
+   need no MPI datatype, and minidl's own code shows the precision of every sum.
 2. Messages from one rank to another with the same tag keep their order. The first send matches the
    first receive, the second send matches the second receive, and so on. Different tags are
    independent.
 3. After `isend` or `irecv`, do not read or write the buffer until the request's `wait()` has
-   returned. Call `wait()` for every request. A send may complete before the message is received, or
-   only after that. So an algorithm in which all ranks first `send` and then `recv` is wrong
-   (exercise 07b). `sendrecv` is right.
-4. Arrays may have any dtype except object, and any shape. If an array is not contiguous, a copy is
-   made. Arrays are NumPy arrays, or CuPy arrays on a GPU (staging.py).
-5. A group is a transport: `t.subgroup(ranks)`. Messages of a group never mix with messages of its
-   parent. So `t.subgroup(range(t.size))` is a duplicate of t: a second task may use it at the same
-   time as t.
+   returned. Call `wait()` for every request. A send may wait until the message is received. So an
+   algorithm in which all ranks first `send` and then `recv` is wrong (exercise 07b). `sendrecv` is
+   right.
+4. Arrays may have any dtype except object, and any shape. If an array is not contiguous, the
+   transport makes a copy. Arrays are NumPy arrays, or CuPy arrays on a GPU (staging.py).
+5. A group is a transport. `t.subgroup(ranks)` makes a group. Messages of a group never mix with
+   messages of its parent. So `t.subgroup(range(t.size))` is a duplicate of t, and a second task may
+   use it at the same time as t.
 6. `rank` and `size` are for *this* group. `ranks[i]` is the world rank of rank i.
 
 Test: tests/comm/transport/test_protocol.py   Tutorial: tutorials/07_ring.py
@@ -57,8 +57,8 @@ class Request(ABC):
 
 
 class Then(Request):
-    """A Request made of several requests. When all these requests are done, wait() calls `last()`,
-    once."""
+    """A Request that consists of several requests. When all these requests are done, wait() calls
+    the function `last`, once."""
 
     def __init__(self, requests, last):
         self._requests, self._last = requests, last
@@ -97,12 +97,12 @@ class Transport(ABC):
 
     @property
     def innermost(self):
-        """The transport inside all wrappers."""
+        """The transport inside all Wrappers, or this transport if it is no Wrapper."""
         return self
 
     def __deepcopy__(self, memo):
-        """Returns this same transport. So if a model uses this group, a deep copy of the model uses
-        the same group."""
+        """Returns this transport itself, not a copy. So if a model uses this group, a deep copy of
+        the model uses the same group."""
         return self
 
     @abstractmethod
@@ -137,12 +137,13 @@ class Transport(ABC):
 
     @abstractmethod
     def event(self):
-        """Returns an object with set(), is_set() and wait(), for the tasks of one rank, like
-        threading.Event."""
+        """Returns a new event. Like threading.Event, it has the methods set(), is_set() and wait().
+        Only tasks of this rank can use it."""
 
     @abstractmethod
     def time(self) -> float:
-        """Returns seconds since a fixed moment: measured under MPI, modelled in the simulator."""
+        """Returns the seconds since a fixed moment. They are measured under MPI, and modelled in
+        the simulator."""
 
     def pause(self, seconds: float) -> None:
         """Sleeps for `seconds`, so that other tasks run."""
@@ -222,8 +223,8 @@ class Transport(ABC):
         return into
 
     def in_background(self, fn: Callable[..., Any], *args: Any) -> Job:
-        """Queues `fn(duplicate of this transport, *args)` for the one background task. Returns a
-        Job at once.
+        """Queues `fn(t, *args)` for the background task of this rank. There t is a duplicate of
+        this transport. Returns a Job at once.
 
         All ranks must queue the same calls in the same order."""
         if self._background is None:
@@ -248,7 +249,7 @@ def _finish(uploads):
 
 
 def _pass_on(name):
-    """Returns a method that calls the method `name` of the transport inside."""
+    """Returns a method that calls the method `name` of `inner`, the transport inside a Wrapper."""
 
     def method(self, *args, **options):
         return getattr(self.inner, name)(*args, **options)
@@ -257,8 +258,8 @@ def _pass_on(name):
 
 
 class Wrapper(Transport):
-    """A transport around another transport, `inner`. It passes every call to `inner`, unless a
-    subclass overrides the method."""
+    """A transport around another transport, `inner`. Its methods call the same methods of `inner`,
+    unless a subclass overrides them."""
 
     def __init__(self, inner):
         self.inner = inner
@@ -286,5 +287,5 @@ class Wrapper(Transport):
         return None if inner is None else self.around(inner)
 
     def around(self, inner):
-        """Returns the same kind of wrapper around the transport of a subgroup."""
+        """inner: the transport of a subgroup. Returns a wrapper of the same class around it."""
         return type(self)(inner)

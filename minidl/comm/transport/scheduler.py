@@ -32,7 +32,7 @@ class RankFailed(RuntimeError):
 
 
 class Task:
-    """A function of one rank that runs or is paused."""
+    """A function that runs on one rank, or is paused, with its own clock."""
 
     __slots__ = (*("rank", "clock", "spawned", "greenlet", "waits_for", "ready_at", "ticket"),
                  *("done", "result", "error", "joiners", "stream"))
@@ -65,7 +65,8 @@ class Scheduler:
         self.when_stuck = lambda: False  # called if no task can run; returns True if it woke a task
 
     def start(self, rank, clock, fn, *args, spawned=False):
-        """Makes a task of `fn(*args)`, and returns it. It runs when its turn comes."""
+        """Makes a task that will run `fn(*args)` on this rank, beginning at `clock`. Returns the
+        task at once."""
         task = Task(rank, clock, spawned)
         task.greenlet = self._greenlet(lambda: self._body(task, fn, args), parent=self._hub)
         # A rank starts with empty context variables. A spawned task gets a copy of its
@@ -130,7 +131,8 @@ class Scheduler:
                 pass
 
     def wake(self, task, clock):
-        """Lets a paused task continue at `clock`, or at its own clock if that is later."""
+        """Makes a paused task ready to run. It runs after all ready tasks with a clock below a
+        limit. The limit is `clock`, or the task's own clock if that is later."""
         clock = max(clock, task.clock)
         if task.ready_at is not None and task.ready_at <= clock:
             return
@@ -151,9 +153,9 @@ class Scheduler:
         return bool(self._ready) and self._ready[0][0] < clock
 
     def yield_in_order(self, clock=0.0):
-        """Pauses the current task, so that all ready tasks with earlier clocks run first. These are
-        the tasks whose clock is before a limit: the clock of the current task, or `clock` if that
-        is later.
+        """Pauses the current task, so that all ready tasks with earlier clocks run first. These
+        tasks have a clock below a limit. The limit is the clock of the current task, or `clock` if
+        this is later.
 
         This method is needed only if tasks share a port: tasks of one rank, or ranks with one NIC.
         In other cases the order of the tasks has no effect."""
@@ -201,8 +203,8 @@ def _failure(task):
 
 
 class Handle(Request):
-    """A spawned task. wait() returns its result or raises its error. After wait(), the clock of the
-    caller is not earlier than the clock of the task."""
+    """A spawned task. wait() returns the task's result or raises its error. After wait(), the clock
+    of the caller is at least the clock of the task."""
 
     def __init__(self, scheduler, task):
         self._scheduler, self._task = scheduler, task
@@ -221,8 +223,9 @@ class Handle(Request):
 
 
 class Event:
-    """An event of one rank. It is set once. After wait(), the clock of the waiting task is not
-    earlier than the clock at which set() was called."""
+    """An event, which one task sets and other tasks of the same rank wait for. It is set once.
+    After wait(), the clock of the waiting task is at least the clock of the task that called set().
+    """
 
     def __init__(self, scheduler):
         self._scheduler, self._waiters, self._clock = scheduler, [], None

@@ -3,7 +3,7 @@
     simulate(4, lambda t: ring.all_reduce(t, np.ones(10)))      four ranks, four results
 
 Each rank is a greenlet that runs until it must wait for a message. There are no threads and no real
-time, so every run is the same. A run that cannot go on ends with a report (scheduler.py).
+time, so every run is the same. If no rank can continue, the run ends with a report (scheduler.py).
 
 Modelled time of a message of b bytes, sent when the sender's clock shows s:
 
@@ -59,7 +59,7 @@ def simulate(n: int, fn: Callable[..., Any], *args: Any, alpha: float | None = N
     rendezvous_bytes   a send of more bytes completes only after its receive is posted, like large
                        messages of MPI. If None, every send completes at once
     in_step            groups of at least this many ranks do a ring's steps in one array
-                       (lockstep.py): the same results and times, but faster
+                       (lockstep.py). The results and times are the same, but the run is faster
 
     A rank begins like a new process: a `no_grad`, `use_fused` or random seed that the caller has
     set has no effect in the ranks. Set these in `fn`.
@@ -88,9 +88,9 @@ def simulate(n: int, fn: Callable[..., Any], *args: Any, alpha: float | None = N
 
 
 class SimTransport(Transport):
-    """One rank of a simulated group. Made by `simulate`.
+    """The transport of one rank in a simulated group. `simulate` makes it.
 
-    board   a dict that the group's ranks share, to compare values without messages"""
+    board   a dict that the group's ranks share. In it they compare values without messages"""
 
     simulated, library = True, "simulator"
 
@@ -184,8 +184,9 @@ class SimTransport(Transport):
         return SimTransport(self._network, name, world_ranks, ranks.index(self.rank))
 
     def entering(self, fn, args, kwargs):
-        """Compares the code of this call (call_code.py) with the code of the rank that came first.
-        Under MPI the ranks compare tags instead. This method sends nothing, so it returns ()."""
+        """Compares the 29-bit code of this call (call_code.py) with the code of the first rank that
+        began this collective. Under MPI the ranks compare tags instead. This method sends nothing,
+        so it returns ()."""
         self._n_collectives += 1
         code = current_code()
         seen = self.board.setdefault(("code", self._n_collectives), [code, self.rank, 0])
@@ -236,7 +237,8 @@ class SimTransport(Transport):
         task.clock += seconds
 
     def _open(self, channels, peer, tag):
-        """Returns the channel to or from a peer, and stores it in `channels`."""
+        """Returns the network.Channel to a peer or from a peer. Stores it in `channels`, so that
+        the next call is faster."""
         sending = channels is self._outgoing
         check_peer(self, peer, "dst" if sending else "src")
         src, dst = (self.rank, peer) if sending else (peer, self.rank)
@@ -245,7 +247,8 @@ class SimTransport(Transport):
         return channel
 
     def _open_pair(self, dst, src, tag):
-        """Returns a tuple of all objects that sendrecv needs, and stores it."""
+        """Returns a tuple of all objects that sendrecv needs for these ranks and this tag. Stores
+        the tuple, so that the next sendrecv is faster."""
         outgoing = self._open(self._outgoing, dst, tag)
         incoming = self._open(self._incoming, src, tag)
         limit = -1 if self._network.shared_nic else self._network.rendezvous_bytes

@@ -1,14 +1,14 @@
-"""A message from or to a GPU: through pinned host memory, or directly by device memory.
+"""Sends a message from or to a GPU: through pinned host memory, or directly from device memory.
 
     staged      device x ── down, wait ──► pinned ── MPI ──► pinned ── up ──► device into
     direct      device x ── wait ───────────────── MPI ─────────────────────► device into
 
 Every transport accepts device arrays (CuPy) like NumPy arrays. So every algorithm of comm/ runs on
-device arrays: the sums are kernels on the current stream. A message is sent directly if the MPI
+device arrays, and the sums are kernels on the current stream. A message is sent directly if the MPI
 library reads and writes device memory itself ("CUDA-aware", `t.cuda_aware`). Otherwise the message
 is staged.
 
-In comm/ the host waits for the device only here:
+In comm/ the host waits for the device only in these cases:
 
     staged   isend           until the bytes are in pinned memory: once per message
     direct   isend, irecv    until the kernels that write x or read `into` have ended, because MPI
@@ -16,8 +16,8 @@ In comm/ the host waits for the device only here:
     NCCL (nccl.py)           never: its kernels are on the stream
 
 After a receive the host does not wait. The copy to the device is on the current stream, before all
-later kernels that read the array. The pinned buffer is kept until the copy has ended (`t.uploads`):
-otherwise CuPy's pool would give its memory to the next caller.
+later kernels that read the array. `t.uploads` keeps the pinned buffer until the copy has ended.
+Otherwise CuPy's pool would give the buffer's memory to the next caller.
 
 A staged ring of n ranks copies a chunk to the host in each of its 2(n-1) steps. `on_host` copies
 the array to the host only once, for a collective on the host (device.py).
@@ -38,7 +38,8 @@ ALL = (slice(None),)
 
 
 def on_device(x):
-    """Returns True if x is a CuPy array. CuPy's array class is also called ndarray."""
+    """Returns True if x is a CuPy array. Then the class of x is called ndarray, as NumPy's class,
+    but it is not NumPy's class."""
     return not isinstance(x, np.ndarray) and type(x).__name__ == "ndarray"
 
 
@@ -70,8 +71,10 @@ def irecv(t, into, src, tag):
 
 
 def download(x, out=None):
-    """Returns a copy of x in pinned memory (in `out`, if given), a host array of the same shape.
-    The host waits for the copy, and so for the kernels on the current stream that compute x."""
+    """Copies the device array x to pinned memory. Returns the copy, a host array of the same shape.
+    The host waits for the copy, and so for the kernels on the current stream that compute x.
+
+    out: the host array that gets the copy. If None, a new array is made."""
     with x.device:
         library, x = library_of(x), contiguous(x)
         host = pinned(library, x.size, x.dtype).reshape(x.shape) if out is None else out
@@ -95,8 +98,8 @@ def upload(t, host, into):
 
 
 def keep(t, event, *arrays):
-    """Keeps the arrays alive until the event has happened. Frees the arrays of earlier events that
-    have happened."""
+    """Keeps the pinned arrays alive until `event`, a CUDA event, has happened. Frees the arrays of
+    earlier events that have happened. t: the transport that keeps them, in t.uploads."""
     while t.uploads and t.uploads[0][0].done:
         t.uploads.popleft()
     t.uploads.append((event, arrays))
@@ -143,13 +146,13 @@ def contiguous(x):
 
 
 def as_host(x):
-    """Returns the device memory of x as a NumPy array of uint8: an address and a length for MPI.
-    The host cannot read its elements."""
+    """Returns a NumPy array of uint8 that has the address and the length of x's device memory. MPI
+    needs only these two numbers. The host cannot read the elements of the array."""
     return np.frombuffer((ctypes.c_uint8 * x.nbytes).from_address(x.data.ptr), np.uint8)
 
 
 def says_cuda_aware(library):
-    """Returns True if the function MPIX_Query_cuda_support of a loaded MPI library says that the
-    library is CUDA-aware. Returns False if the library has no such function."""
+    """library: a loaded MPI library. Returns True if its function MPIX_Query_cuda_support says that
+    the library is CUDA-aware. Returns False if there is no such function."""
     query = getattr(library, "MPIX_Query_cuda_support", None)
     return query is not None and query() == 1

@@ -2,9 +2,11 @@
 
     minidl run (supervisor.py) <== a line of JSON over TCP == rank (cli/rank.py)
 
-    born       rank.py has begun: nothing is imported yet    joining    world() begins
-    joined     world() has ended: all ranks are in MPI       finished   the script has ended
-    exits      sys.exit(3), and the line that calls it       failed     the rank ends, after `why`
+Each line has one of these words, which tells what has happened in the rank:
+
+    born       rank.py has begun; nothing is imported yet    joining    world() begins
+    joined     world() has ended; all ranks are in MPI       finished   the script has ended
+    exits      the script calls sys.exit(3), in this line    failed     the rank ends; it sent `why`
     why        an exception, or a Watch's report             step       the number of steps done
     trained    elastic.run has ended                         strangers  refused connections
 
@@ -30,8 +32,8 @@ LAUNCHERS = [
 
 
 def launched_as():
-    """Returns (rank, size) as the MPI launcher told this process, or (0, 1) if there is no known
-    launcher."""
+    """Returns (rank, number of ranks) from the environment variables that the MPI launcher has set.
+    Returns (0, 1) if there are no such variables."""
     for rank, size in LAUNCHERS:
         if os.environ.get(size, "").isdigit() and os.environ.get(rank, "").isdigit():
             return int(os.environ[rank]), int(os.environ[size])
@@ -39,14 +41,15 @@ def launched_as():
 
 
 def is_supervised():
-    """Returns True if `minidl run` supervises this process. Then the launcher reports its death."""
+    """Returns True if `minidl run` supervises this process. If this process dies, `minidl run` then
+    reports the death."""
     number, _, process = os.environ.get(LINK, "").partition(":")
     return process == str(os.getpid())
 
 
 def say(what, **more):
-    """Sends a line to the launcher: {"say": what, **more}. Returns False if there is no launcher
-    that supervises."""
+    """Sends the JSON object {"say": what, **more} to the launcher, in one line. Returns False if no
+    launcher supervises this process, or if the launcher has ended."""
     if not is_supervised():
         return False
     line = json.dumps({"say": what, **more}).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""A real transport made as slow as a given network, to see overlap and topology in real time.
+"""Makes a real transport as slow as a given network, to see overlap and topology in real time.
 
     minidl run -n 4 --net 1Gbit,50us script.py        world() returns a throttled transport
     t = Throttled(t, Links.uniform(50e-6, 8e-9))      around any transport with a real clock
@@ -8,10 +8,10 @@ message would arrive on the given network. The ports work as in the simulator (l
 clocks. For a message of b bytes:
 
     isend              start = the time when the sender's port is free; stamp = start + alpha
-    a send's wait()    sleeps until the port has sent the message: start + b*beta
+    a send's wait()    sleeps until start + b*beta, when the port has sent the message
     a receive's wait() sleeps until the receiver's port has received the message. The port begins
-                       to receive at the stamp. If the end is already past, wait() does not sleep:
-                       a message that arrived during a computation costs nothing
+                       to receive at the stamp. If this end is already past, wait() does not sleep.
+                       So a message that arrived during a computation takes no time
 
 So a measured time is never shorter than the model's time. The measured time is longer, because this
 machine also takes time, and because sleeps end late. Threads and groups of a rank share its ports.
@@ -47,7 +47,7 @@ class Throttled(Wrapper):
     """The transport `t`, slowed down to the speed of `links`. All ranks of t must make a Throttled
     together.
 
-    ports: if t is a subgroup of a throttled transport, the ports of that transport. Raises
+    ports: None, or the ports of the parent if t is a subgroup of a throttled transport. Raises
     ValueError for a simulated transport, and RuntimeError if the ranks run on several machines."""
 
     def __init__(self, t, links, ports=None):
@@ -115,7 +115,8 @@ class Throttled(Wrapper):
         return route
 
     def _arrive(self, stamp, src):
-        """Sleeps until the port has received the message with this stamp."""
+        """Sleeps until this rank's port has received a message from rank src. stamp: the message's
+        stamp, (time when its first byte arrives, its number of bytes)."""
         _, beta, port = self._route(src, self.rank)
         with self._lock:
             done = port.receive(stamp[0], stamp[1] * beta)
@@ -142,7 +143,8 @@ class _Ports:
 
 
 class SharedPort:
-    """A Port that several processes share: its three times are numbers in a mapped file."""
+    """A Port that several processes share. Its three times are numbers in a file that all these
+    processes map into their memory."""
 
     def __init__(self, file, clocks):
         self._file, self._clocks = file, clocks
@@ -168,7 +170,8 @@ class SharedPort:
 
 
 def links_of(t):
-    """Returns the Links that slow this transport down, or None. Looks inside wrappers, too."""
+    """Returns the Links of the Throttled transport that t is or contains. Returns None if there is
+    no Throttled."""
     while isinstance(t, Wrapper) and not isinstance(t, Throttled):
         t = t.inner
     return t.links if isinstance(t, Throttled) else None

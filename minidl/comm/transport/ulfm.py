@@ -18,7 +18,7 @@ ever if one of these ranks dies during the call. A rank that is stuck in this ca
 
 Open MPI detects only a death by a signal. It does not detect os._exit(3), so `minidl run --heal`
 then ends the rank's guard process by a signal (cli/rank.py). A rank that waits on shared memory
-gets no error, so a run that heals has no shared windows.
+gets no error. So there are no shared windows in a run in which ranks may continue after a death.
 
 Source: Bland et al. 2013, "Post-failure recovery of MPI communication capability" (ULFM)
 Test: test_ulfm.py, tests/elastic/test_heal_mpi.py   Used by: mpi.py, elastic/heal.py
@@ -42,7 +42,7 @@ TOLD_S = 1.0  # after an error, wait this long for MPI to report the death that 
 
 
 class Healing(MPITransport):
-    """A transport whose calls end with an error, on all ranks, when one rank has died."""
+    """A transport of MPI processes. If one rank dies, the calls of all ranks end with an error."""
 
     newcomer = False  # True if this process replaces a process that has died
     n_replaced = 0  # the number of processes that were replaced in this run
@@ -60,8 +60,9 @@ class Healing(MPITransport):
 
 
 def world(mpi, part_bytes):
-    """Returns the Healing transport of all ranks, for comm.world() of a run that heals. A process
-    that was spawned later joins the survivors here."""
+    """Returns a Healing transport with all ranks. comm.world() calls this function if MINIDL_HEAL
+    is 1, so that ranks continue when a rank has died. If this process replaces a dead rank, it
+    joins the living ranks here."""
     parent, newcomer = mpi.Comm.Get_parent(), os.environ.pop(NEWCOMER, "")
     if not newcomer:
         return _transport(mpi.COMM_WORLD, part_bytes)
@@ -81,8 +82,8 @@ def _transport(comm, part_bytes):
 
 
 def _in_order(comm, number):
-    """Returns a communicator of the same processes, ordered by their numbers. number: the number of
-    this process."""
+    """Returns a communicator of the same processes, but in the order of their numbers. number: the
+    number of this process. All processes of comm must call this function."""
     return comm.Split(0, number)
 
 
@@ -102,13 +103,14 @@ def _look(held, over):
 
 
 def _making(held):
-    """Returns True if this rank is in a call that makes a subgroup of the group, or a subgroup of
-    one of its subgroups."""
+    """held: the Communicators of a group. Returns True if a thread of this rank is inside a call
+    that makes a subgroup of this group, or a subgroup of one of its subgroups."""
     return held.making or any(_making(each) for made in list(held.made.values()) for each in made)
 
 
 def _revoke(held):
-    """Revokes the communicators of this group and of all its subgroups."""
+    """held: the Communicators of a group. Revokes the communicators of this group and of all its
+    subgroups."""
     for comm in (held.comm, held.collectives):
         if comm is not None and not comm.Is_revoked():
             comm.Revoke()
@@ -118,8 +120,9 @@ def _revoke(held):
 
 
 def has_lost(t):
-    """Returns True if a rank of t has died, or if another rank has noticed a death. Waits for up to
-    TOLD_S seconds until MPI reports the death."""
+    """Returns True if a rank of t has died, or if another rank has noticed a death and has revoked
+    the communicator. MPI may report a death late. So this function waits for up to TOLD_S seconds
+    before it returns False."""
     comm, until = t._comm, time.monotonic() + TOLD_S
     while not comm.Is_revoked() and not comm.Get_failed().Get_size():
         if time.monotonic() > until:
@@ -129,13 +132,14 @@ def has_lost(t):
 
 
 def revoke(t):
-    """Ends all calls that wait on t or on its subgroups, on all ranks."""
+    """Revokes the communicators of t and of its subgroups. On all ranks, calls that wait in these
+    groups end with an error."""
     _revoke(t._held)
 
 
 def survivors(t, n_replacements=0):
-    """Returns the transport of the living ranks, in their old order. All living ranks must call
-    this function.
+    """Returns a transport of the living ranks, in their old order. It also contains the processes
+    that replace dead ranks. All living ranks must call this function.
 
     n_replacements: the largest number of dead ranks that the whole run replaces. A replacement is a
     new process of the same command. It gets the number of the dead rank."""

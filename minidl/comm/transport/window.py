@@ -2,7 +2,7 @@
 
     w = t.shared(n_bytes)           all ranks call it; later calls return the same window
     w.pieces[p]                     rank p's n_bytes, as uint8: read any piece, write your own
-    w.signal(kind, note)            "the others may read all that I wrote"
+    w.signal(kind, note)            tells the others that they may read all that this rank wrote
     w.wait(kind, note)              waits until every rank has signalled as often as this rank has
                                     waited
 
@@ -52,10 +52,10 @@ class NoSharedMemory(RuntimeError):
 
 
 class Window(ABC):
-    """The memory of all ranks, one piece per rank. Each piece has two equal halves, which are used
-    in turn.
+    """Memory that all ranks can read, one piece per rank. Each piece has two equal halves. They are
+    used in turn.
 
-    pieces   a list of uint8 arrays: each rank's n_bytes
+    pieces   a list with the piece of each rank, a uint8 array of n_bytes
     others   a list of the other ranks"""
 
     def __init__(self, t, memory):
@@ -75,14 +75,15 @@ class Window(ABC):
         return self._typed[dtype]
 
     def take_turns(self, n):
-        """Reserves n turns. Returns the number of the first turn. Turn i uses half i % 2 on all
-        ranks."""
+        """A turn is one use of one half of the window. Turn i uses half i % 2 on all ranks. This
+        method reserves the next n turns, and returns the number of the first of them."""
         self._turn += n
         return self._turn - n
 
     def _compare(self, peer, note, theirs):
         """Raises CallMismatch unless the peer is in the same collective. Raises SizeMismatch unless
-        the peer signalled the same note."""
+        the peer signalled the same note. theirs: the number that the peer wrote with its signal. It
+        contains the code of the peer's call (call_code.py) and its note."""
         check_code(self, peer, current_code(), theirs >> NOTE_BITS, current_label())
         theirs &= (1 << NOTE_BITS) - 1
         if theirs != note:
@@ -90,12 +91,13 @@ class Window(ABC):
 
     @abstractmethod
     def signal(self, kind, note):
-        """Tells the other ranks that they may read all that this rank wrote. kind: 0 or 1."""
+        """Tells the other ranks that they may read all that this rank wrote. kind: 0 or 1, because
+        there are two independent signals. note: a number that must be equal on all ranks."""
 
     @abstractmethod
     def wait(self, kind, note):
         """Waits until every rank has signalled this kind as often as this rank has waited for it.
-        """
+        kind, note: as for signal(). Raises SizeMismatch if the notes differ."""
 
     def moved(self, peer, n_read, n_given):  # noqa: B027  for ledgers and modelled clocks
         """Records that this rank reads n_read bytes of the peer's piece, and that the peer reads
@@ -103,8 +105,8 @@ class Window(ABC):
 
 
 class Flags(Window):
-    """The window of MPI processes. fence(): a function that orders memory accesses, and lets other
-    threads run."""
+    """The window of MPI processes. fence: a function without arguments. It orders memory accesses,
+    and lets other threads run."""
 
     def __init__(self, t, memory, fence):
         super().__init__(t, memory)
@@ -150,10 +152,11 @@ class Flags(Window):
 
 
 class Messages(Window):
-    """The window of simulated ranks. Reading a byte of a peer's piece takes the beta of the link.
+    """The window of simulated ranks. If this rank reads n bytes in a peer's piece, its clock moves
+    by n times the beta of their link.
 
-    betas: for each rank, the beta of its link to this rank. charge(seconds): a function that adds
-    this time to this rank's clock."""
+    betas: a list with the beta of each rank's link to this rank. charge(seconds): a function that
+    adds this time to this rank's clock."""
 
     def __init__(self, t, memory, betas, charge):
         super().__init__(t, memory)

@@ -4,8 +4,9 @@
 
     MPITransport           sends bytes between processes (mpi.py). With --heal, ranks continue when
                            a rank has died (ulfm.py)
-      Throttled            around MPITransport, if MINIDL_NET describes a network to imitate
-        Watch              the outermost: reports why a run hangs. MINIDL_WATCH=no switches it off
+      Throttled            is around MPITransport, if MINIDL_NET describes a network to imitate
+        Watch              is the outermost transport. It reports why a run hangs. With
+                           MINIDL_WATCH=no there is no Watch
 
 `pip install mpi4py mpich` installs MPI. Open MPI or the MPI of a cluster works, too. mpiexec and
 mpi4py must belong to the same MPI.
@@ -35,10 +36,10 @@ def world(part_bytes: int = PART_BYTES) -> Transport:
     """Returns the transport of all processes that mpiexec started (COMM_WORLD).
 
     From now on an uncaught exception on one rank ends all ranks (abort.py). Three environment
-    variables choose the layers:
+    variables choose the layers of the transport:
 
-    MINIDL_NET     a network (links_text.py): messages are as slow as on this network. Set by
-                   `minidl run --net`
+    MINIDL_NET     a network (links_text.py). Messages are as slow as on this network. `minidl run
+                   --net` sets this variable
     MINIDL_WATCH   the Watch's deadline in seconds. 0 means no deadline. "no" means no Watch, as
                    with `minidl run --no-watch`. Without this variable there is a Watch with a
                    deadline of 300 s
