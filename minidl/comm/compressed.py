@@ -6,9 +6,11 @@
     2  all-gather     rank r encodes its sum. All ranks decode the same payloads, so they hold the
                       same bits. This rounds the sum once.
 
-    error of block r <= sum of e(x_k) over the ranks k != r  +  e(sum)
+    error of block r  <=  (sum over all ranks k != r of e(x_k))  +  e(total)
 
-e is the error of the codec (codec.py), x_k is the x of rank k, and sum is the sum of the arrays.
+e is the error of the codec (codec.py). x_k is block r of rank k's x, and total is the sum of these
+blocks.
+
 Two other ways are possible. The first way is a ring that decodes, adds and encodes in every step.
 Such a ring rounds the growing partial sums n-1 times. With int8 and values up to m, the error of
 the ring is at most about n^2/2 * m/254. The error here is at most 2n * m/254. The second way

@@ -1,6 +1,6 @@
 """A message with a header. Remote calls and the parameter server send such messages.
 
-    header   | kind | number | more | bytes of the body |     four int64: HEADER_BYTES
+    header   | kind | number | more | bytes of the body |     four int64 (HEADER_BYTES bytes)
     body     | any bytes                                |     a second message, unless empty
 
     framing.send(t, 1, PULL, version, 0, ids, "table.ids")

@@ -12,8 +12,8 @@ of the rest. Each part is padded to a multiple of 8 bytes:
 
     number of arrays, size of the pickle, size of each array | array | array | ... | pickle
 
-So the sender copies an array once. The receiver does not copy it: its array is a view of the
-message. Unpickling can run any code, so accept such messages only from ranks of the same job.
+So the sender copies an array once. The receiver copies no array, because its arrays are views of
+the message. Unpickling can run any code, so accept such messages only from ranks of the same job.
 
 Test: tests/comm/test_objects.py   Used by: select.py, throttled.py, watch.py, rpc.py, the tutorials
 """

@@ -3,7 +3,7 @@
 The plain form: minidl/plain/ring.py. This file accepts any elementwise operation and arrays of any
 shape, and gives the same bits as the plain form. A step allocates no memory. Each call checks that
 all ranks make the same call. The reduce-scatter and the all-gather can be called alone, and
-ring_blocks.py uses their steps. `bytes_sent` is a formula.
+ring_blocks.py uses their steps. `bytes_sent` is a formula for the bytes.
 
 All ranks get the same bits, because the all-gather copies the sums. The bits depend on the number
 of ranks, n, and on the places where the chunks begin. The sum of chunk c begins at rank c and goes

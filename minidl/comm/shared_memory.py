@@ -11,7 +11,7 @@ With 3 ranks:
     rank 1's x         |     S      | S |     S      |      3  copy out every rank's sum
 
     copy in 0, signal A0
-    for each segment i:   wait for A(i) of all     reduce the own chunk of i     signal R(i)
+    for each segment i:   wait for A(i) of all     sum this rank's chunk of i    signal R(i)
                           copy in i+1              signal A(i+1)
                           wait for R(i) of all     copy out i
 

@@ -5,7 +5,7 @@ Only bytes are sent (MPI.BYTE), so any dtype works.
 Messages are cut into parts, because an MPI count is a 32-bit int. There are full parts of
 `part_bytes`, then one shorter part, which may be empty. Every message ends with a shorter part. So
 a receiver that expects another size always receives a part of the wrong size. If a rank fails, all
-ranks end: abort.py.
+ranks end (abort.py).
 
 Test: tests/mpi/   Tutorial: tutorials/00_hello.py
 """

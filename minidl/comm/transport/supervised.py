@@ -6,9 +6,10 @@ Each line has one of these words, which tells what has happened in the rank:
 
     born       rank.py has begun; nothing is imported yet    joining    world() begins
     joined     world() has ended; all ranks are in MPI       finished   the script has ended
-    exits      the script calls sys.exit(3), in this line    failed     the rank ends; it sent `why`
+    exits      the script has called sys.exit(3)             failed     the rank ends; it sent `why`
     why        an exception, or a Watch's report             step       the number of steps done
     trained    elastic.run has ended                         strangers  refused connections
+    heals      a rank has died; this rank continues
 
 rank.py makes the connection. It writes the file descriptor of the connection and the id of this
 process to an environment variable. A process that the rank starts has this variable, too, but must

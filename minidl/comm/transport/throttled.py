@@ -10,15 +10,16 @@ clocks. For a message of b bytes:
     isend              start = the time when the sender's port is free; stamp = start + alpha
     a send's wait()    sleeps until start + b*beta, when the port has sent the message
     a receive's wait() sleeps until the receiver's port has received the message. The port begins
-                       to receive at the stamp. If this end is already past, wait() does not sleep.
-                       So a message that arrived during a computation takes no time
+                       to receive at the time of the stamp. If it has already received the message,
+                       wait() does not sleep. So if a message arrives while the receiver computes,
+                       wait() takes no time
 
 So a measured time is never shorter than the model's time. The measured time is longer, because this
 machine also takes time, and because sleeps end late. Threads and groups of a rank share its ports.
 If ranks share a NIC, the times of the NIC are three numbers in a file that all ranks map into their
 memory. A straggler sleeps in `t.compute(s)`, where s is the seconds that the work took. MPI moves
-large messages only while both sides are in a call, so overlap needs a background thread. Stamps
-compare the clocks of two processes, so all ranks must run on one machine.
+large messages only while both sides are in a call, so overlap needs a background thread. The
+receiver compares the stamp of the sender with its own clock. So all ranks must run on one machine.
 
 Test: tests/mpi/test_throttled.py   Tutorial: any that runs on several ranks
 """

@@ -9,8 +9,8 @@ MPI reports a death only to the ranks that exchange messages with the dead rank.
 with an error, and the other ranks would wait for them. So a rank that gets an error revokes the
 communicator. This ends every call on this communicator, on all ranks. A thread of each rank checks
 whether a communicator is revoked or a rank has died. Then the thread revokes all other
-communicators of its rank (of groups, of background threads). The survivors make a new communicator,
-in their old order.
+communicators of its rank, such as the communicators of groups and background threads. The living
+ranks make a new communicator, in their old order.
 
 One call gets no error: Open MPI's Create_group, which makes a group of some ranks. It waits for
 ever if one of these ranks dies during the call. A rank that is stuck in this call ends itself

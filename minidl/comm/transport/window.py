@@ -15,8 +15,8 @@ nothing is reset between uses. `note` is a number that must be equal on all rank
 the array. If the notes differ, wait raises SizeMismatch.
 
 `Flags` is the window of MPI processes (mpi.py makes the memory). `Messages` is the window of the
-simulator: plain arrays. There a signal is an empty message, so it takes modelled time, and a
-deadlock report can show a wait for a signal.
+simulator. Its memory is plain arrays. There a signal is an empty message, so it takes modelled
+time, and a deadlock report can show a wait for a signal.
 
 Test: tests/comm/transport/test_window.py, test_shared_memory.py   Used by: shared_memory.py
 """
