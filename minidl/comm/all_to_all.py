@@ -57,8 +57,8 @@ def all_to_all(t: Transport, x: SameArray) -> SameArray:
 def all_to_all_v(t: Transport, x: SameArray, counts: Counts,
                  counts_in: Counts | None = None) -> tuple[SameArray, Any]:
     """Sends the first counts[0] rows of x to rank 0, the next counts[1] rows to rank 1, and so on.
-    Returns (y, counts_in): the rows that this rank received, ordered by sender, and the number of
-    rows from each sender.
+    Returns (y, counts_in). y has the rows that this rank received, in the order of their senders.
+    counts_in has the number of rows from each sender.
 
     x: (rows, ...). The dtype and the shape of a row are the same on all ranks. counts: one int for
     each of the n ranks. The sum of counts is len(x). counts_in: the number of rows from each rank,

@@ -104,11 +104,10 @@ def check_floating(t, x, what):
 
 
 def check_bounds(t, bounds, length=None):
-    """Returns `bounds` as a list of ints.
+    """Returns `bounds` as a list of ints. Raises ValueError if a bound is wrong.
 
     For n ranks there must be n+1 bounds. The first bound must be 0, and no bound may be smaller
-    than the bound before it. If `length` is given, the last bound must be `length`. Otherwise
-    raises ValueError."""
+    than the bound before it. If `length` is given, the last bound must be `length`."""
     b = [int(place) for place in bounds]
     whole = len(b) == t.size + 1 and b[0] == 0 and (length is None or b[-1] == length)
     if not whole or b != sorted(b):

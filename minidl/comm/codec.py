@@ -48,8 +48,8 @@ class Codec(NamedTuple):
 
 
 def encode_fp16(x):
-    """Returns the payload: x rounded to float16, as uint8. float16 has 11 significant bits, so the
-    relative error is at most 2**-11."""
+    """Returns the payload, a uint8 array with the bytes of x in float16. float16 has 11 significant
+    bits, so the relative error is at most 2**-11."""
     return x.astype(np.float16).view(np.uint8)
 
 
@@ -59,8 +59,9 @@ def decode_fp16(payload, length):
 
 
 def encode_int8(x):
-    """Returns the payload: the scales of all blocks, then x / scale rounded to integers from -127
-    to 127, all as uint8. The scale of a block is max |x| / 127."""
+    """Returns the payload, a uint8 array. It has a float32 scale for each block, then x / scale
+    in int8. The scale of a block is the block's max |x| / 127. So x / scale is a number from -127
+    to 127, and it is rounded to an integer."""
     xp = xp_of([x])
     if not len(x):  # CuPy raises an error for the maximum of an empty array
         return xp.empty(0, np.uint8)
@@ -124,8 +125,9 @@ INT8 = Codec(encode_int8, decode_int8, lambda length: length + 4 * _n_blocks(len
 
 
 def encode_pairs(indices, values):
-    """Returns the payload (a flat uint8 array) of k elements of a long array: the k indices as
-    int32, then the k values as float32. Raises ValueError for wrong shapes, dtypes or indices.
+    """Encodes k elements of a long array. Returns the payload, a 1-d uint8 array. It has the k
+    indices as int32, then the k values as float32. Raises ValueError for wrong shapes, dtypes or
+    indices.
 
     indices: k ints from 0 to 2**31 - 1, in any order. If an index occurs twice, the receiver adds
     the two values. values: k numbers."""

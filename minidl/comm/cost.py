@@ -122,9 +122,11 @@ def double_tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=1):
 
 
 def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=0.0, share=1):
-    """2(g-1)(alpha + K/g beta) on the links inside, for rings of g ranks in each of m nodes, plus
-    2(m-1)(alpha + K/gm beta) on the links between nodes, for rings of m ranks, plus
-    (1 - 1/gm) K gamma. m is n_nodes, and g is node_size.
+    """The sum of these three times, where m is n_nodes and g is node_size:
+
+    2(g-1) (alpha + K/g beta)     on the links inside the nodes, for rings of g ranks
+    2(m-1) (alpha + K/gm beta)    on the links between the nodes, for rings of m ranks
+    (1 - 1/gm) K gamma            for the additions
 
     inside, between   (alpha, beta) of the links inside a node, and of the links between nodes
     share             the number of ranks of a node that share one port to other nodes: 1 or g. If

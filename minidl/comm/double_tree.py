@@ -1,8 +1,9 @@
 """Double binary tree all-reduce (Sanders, Speck & Träff 2009): few steps, and every rank is busy.
 
-The plain form, with the picture of the two trees: minidl/plain/double_tree.py. Here each half of x
-is cut into segments. The segments follow each other up to the root and down again. H is the height
-of the root. In step s, these ranks of each tree work:
+The plain form, with the picture of the two trees: minidl/plain/double_tree.py. Tree 0 sums the
+first half of x, and tree 1 sums the second half. Here each half is cut into segments. The segments
+follow each other up to the root and down again. H is the height of the root. In step s, these ranks
+of each tree work:
     a rank of height h    adds its children's segment s-h to its own, and sends the sum up
     a rank of depth d     gets segment s-H-d of the result from its parent, and sends it down
 At the root (height H, depth 0) the way up ends and the way down begins. Each message that a rank
@@ -70,7 +71,8 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
 
 
 def segments(n_bytes):
-    """An array of n_bytes has two halves. Returns the number of segments of each half."""
+    """An array of n_bytes has two halves, and each half is cut into segments. Returns the number of
+    segments of one half."""
     return chunks.segment_count(-(-n_bytes // 2))
 
 
@@ -107,8 +109,8 @@ class Seat(NamedTuple):
 
 def seat(n, rank, tree):
     """Returns the Seat of `rank` in a tree of n ranks. tree: 0 or 1. Tree 1 has the form of tree 0,
-    but other ranks sit there. Rank r of tree 1 sits where rank n-1-r of tree 0 sits if n is even,
-    and where rank r-1, modulo n, sits if n is odd."""
+    but the ranks have other places. If n is even, rank r has the place of rank n-1-r in tree 0. If
+    n is odd, rank r has the place of rank r-1, modulo n, in tree 0."""
     if tree == 0:
         rename = back = lambda r: r
     elif n % 2 == 0:

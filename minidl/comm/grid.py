@@ -110,8 +110,8 @@ def members(sizes, *axes):
 
 
 def group_of(sizes, rank, *axes):
-    """Returns the group along these axes that contains `rank`, a list of ranks. This function does
-    not compute the other groups, so it is faster than `members`."""
+    """Returns the list of ranks in one group, the group along these axes that contains `rank`. This
+    function does not compute the other groups, so it is faster than `members`."""
     _check_axes(axes)
     where, group = coordinates(sizes, rank), [0]
     stride = 1
@@ -143,7 +143,9 @@ def _check_axes(axes):
 
 
 class Traffic(NamedTuple):
-    """crosses    True if a group of this axis has ranks on several nodes
+    """The modelled communication along one axis of a grid.
+
+    crosses    True if a group of this axis has ranks on several nodes
     share      how many messages of this axis leave a node through one port at the same time
     time_s     the modelled time in seconds, if all groups of the axis send at the same time"""
 
@@ -153,18 +155,18 @@ class Traffic(NamedTuple):
 
 
 def traffic(sizes, links, n_bytes):
-    """Returns {axis: Traffic} on the network `links`, a links.Links.
+    """Returns a dict {axis: Traffic} for the network `links`, a links.Links object.
 
-    n_bytes: {axis: bytes of the array on one rank}. The model: each group along an axis does a ring
-    all-reduce (cost.py). Only "pp" differs: there a rank sends the array once, to the next stage.
-    All groups of an axis send at the same time, and each rank sends to its right neighbour. The
-    slowest link decides the time. If several messages leave a node through the same network
-    card, they wait for each other.
+    n_bytes: {axis: bytes of the array on one rank}. In the model each group along an axis does a
+    ring all-reduce (cost.py). The axis "pp" is different. Along this axis a rank sends the array
+    once, to the next stage. All groups of an axis send at the same time, and each rank sends to its
+    right neighbour. The slowest link decides the time. If several messages leave a node through the
+    same network card, they wait for each other.
 
     The time is exact if all links of a group are alike and no message waits. Otherwise the real
-    time may be shorter, for two reasons. A chunk also goes over links that are faster than the
-    slowest one. And while a message waits, its latency already passes, but the model adds the two
-    times."""
+    time may be shorter, for two reasons. First, a chunk also goes over links that are faster than
+    the slowest link. Second, the latency of a message passes while the message waits, but the model
+    adds the two times."""
     n = math.prod(sizes.values())
     node = np.array([links.node_of(rank) for rank in range(n)])
     result = {}

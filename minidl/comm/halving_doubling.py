@@ -114,8 +114,8 @@ def doubling_all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArra
 
 
 def _fold_in(t, x, scratch, p, op):
-    """Each extra rank r >= p sends x to its partner, rank r-p. The partner adds it to its own x.
-    Returns False on the extra ranks, True on all other ranks."""
+    """Each extra rank r >= p sends x to its partner, rank r-p. The partner combines it with its own
+    x by op. Returns False on the extra ranks, True on all other ranks."""
     if t.rank >= p:
         t.send(x, t.rank - p)
         return False

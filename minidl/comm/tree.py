@@ -74,8 +74,8 @@ def barrier(t: Transport) -> None:
 
 
 def parent(me):
-    """Returns the parent of the renamed rank `me` (the top of this file). The root, renamed rank 0,
-    has no parent."""
+    """Returns the parent of the renamed rank `me` (see the top of this file). The root is renamed
+    rank 0, and has no parent."""
     return me & (me - 1)
 
 

@@ -77,9 +77,10 @@ class _Book:
 
 
 class Ledger(Wrapper):
-    """A transport that counts the messages through it and through its subgroups.
+    """A transport that counts the messages that are sent and received through this transport and
+    through its subgroups.
 
-    book: for a subgroup, the _Book of its parent."""
+    book: for a subgroup, the _Book of its parent. Otherwise None."""
 
     def __init__(self, t, book=None):
         super().__init__(t)
@@ -237,7 +238,7 @@ class Ledger(Wrapper):
 
 
 class _CountedWindow:
-    """A window.Window that counts the bytes that ranks read from the pieces of other ranks."""
+    """A window.Window that counts the bytes that ranks read in the pieces of other ranks."""
 
     def __init__(self, ledger, window):
         self._ledger, self._window = ledger, window

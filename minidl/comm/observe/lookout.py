@@ -384,7 +384,8 @@ class Lookout:
 
 
 def _state(values):
-    """Returns a State from a JSON object. Raises ValueError if it does not describe a State."""
+    """Returns the waits.State that the JSON object `values` describes. Raises ValueError if it
+    describes no State."""
     try:
         listed = [_made(Wait, {**wait, "needs": tuple(_made(Need, need) for need in wait["needs"])})
                   for wait in values["waits"]]
@@ -394,8 +395,8 @@ def _state(values):
 
 
 def _made(kind, values):
-    """Returns an object of the dataclass `kind`, made from a dict. Raises TypeError if a value does
-    not have the type of its field."""
+    """Returns an object of the dataclass `kind`. values: {name of a field: its value}. Raises
+    TypeError if a value does not have the type of its field."""
     for field in fields(kind):
         wanted = (float, int) if field.type is float else field.type
         if not isinstance(values.get(field.name, field.default), wanted) and field.name in values:

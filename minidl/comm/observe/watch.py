@@ -266,7 +266,8 @@ class Watch(Wrapper):
 
 
 def control_bytes(n):
-    """Returns the bytes that each of n ranks sends before a collective, in messages of 16 bytes."""
+    """Returns the number of bytes that each of n ranks sends before a collective, to compare the
+    calls. They are sent in messages of 16 bytes."""
     return 16 * (n - 1).bit_length()
 
 
