@@ -96,7 +96,7 @@ class Watch(Wrapper):
         if self.size == 1:
             return self.inner.entering(fn, args, kwargs)
         self._check(fn, args, kwargs)
-        sent = self.inner.entering(fn, args, kwargs)  # after _check: its error explains more
+        sent = self.inner.entering(fn, args, kwargs)  # after _check, whose error explains more
         return sent if self.simulated else (*sent, *self._compared)
 
     def _check(self, fn, args, kwargs):
