@@ -28,9 +28,9 @@ clipped to clip_norm / sqrt(n). Clipping v instead would cut the sum of many ste
         model = Compressed(net, t, DGC(momentum=0.9, warm_up=..., stage_steps=len(loader)))
         optimizer = optim.SGD(net.parameters(), lr=0.1)
 
-Source: Lin, Han, Mao, Wang & Dally 2018 (arXiv 1712.01887). They take a threshold from a sample and
-send 0.8 k to 1.3 k pairs. Here each rank sends exactly k pairs (topk_mask.py), so no rank has to
-send the number of its pairs.
+Source: Lin, Han, Mao, Wang & Dally 2018 (arXiv 1712.01887). They estimate a threshold from some of
+the elements, and send 0.8 k to 1.3 k pairs. Here each rank sends exactly k pairs (topk_mask.py), so
+no rank has to send the number of its pairs.
 Test: tests/parallel/data/test_dgc.py, test_compress.py   Tutorial: tutorials/16_dgc.py
 """
 
@@ -86,8 +86,8 @@ class DGC(Method):
         return (*self.warm_up, self.sparsity)[min(stage, len(self.warm_up))]
 
     def n_sent(self, p, step):
-        """Returns how many elements of p are sent in a step, or None if all elements are sent
-        without indices."""
+        """Returns the number of elements of p that are sent in a step. Returns None if all elements
+        are sent; then no indices are sent."""
         if len(p.shape) < 2 or p.numel() < self.min_size:
             return None
         # rounded before ceil, because 1 - 0.999 is a little more than 0.001

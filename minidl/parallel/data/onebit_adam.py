@@ -7,17 +7,17 @@
     m, v: Adam's moments. g: the rank's share of the mean gradient. b1, b2: betas
 
 Error feedback corrects coding errors only if the step is linear in the coded array. Adam's step is
-not linear in the gradient, because v squares it. But v settles early. With a constant v, Adam is
-momentum SGD with a learning rate for each weight: its step is linear in m. So m is coded, and v
-does not change. The code is one sign for each element, and one scale (comm/codec.py). m is coded
-twice: each rank codes the parts that it sends, and the rank that adds the parts codes their sum.
-The residual keeps the errors of the two codings (comm/compressed.py). This sends 1/32 of the bytes
-of float32.
+not linear in the gradient, because v squares it. But after some steps v changes only a little. With
+a constant v, Adam is momentum SGD with a learning rate for each weight: its step is linear in m. So
+m is coded, and v does not change. The code of an array is one sign for each element, and one scale
+(comm/codec.py). m is coded twice: each rank codes the parts that it sends, and the rank that adds
+the parts codes their sum. The residual keeps the errors of the two codings (comm/compressed.py).
+This sends 1/32 of the bytes of float32.
 
 The result is Adam's step without the learning rate. optim.SGD(momentum=0) applies this step, and
 then the weight decay of optim.SGD is the same as in AdamW. If a weight got no gradient in the
 warm-up, its v is 0. Such a weight does not move, because its step would be the code's noise divided
-by eps. So the warm-up should see all of the data.
+by eps. So the warm-up should use all of the data.
 
         model = Compressed(net, t, OneBitAdam(warm_up_steps=1000))
         optimizer = optim.SGD(net.parameters(), lr=1e-3, weight_decay=0.01)

@@ -13,7 +13,8 @@ vector collects these elements, and the k largest are chosen among them. If fewe
 reach the threshold, it is lowered, and the pass is repeated. So the sample changes how long `top_k`
 takes, but never its result.
 
-Used by: minidl/parallel/data/dgc.py. comm/codec.py packs the pairs, comm/compressed.py adds them.
+Used by: minidl/parallel/data/dgc.py. comm/codec.py packs the pairs, and comm/compressed.py adds
+them.
 
 Source: Lin, Han, Mao, Wang, Dally 2018, "Deep gradient compression" (arXiv 1712.01887).
 Kernels: kernels/topk_mask.cu; on a CPU kernels/cpu/topk_mask.cu

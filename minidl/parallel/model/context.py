@@ -9,8 +9,8 @@ There are two methods. Both methods take any mask, any length and dropout (text_
                 heads, and computes attention. A second all-to-all returns the results. The bits
                 are the same as on one rank (ulysses.py)
 
-Elements that each rank sends, for b texts with h query heads and g key heads of width e. c is the
-number b s/n e:
+The table gives the number of elements that each rank sends, for b texts with h query heads and g
+key heads. e is the width of a head, and c stands for b s/n e:
 
     ring        2 g c (n-1) in forward, in n-1 messages. Backward sends this again, and also the
                 same number of elements for the gradients of K and V, in the dtype of sums
@@ -54,8 +54,8 @@ def context_parallel(model, t, method="ring", order=None, length=None):
 
     The losses of all ranks are parts of one sum, because the keys of a rank get gradients from the
     losses of other ranks. So divide each loss by the number of tokens of all ranks, and sum the
-    gradients. (If ranks have different numbers of tokens, the mean of the ranks' mean losses is
-    another loss.)
+    gradients. (If ranks have different numbers of tokens, the mean of the ranks' mean losses is a
+    different loss.)
 
     A GPT uses the positions of this rank's part. If a row holds several texts, call
     model(part(x), part(positions)). This sends one byte for each token. Dropout is the same as for

@@ -45,8 +45,9 @@ def cut(model, stages):
     """Returns a list with a Module for each stage of an nn.GPT or nn.Sequential.
 
     stages: a list with each stage's number of layers. For a GPT the layers are its blocks, and a
-    stage may have 0 blocks. Or an int, the number of stages: then the layers are divided as equally
-    as possible. Raises TypeError for another model, and ValueError for a wrong number of layers."""
+    stage may have 0 blocks. stages can also be an int, the number of stages. Then the layers are
+    divided as equally as possible. Raises TypeError for another model, and ValueError for a wrong
+    number of layers."""
     if not isinstance(model, (GPT, Sequential)):
         raise TypeError(f"cut wants an nn.GPT or nn.Sequential; got {type(model).__name__}. For "
                         "another model give the pipeline a list of Modules; each takes the result "

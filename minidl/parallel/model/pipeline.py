@@ -70,11 +70,11 @@ class Pipeline:
         loss = pipe.step(x, y)                                 # forward and backward of a batch
         optimizer.step()
 
-    All ranks must draw the model from the same random numbers. Then, so that dropout differs
-    between ranks, call `minidl.manual_seed(seed, stream=1 + t.rank)`.
+    All ranks must draw the model from the same random numbers. Afterwards call
+    `minidl.manual_seed(seed, stream=1 + t.rank)`. Then each rank draws other numbers for dropout.
 
-    stages:     all stages of the model. A stage is a Module that takes the result of the stage
-                before: a Tensor, or a tuple of Tensors. The schedule decides which stages a rank
+    stages:     all stages of the model. A stage is a Module that takes the result of the previous
+                stage: a Tensor, or a tuple of Tensors. The schedule decides which stages a rank
                 keeps
     loss:       a function loss(output, target) that returns the mean over a micro-batch
     schedule:   for each rank a list of `Do`, from schedule.py
@@ -84,14 +84,16 @@ class Pipeline:
                 call `gather()` after the optimizer's step. Gradients are scattered only in the
                 backward of the last micro-batch
     recompute:  if True, a rank keeps only the input of each micro-batch, and runs the stage again
-                in backward. In ZB-H1 part B runs the stage again, and then the inputs of matrix
-                products are kept until W
+                in backward. In ZB-H1 part B runs the stage again. Then the inputs of matrix
+                products are kept until part W
     inputs_first: for schedules without W. If True, backward is still split into two parts
-                (split.py), and the input's gradient is sent between these parts. So the stage
-                before gets the gradient earlier, by the seconds of one part W. GPipe and 1F1B then
-                idle (p-1)(F + B), not (p-1)(F + B + W). A rank holds the same activations as
-                before, and also the gradients of one micro-batch's matrix products
-    seconds:    (F, B, W), the seconds of the three parts. Only a modelled clock uses them
+                (split.py), and the input's gradient is sent between these parts. So the previous
+                stage gets this gradient earlier, by the seconds of one part W. In GPipe and 1F1B a
+                rank is then idle for (p-1)(F + B) seconds, not for (p-1)(F + B + W). A rank holds
+                the same activations as before, and also the gradients of one micro-batch's matrix
+                products
+    seconds:    (F, B, W), the seconds of a forward F, of the backward B for the inputs, and of the
+                backward W for the weights. Only a modelled clock uses these numbers
 
     The attribute `lanes` has the times of this rank's work in the last step: a list of At
     (schedule.py).
@@ -162,9 +164,9 @@ class Pipeline:
         return replicas
 
     def _find_shared_here(self):
-        """Returns {parameter: stage} for parameters that several stages of this rank share. Of
-        these stages, `stage` is the one whose last backward in a step comes last. The gradient is
-        complete only after this backward, so this stage averages the gradient over dp."""
+        """Returns {parameter: stage} for parameters that several stages of this rank share. In a
+        step each of these stages runs a last backward. `stage` is the stage that runs it after the
+        others. Only then is the gradient complete, so this stage averages the gradient over dp."""
         last_backward = {do.stage: i for i, do in enumerate(self.dos) if do.kind != "F"}
         stages_of = {}
         for s in sorted(self.stages, key=last_backward.get):
@@ -390,7 +392,9 @@ class _Step:
         return results
 
     def pass_on(self, do, outputs):
-        """Returns (the arrays of a stage's result, the roots of the stage's backward)."""
+        """Returns (arrays, roots). arrays: the arrays of a stage's result, which are sent to the
+        next stage. roots: the Tensors from which the stage's backward starts. outputs: the stage's
+        result, a Tensor or nested Tensors."""
         outputs_of_stage = tensors_of(outputs)
         if not outputs_of_stage:
             raise TypeError(f"rank {self.t.rank}: stage {do.stage} of a pipeline must return a "
@@ -403,7 +407,7 @@ class _Step:
 
     def last(self, stage, micro, *inputs):
         """Runs the last stage and the loss. If recompute is on, part B runs the stage and the loss
-        again. Then it divides their backward into the parts B and W."""
+        again, and then divides their backward into the parts B and W."""
         return self.losses(stage(*inputs), micro)
 
     def losses(self, output, micro):
@@ -562,8 +566,8 @@ def _in_words(form):
 
 def _header(t, do, counts, form):
     """Returns a header, (HEADER,) int64. First come the numbers of samples, micro-batches and
-    tensors. Then four things follow for each tensor: its dtype, 1 if it wants a gradient (else 0),
-    its number of dimensions, and its shape."""
+    tensors. Then four things follow for each tensor: its dtype, 1 if it requires a gradient (else
+    0), its number of dimensions, and its shape."""
     numbers = [*counts, len(form)]
     for shape, dtype, wants in form:
         if str(dtype) not in DTYPES:
@@ -579,7 +583,7 @@ def _header(t, do, counts, form):
 
 def _read(header):
     """Returns (number of samples, number of micro-batches, form) from a header. form: a list with
-    (shape, dtype, True if a gradient is wanted) for each tensor."""
+    (shape, dtype, True if the tensor requires a gradient) for each tensor."""
     n_samples, n_micro, n, *numbers = header.tolist()
     form = []
     for _ in range(n):

@@ -1,8 +1,8 @@
 """Computes by formulas how long messages along one axis of a grid take, if all groups send at once.
 
     all_reduce_s      a ring all-reduce: of gradients, or of activations of tensor parallelism
-    pass_around_s     ring attention: a block travels while the rank computes with the block before.
-                      So a hop costs time only if it is longer than this computation
+    pass_around_s     ring attention: a block travels while the rank computes with the previous
+                      block. So a hop costs time only if it is longer than this computation
     all_to_all_s      Ulysses, and tokens to experts and back: in each step pairs of ranks exchange
                       a block
     send_s            activations to the next stage

@@ -1,9 +1,11 @@
-"""Prints a planner's result: a table of plans, why the first one wins, why the others lose.
+"""Prints a planner's result: a table of plans, and the reasons why the first plan wins and the
+others lose.
 
-All sentences follow from the plans' numbers. For a plan that loses, the text names the part of the
-step that exceeds the winner's part by the most seconds. To explain the winner's size of an axis,
-the text compares the winner with the plans that have the next smaller and the next larger size.
-Every sentence goes through `tr`, which may translate the sentence (course/language.py).
+All sentences follow from the plans' numbers. For a plan that loses, the text names one part of the
+step. It is the part in which the plan loses the most seconds against the winner. To explain the
+winner's size of an axis, the text compares the winner with the plans that have the next smaller and
+the next larger size. Every sentence goes through `tr`, which may translate the sentence
+(course/language.py).
 
 Test: tests/parallel/model/test_planner.py   Used by: cli/plan.py
 """
@@ -60,8 +62,8 @@ def _row(task, plan, best, also, tr):
 
 
 def _columns(rows):
-    """Returns lines of text. All columns are aligned to the right, except the schedule and the last
-    column."""
+    """Returns a list of lines, one for each row of the table `rows`. All columns are aligned to the
+    right, except the schedule and the last column."""
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     schedule, lines = next(i for i, cell in enumerate(rows[-1]) if " x " in cell) + 1, []
     for row in rows:

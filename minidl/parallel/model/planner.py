@@ -12,10 +12,10 @@
     dp   data        an all-reduce of the gradients, once in a      1/dp of the states that ZeRO
                      step                                           cuts
 
-`plans` tries each factorisation with all sizes of micro-batch, all schedules and both methods of
-cp. For each factorisation it keeps the fastest plan that fits into memory. If no plan fits, it
-keeps the plan with the least memory. It uses only closed forms (plan_costs.py, plan_network.py), so
-a plan for 100,000 ranks takes a second.
+`plans` tries each factorisation n = dp pp tp cp ep with all sizes of micro-batch, all schedules and
+both methods of cp. For each factorisation it keeps the fastest plan that fits into memory. If no
+plan fits, it keeps the plan with the least memory. It uses only closed forms (plan_costs.py,
+plan_network.py), so a plan for 100,000 ranks takes a second.
 
 The usual result has tensor parallelism inside a node, as few stages as memory allows, and replicas
 on the other ranks. If a text is too long for a rank, context parallelism comes first.

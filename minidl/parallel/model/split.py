@@ -1,6 +1,6 @@
 """Runs backward in two parts: gradients of inputs now, gradients of weights later.
 
-    y = x W^T        part B   gx = gy W       the stage before waits for gx
+    y = x W^T        part B   gx = gy W       the previous stage waits for gx
                      part W   gW = gy^T x     no rank waits for gW before the optimizer's step
 
     weights, leaves = backward_to_inputs([y], [gy])     B: sets x.grad
@@ -93,8 +93,9 @@ def _separable(roots):
 
 
 def _inputs_only(node, places, twins, gy):
-    """Is called in place of the node's backward. Computes only the gradients of inputs, and adds to
-    `twins` a twin node that computes the gradients of the weights."""
+    """The backward pass calls this function in place of the node's backward. Computes only the
+    gradients of inputs, and adds to `twins` a twin node that computes the gradients of the
+    weights."""
     # restores the class's backward, and removes a reference cycle, so the node is freed at once
     del node.backward
     twin = copy.copy(node)

@@ -1,4 +1,4 @@
-"""Ulysses: attention of a text in parts, by two all-to-alls.
+"""Ulysses: attention over a text that is divided over the ranks, by two all-to-alls.
 
 The plain form: minidl/plain/ulysses.py. Here the all-to-alls are Functions with a backward
 (functions.all_to_all). Query heads may share keys, the ranks' parts may be unequal, and any mask

@@ -130,7 +130,8 @@ class Server:
         self.version += 1
 
     def _serve_one(self):
-        """Receives one request and handles it. Returns "last tick" for the last tick, else None."""
+        """Receives one message and handles it. Returns "last tick" if it is the last message of
+        _tick(), else None."""
         src, kind, version, n_samples, n_bytes = framing.recv(self.t, "param_server.header")
         if kind == TICK:
             self._drop_the_silent()
@@ -171,7 +172,8 @@ class Server:
         return {worker: max(self.clocks[worker], min(awaited.values(), default=0))}
 
     def _measure(self, src):
-        """Measures this worker's last step, and decides again which workers are slow."""
+        """Measures the time of this worker's last step. Then decides again which workers are slow.
+        src: the worker's rank."""
         if self.slower is not None and src in self.granted:
             self.step_s[src] = self.t.time() - self.granted[src]
             here = {worker: s for worker, s in self.step_s.items() if worker in self.clocks}
@@ -200,7 +202,8 @@ class Server:
     # -- replies
 
     def _reply(self, worker, kind, body, label):
-        """Sends a reply without waiting, so that a slow worker does not delay the other workers."""
+        """Starts to send a reply, and does not wait for its end. So a slow worker does not delay
+        the other workers."""
         requests = framing.isend(self.t, worker, kind, self.version, 0, body, label)
         self.replies.setdefault(worker, []).extend(requests)
 
@@ -225,8 +228,9 @@ class Server:
             self._remove(src, reason)
 
     def _remove(self, worker, reason):
-        """Goes on without a worker. reason: why the worker failed, or None if the worker has
-        finished. Raises WorkerLost if the worker failed and the rule needs all workers."""
+        """Removes a worker. The server goes on without this worker. reason: why the worker failed,
+        or None if the worker has finished. Raises WorkerLost if the worker failed and the rule
+        needs all workers."""
         self.state[worker] = reason or "left"
         del self.clocks[worker]
         self.waiting.discard(worker)
@@ -245,8 +249,8 @@ class Server:
         self._go_on()
 
     def _tick(self):
-        """Runs in the background. Sends a message to this server from time to time. At each message
-        the server drops the workers that are silent."""
+        """Runs in the background. Sends a message to this server every silence_s / 4 seconds. At
+        each message the server drops the workers that are silent."""
         period_s = self.silence_s / 4
         over = False
         while not over:

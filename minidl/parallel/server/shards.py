@@ -5,10 +5,11 @@
 
     values      | the server's tensors, one after another |  a 1-d array
 
-A request and a reply begin with a header (framing.py). The header holds the kind and a version: in
-a request the version that the worker has, in a reply the version that is sent. The header of a push
-also holds the number of samples. The body of a push and of a reply holds the values. For large
-embedding tables there is another server, which sends single rows: tables.py.
+A request and a reply begin with a header (framing.py). The header holds the kind of the message and
+a version. In a request it is the version of the weights that the worker has. In a reply it is the
+version of the weights that the server sends. The header of a push also holds the number of samples.
+The body of a push and of a reply holds the values. For large embedding tables there is another
+server (tables.py), which sends single rows.
 
 Test: tests/parallel/server/test_server.py   Used by: server.py, worker.py, tables.py
 """
@@ -47,8 +48,7 @@ def shards(params, n_servers):
     Takes the largest tensors first, and gives each tensor to the server that has the fewest bytes
     so far. Tensors are not cut, because an optimizer may need a tensor's norm. With S servers, the
     fullest server holds at most 4/3 - 1/(3S) times as many bytes as the fullest server of the best
-    division
-    (Graham 1969)."""
+    division (Graham 1969)."""
     owned, load = [[] for _ in range(n_servers)], [0] * n_servers
     for i in sorted(range(len(params)), key=lambda i: -params[i].nbytes):
         server = load.index(min(load))

@@ -28,7 +28,7 @@ FIRST = 64  # slots of a new table
 
 
 class Rows(NamedTuple):
-    """How rows are updated.
+    """Tells how a table updates its rows.
 
     update   a function. update(w, g, *state) changes w and the state in place. All arrays are
              (rows, dim)
@@ -164,8 +164,8 @@ class Table:
         return slot
 
     def _forget(self):
-        """Removes the rows and counts of ids that were in no push for ttl_s. The oldest ids are at
-        the front of `slots` and of `waiting`."""
+        """Removes the rows and counts of ids that were in no push for ttl_s. The oldest ids come
+        first in the dicts `slots` and `waiting`."""
         if self.ttl is None:
             return
         while self.slots and self.seen[slot := next(iter(self.slots.values()))] < (
@@ -203,7 +203,8 @@ class Table:
 
 
 def mixed(x):
-    """Returns a hash of 64-bit numbers: the finalizer of SplitMix64 (Steele et al. 2014)."""
+    """Returns a hash of each 64-bit number in the array x. The hash is the finalizer of SplitMix64
+    (Steele et al. 2014)."""
     x = x.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)

@@ -37,7 +37,7 @@ Bytes between a worker and one server, for n ids of this server:
     cut        32
     leaving    32, and 32 back
 
-Labels: table.ids, .pull, .push, .header.
+The labels in a ledger are table.ids, .pull, .push and .header.
 Source: Li et al. 2014 (OSDI).   Test: tests/parallel/server/test_tables.py
 Used by: tutorials/train_clicks.py
 """
@@ -55,8 +55,8 @@ PULL, PUSH, CUT, LEAVE = range(4)
 
 
 class Tables:
-    """Shards tables over servers. Ranks 0 to servers - 1 are servers, the others are workers. If
-    there is only one rank, `servers` must be 0.
+    """Divides the rows of tables over servers. Ranks 0 to servers - 1 are servers, the others are
+    workers. If there is only one rank, `servers` must be 0.
 
     tables: a list of Table, the same on all ranks. partitions: the number of partitions of the
     stream. rule: SYNC or ASYNC. Raises ValueError for arguments that do not fit."""
@@ -79,8 +79,8 @@ class Tables:
     # -- a worker
 
     def pull(self, name, ids):
-        """Returns the weights (n, dim) float32 of these ids, (n,). With SYNC it waits until the
-        pushes of the step before have been applied."""
+        """Returns float32 weights of shape (n, dim), one row for each of the n ids. With SYNC, it
+        waits until the pushes of the previous step have been applied."""
         ids, table = np.ascontiguousarray(ids, np.int64), self._table(name)
         if not self.n_servers:
             return table.pull(ids)
@@ -234,8 +234,8 @@ class Tables:
             request.wait()
 
     def _shares(self, ids):
-        """Returns a list with one array for each server: the places in `ids` where the ids of this
-        server are."""
+        """Returns a list with one array for each server: the indices in `ids` of the ids that this
+        server has."""
         owner = mixed(ids) % np.uint64(self.n_servers)
         return [np.flatnonzero(owner == server) for server in range(self.n_servers)]
 

@@ -226,7 +226,8 @@ class Offload:
         return update
 
     def send_up(self, bucket, after):
-        """Starts to copy the bucket's new weights to the device. Returns the job."""
+        """Starts to copy the bucket's new weights to the device, when the jobs in `after` have
+        ended. Returns the job of the copy."""
         params, bucket.updated = bucket.updated, {}
         event = computed(next(iter(params)).array)  # the device may still read the old weights
 
@@ -240,8 +241,8 @@ class Offload:
         return self.copy("up", bucket, params, up, after)
 
     def follow(self):
-        """Copies weights to the host if the user has changed them on the device (loaded or
-        clamped)."""
+        """If the user has changed weights on the device, copies these weights to the host. For
+        instance, the user may have loaded or clamped them."""
         for bucket in self.buckets:
             for p in [p for p in bucket.params if p.version != self.seen[p]]:
                 bucket.copies[p].array[...] = backend.to_device(p.array, "cpu")
