@@ -1,6 +1,7 @@
 """Data parallelism: every rank has the same model, and trains it on its part of the batch.
 
-    join           trains ranks with unequal numbers of batches; evaluates over all ranks
+    join           trains ranks with unequal numbers of batches, and evaluates a model over all
+                   ranks
     data_parallel  averages gradients while backward runs
     bucket         groups gradients that are sent together
     samples        finds the number of samples of a batch

@@ -38,9 +38,9 @@ def default_all_reduce(params):
 
 
 def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
-    """Replaces buffer by the mean over all samples: the sum over ranks r of n_r buffer_r, divided
-    by n_total. n_r and buffer_r are n_samples and buffer of rank r. n_total is the sum of all n_r.
-    Collective.
+    """Replaces buffer by the mean over all samples. This is the sum over ranks r of n_r buffer_r,
+    divided by n_total. n_r and buffer_r are n_samples and buffer of rank r. n_total is the sum of
+    all n_r. Collective.
 
     It takes three steps: multiply by a weight, sum over ranks, divide by the number of ranks. The
     weight is exactly 1.0 if all ranks have the same number of samples. Equal batches then give the
@@ -131,8 +131,8 @@ class Bucket:
         launch."""
 
     def fill(self, unused):
-        """Copies the gradients into `flat`, and zeros for a parameter that has no gradient. unused:
-        the parameters that this backward did not reach."""
+        """Copies the gradients into `flat`. For a parameter without a gradient it writes zeros.
+        unused: the parameters that this backward did not reach."""
         # gradients that are views of `flat` are there already: backward added to them in place
         if all(backend.array_of(p.grad) is self.views[p] for p in self.params):
             return
@@ -140,8 +140,8 @@ class Bucket:
 
     def reduce(self, t, n_samples, n_total):
         """Replaces `flat` by the mean over the n_total samples of all ranks. n_samples: how many of
-        these samples this rank has. Runs in the background thread. Returns None, or a list of
-        arrays that the bucket no longer needs but that a GPU may still be reading."""
+        these samples this rank has. Runs in the background thread. Returns a list of arrays, or
+        None. The bucket no longer needs these arrays, but a GPU may still be reading them."""
         weighted_mean(t, self.flat, n_samples, n_total, self.all_reduce)
 
     def give(self, p):
@@ -297,7 +297,7 @@ class Reducer(LeafHook):
                 f"rank {self.t.rank}: this forward used none of the model's {len(self.params)} "
                 "parameters, so its backward would send nothing while the other ranks wait. If "
                 "this rank has no batch, call model.absent()")
-        if self.arrived:  # the backward before is not over
+        if self.arrived:  # the previous backward is not over
             raise RuntimeError(
                 f"rank {self.t.rank}: a forward began, but the backward of the previous forward "
                 f"has not reached all parameters ({self.n_missing} are missing). Call backward on "

@@ -61,7 +61,7 @@ def average_gradients(t: Transport, params: Iterable[Tensor], n_samples: float =
 
     Call this between backward and step. A parameter without a gradient counts as zeros and gets the
     mean, so all ranks send the same number of bytes. fp16 gradients are summed in fp32. all_reduce:
-    a function f(t, array) that sums in place; None chooses the default for the device."""
+    a function f(t, array) that sums in place. With None the default for the device is used."""
     params = list(params)
     total = ring.all_reduce(t, np.array([n_samples]))
     all_reduce = all_reduce or default_all_reduce(params)
@@ -89,10 +89,11 @@ class DataParallel(Module):
         loss.backward()                         # on return, p.grad is the same on all ranks
         optimizer.step()
 
-    all_reduce:    any f(t, array) that sums in place, the same function on all ranks. The default
-                   is the ring. For a model on a GPU the default is in comm/transport/device.py:
-                   NCCL, a CUDA-aware MPI, or copies through pinned memory. The attribute `way`
-                   names the choice and its reason; print(model) shows `way`.
+    all_reduce:    any f(t, array) that sums in place. It must be the same function on all ranks.
+                   The default is the ring. For a model on a GPU the default is in
+                   comm/transport/device.py: NCCL, a CUDA-aware MPI, or copies through pinned
+                   memory. The attribute `way` names the choice and its reason; print(model) shows
+                   `way`.
     bucket_bytes, first_bucket_bytes:  a bucket is complete as soon as its parameters have this many
                    bytes. The first bucket is smaller, so that communication starts early.
     overlap:       if True, a background thread sends while backward goes on. If False, each full

@@ -3,8 +3,8 @@
 The plain form: minidl/plain/dgc.py. Here: a tensor of L elements sends its k largest elements, with
 k = ceil(L (1 - sparsity)). The sparsity rises during warm-up. Gradients may be clipped. Small
 tensors send all elements. All tensors of a bucket travel in one message. u and v are the momentum
-and the accumulated updates of the plain form. u already contains the momentum, and an optimizer
-with momentum would apply the momentum a second time. So the optimizer must be optim.SGD without
+and the accumulated updates of the plain form. u already contains the momentum. An optimizer with
+momentum would apply the momentum a second time, so the optimizer must be optim.SGD without
 momentum. Its weight decay acts without momentum, on every weight in every step.
 
     bytes that each of n ranks sends    all elements, around a ring       2 (n-1)/n 4L
@@ -41,8 +41,8 @@ from minidl.comm.labels import about
 from minidl.parallel.data import topk_mask
 from minidl.parallel.data.compress import Method, wants_plain_sgd
 
-# The sparsities of the paper's stages. Each stage sends a quarter of the elements that the stage
-# before it sends. In the last stage 99.6 % of the elements wait.
+# The sparsities of the paper's stages. Each stage sends a quarter of the elements of the
+# previous stage. In the last stage 99.6 % of the elements wait.
 WARM_UP = (0.75, 0.9375, 0.984375, 0.996)
 
 

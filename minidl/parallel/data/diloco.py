@@ -2,8 +2,8 @@
 gradient.
 
 The plain form: minidl/plain/local_sgd.py. Here any outer optimizer can be used, and fragments of
-the model are sent while the ranks continue to train. In addition to its model and the inner
-optimizer's state, a rank holds the common weights w and the outer momentum: together 8 bytes for
+the model are sent while the ranks continue to train. A rank holds its model and the inner
+optimizer's state. It also holds the common weights w and the outer momentum, together 8 bytes for
 each float32 weight. All ranks have the same w and the same outer momentum.
 
     diloco = DiLoCo(model, t, optimizer, period=500)
@@ -79,8 +79,9 @@ class DiLoCo:
     outer        a function f(parameters) that returns the outer optimizer. The default is SGD with
                  lr 0.7 and Nesterov momentum 0.9, as in the paper
     period       H, in steps
-    fragments    P, the number of fragments; it must divide H. Or the fragments themselves: lists of
-                 parameters, with each parameter in exactly one list
+    fragments    P, the number of fragments; it must divide H. It can also be a list of the
+                 fragments. A fragment is a list of parameters, and each parameter must be in
+                 exactly one fragment
     delay        the number of steps between the start of a fragment's sending and the fragment's
                  outer step. It must be less than H/P
     alpha        see the top of the file. None means 0.5, or 0 without delay

@@ -14,8 +14,8 @@ m is coded, and v does not change. The code of an array is one sign for each ele
 the parts codes their sum. The residual keeps the errors of the two codings (comm/compressed.py).
 This sends 1/32 of the bytes of float32.
 
-The result is Adam's step without the learning rate. optim.SGD(momentum=0) applies this step, and
-then the weight decay of optim.SGD is the same as in AdamW. If a weight got no gradient in the
+The result is Adam's step without the learning rate. optim.SGD(momentum=0) applies this step. Then
+the weight decay of optim.SGD has the same effect as in AdamW. If a weight got no gradient in the
 warm-up, its v is 0. Such a weight does not move, because its step would be the code's noise divided
 by eps. So the warm-up should use all of the data.
 

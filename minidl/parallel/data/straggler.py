@@ -7,10 +7,10 @@
 The rule. When all n ranks average together (a meeting), they exchange their times. A rank's time is
 the mean time of its steps since the last mean, in seconds. If a rank's time is at least `without`
 times the median, this rank is left out of the next rounds. The other p ranks average without the
-slow rank: they divide the sum of their weights by p. From the slow rank's time all ranks compute
-how many rounds the other ranks make until the slow rank has finished its own round. The next
-meeting is after this number of rounds, but after MOST_ROUNDS rounds at the latest. If the slow rank
-comes later, the other ranks wait for it.
+slow rank: they divide the sum of their weights by p. The other ranks make several rounds until the
+slow rank has finished its own round. All ranks compute this number of rounds from the slow rank's
+time. The next meeting is after this number of rounds, but after MOST_ROUNDS rounds at the latest.
+If the slow rank comes later, the other ranks wait for it.
 
 The slow rank started its round from an old mean, so its weights do not count in the new mean. It
 gets the mean of the others and their number of steps. Then it takes part again, unless it is still
@@ -22,8 +22,8 @@ so all ranks have the same bits at every meeting.
         local.step()
     local.finish()                            on all ranks; a rank that is out gets the last mean
 
-With K bytes of weights, each of the p ranks sends 2 (p-1)/p K bytes in a round, and a rank that is
-out sends nothing. At a meeting each of the n ranks sends 2 (n-1)/n K bytes for the weights, and
+In a round each of the p ranks sends 2 (p-1)/p K bytes, for K bytes of weights. A rank that is out
+sends nothing. At a meeting each of the n ranks sends 2 (n-1)/n K bytes for the weights, and
 64 (n-1) bytes for the table of times. If no rank is slow, the table of times is the only extra
 message, compared with plain local SGD.
 A snapshot needs all ranks at the same step, so minidl.elastic refuses LocalSGD(without=).

@@ -159,7 +159,7 @@ def checked(losses):
 
 class SyncBatchNorm(BatchNorm):
     """BatchNorm1d and BatchNorm2d over the ranks of `t`. In eval mode it uses the running averages
-    and sends nothing. x is (N, C), (N, C, L) or (N, C, H, W); N may differ between ranks.
+    and sends nothing. The input is (N, C), (N, C, L) or (N, C, H, W). N may differ between ranks.
 
     t: the ranks whose samples differ (PyTorch's process_group). In a grid t is grid.dp, or
     grid.group("dp", "cp") if ranks hold parts of texts. The ranks along tp have the same samples,

@@ -19,8 +19,9 @@ to give each rank its own capacity; then other tokens are dropped.) Rows arrive 
 are put into the order that they have on a single rank.
 
 For a layer each rank sends 8 k E (n-1) bytes of counts. Then a rank sends the rows whose experts
-are on other ranks, and the results of the rows that came from other ranks. Backward sends the same
-number of rows again. On average a rank sends 4 f T k / n (n-1)/n rows of C elements in a step.
+are on other ranks. It also returns the results of the rows that came from other ranks. Backward
+sends the same number of rows again. On average a rank sends 4 f T k / n (n-1)/n rows of C elements
+in a step.
 
 **Gradients.** An expert's gradient is already a sum over the tokens of all n ranks. The part that
 comes from one rank's loss gets the weight that data parallelism gives to this rank's gradients.

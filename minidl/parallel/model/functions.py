@@ -21,9 +21,9 @@ Which function is right depends on what the ranks hold before and after the func
 
 A tensor is replicated if all ranks hold the same numbers and compute the same results from them.
 Then every rank computes the same, complete gradient of the tensor. So `all_reduce` and `gather`
-send nothing in backward. If each rank computes its own result from a gathered tensor, each rank has
-only a part of the gradient, and the parts must be summed: use `all_gather`. With `gather` instead,
-the gradient is wrong, although the loss falls.
+send nothing in backward. Suppose that each rank computes its own result from a gathered tensor.
+Then each rank has only a part of the gradient, and the parts must be summed: use `all_gather`. With
+`gather` instead, the gradient is wrong, although the loss falls.
 
 All ranks of t must call these functions in the same order, with the same shapes and
 `requires_grad`. Then backward has the same order on all ranks, too. Along a dimension the blocks

@@ -5,15 +5,16 @@ schedule of schedule.py can run, also with several stages on a rank. The first m
 shapes of the tensors. Two stages may share a weight. Stages may be recomputed, and may have
 replicas.
 
-One rule runs any schedule. For each part of the work a rank waits for the arrays that it needs,
-computes, starts to send the result, and goes on. A rank waits for a send only before the next send
-of the same stage and direction. So if two neighbours send to each other, both messages travel while
-both ranks wait to receive. No rank blocks in a send that its neighbour cannot receive yet.
+One rule runs any schedule. For each part of the work, a rank first waits for the arrays that it
+needs. Then it computes, starts to send the result, and goes on. A rank waits for a send only before
+the next send of the same stage and direction. So if two neighbours send to each other, both
+messages travel while both ranks wait to receive. No rank blocks in a send that its neighbour cannot
+receive yet.
 
 The first message of a stage in a step announces the number, shapes and dtypes of the tensors. So
 the user gives no shapes, and the last batch may be smaller. All micro-batches of a step have the
-same shapes. In a step of m micro-batches, m activations, m gradients of the same size, and one
-header of 256 bytes are sent over each boundary between ranks.
+same shapes. A step has m micro-batches. In this step m activations, m gradients of the same size,
+and one header of 256 bytes are sent over each boundary between ranks.
 
 The loss is the mean over the micro-batches. Gradients have the same bits as on one rank that runs
 the micro-batches one after another. If two ranks share a weight (a GPT's embedding and output
@@ -90,8 +91,8 @@ class Pipeline:
                 (split.py), and the input's gradient is sent between these parts. So the previous
                 stage gets this gradient earlier, by the seconds of one part W. In GPipe and 1F1B a
                 rank is then idle for (p-1)(F + B) seconds, not for (p-1)(F + B + W). A rank holds
-                the same activations as before, and also the gradients of one micro-batch's matrix
-                products
+                the same activations as without inputs_first, and also the gradients of one
+                micro-batch's matrix products
     seconds:    (F, B, W), the seconds of a forward F, of the backward B for the inputs, and of the
                 backward W for the weights. Only a modelled clock uses these numbers
 
@@ -175,8 +176,8 @@ class Pipeline:
         return {p: found[-1] for p, found in stages_of.items() if len(found) > 1}
 
     def _find_tied(self, stages):
-        """Returns a list of (parameter, transport of the ranks that have this parameter), for the
-        parameters that this rank shares with other ranks. All ranks use the same order.
+        """Finds the parameters that this rank shares with other ranks. Returns a list of pairs
+        (parameter, transport of the ranks that have this parameter). All ranks use the same order.
         Collective."""
         ranks_of = {}  # parameter -> the set of ranks that have it
         for stage, rank in zip(stages, self.ranks, strict=True):
@@ -320,7 +321,7 @@ class _Step:
         # leaves that backward reaches)
         self.later = {}
         self.here = {}  # Do -> its results, if the stage that needs these is on this rank, too
-        # stage -> its form: [(shape, dtype, True if a gradient is wanted)] of its results
+        # stage -> its form: [(shape, dtype, True if it needs a gradient)] of its results
         self.form = {}
         self.n_samples = 0
         if self.inputs is not None:
@@ -503,7 +504,7 @@ class _Step:
                 if needed.stage not in self.form:
                     self.read_header(needed, src)
                 form = self.form[needed.stage]
-            else:  # a gradient for each result of this stage that wants a gradient
+            else:  # a gradient for each result of this stage that needs one
                 form = [(shape, dtype, wants) for shape, dtype, wants in self.form[do.stage]
                         if wants]
             xp = self.pipe.xp()

@@ -2,8 +2,8 @@
 
     seconds of a step = m (compute + tp + cp + ep) + bubble + sends + dp
 
-compute, tp, cp and ep are seconds of the slowest stage, for one of m micro-batches. In the table a
-send to the next of p stages takes c seconds, and c is much less than F and B:
+compute, tp, cp and ep are seconds of the slowest stage, for one of m micro-batches. The table is
+for p stages. A send to the next stage takes c seconds, and c is much less than F and B:
 
                 bubble                               sends
     GPipe       (p-1)(F + B)                         2(p-1) c
@@ -21,8 +21,8 @@ c is small (c < W / 2; for interleaved c < F / v), and no send waits for a port 
 uses. For a larger c the sends are estimates, within 10 % of the schedule's time. Only the messages
 of ring attention are counted as overlapped with computation.
 
-The memory is the sum of weights, gradients and optimizer state (as in memory/predict.py), and of
-the activations of the live micro-batches. Three things are not counted: a layer's workspace,
+The memory is a sum. It includes weights, gradients and optimizer state (as in memory/predict.py),
+and the activations of the live micro-batches. Three things are not counted: a layer's workspace,
 buffers of messages, and weights that ZeRO 3 gathers for a short time. Only flops of matrices and of
 attention are counted, including the half that a causal mask hides. In a tensor-parallel group the
 formulas are for rank 0, which has the largest share. The formulas assume that tokens are routed

@@ -21,7 +21,7 @@ from minidl.comm import cost
 
 
 class Way(NamedTuple):
-    """How the messages of one axis travel if all its groups send at once.
+    """Tells how the messages of one axis travel if all its groups send at once.
 
     leave   how many messages leave a node at the same time
     queue   how many of these messages go through one port
@@ -40,9 +40,9 @@ class Way(NamedTuple):
 
 
 class Network:
-    """A network of nodes with `node` consecutive ranks each, for closed forms.
+    """A network for the formulas of this file. Each of its nodes has `node` consecutive ranks.
 
-    slowest: how many times longer the slowest rank computes than the other ranks. Raises ValueError
+    The slowest rank takes `slowest` times as long to compute as the other ranks. Raises ValueError
     if the nodes have unequal sizes, or if some pairs of ranks have links of their own."""
 
     def __init__(self, links, n):
@@ -177,8 +177,8 @@ def leaving(way, n):
 
 
 def send_s(way, p, n_bytes):
-    """Returns two times in seconds. The first is the time of a message from one of p stages to the
-    next stage, the mean over the stages. The second is how long a message keeps the busiest port
+    """Returns two times in seconds. The first is the time of a message from a stage to the next
+    stage, as a mean over the p stages. The second is how long a message keeps the busiest port
     busy."""
     # slow: the fraction of messages that leave a node. The last stage sends no message
     slow = 1.0 if way.slow == p else max(0, way.slow - 1) / max(1, p - 1)

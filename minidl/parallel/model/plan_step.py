@@ -75,8 +75,8 @@ def fixed(task, replicas, tp, ep, v, cut, links):
 
 
 def waits_for_the_last(zero, pp):
-    """Returns True if a rank holds the gradients of all its weights until the last micro-batch of a
-    step, although the stage of ZeRO is 2. This is so in a pipeline (pipeline.py)."""
+    """Returns True if the stage of ZeRO is 2 and the model is in a pipeline. Then a rank holds the
+    gradients of all its weights until the last micro-batch of a step (pipeline.py)."""
     return zero == 2 and pp > 1
 
 

@@ -2,10 +2,10 @@
 others lose.
 
 All sentences follow from the plans' numbers. For a plan that loses, the text names one part of the
-step. It is the part in which the plan loses the most seconds against the winner. To explain the
-winner's size of an axis, the text compares the winner with the plans that have the next smaller and
-the next larger size. Every sentence goes through `tr`, which may translate the sentence
-(course/language.py).
+step. It is the part in which the plan loses the most seconds against the winner. The text also
+explains the winner's size of each axis. For this it compares the winner with the plans that have
+the next smaller and the next larger size. Every sentence goes through `tr`, which may translate the
+sentence (course/language.py).
 
 Test: tests/parallel/model/test_planner.py   Used by: cli/plan.py
 """
@@ -25,9 +25,9 @@ REASONS = {
 
 
 def text(task, found, rows=None, tr=str):
-    """Returns text: a table of the first `rows` Plans, with the reason why each of them loses, and
-    then the reason why the first Plan wins. The table has a column for cp only if cp is above 1 in
-    some plan. The same is true for ep."""
+    """Returns text. First comes a table of the first `rows` Plans, with the reason why each of them
+    loses. Then comes the reason why the first Plan wins. The table has a column for cp only if cp
+    is above 1 in some plan. The same is true for ep."""
     also = [axis for axis in ("cp", "ep") if any(getattr(plan, axis) > 1 for plan in found)]
     head = ["dp", "pp", "tp", *also, "rows x m", "schedule", "memory", "sent: tp", *also, "pp",
             "dp", "bubble", "step", ""]

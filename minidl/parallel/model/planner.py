@@ -23,8 +23,8 @@ on the other ranks. If a text is too long for a rank, context parallelism comes 
 Gradients of dense weights (all weights except experts) are averaged over dp, ep and cp. Gradients
 of experts are averaged over dp and cp. ZeRO cuts the states of dense weights. A model with experts
 has tp 1, because `parallelize` has no plan for experts. `Pipeline` limits ZeRO: stage 3 of ZeRO has
-pp 1. With stages 1 and 2 of ZeRO the output layer has its own weight, because two stages of a
-pipeline must not share a weight. plan_text.py prints which plan wins, and why.
+pp 1. With stages 1 and 2 of ZeRO, two stages of a pipeline must not share a weight. So the output
+layer has its own weight. plan_text.py prints which plan wins, and why.
 
     task = Task(64, links_text.parse("nodes=8,intra=2Tbit,2us,inter=200Gbit,10us", 64), 16e9)
     print(text(task, plans(task)))
@@ -161,7 +161,7 @@ def _factors(task):
 
 
 def _methods(shape, tp, cp):
-    """Returns the names of the methods by which cp ranks can share a text, if each rank has the
+    """Returns the names of the methods by which cp ranks can share a text. Each rank must get the
     same number of tokens."""
     if cp == 1:
         return [""]
@@ -278,4 +278,4 @@ def _schedules(task, pp, m, v):
         return ["interleaved"] if m % pp == 0 else []
     if pp == 1:
         return ["1f1b"]
-    return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)  # B would run F again
+    return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)  # part B would run F again

@@ -6,7 +6,7 @@ of a block, if possible. Any mask and dropout may be used, and query heads may s
 zigzag order gives all ranks equal work (text_parts.py).
 
 In backward gk and gv, the gradients of a block's K and V, follow one step behind the block. The
-owner of a block adds its own part of these gradients at the end, so the other parts need n-1 hops
+owner of a block adds its own part of these gradients at the end. So the other parts need n-1 hops
 to reach the owner. (In minidl/plain/ring_attention.py they need n hops.) The result equals
 attention on one rank up to rounding, because the sums are computed in another order. With dropout
 each block draws the random numbers of complete rows, for all keys. So n blocks draw n times as many
@@ -115,8 +115,8 @@ class Ring(OfWhole):
 
     def _part(self, owner, q, kv):
         """Returns (indices of the queries, indices of the keys, (q, k, v, mask)) for the part of a
-        block that this rank sees. k and v are repeated for each query head. Returns None if this
-        rank sees nothing of the block."""
+        block that this rank's queries see. k and v are repeated for each query head. Returns None
+        if this rank sees nothing of the block."""
         t, xp, mask = self.t, self.xp, None
         if (part := seen(t.rank, owner, self.tokens[1], t.size, self.causal, self.order)) is None:
             return None

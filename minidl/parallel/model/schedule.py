@@ -150,7 +150,8 @@ def splits(schedule):
 
 
 def before(do, n_stages):
-    """Returns the part of which `do` needs the result, or None if `do` needs no other part."""
+    """Returns the part that must end before `do`, because `do` needs its result. Returns None if
+    there is no such part."""
     kind, stage, micro = do
     if kind == "F":
         return Do("F", stage - 1, micro) if stage else None
@@ -220,8 +221,9 @@ def check(schedule):
 
 
 def _check_rank(rank, dos, stages, m, kinds):
-    """Raises ValueError unless the rank runs each part once, in the right order, for each of its
-    stages and each of m micro-batches."""
+    """Raises ValueError unless the rank runs each part once and in the right order. A rank has a
+    part for each of its stages and each of m micro-batches. kinds: the kinds of the parts, in the
+    right order."""
     place = {do: i for i, do in enumerate(dos)}
     for do, n in Counter(dos).items():
         if n > 1:

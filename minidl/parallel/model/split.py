@@ -8,10 +8,10 @@
     weights()                                           W: sets W.grad
 
 Part B is a normal backward, but the ops in SPLIT compute only the gradients of their inputs. For
-each of these ops part B makes a twin node, with the same saved arrays, and edges only to the op's
-weights. Part W is a backward from the twins. All sums have the same terms in the same order as in
-one backward, so the bits are the same. Between the parts only the inputs of these ops and the
-gradients gy of their results are held.
+each of these ops part B makes a twin node. The twin has the same saved arrays, but edges only to
+the op's weights. Part W is a backward from the twins. All sums have the same terms in the same
+order as in one backward, so the bits are the same. Between the parts only the inputs of these ops
+and the gradients gy of their results are held.
 
 If an op that is not in SPLIT uses the weight, too, the weight gets its gradient in part B. The same
 is true for weights in a recomputed segment, with one exception. If the segment is the whole graph

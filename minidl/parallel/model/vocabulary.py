@@ -66,9 +66,9 @@ class VocabCrossEntropy(Function):
     """Computes -log softmax(x)[target]. x (rows, V / n) has this rank's columns. Saves three
     arrays: x, which the previous layer keeps, too; the targets; and lse, one number for each row.
 
-    If a row has only logits of -inf on a rank (masked words), the rank's lse of this row is -inf,
-    and the rank's part of the sum is 0. If a row has only -inf on all ranks, its loss is nan, as in
-    PyTorch.
+    Suppose that all logits of a row on one rank are -inf (masked words). Then the rank's lse of
+    this row is -inf, and the rank's part of the sum is 0. If a row has only -inf on all ranks, its
+    loss is nan, as in PyTorch.
 
     With label smoothing a, the loss is (1 - a) (lse - x[target]) + a (lse - mean of x), over all V
     columns. The ranks then also add their sums of x."""

@@ -4,7 +4,7 @@
     worker   pulls weights and pushes gradients
     rules    decide when a push is applied: synchronous, asynchronous, or with bounded staleness
     shards   computes which server holds which part of the weights
-    table    an embedding whose rows are added and removed, for any number of ids
+    table    stores an embedding whose rows are added and removed, for any number of ids
     tables   divides the rows of tables over servers
     warm     starts tables with the rows of a model that was trained offline
 """

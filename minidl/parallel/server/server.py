@@ -30,8 +30,8 @@ Failures: a worker that leaves by an exception tells the servers. A worker that 
 these rules also go on without a straggler: with bounded(s), workers wait only for workers that are
 not slow. A server that fails answers each pull with its rank and its error, and this ends the job.
 (If a process is killed, mpiexec ends the other processes.) A server needs no locks, because it
-handles one message at a time, in the order of arrival (in the simulator: in the order of modelled
-time).
+handles one message at a time, in the order of arrival. In the simulator this is the order of
+modelled time.
 
 Source: Li et al. 2014 (OSDI), "Scaling distributed machine learning with the parameter server".
 Test: tests/parallel/server/test_server.py, test_failures.py

@@ -27,8 +27,8 @@ GRANTED, REFUSED = range(2)  # replies
 
 
 def why_left(kind, error):
-    """Returns the body of a LEAVE message: the error as text, or an empty body if there is none.
-    kind, error: the arguments of __exit__."""
+    """Returns the body of a LEAVE message. The body is the error as text, or it is empty if there
+    is no error. kind, error: the arguments of __exit__."""
     if kind is None:
         return framing.NO_BODY
     return objects.pack("".join(traceback.format_exception_only(kind, error)).strip())

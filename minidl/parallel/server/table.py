@@ -178,9 +178,10 @@ class Table:
             self.waiting.popitem(last=False)
 
     def rows(self):
-        """Returns {name: array}, in the order of the last push: "id", "seen" (the time of the last
-        push), "weight" and the state of each row. "waiting" has (id, number of pushes, time of the
-        last push) for each id without a row."""
+        """Returns {name: array}. "id", "seen" (the time of the last push), "weight" and the names
+        of the state arrays have an entry for each row. The rows are in the order of their last
+        push. "waiting" has (id, number of pushes, time of the last push) for each id without a
+        row."""
         slots = list(self.slots.values())
         waiting = [(id, *one) for id, one in self.waiting.items()]
         return {"id": np.array(list(self.slots), np.int64), "seen": self.seen[slots],

@@ -16,11 +16,11 @@
                 tables.cut(step)
                 snapshot.save("runs", step, t, model=model, tables=tables, source=src)
 
-SYNC applies the pushes of a step when a push for each partition of the stream has arrived, in the
-order of the partitions. So the bits are the same for any numbers of workers and servers, also for a
-single rank, which sends no messages. ASYNC applies each push when it arrives. A push contains the
-position up to which its partition was read. A server drops a push whose position it has already
-seen. So a worker may push again if it does not know whether a push has arrived.
+SYNC waits until a push for each partition of the stream has arrived. Then it applies these pushes
+in the order of the partitions. So the bits are the same for any numbers of workers and servers,
+also for a single rank, which sends no messages. ASYNC applies each push when it arrives. A push
+contains the position up to which its partition was read. A server drops a push whose position it
+has already seen. So a worker may push again if it does not know whether a push has arrived.
 
 A cut is a consistent moment to save. The messages of a rank arrive in order. So when the cuts of
 all workers have arrived, all pushes before the cuts have arrived, and no later push has arrived.
@@ -127,8 +127,8 @@ class Tables:
                 request.wait()
 
     def end_step(self, mine):
-        """Ends this rank's step. mine: the partitions of this rank. For each partition that had no
-        push in this step, pushes an empty message, so that servers do not wait for a push."""
+        """Ends this rank's step. mine: the partitions of this rank. If a partition had no push in
+        this step, pushes an empty message for this partition. So no server waits for a push."""
         none = np.empty(0, np.int64)
         for table, name in enumerate(self.names):
             for partition in mine:

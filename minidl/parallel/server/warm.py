@@ -28,8 +28,9 @@ import numpy as np
 
 
 def warm_start(tables, offline, gate):
-    """Returns (True if the offline rows were taken, the result of gate() with the old rows, the
-    result of gate() with the offline rows). Collective. Call warm_start() while no server serves.
+    """Returns (taken, before, after). taken: True if this run now has the offline rows. before,
+    after: the results of gate() with the old rows and with the offline rows. Collective. Call
+    warm_start() while no server serves.
 
     tables, offline   Tables with the same number of servers
     gate()            returns a mean log loss, the same on all ranks. On a server gate() must call

@@ -15,9 +15,9 @@ the minimum if the host updates and the device runs forward. With a ZeRO stage e
 1/n of these bytes. The weights have the same bits as with the same optimizer on the device. The
 gradients are on the host, so clip them by `scaler.step(optimizer, max_norm=)`.
 
-Delayed updates: after the first `delay_after` steps the host updates with the gradients of step i
-while the device runs forward and backward of step i+1. So the weights on the device miss the last
-update:
+Updates can be delayed after the first `delay_after` steps. Then the host updates with the gradients
+of step i, and at the same time the device runs forward and backward of step i+1. So the weights on
+the device miss the last update:
 
     step(), call i           brings up the weights of update i-1, and starts the update with the
                              gradients of step i
@@ -61,7 +61,8 @@ class HostBucket:
 
     copies     {parameter: a leaf with its weights on the host}; the optimizer updates these leaves
     grads      a list of dicts {parameter: host array for its gradient}. With delayed updates the
-               list has two dicts, and the running update reads the second one. Else it has one"""
+               list has two dicts, and the running update reads the second dict. Otherwise the list
+               has one dict"""
 
     def __init__(self, params, n_grads):
         self.params = params
@@ -313,9 +314,9 @@ class Offload:
         self.finish()
 
     def refresh(self):
-        """Call this after the master weights or the device's weights were overwritten. If a host
-        copy then differs from the device's weights, the host copy is treated as an update that
-        has not been sent to the device yet."""
+        """Call this after the master weights or the device's weights were overwritten. Then a host
+        copy may differ from the device's weights. In this case the host copy counts as an update
+        that has not been sent to the device yet."""
         self.inner.write_low(self.inner.low)
         self.inner.refresh()
         for bucket in self.buckets:

@@ -16,13 +16,13 @@ block r of each bucket: its shard.
         optimizer.step()
         model.gather()
 
-A block may begin or end in the middle of a parameter, so no padding is needed. DataParallel with
-the same buckets and `all_reduce=ring_blocks.all_reduce` gives results with the same bits if
-gradients are float32, or if all ranks have the same number of samples. (A float16 gradient is
-weighted and rounded before it is sent.) If a step has several backwards outside of no_sync(), ZeRO
-adds the means of these backwards. Data parallelism averages the accumulated gradients again in each
-of these backwards. A parameter that no rank used gets a gradient of zeros, so weight decay still
-acts on this parameter.
+A block may begin or end in the middle of a parameter, so no padding is needed. Compare ZeRO with
+DataParallel that has the same buckets and `all_reduce=ring_blocks.all_reduce`. The results have the
+same bits if gradients are float32, or if all ranks have the same number of samples. (A float16
+gradient is weighted and rounded before it is sent.) If a step has several backwards outside of
+no_sync(), ZeRO adds the means of these backwards. Data parallelism averages the accumulated
+gradients again in each of these backwards. A parameter that no rank used gets a gradient of zeros,
+so weight decay still acts on this parameter.
 
 For mixed precision call first `amp.prepare(model, "O2")`, then Zero1, then
 `optim.use_master_weights`. GradScaler reads `sharded_by` of the shards, so all ranks clip together
@@ -262,8 +262,8 @@ class Zero1(DataParallel):
 
     def check(self):
         """Checks before forward that the parameters match the shards, and removes Scattered
-        gradients. Raises RuntimeError if gather() was not called after the optimizer's step, or if
-        the array of a parameter was replaced by another array."""
+        gradients. Raises RuntimeError if gather() was not called after the optimizer's step. Also
+        raises it if the array of a parameter was replaced by another array."""
         if any(b.gathered != b.shard.version for b in self.reducer.buckets):
             raise RuntimeError(f"rank {self.t.rank}: the optimizer has updated the shards, but the "
                                "parameters still have the old values. Call model.gather() after "
@@ -367,7 +367,8 @@ class Zero1(DataParallel):
 
 
 class Zero2(Zero1):
-    """ZeRO stage 2: like Zero1, but a bucket's whole gradients are freed once they are averaged."""
+    """ZeRO stage 2: like Zero1, but a bucket's whole gradients are freed as soon as they are
+    averaged."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options, free_gradients=True)

@@ -24,8 +24,8 @@ gathered like the others. But they have no gradients to scatter, and the optimiz
 their shards. Experts that are divided over the ranks (expert_parallel) are not cut, because each
 rank has its own experts.
 
-If a unit computes a new array from a weight (a slice, a cast under autocast), this array is an
-activation and is kept until backward. Under no_sync() the gradients stay in the parameters, and
+A unit may compute a new array from a weight (a slice, a cast under autocast). This array is an
+activation, and is kept until backward. Under no_sync() the gradients stay in the parameters, and
 weights are still freed.
 
 Source: Zhao et al. 2023 (FSDP, arXiv 2304.11277) for units, and for weights that are gathered in
@@ -211,7 +211,7 @@ class Zero3(Zero1):
     def absent(self, loss: Any = None) -> None:
         """Takes part in a backward, on a rank that has no batch (join.py).
 
-        All ranks gather weights together, unit by unit, so this rank must run the model, too. loss:
+        All ranks gather weights together, unit by unit. So this rank must run the model, too. loss:
         a function that runs the model on any batch (the rank's last batch, or zeros) and returns a
         loss. The batch counts as 0 samples. Raises TypeError if loss is None."""
         if loss is None:
