@@ -5,8 +5,8 @@
     data_parallel  averages gradients while backward runs
     bucket         groups gradients that are sent together
     samples        finds the number of samples of a batch
-    compress       sends gradients in fewer bytes: the common class, and rounding with error
-                   feedback
+    compress       has the common class of methods that compress gradients, and a method that rounds
+                   gradients with error feedback
     dgc            sends the largest elements of a gradient now, and the rest later
     powersgd       sends two thin matrices for a gradient
     onebit_adam    sends Adam's momentum with one bit for each element

@@ -6,9 +6,9 @@ a bucket is full. A bucket is one flat array, and after the all-reduce the gradi
 it.
 
 All ranks must send the buckets in the same order. The best order is the order in which backward
-completes the gradients. It is not known before the first backward. So the first backward uses the
-order in which the parameters were defined, reversed. Then rank 0 broadcasts the order in which its
-gradients arrived, and all ranks rebuild the buckets, once.
+completes the gradients. This order is not known before the first backward. So the first backward
+begins with the parameter that was defined last, and ends with the first. Then rank 0 broadcasts the
+order in which its gradients arrived, and all ranks rebuild the buckets, once.
 A header is sent before the first bucket (header.py). The header tells every rank which parameters
 no rank used, and which parameters only some ranks used.
 
@@ -184,7 +184,7 @@ class Unsent:
     The next backward outside of no_sync() sends them, together with its own gradients.
 
     params     the parameters whose `grad` contains an unsent gradient
-    n_samples  the number of samples of all these backwards
+    n_samples  the number of samples of the backwards that computed these gradients
     n_coming   the number of samples of the latest forward. It becomes None when the backward of
                this forward begins"""
 
@@ -314,8 +314,8 @@ class Reducer(LeafHook):
         """Takes part in a backward of the other ranks, without a backward on this rank.
 
         Sends the gradients of earlier backwards under no_sync, or zeros. Their weight is the number
-        of samples of these backwards, plus n_samples. Raises RuntimeError if a backward is under
-        way."""
+        of samples of these backwards, plus n_samples. Raises RuntimeError if a backward of this
+        rank is not over yet."""
         if self.arrived:
             raise RuntimeError(f"rank {self.t.rank}: absent() was called in the middle of a "
                                "backward. On a rank that has no batch, call absent() instead of a "
@@ -330,7 +330,7 @@ class Reducer(LeafHook):
         self.finish()
 
     def gradient_ready(self, p):
-        """Counts p's gradient in its bucket, and sends the full buckets. The engine calls this when
+        """Counts p's gradient in its bucket, and sends the full buckets. Backward calls this when
         p.grad is complete on this rank. Raises RuntimeError if the latest forward did not use p, or
         if the backward of that forward is already over."""
         if self.armed and (p not in self.used or not self.n_missing):

@@ -22,7 +22,7 @@ is loaded on another number of ranks, each new rank gets a sum of old residuals
         model = Compressed(net, t, DGC(momentum=0.9))             # optim.SGD without momentum
         model = Compressed(net, t, OneBitAdam())                  # optim.SGD without momentum
 
-Which methods work with which optimizers and wrappers: docs/compression.md.
+docs/compression.md tells which methods work with which optimizers and wrappers.
 
 Sources: Seide et al. 2014 (1-bit SGD: error feedback); Karimireddy et al. 2019 (arXiv 1901.09847).
 Test: tests/parallel/data/test_compress.py   Tutorial: tutorials/16_dgc.py

@@ -1,6 +1,6 @@
-"""Deep gradient compression: send the largest thousandth of the gradient now, the rest later.
+"""Deep gradient compression: send the largest thousandth of the gradient now, and the rest later.
 
-The plain form: minidl/plain/dgc.py. Here: a tensor of L elements sends its k largest elements, with
+The plain form: minidl/plain/dgc.py. Here a tensor of L elements sends its k largest elements, with
 k = ceil(L (1 - sparsity)). The sparsity rises during warm-up. Gradients may be clipped. Small
 tensors send all elements. All tensors of a bucket travel in one message. u and v are the momentum
 and the accumulated updates of the plain form. u already contains the momentum. An optimizer with
@@ -23,7 +23,7 @@ warm-up (docs/compression.md has the losses).
 clip_norm bounds the norm of each tensor's gradient before the gradient is added to u. A rank has
 only its share of the mean gradient; the mean is the sum of the n shares. If the shares are
 independent noise, the norm of their sum is sqrt(n) times the norm of a share. So each share is
-clipped to clip_norm / sqrt(n). Clipping v instead would cut the sum of many steps.
+clipped to clip_norm / sqrt(n). If v were clipped instead, the sum of many steps would be cut.
 
         model = Compressed(net, t, DGC(momentum=0.9, warm_up=..., stage_steps=len(loader)))
         optimizer = optim.SGD(net.parameters(), lr=0.1)

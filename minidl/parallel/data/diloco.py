@@ -25,9 +25,9 @@ trained the fragment further, to other weights w_k. Rank k continues from the we
 w + alpha (w_k - w). By default alpha is 0.5. Without delay alpha is 0, and the ranks continue from
 w. The step number decides which fragment is sent, so all ranks send the same fragment.
 
-Sources: Douillard et al. 2023 (arXiv 2311.08105); Streaming DiLoCo: Douillard et al. 2025 (arXiv
-2501.18512). By default a fragment consists of parameters that are defined one after the other in
-the model.
+Sources: Douillard et al. 2023 (arXiv 2311.08105); Douillard et al. 2025 (arXiv 2501.18512),
+Streaming DiLoCo. By default a fragment consists of parameters that are defined one after the other
+in the model.
 Test: tests/parallel/data/test_diloco.py   Tutorial: tutorials/17_local_sgd.py
 """
 

@@ -15,14 +15,15 @@ ranks' weights are.
     start    post-local SGD: this many steps of data parallelism come first, because early in
              training the gradient changes direction fast. With period 1 all steps are data
              parallelism, with the same bits and bytes
-    without  k: if a rank takes k times the median time or more, it is left out of rounds, and no
-             rank waits for it (straggler.py has the rule, and the training loop that you need)
+    without  a number k. If a rank takes k times the median time or more, it is left out of rounds,
+             and no rank waits for it. straggler.py has the rule, and the training loop that you
+             need
     inside   a pair (transport of this rank's node, H1), or None. The ranks of a node average every
              H1 steps. All ranks average every `period` steps. H1 must divide the period
     state    with "local" each rank keeps its own momentum, or Adam's moments. With "mean" the
-             moments are averaged, too; each moment has as many bytes as the weights. The reason to
-             average: a rank's own momentum pulls the rank from the mean weights back to its own old
-             weights
+             moments are averaged, too; each moment has as many bytes as the weights. Averaging can
+             help, because a rank's own momentum pulls the rank from the mean weights back to its
+             own old weights
     rule     a function that computes the next period, or None for a fixed period
 
 A rule is a function that returns the next H = rule(h0, lr0, loss0, lr, loss). h0 is the first
@@ -36,7 +37,7 @@ In each round, the weights (K bytes) are averaged by a ring all-reduce. This is 
 parallelism sends for gradients. An adaptive rule also sends the mean loss, 8 bytes in each round.
 At the end of each round all ranks get rank 0's buffers (batch norm's averages).
 
-To save at the end of a round: snapshot.save(..., model=local.module, rounds=local.rounds). Each
+At the end of a round, save by snapshot.save(..., model=local.module, rounds=local.rounds). Each
 rank saves its own momentum in a folder of its own (docs/large_batches.md).
 
 Sources: Stich 2019 (arXiv 1805.09767); Lin et al. 2020 (arXiv 1808.07217), post-local; Wang & Joshi

@@ -22,8 +22,8 @@ by eps. So the warm-up should use all of the data.
         model = Compressed(net, t, OneBitAdam(warm_up_steps=1000))
         optimizer = optim.SGD(net.parameters(), lr=1e-3, weight_decay=0.01)
 
-Source: Tang et al. 2021 (arXiv 2102.02888). They do not correct the bias of m and v. Here the bias
-is corrected as in Adam, so the warm-up equals Adam up to rounding.
+Source: Tang et al. 2021 (arXiv 2102.02888). The paper does not correct the bias of m and v. Here
+the bias is corrected as in Adam, so the warm-up equals Adam up to rounding.
 Test: tests/parallel/data/test_onebit_adam.py, test_compress.py
 """
 
@@ -37,10 +37,10 @@ from minidl.parallel.data.compress import Method, wants_plain_sgd
 class OneBitAdam(Method):
     """1-bit Adam, for Compressed(net, t, OneBitAdam(...)).
 
-    warm_up_steps: the number T at the top of the file, at least 1. betas, eps: as in Adam. codec: a
-    codec of comm/codec.py. The paper uses ONE_BIT. With ONE_BIT_MEAN the norm of the error is never
-    larger than the norm of the array. INT8 sends a quarter of the bytes of float32. Raises
-    ValueError for a number out of its range."""
+    warm_up_steps: the number T of the table at the top of the file. It must be at least 1. betas,
+    eps: as in Adam. codec: a codec of comm/codec.py. The paper uses ONE_BIT. With ONE_BIT_MEAN the
+    norm of the error is never larger than the norm of the array. INT8 sends a quarter of the bytes
+    of float32. Raises ValueError for a number out of its range."""
 
     def __init__(self, warm_up_steps=100, betas=(0.9, 0.999), eps=1e-8, codec=codec.ONE_BIT):
         if warm_up_steps < 1 or eps <= 0 or not all(0 <= b < 1 for b in betas):

@@ -124,7 +124,7 @@ class PowerSGD(Method):
         return [whole[end - x.size:end].reshape(x.shape) for x, end in zip(arrays, ends)]
 
     def prepare_again(self, bucket):
-        """Fills each Q with new random numbers, the same on all ranks."""
+        """Fills each Q with new random numbers. They are the same on all ranks."""
         generator = Generator(self.seed + 1 + bucket.step)
         for q in bucket.common["q"].values():
             q[...] = bucket.params[0]._xp.asarray(generator.normal(*q.shape, dtype=np.float64))

@@ -27,8 +27,8 @@ sends nothing. At a meeting each of the n ranks sends 2 (n-1)/n K bytes for the 
 64 (n-1) bytes for the table of times. If no rank is slow, the table of times is the only extra
 message, compared with plain local SGD.
 A snapshot needs all ranks at the same step, so minidl.elastic refuses LocalSGD(without=).
-Source: Chen et al. 2016, "Revisiting distributed synchronous SGD" (arXiv 1604.00981). This paper
-does not wait for the slowest ranks, either, but the rule here is our own.
+Source: Chen et al. 2016, "Revisiting distributed synchronous SGD" (arXiv 1604.00981). In this
+paper, too, no rank waits for the slowest ranks. But the rule here is our own.
 Test: tests/parallel/data/test_without.py   Used by: local_sgd.py
 """
 

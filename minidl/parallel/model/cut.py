@@ -1,4 +1,4 @@
-"""Cuts a model into stages of consecutive layers, by a list or by balanced costs.
+"""Cuts a model into stages of consecutive layers. A list gives the sizes, or costs are balanced.
 
     costs of the layers   1 1 1 1 | 2 2 | 3 1        split_by_cost(costs, 3) -> [4, 2, 2]
     costs of the stages      4      4      4         the slowest stage sets the speed, so the
@@ -71,8 +71,8 @@ def cut(model, stages):
 
 
 class GPTStage(Module):
-    """Some blocks of a GPT. The first stage also has the embeddings, and the last stage also has
-    the output layer."""
+    """A stage: some blocks of a GPT. The first stage also has the embeddings, and the last stage
+    also has the output layer."""
 
     def __init__(self, model, blocks, first, last):
         super().__init__()

@@ -85,7 +85,7 @@ class GridGPT:
 
     def copies(self):
         """Returns [(transport, arrays that are equal on all ranks of this transport)]. For dp these
-        are all weights, for tp the undivided weights."""
+        arrays are all weights. For tp they are the weights that are not divided."""
         own = self.parallel.parameters()
         return [(self.axes.dp, [p.array for p in own]),
                 (self.axes.tp, [p.array for p in own if p.part is None])]

@@ -257,8 +257,8 @@ class Pipeline:
         the rank of the last stage. Returns None on the other ranks.
 
         inputs, targets: an array or a Tensor, which is cut along its first dimension into equal
-            micro-batches. Or a list of micro-batches. Only the first stage reads inputs, and only
-            the last stage reads targets. Every rank may pass both arguments.
+            micro-batches. They can also be lists of micro-batches. Only the first stage reads
+            inputs, and only the last stage reads targets. Every rank may pass both arguments.
         scaler: a GradScaler. The loss is multiplied by its scale before backward."""
         step = _Step(self, inputs, targets, scaler)
         earlier = self._set_aside() if step.trains else {}
@@ -465,7 +465,7 @@ class _Step:
     def expect(self, do, used):
         """Returns the stage's Reducer if `do` is the stage's last backward in this step and reaches
         a parameter. In this case expect() also tells the Reducer that this backward sends
-        gradients. Else returns None."""
+        gradients. Else returns None. used: the leaves that the backward reaches."""
         reducer = self.reducer_of_last(do)
         if reducer is None or used.keys().isdisjoint(reducer.params):
             return None
@@ -473,8 +473,8 @@ class _Step:
         return reducer
 
     def send_without_backward(self, do, used):
-        """If `do` is the stage's last backward and reaches no parameter, sends the gradients of the
-        earlier backwards."""
+        """Sends the gradients of the earlier backwards if `do` is the stage's last backward and
+        reaches no parameter. Otherwise does nothing. used: the leaves that the backward reaches."""
         reducer = self.reducer_of_last(do)
         if reducer is not None and used.keys().isdisjoint(reducer.params):
             reducer.absent(self.n_samples)

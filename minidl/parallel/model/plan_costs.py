@@ -163,7 +163,8 @@ def weights(shape, tp, stage):
 
 
 def live(schedule, p, m, v, rank):
-    """Returns the largest number of (stage, micro-batch) pairs whose activations a rank holds."""
+    """Returns the largest number of (stage, micro-batch) pairs whose activations a rank holds at
+    the same time. There are p ranks, m micro-batches, and v stages on each rank."""
     if schedule == "interleaved":
         return min(2 * (p - rank - 1) + (v - 1) * p + 1, m * v)
     return {"gpipe": m, "1f1b": min(p - rank, m), "zb-h1": min(p, m)}[schedule]

@@ -60,8 +60,9 @@ class Network:
         self.node = min(self.node, n)
 
     def way(self, stride, size):
-        """Returns the Way of groups of `size` ranks that are `stride` apart. If groups do not fill
-        whole nodes, leave, queue and slow are upper bounds."""
+        """Returns the Way of groups of `size` ranks. The numbers of two neighbours in a group
+        differ by `stride`. If groups do not fill whole nodes, leave, queue and slow are upper
+        bounds."""
         span, node, links = stride * size, self.node, self.links
         if size == 1 or node % span == 0:
             return Way(0, 1, 0, links.intra, links.intra)
@@ -113,13 +114,13 @@ def all_reduce_s(way, n, n_bytes):
 
 
 def pass_around_s(way, n, hops, alone):
-    """Returns the seconds of one turn of blocks around a ring. A rank visits (computes with) a
-    block while the next block hops to the right.
+    """Returns the seconds of one turn of blocks around a ring. A rank computes with a block (it
+    visits the block), and at the same time the next block is sent to the right.
 
-    hops: [(number of hops, bytes of each hop, seconds of the visit during each hop)]. alone: the
-    seconds of visits without a hop. b is the time of a hop's bytes. If all links are equal, the
-    result is alone + the sum of max(visit, alpha + b). Otherwise it is the time of the longer of
-    two chains: the hops over the slow links, or all bytes through one slow port."""
+    hops: a list of tuples (number of hops, bytes of each hop, seconds of the visit during each
+    hop). alone: the seconds of visits without a hop. b is the time of a hop's bytes. If all links
+    are equal, the result is alone + the sum of max(visit, alpha + b). Otherwise it is the time of
+    the longer of two chains: the hops over the slow links, or all bytes through one slow port."""
     usual = way.inter if way.slow == n else way.intra
     total = alone + sum(k * max(visit, hop_s(usual, b)) for k, b, visit in hops)
     if not way.slow:

@@ -25,9 +25,10 @@ REASONS = {
 
 
 def text(task, found, rows=None, tr=str):
-    """Returns text. First comes a table of the first `rows` Plans, with the reason why each of them
-    loses. Then comes the reason why the first Plan wins. The table has a column for cp only if cp
-    is above 1 in some plan. The same is true for ep."""
+    """Returns text. First comes a table of the first `rows` Plans in the list `found`. Its last
+    column tells why a Plan loses. If the first Plan fits into memory, the reason why it wins
+    follows at the end. The table has a column for cp only if cp is above 1 in some plan. The same
+    is true for ep."""
     also = [axis for axis in ("cp", "ep") if any(getattr(plan, axis) > 1 for plan in found)]
     head = ["dp", "pp", "tp", *also, "rows x m", "schedule", "memory", "sent: tp", *also, "pp",
             "dp", "bubble", "step", ""]
@@ -73,7 +74,7 @@ def _columns(rows):
 
 
 def why_not(task, plan, winner):
-    """Returns why a plan loses against the winner, as text."""
+    """Returns text that tells why `plan` loses against `winner`."""
     if plan.memory > task.memory:
         return f"does not fit: needs {bytes_text(plan.memory)}"
     more = {part: plan.parts[part] - winner.parts[part] for part in plan.parts}
@@ -94,7 +95,8 @@ def _where(task, plan, axis):
 
 
 def why(task, found, tr=str):
-    """Returns why the first of these Plans wins: lines of text, axis by axis."""
+    """Returns lines of text. They tell why the first Plan in the list `found` wins, axis by
+    axis."""
     best = found[0]
     shares = ", ".join(f"{tr(part)} {100 * seconds / best.time_s:.0f}%"
                        for part, seconds in best.parts.items() if seconds)

@@ -12,7 +12,8 @@ attention on one rank up to rounding, because the sums are computed in another o
 each block draws the random numbers of complete rows, for all keys. So n blocks draw n times as many
 numbers as one rank.
 
-Source: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889). Bytes, and another method: context.py
+Source: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889). For the bytes and another method see
+context.py
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
 """
 

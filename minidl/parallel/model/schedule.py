@@ -15,7 +15,7 @@ min(p-s, m) micro-batches. With GPipe every rank holds the activations of all m 
 are two ways to make the bubble smaller:
 
     interleaved   each rank has v stages, and each stage has 1/v of the rank's layers. The bubble is
-                  (p - 1) / (v m + p - 1), and v times the messages are sent
+                  (p - 1) / (v m + p - 1), and v times as many messages are sent
     ZB-H1         backward has two parts. B computes the gradient of the input; the previous rank
                   waits for it. W computes the gradients of the weights. No rank waits for them, so
                   W fills idle time at the end. Between its first and last part rank 0 is idle for
@@ -186,10 +186,10 @@ def live(schedule):
 def check(schedule):
     """Raises ValueError unless the schedule can run. The message has the rank and the part.
 
-    Three things must hold. Each stage is on one rank. For every micro-batch this rank runs F, B and
-    W of the stage once, in this order. A stage sends its results in the order in which the next
-    stage receives these results. No rank waits for ever. This must be true even if a stage can send
-    a result only after its previous result was received."""
+    Three things must hold. First, each stage is on one rank, and for every micro-batch this rank
+    runs F, B and W of the stage once, in this order. Second, a stage sends its results in the order
+    in which the next stage receives these results. Third, no rank waits for ever. This must be true
+    even if a stage can send a result only after its previous result was received."""
     ranks = {}
     for rank, dos in enumerate(schedule):
         for do in dos:
@@ -318,11 +318,12 @@ def timeline(schedule, F=1.0, B=1.0, W=1.0, hop=0.0):
 
 
 def makespan(lanes):
-    """Returns the seconds until the last rank is done."""
+    """Returns the seconds until the last rank is done. lanes: the result of timeline()."""
     return max(lane[-1].end for lane in lanes)
 
 
 def bubble(lanes):
-    """Returns the fraction of the ranks' time in which the ranks are idle, from 0 to 1."""
+    """Returns the fraction of the ranks' time in which the ranks are idle, from 0 to 1. lanes: the
+    result of timeline()."""
     busy = sum(end - start for lane in lanes for _, start, end in lane)
     return 1 - busy / (len(lanes) * makespan(lanes))

@@ -53,8 +53,8 @@ def backward_to_inputs(roots, gradients):
 
 
 def _run_again(roots):
-    """Returns the roots. If the whole graph is one recomputed segment, runs the segment again and
-    returns the results of the second run."""
+    """If the whole graph is one recomputed segment, runs the segment again, and returns the results
+    of the second run. Otherwise returns `roots`."""
     node = roots[0].grad_fn if roots else None
     if type(node) is not Recompute or any(y.grad_fn is not node for y in roots) or any(
             type(edge) is tuple for edge in node.edges):

@@ -1,9 +1,9 @@
 """Divides a text over ranks. Finds which tokens a rank has, and which keys its queries see. Also
 cuts the mask and the random numbers of dropout.
 
-If the text of a causal attention is cut into n pieces, rank 0 computes one block, and rank n-1
-computes n blocks. The zigzag order cuts the text into 2n chunks, and gives rank r the chunks r and
-2n-1-r:
+Suppose that the text of a causal attention is cut into n pieces, one for each rank. Then rank 0
+computes one block, and rank n-1 computes n blocks. The zigzag order cuts the text into 2n chunks,
+and gives rank r the chunks r and 2n-1-r:
 
     n = 4       chunk 0 1 2 3 4 5 6 7
     rank              0 1 2 3 3 2 1 0

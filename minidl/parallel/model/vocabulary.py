@@ -13,7 +13,8 @@
 
 No rank ever holds all V logits of a token, or their gradients. With GPT-2's 50,257 words a batch of
 8 x 1,024 tokens has 1.6 GB of logits. Backward sends nothing: gx = (e^(x - lse) - [x is the
-target]) g. The kernels of `F.cross_entropy` are used on the rank's columns.
+target]) g. The bracket is 1 for the target and 0 for other words. The kernels of `F.cross_entropy`
+are used on the rank's columns.
 
 Source: Shoeybi et al. 2019 (arXiv 1909.08053), section 3.
 Test: tests/parallel/model/test_vocabulary.py   Tutorial: tutorials/13_tensor_parallel.py

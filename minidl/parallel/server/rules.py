@@ -29,7 +29,7 @@ from minidl.parallel.data.bucket import weight
 
 
 class Rule(NamedTuple):
-    """The functions of a rule.
+    """Holds the functions of a rule.
 
     may_pull(clocks, worker)   returns True if the worker may pull. clocks: {worker: number of its
                                pushes}, for the workers that have not left

@@ -1,4 +1,4 @@
-"""The parameter server: some ranks hold the parameters, the others compute gradients.
+"""The parameter server: some ranks hold the parameters, and the others compute gradients.
 
 The plain form: minidl/plain/parameter_server.py. Here there are several servers, workers ask in any
 order, a Rule decides which worker waits, and servers and workers may fail.
@@ -25,7 +25,7 @@ Headers (framing.py) are separate messages: two for a pull (request and reply), 
 one for leaving. The labels in a ledger are param_server.pull, .push, .header. If an embedding is
 too large to be sent completely, use tables.py.
 
-Failures: a worker that leaves by an exception tells the servers. A worker that is silent for
+Failures: a worker that ends by an exception tells the servers. A worker that is silent for
 `silence_s` seconds is dropped. All rules except SYNC then go on without this worker. With `slower`
 these rules also go on without a straggler: with bounded(s), workers wait only for workers that are
 not slow. A server that fails answers each pull with its rank and its error, and this ends the job.
@@ -64,8 +64,8 @@ class Server:
     slower      a number k. A worker is slow if its last step, from pull to push, took k times the
                 median or more. No other worker waits for a slow worker. A slow worker gets the
                 newest weights, and counts as a worker that is not behind. Its push is used, unless
-                it is staler than the rule allows. Not possible with SYNC. With None all workers
-                wait for slow workers, too
+                it is staler than the rule allows. `slower` does not work with SYNC. With None all
+                workers wait for slow workers, too
 
     All ranks must pass the same arguments. Raises ValueError for arguments that do not fit."""
 
@@ -180,7 +180,7 @@ class Server:
             self.slow = frozenset(stragglers.slower(here, self.slower))
 
     def _pushed(self, src, version, n_samples):
-        """Receives a push into the inbox, or drops it if it is too stale."""
+        """Receives a push, and puts it into the inbox. If the push is too stale, drops it."""
         shard = self.shard
         values = framing.recv_body(self.t, src, shard.n_elems, shard.dtype, "param_server.push",
                                    shard.xp)
@@ -202,8 +202,8 @@ class Server:
     # -- replies
 
     def _reply(self, worker, kind, body, label):
-        """Starts to send a reply, and does not wait for its end. So a slow worker does not delay
-        the other workers."""
+        """Starts to send a reply, and does not wait until it has arrived. So a slow worker does not
+        delay the other workers."""
         requests = framing.isend(self.t, worker, kind, self.version, 0, body, label)
         self.replies.setdefault(worker, []).extend(requests)
 

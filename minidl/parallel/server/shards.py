@@ -35,8 +35,8 @@ def why_left(kind, error):
 
 
 def recv_text(t, src, n_bytes, label):
-    """Receives the text that follows a header from rank src. The text is the reason why src left or
-    refuses. Returns the text, or None if n_bytes is 0."""
+    """Receives the text that follows a header from rank src. The text tells why src left, or why it
+    refuses to send values. Returns the text, or None if n_bytes is 0."""
     if not n_bytes:
         return None
     return objects.unpack(framing.recv_body(t, src, n_bytes, np.uint8, label))

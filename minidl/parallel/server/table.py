@@ -5,7 +5,7 @@
     id 903   no row: it was in    1       free                       only the slots of its ids
              1 push of 3          2        ...
 
-Ids are any int64 numbers. Memory need not have room for a row of each id. An id gets a row
+Ids are any int64 numbers. There may be more ids than rows in memory. An id gets a row
 after it was in `admit` pushes (most ids come only once). The row and its optimizer's state are
 removed if the id was in no push for `ttl_s` seconds of event time. Ids with and without rows are
 kept in the order of their last push, so the oldest ids are found at once. An id without a row has
@@ -97,7 +97,7 @@ class Table:
         return len(self.slots)
 
     def pull(self, ids):
-        """Returns the weights (n, dim) float32 of these ids, (n,) int64."""
+        """Returns the weights of these ids, (n, dim) float32. ids: (n,) int64."""
         weights = self.initial(ids)
         known = [(i, slot) for i, id in enumerate(ids.tolist())
                  if (slot := self.slots.get(id)) is not None]

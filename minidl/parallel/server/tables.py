@@ -139,7 +139,8 @@ class Tables:
         self.round += bool(self.n_servers)
 
     def cut(self, step):
-        """Asks the servers to save after all pushes so far. All workers call cut(), then save."""
+        """Asks the servers to save when all pushes so far have arrived. All workers call cut(), and
+        then they save."""
         for server in range(self.n_servers):
             framing.send(self.t, server, CUT, step, label="table.cut")
 

@@ -11,9 +11,9 @@ Updates may be delayed.
 
 "Down" is from the device to the host, "up" from the host to the device. For X parameters in
 float16, 4X bytes cross the link in a step: 2X bytes of gradients and 2X bytes of weights. This is
-the minimum if the host updates and the device runs forward. With a ZeRO stage each of n ranks moves
-1/n of these bytes. The weights have the same bits as with the same optimizer on the device. The
-gradients are on the host, so clip them by `scaler.step(optimizer, max_norm=)`.
+the minimum if the host updates the weights and the device runs forward. With a ZeRO stage each of n
+ranks moves 1/n of these bytes. The weights have the same bits as with the same optimizer on the
+device. The gradients are on the host, so clip them by `scaler.step(optimizer, max_norm=)`.
 
 Updates can be delayed after the first `delay_after` steps. Then the host updates with the gradients
 of step i, and at the same time the device runs forward and backward of step i+1. So the weights on
@@ -24,8 +24,8 @@ the device miss the last update:
     the first delayed call   brings up nothing: the device has the last update's weights already
     at the end               call finish()
 
-Parameters in float32 work too, with 8X bytes in a step. The lanes are in lanes.py, the copies in
-cuda/host_memory.py.
+Parameters in float32 work too, with 8X bytes in a step. lanes.py has the lanes, and
+cuda/host_memory.py has the copies.
 Source: Ren et al. 2021, "ZeRO-Offload" (arXiv 2101.06840).
 Test: tests/parallel/zero/test_offload.py, test_offload_snapshot.py
 Tutorial: tutorials/12_offload.py
@@ -268,11 +268,12 @@ class Offload:
                 p.grad = None
 
     def gradients(self, counted=False):
-        """Returns all gradients, on the host."""
+        """Returns a list of all gradients. The arrays are on the host."""
         return [g for p in self.parameters() if (g := self.gradient(p)) is not None]
 
     def parameters(self) -> list[Tensor]:
-        """Returns the parameters that the optimizer updates, on the host, with their gradients."""
+        """Returns a list of the parameters that the optimizer updates. They are on the host and
+        have their gradients."""
         self.collect()
         self.lanes.wait([job for bucket in self.buckets for job in bucket.jobs])
         return self.inner.parameters()

@@ -1,7 +1,7 @@
 """ZeRO, stages 1 and 2: a rank keeps only its share of the optimizer's state, and of the gradients.
 
 The plain form: minidl/plain/zero.py. Here buckets of several parameters are scattered while
-backward runs. Some parameters may be unused on a rank, the shares of the batch may be uneven, and a
+backward runs. Some parameters may be unused on a rank. The shares of the batch may be uneven, and a
 step may have several backwards. Optimizers, clipping and loss scaling work on shards. Rank r has
 block r of each bucket: its shard.
 
@@ -158,7 +158,7 @@ class ShardedBucket:
 
     def gather(self, t):
         """Copies every rank's new block into `weights` on all ranks. Collective. If the weights are
-        freed (stage 3), it only counts a new version."""
+        freed (stage 3), gather() only counts a new version."""
         if self.weights is not None:
             self.block(self.weights)[...] = self.shard.array  # in stage 3 the shard is a copy
             self.all_gather(t, self.weights, self.bounds)
@@ -167,8 +167,8 @@ class ShardedBucket:
             p.version += 1
 
     def holds(self, p):
-        """Returns True if p's array is still the one that this bucket set: a view of `weights`, or
-        Freed in stage 3."""
+        """Returns True if p's array is still the array that this bucket has set. This array is a
+        view of `weights`, or Freed in stage 3."""
         if self.weights is None:
             return isinstance(p.array, Freed)
         return buffer_of(p.array) is buffer_of(self.weights)
@@ -250,8 +250,8 @@ class Zero1(DataParallel):
             bucket.shard.declare(sharded_by=(*first.sharded_by, self), copies=first.copies)
 
     def shards(self, group: int | None = None) -> list[Tensor]:
-        """Returns this rank's block of every bucket, as 1-d leaves for an optimizer. group: only
-        the shards of this group."""
+        """Returns this rank's block of every bucket, as 1-d leaves for an optimizer. group: the
+        index of a list in `groups`. With it, returns only the shards of this list."""
         return [b.shard for b in self.reducer.buckets if group is None or b.group == group]
 
     def gather(self) -> None:
