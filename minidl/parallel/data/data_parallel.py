@@ -233,8 +233,8 @@ class DataParallel(Module):
                                          for b in self.reducer.buckets)
 
     def communication_buffers(self):
-        """Returns a list of the arrays that are needed only for sending. They are the buckets and
-        the transport's scratch memory. (fp32 gradients are views of the buckets.)"""
+        """Returns a list of the arrays that are kept for sending. They are the buckets and the
+        transport's scratch memory. (fp32 gradients are views of the buckets.)"""
         buckets = [b.flat for b in self.reducer.buckets if b.flat is not None]
         return [*buckets, self.reducer.t.scratch(0, np.uint8)]
 

@@ -1,4 +1,4 @@
-"""Cuts a model into stages of consecutive layers. A list gives the sizes, or costs are balanced.
+"""Cuts a model into stages of consecutive layers. Their sizes are given, or balanced by cost.
 
     costs of the layers   1 1 1 1 | 2 2 | 3 1        split_by_cost(costs, 3) -> [4, 2, 2]
     costs of the stages      4      4      4         the slowest stage sets the speed, so the
