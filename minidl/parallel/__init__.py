@@ -6,7 +6,7 @@
     model/    the model itself is divided over ranks
     shards.py joins the ranks that hold parts of one model: they compute one norm for clipping, and
               they decide together to skip a step
-    server/   some ranks hold the weights, the other ranks compute gradients
+    server/   some ranks hold the weights, and the other ranks compute gradients
 """
 
 from minidl.parallel.data.compress import Compressed, ErrorFeedback

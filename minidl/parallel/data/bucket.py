@@ -1,14 +1,14 @@
 """Buckets: gradients are sent in groups, while backward still computes the other gradients.
 
-The plain form: minidl/plain/buckets.py. Here: a background thread runs an all-reduce of each bucket
-while backward goes on. Backward calls a hook when a gradient is complete; so the Reducer knows when
+The plain form: minidl/plain/buckets.py. Here a background thread runs an all-reduce of each bucket
+while backward goes on. Backward calls a hook when a gradient is complete. So the Reducer knows when
 a bucket is full. A bucket is one flat array, and after the all-reduce the gradients are views of
 it.
 
 All ranks must send the buckets in the same order. The best order is the order in which backward
-completes the gradients. It is not known before the first backward. So the first backward uses the
-order in which the parameters were defined, reversed. Then rank 0 broadcasts the order in which its
-gradients arrived, and all ranks rebuild the buckets, once.
+completes the gradients. This order is not known before the first backward. So the first backward
+begins with the parameter that was defined last, and ends with the first. Then rank 0 broadcasts the
+order in which its gradients arrived, and all ranks rebuild the buckets, once.
 A header is sent before the first bucket (header.py). The header tells every rank which parameters
 no rank used, and which parameters only some ranks used.
 
@@ -38,9 +38,9 @@ def default_all_reduce(params):
 
 
 def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
-    """Replaces buffer by the mean over all samples: the sum over ranks r of n_r buffer_r, divided
-    by n_total. n_r and buffer_r are n_samples and buffer of rank r. n_total is the sum of all n_r.
-    Collective.
+    """Replaces buffer by the mean over all samples. This is the sum over ranks r of n_r buffer_r,
+    divided by n_total. n_r and buffer_r are n_samples and buffer of rank r. n_total is the sum of
+    all n_r. Collective.
 
     It takes three steps: multiply by a weight, sum over ranks, divide by the number of ranks. The
     weight is exactly 1.0 if all ranks have the same number of samples. Equal batches then give the
@@ -57,9 +57,9 @@ def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
 
 
 def weight(buffer, n_samples, n_total, n):
-    """Multiplies buffer by n_samples * n / n_total, in place. This factor is the weight of a rank
-    that has n_samples of the n_total samples of n ranks. The weights of all ranks have the mean
-    1."""
+    """Multiplies buffer by n_samples * n / n_total, in place. This factor is the weight of this
+    rank. n_samples: the number of samples of this rank. n_total: the number of samples of all n
+    ranks. The mean of all ranks' weights is 1."""
     if n_samples == 0:
         buffer[...] = 0  # the mean over no samples is nan, and 0 * nan is nan
     elif n_samples * n != n_total:
@@ -67,8 +67,9 @@ def weight(buffer, n_samples, n_total, n):
 
 
 def assign(n_bytes, cap, first_cap=None):
-    """Cuts a list of parameters into runs. n_bytes: the sizes of the parameters, in bytes. Returns
-    the parameters' indices in each run, such as [[0, 1], [2], ...].
+    """Cuts a list of parameters into runs. A run is a few consecutive parameters. n_bytes: the
+    sizes of the parameters, in bytes. Returns a list with the parameters' indices of each run, such
+    as [[0, 1], [2], ...].
 
     A run ends as soon as it has `cap` bytes or more. For the first run the limit is `first_cap`,
     unless first_cap is None. So a run may exceed its limit by at most one parameter."""
@@ -130,8 +131,8 @@ class Bucket:
         launch."""
 
     def fill(self, unused):
-        """Copies the gradients into `flat`, and zeros for a parameter that has no gradient. unused:
-        the parameters that this backward did not reach."""
+        """Copies the gradients into `flat`. For a parameter without a gradient it writes zeros.
+        unused: the parameters that this backward did not reach."""
         # gradients that are views of `flat` are there already: backward added to them in place
         if all(backend.array_of(p.grad) is self.views[p] for p in self.params):
             return
@@ -139,8 +140,8 @@ class Bucket:
 
     def reduce(self, t, n_samples, n_total):
         """Replaces `flat` by the mean over the n_total samples of all ranks. n_samples: how many of
-        these samples this rank has. Runs in the background thread. Returns None, or a list of
-        arrays that the bucket no longer needs but that a GPU may still be reading."""
+        these samples this rank has. Runs in the background thread. Returns a list of arrays, or
+        None. The bucket no longer needs these arrays, but a GPU may still be reading them."""
         weighted_mean(t, self.flat, n_samples, n_total, self.all_reduce)
 
     def give(self, p):
@@ -154,7 +155,8 @@ class Bucket:
         return False
 
     def bytes_sent(self, t, n_backwards):
-        """Returns the bytes that this rank sends in n_backwards backwards, around a ring."""
+        """Returns the number of bytes that this rank sends in n_backwards backwards, if the
+        all-reduce is a ring."""
         return n_backwards * ring.bytes_sent(self.flat.size, self.flat.itemsize, t.size, t.rank)
 
 
@@ -166,8 +168,9 @@ class Done:
 
 
 class Joined:
-    """A job that works on x on a side stream of the GPU. wait() waits until the job has put its
-    work on the side stream. wait() also makes the compute stream wait until this work is done."""
+    """A job that works on the array x. Its work runs on a side stream of the GPU. wait() waits
+    until the job has put its work on the side stream. wait() also makes the compute stream wait
+    until this work is done."""
 
     def __init__(self, job, x):
         self.job, self.x = job, x
@@ -177,11 +180,11 @@ class Joined:
 
 
 class Unsent:
-    """Counts the gradients that backwards under no_sync() computed and that are not sent yet. The
-    next backward outside of no_sync() sends these gradients, too.
+    """Keeps a record of unsent gradients. Backwards under no_sync() have computed these gradients.
+    The next backward outside of no_sync() sends them, together with its own gradients.
 
     params     the parameters whose `grad` contains an unsent gradient
-    n_samples  the number of samples of the backwards under no_sync()
+    n_samples  the number of samples of the backwards that computed these gradients
     n_coming   the number of samples of the latest forward. It becomes None when the backward of
                this forward begins"""
 
@@ -195,22 +198,24 @@ class Unsent:
         self.n_samples = 0
 
     def add(self, p):
-        """Adds a parameter whose gradient of a backward under no_sync() is complete."""
+        """Adds the parameter p. A backward under no_sync() calls this when p's gradient is
+        complete."""
         self.params.add(p)
         if self.n_coming is not None:  # the first gradient of this backward
             self.n_samples += self.n_coming
             self.n_coming = None
 
     def discard(self, p):
-        """Removes a parameter whose gradient was cleared. When the last parameter has been removed,
-        n_samples becomes 0."""
+        """Removes the parameter p, because p's gradient was cleared. When the last parameter has
+        been removed, n_samples becomes 0."""
         self.params.discard(p)
         if not self.params:
             self.forget()
 
 
 class Reducer(LeafHook):
-    """Collects the gradients of a backward, and reduces the buckets over ranks in a fixed order.
+    """Collects the gradients of a backward in buckets, and averages the buckets over ranks in a
+    fixed order.
 
     make_buckets(order)  a function that returns a list of Buckets. order: the parameters, in the
                          order in which their gradients are expected
@@ -255,8 +260,8 @@ class Reducer(LeafHook):
 
     def expect(self, used, n_samples, sends=True):
         """Announces a backward. used: the leaves of the graph that this backward will reach.
-        n_samples: the number of samples of its forward. sends: False under no_sync. Raises
-        RuntimeError as check_expected() does.
+        n_samples: the number of samples of the forward before this backward. sends: False under
+        no_sync. Raises RuntimeError as check_expected() does.
 
         A backward sends its own gradients, and the gradients of earlier backwards under no_sync
         that are not sent yet. The weight of this sum is the number of samples of all these
@@ -280,8 +285,8 @@ class Reducer(LeafHook):
             self.unsent.n_coming = n_samples
 
     def cleared(self, p):
-        """Notes that p has no unsent gradient of a backward under no_sync. zero_grad() calls this
-        after it has cleared p's gradient."""
+        """Notes that p has no unsent gradient any more. zero_grad() calls this after it has cleared
+        p's gradient."""
         self.unsent.discard(p)
 
     def check_expected(self, used, n_samples):
@@ -292,7 +297,7 @@ class Reducer(LeafHook):
                 f"rank {self.t.rank}: this forward used none of the model's {len(self.params)} "
                 "parameters, so its backward would send nothing while the other ranks wait. If "
                 "this rank has no batch, call model.absent()")
-        if self.arrived:  # the backward before is not over
+        if self.arrived:  # the previous backward is not over
             raise RuntimeError(
                 f"rank {self.t.rank}: a forward began, but the backward of the previous forward "
                 f"has not reached all parameters ({self.n_missing} are missing). Call backward on "
@@ -309,8 +314,8 @@ class Reducer(LeafHook):
         """Takes part in a backward of the other ranks, without a backward on this rank.
 
         Sends the gradients of earlier backwards under no_sync, or zeros. Their weight is the number
-        of samples of these backwards, plus n_samples. Raises RuntimeError if a backward is under
-        way."""
+        of samples of these backwards, plus n_samples. Raises RuntimeError if a backward of this
+        rank is not over yet."""
         if self.arrived:
             raise RuntimeError(f"rank {self.t.rank}: absent() was called in the middle of a "
                                "backward. On a rank that has no batch, call absent() instead of a "
@@ -325,7 +330,7 @@ class Reducer(LeafHook):
         self.finish()
 
     def gradient_ready(self, p):
-        """Counts p's gradient in its bucket, and sends the full buckets. The engine calls this when
+        """Counts p's gradient in its bucket, and sends the full buckets. Backward calls this when
         p.grad is complete on this rank. Raises RuntimeError if the latest forward did not use p, or
         if the backward of that forward is already over."""
         if self.armed and (p not in self.used or not self.n_missing):
@@ -377,9 +382,9 @@ class Reducer(LeafHook):
         self.jobs.append(self.beside(bucket.flat, self.reduce, bucket))
 
     def beside(self, x, fn, *args):
-        """Runs fn(t, *args) in the background; fn works on the array x. On a GPU this work runs on
-        a second stream, after all work that is now on the compute stream. Returns a job. After
-        job.wait() the compute stream may use x."""
+        """Runs fn(t, *args) in the background. fn is a function that works on the array x, and t is
+        the Reducer's transport. On a GPU this work runs on a second stream, after all work that is
+        now on the compute stream. Returns a job. After job.wait() the compute stream may use x."""
         if not self.overlap:
             return self.submit(fn, *args)
         job = self.submit(self.side_run, computed(x), x, fn, *args)
@@ -389,8 +394,8 @@ class Reducer(LeafHook):
         return self.side.run(event, x, fn, t, *args)
 
     def submit(self, fn, *args):
-        """Runs fn(t, *args) in the background. If `overlap` is False, runs fn at once. Returns a
-        job."""
+        """Runs the function fn(t, *args) in the background, with the Reducer's transport t. If
+        `overlap` is False, runs fn at once. Returns a job."""
         if self.overlap:
             return self.background.submit(fn, *args)
         fn(self.t, *args)
@@ -444,5 +449,6 @@ class Reducer(LeafHook):
 
 
 def is_local(p):
-    """Returns True if p has the hook of a Reducer, which replaces p.grad by the mean over ranks."""
+    """Returns True if p has the hook of a Reducer. This Reducer replaces p.grad by the mean over
+    ranks."""
     return any(isinstance(hook, Reducer) for hook in p._hooks or ())

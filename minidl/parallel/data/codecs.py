@@ -1,11 +1,12 @@
-"""Kernels for the codecs FP16 and INT8 of comm/codec.py: the same bytes in less time.
+"""Kernels for the codecs FP16 and INT8 of comm/codec.py. They make the same bytes in less time.
 
     codec   kernel          payload of L elements
     FP16    pack.cu         L float16: 2 L bytes
     INT8    quantize.cu     a float32 scale for each row of 1,024 elements, then L int8
 
-The codecs of comm/ use only NumPy. NumPy casts to float16 and back one element at a time, which is
-slow. If kernels may run, parallel/data/compress.py uses the functions of this file in their place.
+The codecs in comm/codec.py use only NumPy. NumPy casts to float16 and back one element at a time,
+which is slow. If kernels may run, parallel/data/compress.py uses the functions of this file in
+their place.
 
 Kernels: kernels/pack.cu, kernels/quantize.cu   Test: tests/parallel/data/test_codecs.py
 """

@@ -3,8 +3,8 @@
     g            this rank's share of the mean gradient. The shares are weighted so that the sum of
                  all ranks' shares is the mean over all samples
     residual     the part of this rank's earlier shares that was not sent
-    sent         what the method makes of g + residual: rounded numbers, or the largest elements, or
-                 two thin matrices
+    sent         the array that the method sends in place of g + residual: rounded numbers, or the
+                 largest elements, or the product of two thin matrices
     new residual = g + residual - sent
 
 The equation below holds in every step, up to the rounding of additions. So it holds for the sum of
@@ -22,7 +22,7 @@ is loaded on another number of ranks, each new rank gets a sum of old residuals
         model = Compressed(net, t, DGC(momentum=0.9))             # optim.SGD without momentum
         model = Compressed(net, t, OneBitAdam())                  # optim.SGD without momentum
 
-Which methods work with which optimizers and wrappers: docs/compression.md.
+docs/compression.md tells which methods work with which optimizers and wrappers.
 
 Sources: Seide et al. 2014 (1-bit SGD: error feedback); Karimireddy et al. 2019 (arXiv 1901.09847).
 Test: tests/parallel/data/test_compress.py   Tutorial: tutorials/16_dgc.py
@@ -79,7 +79,8 @@ class Method:
                         Puts these arrays into bucket.common: {name: {parameter: array}}
     reduce(t, bucket)   replaces the shares in bucket.flat by their sum over ranks, in place. All
                         ranks get the same bits
-    bytes_sent(t, bucket, step)     returns the bytes that this rank sends in reduce() of that step
+    bytes_sent(t, bucket, step)     returns the number of bytes that this rank sends in the reduce()
+                                    of this step
     check(rank, optimizer, group)   raises ValueError if the optimizer cannot use the result of
                                     reduce() as a gradient. group: one of its param_groups"""
 
@@ -97,7 +98,7 @@ class Method:
 
 
 class ErrorFeedback(Method):
-    """Rounds gradients by a codec (comm/codec.py), and keeps the rounding errors as residual."""
+    """Rounds gradients by a codec (comm/codec.py), and keeps the rounding errors as residuals."""
 
     def __init__(self, codec=codec.INT8):
         self.codec = codec
@@ -146,8 +147,8 @@ class CompressedBucket(Bucket):
         self.step += 1
 
     def gives(self, p):
-        """Returns True if p gets a gradient although no rank used it: residuals of earlier steps
-        may have been sent now."""
+        """Returns True if p gets a gradient although no rank used p in this step. Such a gradient
+        contains residuals of earlier steps, which were sent only now."""
         return bool(self.views[p].any())
 
     def give(self, p):
@@ -163,10 +164,11 @@ class Compressed(DataParallel):
 
     The other arguments are as in DataParallel. Buckets are never rebuilt, because they hold the
     residuals. A rank without samples (absent()) still sends a part of its residual. bytes_sent()
-    returns the exact number of bytes that the coming steps send, for every method.
+    returns the number of bytes that this rank will send in the coming steps. This number is exact
+    for every method.
 
-    A forward raises RuntimeError if a parameter still has the averaged gradient of the step before.
-    Call zero_grad() after each step."""
+    A forward raises RuntimeError if a parameter still has the averaged gradient of the previous
+    step. Call zero_grad() after each step."""
 
     def __init__(self, model: Module, t: Transport, method: Method, bucket_bytes: float = 25 << 20,
                  first_bucket_bytes: float = 1 << 20, overlap: bool = True,

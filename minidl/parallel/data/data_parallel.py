@@ -1,17 +1,17 @@
 """Data parallelism: every rank has the whole model and a share of the batch.
 
-The plain form: minidl/plain/data_parallel.py. Here: `DataParallel` fills buckets and sends them
+The plain form: minidl/plain/data_parallel.py. Here `DataParallel` fills buckets and sends them
 while backward still runs (bucket.py). `DataParallel` allows parameters that a rank did not use,
 ranks without samples (join.py), and backwards that do not send (`no_sync`). Before gradients are
 sent, a header tells every rank how many samples all ranks have, and which parameters they used
 (header.py).
 
 `average_gradients` works without buckets, between backward and the optimizer's step. Use it for
-parameters that only some ranks share, such as experts. Use it also if gradients arrive in another
-order on each rank.
+parameters that only some ranks share, such as experts. Use it also if the order in which gradients
+arrive differs between ranks.
 
-In a step the n ranks run two ring all-reduces: one of the gradients, and one of the header. With K
-bytes of gradients, each rank sends 2(n-1)/n K bytes in the first one.
+In a step the n ranks run two ring all-reduces: one of the gradients, and one of the header. In the
+all-reduce of K bytes of gradients, each rank sends 2(n-1)/n K bytes.
 
 Sources: Li et al. 2020, "PyTorch Distributed" (arXiv 2006.15704); Goyal et al. 2017, section 3.
 Test: tests/parallel/data/test_data_parallel.py, test_data_parallel_backward.py (which
@@ -61,7 +61,7 @@ def average_gradients(t: Transport, params: Iterable[Tensor], n_samples: float =
 
     Call this between backward and step. A parameter without a gradient counts as zeros and gets the
     mean, so all ranks send the same number of bytes. fp16 gradients are summed in fp32. all_reduce:
-    a function f(t, array) that sums in place; None chooses the default for the device."""
+    a function f(t, array) that sums in place. With None the default for the device is used."""
     params = list(params)
     total = ring.all_reduce(t, np.array([n_samples]))
     all_reduce = all_reduce or default_all_reduce(params)
@@ -89,10 +89,11 @@ class DataParallel(Module):
         loss.backward()                         # on return, p.grad is the same on all ranks
         optimizer.step()
 
-    all_reduce:    any f(t, array) that sums in place, the same function on all ranks. The default
-                   is the ring. For a model on a GPU the default is in comm/transport/device.py:
-                   NCCL, a CUDA-aware MPI, or copies through pinned memory. The attribute `way`
-                   names the choice and its reason; print(model) shows `way`.
+    all_reduce:    any f(t, array) that sums in place. It must be the same function on all ranks.
+                   The default is the ring. For a model on a GPU the default is in
+                   comm/transport/device.py: NCCL, a CUDA-aware MPI, or copies through pinned
+                   memory. The attribute `way` names the choice and its reason; print(model) shows
+                   `way`.
     bucket_bytes, first_bucket_bytes:  a bucket is complete as soon as its parameters have this many
                    bytes. The first bucket is smaller, so that communication starts early.
     overlap:       if True, a background thread sends while backward goes on. If False, each full
@@ -108,8 +109,8 @@ class DataParallel(Module):
     only some ranks hold) is not averaged. You need not declare unused parameters in advance.
 
     Each rank's gradients are weighted by its number of samples. This number is the length of the
-    first dimension of the first input (samples.py). Or pass it as n_samples= in the call, for
-    instance the number of tokens."""
+    first dimension of the first input (samples.py). You can pass another number in the call, as
+    n_samples=, for instance the number of tokens."""
 
     def __init__(self, model: Module, t: Transport, all_reduce: Callable[..., Any] | None = None,
                  bucket_bytes: float = 25 << 20, first_bucket_bytes: float = 1 << 20,
@@ -224,16 +225,16 @@ class DataParallel(Module):
             broadcast_state(self.t, list(self.module.buffers()))
 
     def bytes_sent(self, n_backwards: int = 1) -> int:
-        """Returns the bytes that this rank sends around a ring in a step with n_backwards backwards
-        that send. Counts gradients, headers, and the weights of a ZeRO stage. Does not count
-        buffers, gradient norms, and the check for skipped steps."""
+        """Returns the number of bytes that this rank sends around a ring in one step. n_backwards:
+        how many backwards of the step send gradients. Counts gradients, headers, and the weights of
+        a ZeRO stage. Does not count buffers, gradient norms, or the check for skipped steps."""
         ahead = header.bytes_sent(len(self.reducer.params), self.t.size, self.t.rank)
         return n_backwards * ahead + sum(b.bytes_sent(self.t, n_backwards)
                                          for b in self.reducer.buckets)
 
     def communication_buffers(self):
-        """Returns the arrays that are held for sending, or views of them: the buckets and the
-        transport's scratch memory. fp32 gradients are views of the buckets."""
+        """Returns a list of the arrays that are kept for sending. They are the buckets and the
+        transport's scratch memory. (fp32 gradients are views of the buckets.)"""
         buckets = [b.flat for b in self.reducer.buckets if b.flat is not None]
         return [*buckets, self.reducer.t.scratch(0, np.uint8)]
 

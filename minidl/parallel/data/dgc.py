@@ -1,10 +1,10 @@
-"""Deep gradient compression: send the largest thousandth of the gradient now, the rest later.
+"""Deep gradient compression: send the largest thousandth of the gradient now, and the rest later.
 
-The plain form: minidl/plain/dgc.py. Here: a tensor of L elements sends its k largest elements, with
+The plain form: minidl/plain/dgc.py. Here a tensor of L elements sends its k largest elements, with
 k = ceil(L (1 - sparsity)). The sparsity rises during warm-up. Gradients may be clipped. Small
 tensors send all elements. All tensors of a bucket travel in one message. u and v are the momentum
-and the accumulated updates of the plain form. u already contains the momentum, and an optimizer
-with momentum would apply the momentum a second time. So the optimizer must be optim.SGD without
+and the accumulated updates of the plain form. u already contains the momentum. An optimizer with
+momentum would apply the momentum a second time, so the optimizer must be optim.SGD without
 momentum. Its weight decay acts without momentum, on every weight in every step.
 
     bytes that each of n ranks sends    all elements, around a ring       2 (n-1)/n 4L
@@ -23,14 +23,14 @@ warm-up (docs/compression.md has the losses).
 clip_norm bounds the norm of each tensor's gradient before the gradient is added to u. A rank has
 only its share of the mean gradient; the mean is the sum of the n shares. If the shares are
 independent noise, the norm of their sum is sqrt(n) times the norm of a share. So each share is
-clipped to clip_norm / sqrt(n). Clipping v instead would cut the sum of many steps.
+clipped to clip_norm / sqrt(n). If v were clipped instead, the sum of many steps would be cut.
 
         model = Compressed(net, t, DGC(momentum=0.9, warm_up=..., stage_steps=len(loader)))
         optimizer = optim.SGD(net.parameters(), lr=0.1)
 
-Source: Lin, Han, Mao, Wang & Dally 2018 (arXiv 1712.01887). They take a threshold from a sample and
-send 0.8 k to 1.3 k pairs. Here each rank sends exactly k pairs (topk_mask.py), so no rank has to
-send the number of its pairs.
+Source: Lin, Han, Mao, Wang & Dally 2018 (arXiv 1712.01887). They estimate a threshold from some of
+the elements, and send 0.8 k to 1.3 k pairs. Here each rank sends exactly k pairs (topk_mask.py), so
+no rank has to send the number of its pairs.
 Test: tests/parallel/data/test_dgc.py, test_compress.py   Tutorial: tutorials/16_dgc.py
 """
 
@@ -41,8 +41,8 @@ from minidl.comm.labels import about
 from minidl.parallel.data import topk_mask
 from minidl.parallel.data.compress import Method, wants_plain_sgd
 
-# The sparsities of the paper's stages. Each stage sends a quarter of the elements that the stage
-# before it sends. In the last stage 99.6 % of the elements wait.
+# The sparsities of the paper's stages. Each stage sends a quarter of the elements of the
+# previous stage. In the last stage 99.6 % of the elements wait.
 WARM_UP = (0.75, 0.9375, 0.984375, 0.996)
 
 
@@ -86,8 +86,8 @@ class DGC(Method):
         return (*self.warm_up, self.sparsity)[min(stage, len(self.warm_up))]
 
     def n_sent(self, p, step):
-        """Returns how many elements of p are sent in a step, or None if all elements are sent
-        without indices."""
+        """Returns the number of elements of p that are sent in a step. Returns None if all elements
+        are sent; then no indices are sent."""
         if len(p.shape) < 2 or p.numel() < self.min_size:
             return None
         # rounded before ceil, because 1 - 0.999 is a little more than 0.001

@@ -2,9 +2,9 @@
 gradient.
 
 The plain form: minidl/plain/local_sgd.py. Here any outer optimizer can be used, and fragments of
-the model are sent while the ranks train on. In addition to its model and the inner optimizer's
-state, a rank holds the common weights w and the outer momentum: together 8 bytes for each float32
-weight. All ranks have the same w and the same outer momentum.
+the model are sent while the ranks continue to train. A rank holds its model and the inner
+optimizer's state. It also holds the common weights w and the outer momentum, together 8 bytes for
+each float32 weight. All ranks have the same w and the same outer momentum.
 
     diloco = DiLoCo(model, t, optimizer, period=500)
     loss = F.cross_entropy(diloco(x), y)
@@ -13,7 +13,7 @@ weight. All ranks have the same w and the same outer momentum.
 
 Streaming: the model is cut into P fragments. Each fragment is synchronised every H steps, so one
 fragment is sent every H/P steps. At most about K/P bytes are sent at once, for a model of K bytes.
-The sending may take `delay` steps, in the background, while the ranks train on:
+The sending may take `delay` steps. It is done in the background, and the ranks continue to train:
 
     step        0     1     2     3     4     5     6     7     8        H = 8, P = 2, delay = 2
     fragment 0                          |- sent ---|
@@ -21,12 +21,13 @@ The sending may take `delay` steps, in the background, while the ranks train on:
 
 In step 4 rank k begins to send d = w - w_k of fragment 0, where w_k are the rank's own weights. In
 step 6 d has become the mean over ranks, and the outer step computes a new w. Meanwhile rank k has
-trained the fragment further, to other weights w_k. It goes on from w + alpha (w_k - w). By default
-alpha is 0.5. Without delay alpha is 0, and the ranks go on from w. The step number decides which
-fragment is sent, so all ranks send the same fragment.
+trained the fragment further, to other weights w_k. Rank k continues from the weights
+w + alpha (w_k - w). By default alpha is 0.5. Without delay alpha is 0, and the ranks continue from
+w. The step number decides which fragment is sent, so all ranks send the same fragment.
 
-Sources: Douillard et al. 2023 (arXiv 2311.08105); Streaming DiLoCo: Douillard et al. 2025 (arXiv
-2501.18512). By default a fragment is a run of parameters in the order of definition.
+Sources: Douillard et al. 2023 (arXiv 2311.08105); Douillard et al. 2025 (arXiv 2501.18512),
+Streaming DiLoCo. By default a fragment consists of parameters that are defined one after the other
+in the model.
 Test: tests/parallel/data/test_diloco.py   Tutorial: tutorials/17_local_sgd.py
 """
 
@@ -78,10 +79,11 @@ class DiLoCo:
     outer        a function f(parameters) that returns the outer optimizer. The default is SGD with
                  lr 0.7 and Nesterov momentum 0.9, as in the paper
     period       H, in steps
-    fragments    P, the number of fragments; it must divide H. Or the fragments themselves: lists of
-                 parameters, with each parameter in exactly one list
-    delay        the number of steps from the sending of a fragment to its outer step. It must be
-                 less than H/P
+    fragments    P, the number of fragments; it must divide H. It can also be a list of the
+                 fragments. A fragment is a list of parameters, and each parameter must be in
+                 exactly one fragment
+    delay        the number of steps between the start of a fragment's sending and the fragment's
+                 outer step. It must be less than H/P
     alpha        see the top of the file. None means 0.5, or 0 without delay
     all_reduce   any f(t, array) that sums in place
 
@@ -173,9 +175,9 @@ class DiLoCo:
 
     @contextmanager
     def common_weights(self):
-        """A context in which the model holds w, the same on all ranks. Use it to evaluate, save or
-        load. At the end of the context the model's values become the new w. Then the model holds
-        this rank's own weights again."""
+        """A context in which the model holds the common weights w, which are the same on all ranks.
+        Use it to evaluate, save or load. At the end of the context the model's values become the
+        new w. Then the model holds this rank's own weights again."""
         local = {p: p.array.copy() for p in self.common}
         self._put(self.common)
         try:
@@ -191,7 +193,8 @@ class DiLoCo:
             p.version += 1
 
     def divergence(self) -> float:
-        """Returns how far apart the ranks' weights are: see local_sgd.divergence. Collective."""
+        """Returns a number that tells how far apart the ranks' weights are (see
+        local_sgd.divergence). Collective."""
         return divergence(self.t, list(self.common), self.all_reduce)
 
     def bytes_sent(self, n_periods: int = 1) -> int:

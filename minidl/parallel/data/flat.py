@@ -3,8 +3,8 @@
     parameters   w (2, 3)        b (3,)        flat   |w w w w w w|b b b|
     slots        [0, 6)          [6, 9)        2 ranks |--- 0 ---|-- 1 --|   chunks.bounds 0 5 9
 
-One message for a hundred tensors costs one latency, not a hundred. And a flat buffer can be cut
-evenly over ranks, whatever the shapes. ZeRO needs no other bookkeeping.
+One message for a hundred tensors costs one latency, not a hundred. A flat buffer can be cut evenly
+over ranks, for arrays of any shapes. ZeRO must know only the slots and the parts.
 
 The buffer is a NumPy or a CuPy array, like the arrays. On a GPU one launch (`pack`) copies all
 arrays. On the CPU a plain copy is as fast as the kernel if the dtypes are equal. If the copy
@@ -28,8 +28,8 @@ from minidl.mode import or_numpy
 
 
 def slots(shapes):
-    """Returns [(begin, end)], the place of each shape's elements in a flat array without
-    padding."""
+    """Returns a list of pairs (begin, end), one for each shape. The elements [begin, end) of the
+    flat array belong to this shape. There is no padding between two slots."""
     result, at = [], 0
     for shape in shapes:
         n_elems = math.prod(shape)
@@ -39,11 +39,12 @@ def slots(shapes):
 
 
 def within(shapes, low, high):
-    """Returns which part of each slot lies in the elements [low, high) of the flat array.
+    """Finds the part of each slot that lies in the elements [low, high) of the flat array.
 
-    The result is a list of (offset, first, end), one for each shape. The elements [first, end) of
-    this slot lie in [low, high). The part begins at flat element low + offset. If a slot has no
-    element there, its entry is (0, 0, 0)."""
+    Returns a list of triples (offset, first, end), one for each shape. The part consists of the
+    elements [first, end) of the slot, counted from the slot's begin. In the flat array this part
+    begins at element low + offset. The triple is (0, 0, 0) if the slot has no element in
+    [low, high)."""
     result = []
     for begin, end in slots(shapes):
         a, b = max(begin, low), min(end, high)

@@ -33,7 +33,8 @@ def share(t, header, all_reduce=ring.all_reduce):
 
 
 def n_samples(header):
-    """Returns the number of samples of all ranks. header: the sum, which share() has computed."""
+    """Returns the number of samples of all ranks. header: the sum of all headers, which share() has
+    computed."""
     return int(header[0])
 
 

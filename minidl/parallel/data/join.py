@@ -5,11 +5,11 @@
     rank 2   batch  None   None                 else:              loss(model, batch).backward()
                                                 optimizer.step(); optimizer.zero_grad()
 
-A rank without a batch takes part with 0 samples. DataParallel and ZeRO weight each rank's gradients
-by its number of samples, so the mean counts only the batches that exist. Before each step a ring
-all-reduce of 1 byte tells every rank whether any rank still has a batch. ZeRO 3 gathers weights in
-the forward. So with ZeRO 3 a rank without a batch runs forward and backward with any batch:
-`model.absent(lambda: loss(model, last))`.
+A rank without a batch takes part with 0 samples. In DataParallel and ZeRO the weight of a rank's
+gradients is its number of samples. So the mean counts only the batches that exist. Before each step
+a ring all-reduce of 1 byte tells every rank whether any rank still has a batch. ZeRO 3 gathers
+weights in the forward. So with ZeRO 3 a rank without a batch runs forward and backward with any
+batch: `model.absent(lambda: loss(model, last))`.
 
 Evaluation does not need join(), because no rank waits for another rank in a forward. With ZeRO 3 a
 forward waits for the other ranks, unless it runs inside `with model.gathered():`. At the end

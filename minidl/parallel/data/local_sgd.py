@@ -15,27 +15,29 @@ ranks' weights are.
     start    post-local SGD: this many steps of data parallelism come first, because early in
              training the gradient changes direction fast. With period 1 all steps are data
              parallelism, with the same bits and bytes
-    without  k: if a rank takes k times the median time or more, it is left out of rounds, and no
-             rank waits for it (straggler.py has the rule, and the training loop that you need)
+    without  a number k. If a rank takes k times the median time or more, it is left out of rounds,
+             and no rank waits for it. straggler.py has the rule, and the training loop that you
+             need
     inside   a pair (transport of this rank's node, H1), or None. The ranks of a node average every
              H1 steps. All ranks average every `period` steps. H1 must divide the period
     state    with "local" each rank keeps its own momentum, or Adam's moments. With "mean" the
-             moments are averaged, too; each moment has as many bytes as the weights. The reason to
-             average: a rank's own momentum pulls the rank from the mean weights back to its own old
-             weights
+             moments are averaged, too; each moment has as many bytes as the weights. Averaging can
+             help, because a rank's own momentum pulls the rank from the mean weights back to its
+             own old weights
     rule     a function that computes the next period, or None for a fixed period
 
-A rule computes H = rule(h0, lr0, loss0, lr, loss). h0 is the first period. lr0 and loss0 are the
-learning rate and the loss at the end of the first round. lr and loss are the present values. Noise
-does more harm when the loss is low, so the ranks then average more often. With r = lr0 loss / (lr
-loss0), the paper's rule is h0 sqrt(r) (`h0_outside`). PaddlePaddle's rule is sqrt(h0 r)
-(`h0_inside`). The two rules differ by the factor sqrt(h0): at h0 = 16 and r = 1 they give 16 and 4.
+A rule is a function that returns the next H = rule(h0, lr0, loss0, lr, loss). h0 is the first
+period. lr0 and loss0 are the learning rate and the loss at the end of the first round. lr and loss
+are the present values. Noise does more harm when the loss is low, so the ranks then average more
+often. With r = lr0 loss / (lr loss0), the paper's rule is h0 sqrt(r) (`h0_outside`). PaddlePaddle's
+rule is sqrt(h0 r) (`h0_inside`). The two rules differ by the factor sqrt(h0): at h0 = 16 and r = 1
+they give 16 and 4.
 
-In each round, K bytes of weights go around the ring. This is 1/H of what data parallelism sends for
-gradients. An adaptive rule also sends the mean loss, 8 bytes in each round. At each round all ranks
-get rank 0's buffers (batch norm's averages).
+In each round, the weights (K bytes) are averaged by a ring all-reduce. This is 1/H of what data
+parallelism sends for gradients. An adaptive rule also sends the mean loss, 8 bytes in each round.
+At the end of each round all ranks get rank 0's buffers (batch norm's averages).
 
-To save at the end of a round: snapshot.save(..., model=local.module, rounds=local.rounds). Each
+At the end of a round, save by snapshot.save(..., model=local.module, rounds=local.rounds). Each
 rank saves its own momentum in a folder of its own (docs/large_batches.md).
 
 Sources: Stich 2019 (arXiv 1805.09767); Lin et al. 2020 (arXiv 1808.07217), post-local; Wang & Joshi
@@ -96,7 +98,7 @@ def average_arrays(t, arrays, all_reduce=None, n=None):
 
 
 class Rounds:
-    """Counts steps, and decides when a round ends. All ranks have the same numbers.
+    """Counts steps, and decides when a round ends. The counts are the same on all ranks.
 
     n_steps, n_rounds   steps and rounds so far; a step of data parallelism counts as a round
     since               steps of this round that each rank has made alone
@@ -155,8 +157,8 @@ class Rounds:
 
 
 def check_plain(t, model, optimizer, what):
-    """Raises TypeError unless each rank has all weights and trains them alone. what: the name of
-    the method, for the message."""
+    """Raises TypeError unless each rank has all weights and updates them without other ranks. what:
+    the name of the method, for the message."""
     if isinstance(model, DataParallel):
         raise TypeError(f"rank {t.rank}: {what} wants a model that is not wrapped; got a "
                         f"{type(model).__name__}, which averages gradients in every step. Pass "
@@ -209,7 +211,8 @@ class LocalSGD:
             return self.data_parallel(*inputs, **options)
 
     def no_sync(self):
-        """A context for forward and backward of all micro-batches of a step except the last."""
+        """A context in which backward sends no gradients. Use it for forward and backward of every
+        micro-batch in a step, except the step's last micro-batch."""
         return self.data_parallel.no_sync()
 
     def step(self, loss: Any = None) -> Any:
@@ -265,11 +268,13 @@ class LocalSGD:
         broadcast_state(t, list(self.module.buffers()))
 
     def weights(self):
-        """Returns the parameters that are averaged: the ones that the optimizer updates."""
+        """Returns a list of the parameters that are averaged. They are the parameters that the
+        optimizer updates."""
         return [p for p in self.optimizer.parameters() if p.requires_grad]
 
     def divergence(self) -> float:
-        """Returns how far apart the ranks' weights are. Collective."""
+        """Returns a number that tells how far apart the ranks' weights are (see the function
+        divergence). Collective."""
         return divergence(self.t, self.weights(), self.all_reduce)
 
     def bytes_sent(self, n_rounds: int = 1) -> int:
@@ -293,9 +298,10 @@ class LocalSGD:
 
 
 def divergence(t, params, all_reduce=None):
-    """Returns how far apart the ranks' weights are: the root mean square over ranks of |w_k - mean
-    of all w_k|, where w_k are rank k's weights. It is 0 at the start of a round. Collective. It
-    sends the same number of bytes as a round, so do not call it in every step."""
+    """Returns a number that tells how far apart the ranks' weights are. This number is the root
+    mean square over ranks of |w_k - mean of all w_k|, where w_k are rank k's weights. It is 0 at
+    the start of a round. Collective. The call sends the same number of bytes as a round, so do not
+    call it in every step."""
     means = [p.array.copy() for p in params]
     with about("divergence"):
         average_arrays(t, means, all_reduce)

@@ -1,9 +1,9 @@
 """The gradient noise scale: measures, during training, up to which size a larger batch helps.
 
-The gradient g_b of b samples is the true gradient G plus noise: E |g_b|^2 = |G|^2 + S / b. S is the
-variance of one sample's gradient, summed over its elements. Data parallelism has batches of two
-sizes: rank k's share with n_k samples and the gradient g_k, and all shares together with B = sum
-n_k samples. So
+The gradient g_b of b samples is the true gradient G plus noise. So |g_b|^2 has the expected value
+|G|^2 + S / b. S is the variance of one sample's gradient, summed over its elements. Data
+parallelism has batches of two sizes. The small batch is rank k's share, with n_k samples and the
+gradient g_k. The large batch is all shares together, with B = sum n_k samples. So
 
         small = mean over ranks of |g_k|^2 = |G|^2 + S u        u = mean of 1 / n_k
         large = |mean gradient|^2          = |G|^2 + S v        v = 1 / B
@@ -119,5 +119,5 @@ class NoiseScale:
         self.g2, self.s = float(state["g2"]), float(state["s"])
 
     def close(self):
-        """Stops measuring: detaches from the model's reducer."""
+        """Stops the measurement. Afterwards the model's Reducer no longer calls this object."""
         self.model.reducer.observer, self.model.reducer.on_end = None, self.on_end

@@ -7,23 +7,23 @@
     m, v: Adam's moments. g: the rank's share of the mean gradient. b1, b2: betas
 
 Error feedback corrects coding errors only if the step is linear in the coded array. Adam's step is
-not linear in the gradient, because v squares it. But v settles early. With a constant v, Adam is
-momentum SGD with a learning rate for each weight: its step is linear in m. So m is coded, and v
-does not change. The code is one sign for each element, and one scale (comm/codec.py). m is coded
-twice: each rank codes the parts that it sends, and the rank that adds the parts codes their sum.
-The residual keeps the errors of the two codings (comm/compressed.py). This sends 1/32 of the bytes
-of float32.
+not linear in the gradient, because v squares it. But after some steps v changes only a little. With
+a constant v, Adam is momentum SGD with a learning rate for each weight: its step is linear in m. So
+m is coded, and v does not change. The code of an array is one sign for each element, and one scale
+(comm/codec.py). m is coded twice: each rank codes the parts that it sends, and the rank that adds
+the parts codes their sum. The residual keeps the errors of the two codings (comm/compressed.py).
+This sends 1/32 of the bytes of float32.
 
-The result is Adam's step without the learning rate. optim.SGD(momentum=0) applies this step, and
-then the weight decay of optim.SGD is the same as in AdamW. If a weight got no gradient in the
+The result is Adam's step without the learning rate. optim.SGD(momentum=0) applies this step. Then
+the weight decay of optim.SGD has the same effect as in AdamW. If a weight got no gradient in the
 warm-up, its v is 0. Such a weight does not move, because its step would be the code's noise divided
-by eps. So the warm-up should see all of the data.
+by eps. So the warm-up should use all of the data.
 
         model = Compressed(net, t, OneBitAdam(warm_up_steps=1000))
         optimizer = optim.SGD(net.parameters(), lr=1e-3, weight_decay=0.01)
 
-Source: Tang et al. 2021 (arXiv 2102.02888). They do not correct the bias of m and v. Here the bias
-is corrected as in Adam, so the warm-up equals Adam up to rounding.
+Source: Tang et al. 2021 (arXiv 2102.02888). The paper does not correct the bias of m and v. Here
+the bias is corrected as in Adam, so the warm-up equals Adam up to rounding.
 Test: tests/parallel/data/test_onebit_adam.py, test_compress.py
 """
 
@@ -37,10 +37,10 @@ from minidl.parallel.data.compress import Method, wants_plain_sgd
 class OneBitAdam(Method):
     """1-bit Adam, for Compressed(net, t, OneBitAdam(...)).
 
-    warm_up_steps: the number T at the top of the file, at least 1. betas, eps: as in Adam. codec: a
-    codec of comm/codec.py. The paper uses ONE_BIT. With ONE_BIT_MEAN the norm of the error is never
-    larger than the norm of the array. INT8 sends a quarter of the bytes of float32. Raises
-    ValueError for a number out of its range."""
+    warm_up_steps: the number T of the table at the top of the file. It must be at least 1. betas,
+    eps: as in Adam. codec: a codec of comm/codec.py. The paper uses ONE_BIT. With ONE_BIT_MEAN the
+    norm of the error is never larger than the norm of the array. INT8 sends a quarter of the bytes
+    of float32. Raises ValueError for a number out of its range."""
 
     def __init__(self, warm_up_steps=100, betas=(0.9, 0.999), eps=1e-8, codec=codec.ONE_BIT):
         if warm_up_steps < 1 or eps <= 0 or not all(0 <= b < 1 for b in betas):

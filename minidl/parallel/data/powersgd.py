@@ -2,30 +2,30 @@
 
 The plain form, with the names A, P and Q: minidl/plain/powersgd.py. A (n, m) is a gradient plus its
 residual, and P (n, r) Q (m, r)' is sent in place of A. Here two all-reduces send all matrices of a
-bucket, together with the tensors that are not compressed. n is the shorter side of a matrix. The
-first steps may send uncompressed gradients.
+bucket and also the tensors that are not compressed. n is the shorter side of a matrix. The first
+steps may send uncompressed gradients.
 
 A rank's residual is A - P P' A, computed from its own A. PyTorch's hook keeps A - P Q'/n_ranks
-instead. The sum over ranks and the updates are the same. But if the ranks' data differ, rank r's
-residual in PyTorch also adds up g_r - mean(g) in every step (g_r: the gradient of rank r). This
-part grows without bound, and no update needs it. In float32 the rounding errors of this part in the
-end hide the rest of the residual.
+instead. The sum over ranks and the updates are the same. But suppose that the ranks' data differ,
+and that g_r is the gradient of rank r. Then rank r's residual in PyTorch also adds up g_r - mean(g)
+in every step. This part grows without bound, and no update needs it. In float32 the rounding errors
+of this part finally become larger than the rest of the residual.
 
-Our residual has no part along the columns of P. So it stays bounded if, in the course of the steps,
-the columns of P point in all directions. The columns of P are combinations of the columns of A,
-which are vectors of n elements. At most min(n, m) columns of A are independent. If n is the shorter
-side, the columns can span all vectors of n elements. If n is the longer side, they cannot. So for A
-we take the gradient matrix or its transpose, whichever has fewer rows. (With side="rows" A is
-always the matrix, as in PyTorch.) test_powersgd.py compares our residual with PyTorch's over 1,000
-steps.
+Our residual has no part in the directions of P's columns. So it stays bounded if the columns of P
+point in all directions, one direction after the other, during the steps. The columns of P are
+combinations of the columns of A, which are vectors of n elements. At most min(n, m) columns of A
+are independent. If n is the shorter side, the columns can span all vectors of n elements. If n is
+the longer side, they cannot. So for A we take the gradient matrix or its transpose, whichever has
+fewer rows. (With side="rows" A is always the matrix, as in PyTorch.) test_powersgd.py compares our
+residual with PyTorch's over 1,000 steps.
 
 Tensors of one dimension are not compressed. A matrix is not compressed if P and Q together have
 half of its elements or more: 2 r (n + m) >= n m.
 
         model = Compressed(net, t, PowerSGD(rank=4))          # any optimizer
 
-Source: Vogels, Karimireddy & Jaggi 2019 (arXiv 1905.13727); which tensors, and the options' names:
-PyTorch's PowerSGDState.
+Source: Vogels, Karimireddy & Jaggi 2019 (arXiv 1905.13727). The choice of tensors and the names of
+the options are from PyTorch's PowerSGDState.
 Test: tests/parallel/data/test_powersgd.py, test_compress.py   Tutorial: tutorials/16_dgc.py
 """
 
@@ -44,12 +44,13 @@ class PowerSGD(Method):
 
     rank:        the number of columns of P and Q. For a small matrix it is at most the length of
                  the matrix's shorter side
-    start_step:  earlier steps send whole gradients, because gradients change fast at first
-    min_compression_rate: a matrix is compressed only if it has more than this many times the
-                 elements of P and Q together
+    start_step:  the number of the first step that sends P and Q. Earlier steps send whole
+                 gradients, because gradients change fast at first
+    min_compression_rate: a number c. A matrix is compressed only if it has more than c times as
+                 many elements as P and Q together
     side:        "short" or "rows", see the top of the file
-    warm_start:  if True, Q of the step before is used again. If False, each step uses a new random
-                 Q; this is for gradients that change fast
+    warm_start:  if True, Q of the previous step is used again. If False, each step uses a new
+                 random Q. Use False if gradients change fast
     seed:        the seed of the first Q
 
     Raises ValueError for a number out of its range."""
@@ -123,7 +124,7 @@ class PowerSGD(Method):
         return [whole[end - x.size:end].reshape(x.shape) for x, end in zip(arrays, ends)]
 
     def prepare_again(self, bucket):
-        """Fills each Q with new random numbers, the same on all ranks."""
+        """Fills each Q with new random numbers. They are the same on all ranks."""
         generator = Generator(self.seed + 1 + bucket.step)
         for q in bucket.common["q"].values():
             q[...] = bucket.params[0]._xp.asarray(generator.normal(*q.shape, dtype=np.float64))
@@ -141,12 +142,13 @@ class PowerSGD(Method):
 
 
 def product(p, q, like):
-    """Returns P Q' in the memory order of `like` (by rows or by columns). Subtracting arrays of
-    different orders takes four times as long."""
+    """Returns P Q' in the memory order of `like` (by rows or by columns). A subtraction takes four
+    times as long if the two arrays have different orders."""
     return p @ q.T if like.flags.c_contiguous else (q @ p.T).T
 
 
 def orthonormal(xp, x):
-    """Returns a matrix with orthonormal columns that span the columns of x. It is computed by
-    Householder's QR, which also works for columns of zeros. Gram-Schmidt divides by 0 there."""
+    """Returns a matrix with orthonormal columns. They span all columns of x. The matrix is computed
+    by Householder's QR, which also works for columns of zeros. Gram-Schmidt would divide by 0 for
+    such columns."""
     return xp.linalg.qr(x)[0]

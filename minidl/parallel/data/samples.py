@@ -1,10 +1,11 @@
-"""How many samples a batch has: the weight of a rank's gradient in the mean over ranks.
+"""Finds how many samples a batch has. This number is the weight of a rank's gradient in the mean
+over ranks.
 
     batch                    number of samples
-    x                        a Tensor or an array: the length of its first dimension
-    {"ids": x, "mask": m}    a dict or tuple: the length that the first dimension of all its arrays
-                             has. If the lengths differ, an error asks for n_samples=
-    [image, image, image]    anything else: an error asks for n_samples=
+    x                        for a Tensor or an array, the length of its first dimension
+    {"ids": x, "mask": m}    for a dict or tuple, the common length of the first dimension of its
+                             arrays. If the lengths differ, an error asks for n_samples=
+    [image, image, image]    for any other value, an error asks for n_samples=
 
 A layer with batch_first=False takes (tokens, samples, ...). Then the first dimension is not the
 number of samples, so the call must pass n_samples=, too. A guess would give silently wrong weights.
@@ -44,7 +45,8 @@ def arrays(who, batch):
 
 
 def tokens_first(module):
-    """Returns the name of a layer that takes (tokens, samples, ...), or None."""
+    """Returns the name of a layer in `module` whose input has the shape (tokens, samples, ...).
+    Returns None if there is no such layer."""
     for name, layer in module.named_modules():
         if getattr(layer, "batch_first", True) is False:
             return name or type(layer).__name__

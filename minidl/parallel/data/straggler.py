@@ -5,12 +5,12 @@
     rank 2   | round 1 | mean | its round 2, twice as long ..... | gets it, too | round 4
 
 The rule. When all n ranks average together (a meeting), they exchange their times. A rank's time is
-its seconds per step since the last mean. If a rank's time is at least `without` times the median,
-this rank is left out of the next rounds. The other p ranks average without the slow rank: they
-divide the sum of their weights by p. From the slow rank's time all ranks compute how many rounds
-the other ranks make until the slow rank has finished its own round. The next meeting is after this
-number of rounds, but after MOST_ROUNDS rounds at the latest. If the slow rank comes later, the
-other ranks wait for it.
+the mean time of its steps since the last mean, in seconds. If a rank's time is at least `without`
+times the median, this rank is left out of the next rounds. The other p ranks average without the
+slow rank: they divide the sum of their weights by p. The other ranks make several rounds until the
+slow rank has finished its own round. All ranks compute this number of rounds from the slow rank's
+time. The next meeting is after this number of rounds, but after MOST_ROUNDS rounds at the latest.
+If the slow rank comes later, the other ranks wait for it.
 
 The slow rank started its round from an old mean, so its weights do not count in the new mean. It
 gets the mean of the others and their number of steps. Then it takes part again, unless it is still
@@ -22,13 +22,13 @@ so all ranks have the same bits at every meeting.
         local.step()
     local.finish()                            on all ranks; a rank that is out gets the last mean
 
-With K bytes of weights, each of the p ranks sends 2 (p-1)/p K bytes in a round, and a rank that is
-out sends nothing. At a meeting each of the n ranks sends 2 (n-1)/n K bytes for the weights, and
+In a round each of the p ranks sends 2 (p-1)/p K bytes, for K bytes of weights. A rank that is out
+sends nothing. At a meeting each of the n ranks sends 2 (n-1)/n K bytes for the weights, and
 64 (n-1) bytes for the table of times. If no rank is slow, the table of times is the only extra
 message, compared with plain local SGD.
 A snapshot needs all ranks at the same step, so minidl.elastic refuses LocalSGD(without=).
-Source: Chen et al. 2016, "Revisiting distributed synchronous SGD" (arXiv 1604.00981), who do not
-wait for the slowest ranks. The rule here is our own.
+Source: Chen et al. 2016, "Revisiting distributed synchronous SGD" (arXiv 1604.00981). In this
+paper, too, no rank waits for the slowest ranks. But the rule here is our own.
 Test: tests/parallel/data/test_without.py   Used by: local_sgd.py
 """
 
@@ -58,9 +58,10 @@ class Turns:
         self._groups = {}
 
     def end(self, rounds, average, last=False):
-        """Ends a round: the ranks that take part call average(t, contributes, n), which is
-        LocalSGD.average. rounds: the Rounds. last: True in finish(); then all ranks meet. Raises
-        RuntimeError if the other ranks have finished."""
+        """Ends a round. The ranks that take part average their weights by average(t, contributes,
+        n). rounds: the Rounds object of LocalSGD. average: the method LocalSGD.average. last: True
+        if finish() calls this function. Then all ranks meet. Raises RuntimeError if the other ranks
+        have finished."""
         t = self.t
         if self.ended is not None:
             raise RuntimeError(f"rank {t.rank}: the other ranks finished at step {self.ended}; "
@@ -75,8 +76,9 @@ class Turns:
         self.began = t.time()
 
     def _meet(self, rounds, average, inside, last):
-        """All ranks exchange their times and average. Then each rank decides which ranks are out in
-        the next rounds."""
+        """A meeting: all ranks exchange their times, and get the mean weights. Then each rank
+        decides which ranks are out in the next rounds. inside: a list of the ranks that are not
+        out. Only their weights count in the mean. For the other arguments see end()."""
         pace = 0.0 if self.began is None else (self.t.time() - self.began) / rounds.period
         table = np.zeros((self.t.size, 4))
         table[self.t.rank] = pace, rounds.n_steps, rounds.n_rounds, last

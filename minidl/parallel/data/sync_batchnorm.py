@@ -16,17 +16,18 @@ values have the mean 10,000 and the standard deviation 0.01, their squares in fl
 lost the digits that the difference needs.
 
 The gradients of weight and bias are for this rank's share only, because data parallelism averages
-them over ranks later. Data parallelism weights rank k's gradients by n_k, since each rank's loss is
-a mean over its own samples. So the sums that the ranks exchange in backward must already contain
-this weight. For p ranks it is a_k = p n_k / n:
+them over ranks later. Data parallelism gives rank k's gradients the weight n_k, because each rank's
+loss is a mean over its own samples. So the sums that the ranks exchange in backward must already
+contain this weight. For p ranks it is a_k = p n_k / n:
 
     gx = ... (g - sum a_j sum g_j / (n a_k) - ...)         losses="mean"; with equal shares a_k = 1
 
 losses="sum" leaves out the weights a_k. This is right if the ranks' losses are parts of one sum.
-(PyTorch has only this form.) If the losses are means over shares of different sizes, as for a last
-batch, the gradients of losses="sum" would be wrong. Messages go through host memory in float32 (for
-float64 inputs in float64), and on a GPU the host waits for the messages. All ranks must run their
-SyncBatchNorm layers in the same order. A rank without samples passes `x[:0]`.
+(PyTorch has only this form.) The last batch of an epoch may have shares of different sizes. If the
+losses are means over such shares, the gradients of losses="sum" would be wrong. Messages go through
+host memory in float32 (for float64 inputs in float64), and on a GPU the host waits for the
+messages. All ranks must run their SyncBatchNorm layers in the same order. A rank without samples
+passes `x[:0]`.
 
 Sources: Ioffe & Szegedy 2015; Peng et al. 2018 (MegDet, arXiv 1711.07240) for the ranks; Chan,
 Golub & LeVeque 1983 for merging.
@@ -158,15 +159,16 @@ def checked(losses):
 
 class SyncBatchNorm(BatchNorm):
     """BatchNorm1d and BatchNorm2d over the ranks of `t`. In eval mode it uses the running averages
-    and sends nothing. x is (N, C), (N, C, L) or (N, C, H, W); N may differ between ranks.
+    and sends nothing. The input is (N, C), (N, C, L) or (N, C, H, W). N may differ between ranks.
 
     t: the ranks whose samples differ (PyTorch's process_group). In a grid t is grid.dp, or
     grid.group("dp", "cp") if ranks hold parts of texts. The ranks along tp have the same samples,
     so leave these ranks out. If t includes them, each sample counts tp times. This does not change
     means and gradients, but it changes the factor n/(n-1) of the running variance.
 
-    losses: "mean" if DataParallel weights each rank's mean loss by its samples; else "sum" (see the
-    top of the file). With equal shares "mean" and "sum" give the same gradients.
+    losses: "mean" if each rank's loss is a mean over its samples, and DataParallel weights the
+    ranks' gradients by their numbers of samples. Else "sum" (see the top of the file). With equal
+    shares "mean" and "sum" give the same gradients.
 
     The running averages are the same on all ranks, so DataParallel(broadcast_buffers=False) works.
     Raises ValueError for a wrong number of channels, and for fewer than 2 values in a channel."""

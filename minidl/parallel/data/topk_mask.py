@@ -13,7 +13,8 @@ vector collects these elements, and the k largest are chosen among them. If fewe
 reach the threshold, it is lowered, and the pass is repeated. So the sample changes how long `top_k`
 takes, but never its result.
 
-Used by: minidl/parallel/data/dgc.py. comm/codec.py packs the pairs, comm/compressed.py adds them.
+Used by: minidl/parallel/data/dgc.py. comm/codec.py packs the pairs, and comm/compressed.py adds
+them.
 
 Source: Lin, Han, Mao, Wang, Dally 2018, "Deep gradient compression" (arXiv 1712.01887).
 Kernels: kernels/topk_mask.cu; on a CPU kernels/cpu/topk_mask.cu
@@ -49,8 +50,9 @@ def threshold_of(x, k):
 
 
 def compact(x, threshold):
-    """Returns (index int32, value) of the elements of the 1-d x with |x| >= threshold, in order of
-    index, by kernels. Raises ValueError for another shape, or 2**31 elements or more."""
+    """Finds the elements of the 1-d x with |x| >= threshold, by kernels. Returns two arrays (index,
+    value), in the order of the indices. index is int32. Raises ValueError for another shape, or
+    2**31 elements or more."""
     xp, n = backend.xp_of([x], "compact"), x.size
     if x.ndim != 1 or n >= 2**31:
         raise ValueError(f"compact wants a vector of fewer than 2**31 elements; got shape "
@@ -91,7 +93,8 @@ def taken(x, threshold):
 
 
 def top_k(x, k):
-    """Returns (index int32, value) of the k largest |x| of the 1-d x: exactly k, in order of index.
+    """Finds the k elements of the 1-d x with the largest |x|. Returns two arrays (index, value) of
+    k elements, in the order of the indices. index is int32.
 
     Among equal values the first ones are taken. nan counts as the largest of all, as in torch.topk.
     Raises ValueError unless 0 <= k <= x.size."""
@@ -166,14 +169,14 @@ def with_zeros(x, index, k):
 
 
 def drop(x, threshold):
-    """Sets x = 0 where |x| >= threshold, in place. Then x holds the elements that compact with this
-    threshold does not return. x must be contiguous."""
+    """Sets x = 0 where |x| >= threshold, in place. Then x holds only the elements that compact(x,
+    threshold) would not return. x must be contiguous."""
     elementwise(FILE, "drop", x.dtype, x.size, (x, threshold, x.size))
 
 
 def launch(xp, name, x, args):
-    """Launches a kernel with a thread per chunk on the CPU, or a warp per chunk on a GPU. args: the
-    kernel's arguments; the last one is the number of chunks."""
+    """Launches a kernel. On the CPU each chunk has a thread, on a GPU each chunk has a warp. args:
+    the kernel's arguments; the last one is the number of chunks."""
     n_chunks = args[-1]
     if n_chunks and xp is np:
         dispatch.kernel(dispatch.on_cpu(FILE), name, x.dtype)(-(-n_chunks // 8), 8, args)

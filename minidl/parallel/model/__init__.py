@@ -1,9 +1,9 @@
-"""Models too large for one rank: the model itself is divided over a grid of ranks (comm/grid.py).
+"""Divides a model that is too large for one rank over a grid of ranks (comm/grid.py).
 
-    functions   collectives inside the graph; backward runs a collective on the gradient
-    tensor      tensor parallelism: the layers' matrices are cut into columns and rows
+    functions   has collectives inside the graph. Backward runs a collective on the gradient
+    tensor      cuts the layers' matrices into columns and rows (tensor parallelism)
     overlapped  runs the all-reduces of tensor parallelism at the same time as matrix products
-    vocabulary  embedding and cross entropy, if each rank has some of the words
+    vocabulary  computes embedding and cross entropy if each rank has some of the words
     parallelize converts a model to tensor parallelism by a plan
     schedule    computes the order in which a pipeline's stages work on its micro-batches
     pipeline    runs the stages of a pipeline in the order of a schedule
@@ -15,5 +15,5 @@
     experts     divides a mixture of experts: each rank has a few experts
     planner     finds out how to divide a GPT over N ranks. plan_text prints the result; plan_costs,
                 plan_step and plan_network have the formulas
-    grid_gpt    a GPT with pipeline stages, divided matrices, and replicas
+    grid_gpt    builds a GPT with pipeline stages, divided matrices, and replicas
 """

@@ -1,4 +1,4 @@
-"""Context parallelism: a text too long for one rank. Each of n ranks has s/n of its s tokens.
+"""Context parallelism: a text is too long for one rank, so each of n ranks has s/n of its s tokens.
 
 All layers except attention work on each token separately. In attention every query needs all keys.
 There are two methods. Both methods take any mask, any length and dropout (text_parts.py):
@@ -9,11 +9,12 @@ There are two methods. Both methods take any mask, any length and dropout (text_
                 heads, and computes attention. A second all-to-all returns the results. The bits
                 are the same as on one rank (ulysses.py)
 
-Elements that each rank sends, for b texts with h query heads and g key heads of width e. c is the
-number b s/n e:
+The table gives the number of elements that each rank sends, for b texts with h query heads and g
+key heads. e is the width of a head, and c stands for b s/n e:
 
     ring        2 g c (n-1) in forward, in n-1 messages. Backward sends this again, and also the
-                same number of elements for the gradients of K and V, in the dtype of sums
+                same number of elements for the gradients of K and V, in the dtype in which these
+                gradients are summed
     Ulysses     (2 h + 2 g) c (n-1)/n in forward, and the same in backward. If n > g, put n in place
                 of g, because key heads are repeated
 
@@ -54,8 +55,8 @@ def context_parallel(model, t, method="ring", order=None, length=None):
 
     The losses of all ranks are parts of one sum, because the keys of a rank get gradients from the
     losses of other ranks. So divide each loss by the number of tokens of all ranks, and sum the
-    gradients. (If ranks have different numbers of tokens, the mean of the ranks' mean losses is
-    another loss.)
+    gradients. (If ranks have different numbers of tokens, the mean of the ranks' mean losses is a
+    different loss.)
 
     A GPT uses the positions of this rank's part. If a row holds several texts, call
     model(part(x), part(positions)). This sends one byte for each token. Dropout is the same as for
@@ -107,7 +108,8 @@ def _part(t, order, length, x):
 
 
 def _positions(t, order, length, context, xp, n_tokens):
-    """Is called in place of GPT.positions. Returns the positions of this rank's n_tokens tokens."""
+    """The model calls this function in place of GPT.positions. Returns the positions of this rank's
+    n_tokens tokens."""
     length = n_tokens * t.size if length is None else length
     if length > context:
         raise ValueError(f"rank {t.rank}: wanted texts of at most {context} tokens, the context of "
@@ -116,7 +118,8 @@ def _positions(t, order, length, context, xp, n_tokens):
 
 
 def _one_text(t, order, length, places):
-    """Is called in place of GPT.one_text, and works for rows that are divided over the ranks.
+    """The model calls this function in place of GPT.one_text. It works for rows that are divided
+    over the ranks.
 
     places (B, L): the positions of this rank's part. Returns a function (queries, keys) -> mask,
     which can be the attn_mask of ring_attention. Each rank sends (n-1)/n bytes for each token of
@@ -142,7 +145,7 @@ def bytes_sent(method, n, n_batch, length, width, n_heads, n_groups=None, itemsi
     for float64). rank and order matter only if n does not divide the length."""
     n_groups = n_groups or n_heads
     n_each, c = lengths(length, n, order if method == "ring" else "contiguous"), n_batch * width
-    if method == "ring":  # all blocks but the right neighbour's, all sums but its own
+    if method == "ring":  # see pass_around and pass_around_and_sum
         block = 2 * n_groups * c * (length - n_each[(rank + 1) % n]) * itemsize
         return block, block + 2 * n_groups * c * (length - n_each[rank]) * sumsize
     own, others = n_each[rank], length - n_each[rank]  # tokens of this rank, tokens of the others

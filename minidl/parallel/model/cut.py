@@ -1,4 +1,4 @@
-"""Cuts a model into stages of consecutive layers, by a list or by balanced costs.
+"""Cuts a model into stages of consecutive layers. Their sizes are given, or balanced by cost.
 
     costs of the layers   1 1 1 1 | 2 2 | 3 1        split_by_cost(costs, 3) -> [4, 2, 2]
     costs of the stages      4      4      4         the slowest stage sets the speed, so the
@@ -45,8 +45,9 @@ def cut(model, stages):
     """Returns a list with a Module for each stage of an nn.GPT or nn.Sequential.
 
     stages: a list with each stage's number of layers. For a GPT the layers are its blocks, and a
-    stage may have 0 blocks. Or an int, the number of stages: then the layers are divided as equally
-    as possible. Raises TypeError for another model, and ValueError for a wrong number of layers."""
+    stage may have 0 blocks. stages can also be an int, the number of stages. Then the layers are
+    divided as equally as possible. Raises TypeError for another model, and ValueError for a wrong
+    number of layers."""
     if not isinstance(model, (GPT, Sequential)):
         raise TypeError(f"cut wants an nn.GPT or nn.Sequential; got {type(model).__name__}. For "
                         "another model give the pipeline a list of Modules; each takes the result "
@@ -70,8 +71,8 @@ def cut(model, stages):
 
 
 class GPTStage(Module):
-    """Some blocks of a GPT. The first stage also has the embeddings, and the last stage also has
-    the output layer."""
+    """A stage: some blocks of a GPT. The first stage also has the embeddings, and the last stage
+    also has the output layer."""
 
     def __init__(self, model, blocks, first, last):
         super().__init__()

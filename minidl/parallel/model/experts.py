@@ -1,8 +1,8 @@
 """Expert parallelism: each of n ranks has E/n of the E experts, which compute all ranks' tokens.
 
-The plain form, with the picture and one expert on each rank: minidl/plain/experts.py. Here there is
-a backward, a rank may have several experts, experts may have replicas, and an nn.MoE is divided in
-place.
+The plain form, with the picture and one expert on each rank: minidl/plain/experts.py. Here the
+layer has a backward, and a rank may have several experts. Experts may have replicas. The experts of
+an existing nn.MoE are divided in place.
 
 Each token chooses k experts. First the ranks exchange how many of their tokens chose each expert as
 1st, ..., k-th choice: k E numbers from each rank. From these numbers a rank computes:
@@ -13,28 +13,29 @@ Each token chooses k experts. First the ranks exchange how many of their tokens 
     how many rows come from each rank
     f_e of the balance loss (nn/moe.py)
 
-Compare with a single rank that has the tokens of all ranks, in the order of ranks. The n ranks drop
-exactly the same tokens as the single rank, and compute the same results. (It is common to give each
-rank its own capacity; then other tokens are dropped.) Rows arrive sorted by rank, and are put into
-the order that they have on a single rank.
+Compare the n ranks with a single rank that has the tokens of all ranks, in the order of ranks. The
+n ranks drop exactly the same tokens as the single rank, and compute the same results. (It is common
+to give each rank its own capacity; then other tokens are dropped.) Rows arrive sorted by rank, and
+are put into the order that they have on a single rank.
 
 For a layer each rank sends 8 k E (n-1) bytes of counts. Then a rank sends the rows whose experts
-are on other ranks, and the results of the rows that came from other ranks. Backward sends the same
-number of rows again. On average a rank sends 4 f T k / n (n-1)/n rows of C elements in a step.
+are on other ranks. It also returns the results of the rows that came from other ranks. Backward
+sends the same number of rows again. On average a rank sends 4 f T k / n (n-1)/n rows of C elements
+in a step.
 
-**Gradients.** An expert's gradient already contains the tokens of all n ranks. The part that comes
-from one rank's loss gets the weight that data parallelism gives to this rank's gradients. With
-average=True the weight is the rank's fraction of all tokens. Use this with DataParallel or
+**Gradients.** An expert's gradient is already a sum over the tokens of all n ranks. The part that
+comes from one rank's loss gets the weight that data parallelism gives to this rank's gradients.
+With average=True the weight is the rank's fraction of all tokens. Use this with DataParallel or
 average_gradients, if each rank's loss is a mean. With average=False the weight is 1. Use this if
 the losses are parts of one sum. With True and with False an optimizer may use the gradient without
 another factor. If several groups of ranks have replicas of the experts, average the gradients over
 the replicas.
 
-The gradients of the rows are not weighted, because they return to the loss that they came from.
-`optim.clip_grad_norm_` and GradScaler include all ranks' experts (shards.py).
+The gradients of the rows are not weighted, because each of them goes back to the rank from whose
+loss it came. `optim.clip_grad_norm_` and GradScaler include all ranks' experts (shards.py).
 
 Sources: Lepikhin et al. 2020 (GShard, arXiv 2006.16668), section 3.2; Rajbhandari et al. 2022
-(DeepSpeed-MoE, arXiv 2201.05596) for two groups.
+(DeepSpeed-MoE, arXiv 2201.05596) for the two groups of ranks, `t` and `over`.
 Test: tests/parallel/model/test_experts.py   Tutorial: tutorials/23_experts.py
 """
 
@@ -143,8 +144,8 @@ class Ranks:
 
 class Exchange(Function):
     """Sends counts[j] rows to rank j, and receives counts_in[i] rows from rank i. Backward sends
-    the gradients back. The gradients are multiplied by `before` before sending, and by `after` when
-    they have come back."""
+    the gradients back. The gradients are multiplied by the number `before` before they are sent,
+    and by the number `after` when they have come back."""
 
     def forward(self, rows, t, counts, counts_in, before=1, after=1):
         self.t, self.counts, self.counts_in, self.scale = t, counts, counts_in, (before, after)

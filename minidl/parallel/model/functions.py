@@ -1,7 +1,7 @@
 """Collectives inside the graph: the backward of a collective is another collective.
 
 The plain form of the first two functions: minidl/plain/tensor_parallel.py. The plain form of the
-last one: minidl/plain/ulysses.py. Here they are Functions of the engine, arrays may have any dtype,
+last one: minidl/plain/ulysses.py. Here they are Functions of autograd. Arrays may have any dtype,
 and blocks may have unequal lengths.
 
     function         in forward               in backward
@@ -19,11 +19,11 @@ Which function is right depends on what the ranks hold before and after the func
     a replicated input        (nothing to do)              copy, scatter
     each rank's own input     all_reduce, gather           all_gather, reduce_scatter, all_to_all
 
-Replicated: all ranks hold the same numbers and compute the same from them. Then every rank computes
-the same, complete gradient of the tensor. So `all_reduce` and `gather` send nothing in backward. If
-each rank computes its own result from a gathered tensor, each rank has only a part of the gradient,
-and the parts must be summed: use `all_gather`. With `gather` instead, the gradient is wrong,
-although the loss falls.
+A tensor is replicated if all ranks hold the same numbers and compute the same results from them.
+Then every rank computes the same, complete gradient of the tensor. So `all_reduce` and `gather`
+send nothing in backward. Suppose that each rank computes its own result from a gathered tensor.
+Then each rank has only a part of the gradient, and the parts must be summed: use `all_gather`. With
+`gather` instead, the gradient is wrong, although the loss falls.
 
 All ranks of t must call these functions in the same order, with the same shapes and
 `requires_grad`. Then backward has the same order on all ranks, too. Along a dimension the blocks
@@ -94,7 +94,8 @@ def scatter(t, x, dim):
 
 def gather(t, x, dim, length=None):
     """Returns all ranks' x joined along dim (sends (n-1)/n K bytes). All ranks must compute the
-    same from the result. Backward takes this rank's slice of the gradient, and sends nothing.
+    same results from the joined array. Backward takes this rank's slice of the gradient, and sends
+    nothing.
 
     length: the length of the result along dim. Pass it if the blocks may be unequal. The default is
     n times the length of x."""
@@ -154,8 +155,8 @@ def own_block(t, x, dim):
 
 def join(t, x, dim, length=None):
     """Returns all ranks' blocks x, joined along dim. length: the length of the result along dim.
-    With None it is n times the length of x. Raises ValueError if x has another length than this
-    rank's block."""
+    With None it is n times the length of x. Raises ValueError if the length of x along dim is not
+    the length of this rank's block."""
     length = t.size * x.shape[dim] if length is None else length
     bounds = chunks.bounds(length, t.size)
     first, end = bounds[t.rank : t.rank + 2]
@@ -205,7 +206,8 @@ def transposed(t, x, split, join, length=None):
 
 
 def _scaled(bounds, rows):
-    """Returns `bounds`, which count rows, as bounds that count elements. rows: the array."""
+    """Returns the bounds of blocks, counted in elements. bounds: the same bounds, counted in rows
+    of the array `rows`."""
     n_elems = 1
     for d in rows.shape[1:]:
         n_elems *= d

@@ -15,8 +15,8 @@ What is sent for a micro-batch of n tokens, with activations of n x width number
     tp    all-reduces of activations: in each block two in forward and two in backward, one after
           the embedding, and one in the backward of the output layer. The divided cross entropy
           sends three numbers for each token (vocabulary.py)
-    pp    activations to the next stage, and in backward their gradients to the stage before. At the
-          end of a step, the gradient of a tied weight
+    pp    activations to the next stage, and in backward their gradients to the previous stage. At
+          the end of a step, the gradient of a tied weight
     dp    gradients, as data parallelism or ZeRO sends them, once in a step
 Test: tests/parallel/model/test_grid_gpt.py   Tutorial: tutorials/train_gpt.py
 """
@@ -85,7 +85,7 @@ class GridGPT:
 
     def copies(self):
         """Returns [(transport, arrays that are equal on all ranks of this transport)]. For dp these
-        are all weights, for tp the undivided weights."""
+        arrays are all weights. For tp they are the weights that are not divided."""
         own = self.parallel.parameters()
         return [(self.axes.dp, [p.array for p in own]),
                 (self.axes.tp, [p.array for p in own if p.part is None])]

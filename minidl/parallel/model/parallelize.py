@@ -13,7 +13,8 @@ layer undivided, and sums would be wrong. A rule keeps the layer's weights, so t
 the same as before. Before the call all ranks of grid.tp must hold the whole model. Make the
 optimizer afterwards.
 
-Source: the plan of PyTorch's parallelize_module (there a pattern without a match only warns).
+Source: the plan of PyTorch's parallelize_module (there a pattern without a match only causes a
+warning).
 Test: tests/parallel/model/test_parallelize.py   Tutorial: tutorials/13_tensor_parallel.py
 """
 
@@ -56,7 +57,7 @@ def gpt_plan(sequence=False, split_logits=False, overlap=0, all_reduce=None, gat
                   in this number of parts (overlapped.py)
     all_reduce    any f(t, array) that sums in place; by default functions.total
     gather_again  if True, column layers keep only this rank's tokens for backward (tensor.py).
-                  Only with sequence parallelism
+                  This works only with sequence=True
     """
     seq, options = 1 if sequence else None, dict(overlap=overlap, all_reduce=all_reduce)
     columns = dict(options, seq=seq, gather_again=gather_again)

@@ -5,15 +5,16 @@ schedule of schedule.py can run, also with several stages on a rank. The first m
 shapes of the tensors. Two stages may share a weight. Stages may be recomputed, and may have
 replicas.
 
-One rule runs any schedule. For each part of the work a rank waits for the arrays that it needs,
-computes, starts to send the result, and goes on. A rank waits for a send only before the next send
-of the same stage and direction. So if two neighbours send to each other, both messages travel while
-both ranks wait to receive. No rank blocks in a send that its neighbour cannot receive yet.
+One rule runs any schedule. For each part of the work, a rank first waits for the arrays that it
+needs. Then it computes, starts to send the result, and goes on. A rank waits for a send only before
+the next send of the same stage and direction. So if two neighbours send to each other, both
+messages travel while both ranks wait to receive. No rank blocks in a send that its neighbour cannot
+receive yet.
 
 The first message of a stage in a step announces the number, shapes and dtypes of the tensors. So
 the user gives no shapes, and the last batch may be smaller. All micro-batches of a step have the
-same shapes. In a step of m micro-batches, m activations, m gradients of the same size, and one
-header of 256 bytes are sent over each boundary between ranks.
+same shapes. A step has m micro-batches. In this step m activations, m gradients of the same size,
+and one header of 256 bytes are sent over each boundary between ranks.
 
 The loss is the mean over the micro-batches. Gradients have the same bits as on one rank that runs
 the micro-batches one after another. If two ranks share a weight (a GPT's embedding and output
@@ -70,11 +71,11 @@ class Pipeline:
         loss = pipe.step(x, y)                                 # forward and backward of a batch
         optimizer.step()
 
-    All ranks must draw the model from the same random numbers. Then, so that dropout differs
-    between ranks, call `minidl.manual_seed(seed, stream=1 + t.rank)`.
+    All ranks must draw the model from the same random numbers. Afterwards call
+    `minidl.manual_seed(seed, stream=1 + t.rank)`. Then each rank draws other numbers for dropout.
 
-    stages:     all stages of the model. A stage is a Module that takes the result of the stage
-                before: a Tensor, or a tuple of Tensors. The schedule decides which stages a rank
+    stages:     all stages of the model. A stage is a Module that takes the result of the previous
+                stage: a Tensor, or a tuple of Tensors. The schedule decides which stages a rank
                 keeps
     loss:       a function loss(output, target) that returns the mean over a micro-batch
     schedule:   for each rank a list of `Do`, from schedule.py
@@ -84,14 +85,16 @@ class Pipeline:
                 call `gather()` after the optimizer's step. Gradients are scattered only in the
                 backward of the last micro-batch
     recompute:  if True, a rank keeps only the input of each micro-batch, and runs the stage again
-                in backward. In ZB-H1 part B runs the stage again, and then the inputs of matrix
-                products are kept until W
+                in backward. In ZB-H1 part B runs the stage again. Then the inputs of matrix
+                products are kept until part W
     inputs_first: for schedules without W. If True, backward is still split into two parts
-                (split.py), and the input's gradient is sent between these parts. So the stage
-                before gets the gradient earlier, by the seconds of one part W. GPipe and 1F1B then
-                idle (p-1)(F + B), not (p-1)(F + B + W). A rank holds the same activations as
-                before, and also the gradients of one micro-batch's matrix products
-    seconds:    (F, B, W), the seconds of the three parts. Only a modelled clock uses them
+                (split.py), and the input's gradient is sent between these parts. So the previous
+                stage gets this gradient earlier, by the seconds of one part W. In GPipe and 1F1B a
+                rank is then idle for (p-1)(F + B) seconds, not for (p-1)(F + B + W). A rank holds
+                the same activations as without inputs_first, and also the gradients of one
+                micro-batch's matrix products
+    seconds:    (F, B, W), the seconds of a forward F, of the backward B for the inputs, and of the
+                backward W for the weights. Only a modelled clock uses these numbers
 
     The attribute `lanes` has the times of this rank's work in the last step: a list of At
     (schedule.py).
@@ -162,9 +165,9 @@ class Pipeline:
         return replicas
 
     def _find_shared_here(self):
-        """Returns {parameter: stage} for parameters that several stages of this rank share. Of
-        these stages, `stage` is the one whose last backward in a step comes last. The gradient is
-        complete only after this backward, so this stage averages the gradient over dp."""
+        """Returns {parameter: stage} for parameters that several stages of this rank share. In a
+        step each of these stages runs a last backward. `stage` is the stage that runs it after the
+        others. Only then is the gradient complete, so this stage averages the gradient over dp."""
         last_backward = {do.stage: i for i, do in enumerate(self.dos) if do.kind != "F"}
         stages_of = {}
         for s in sorted(self.stages, key=last_backward.get):
@@ -173,8 +176,8 @@ class Pipeline:
         return {p: found[-1] for p, found in stages_of.items() if len(found) > 1}
 
     def _find_tied(self, stages):
-        """Returns a list of (parameter, transport of the ranks that have this parameter), for the
-        parameters that this rank shares with other ranks. All ranks use the same order.
+        """Finds the parameters that this rank shares with other ranks. Returns a list of pairs
+        (parameter, transport of the ranks that have this parameter). All ranks use the same order.
         Collective."""
         ranks_of = {}  # parameter -> the set of ranks that have it
         for stage, rank in zip(stages, self.ranks, strict=True):
@@ -254,8 +257,8 @@ class Pipeline:
         the rank of the last stage. Returns None on the other ranks.
 
         inputs, targets: an array or a Tensor, which is cut along its first dimension into equal
-            micro-batches. Or a list of micro-batches. Only the first stage reads inputs, and only
-            the last stage reads targets. Every rank may pass both arguments.
+            micro-batches. They can also be lists of micro-batches. Only the first stage reads
+            inputs, and only the last stage reads targets. Every rank may pass both arguments.
         scaler: a GradScaler. The loss is multiplied by its scale before backward."""
         step = _Step(self, inputs, targets, scaler)
         earlier = self._set_aside() if step.trains else {}
@@ -318,7 +321,7 @@ class _Step:
         # leaves that backward reaches)
         self.later = {}
         self.here = {}  # Do -> its results, if the stage that needs these is on this rank, too
-        # stage -> its form: [(shape, dtype, True if a gradient is wanted)] of its results
+        # stage -> its form: [(shape, dtype, True if it needs a gradient)] of its results
         self.form = {}
         self.n_samples = 0
         if self.inputs is not None:
@@ -390,7 +393,9 @@ class _Step:
         return results
 
     def pass_on(self, do, outputs):
-        """Returns (the arrays of a stage's result, the roots of the stage's backward)."""
+        """Returns (arrays, roots). arrays: the arrays of a stage's result, which are sent to the
+        next stage. roots: the Tensors from which the stage's backward starts. outputs: the stage's
+        result, a Tensor or nested Tensors."""
         outputs_of_stage = tensors_of(outputs)
         if not outputs_of_stage:
             raise TypeError(f"rank {self.t.rank}: stage {do.stage} of a pipeline must return a "
@@ -403,7 +408,7 @@ class _Step:
 
     def last(self, stage, micro, *inputs):
         """Runs the last stage and the loss. If recompute is on, part B runs the stage and the loss
-        again. Then it divides their backward into the parts B and W."""
+        again, and then divides their backward into the parts B and W."""
         return self.losses(stage(*inputs), micro)
 
     def losses(self, output, micro):
@@ -460,7 +465,7 @@ class _Step:
     def expect(self, do, used):
         """Returns the stage's Reducer if `do` is the stage's last backward in this step and reaches
         a parameter. In this case expect() also tells the Reducer that this backward sends
-        gradients. Else returns None."""
+        gradients. Else returns None. used: the leaves that the backward reaches."""
         reducer = self.reducer_of_last(do)
         if reducer is None or used.keys().isdisjoint(reducer.params):
             return None
@@ -468,8 +473,8 @@ class _Step:
         return reducer
 
     def send_without_backward(self, do, used):
-        """If `do` is the stage's last backward and reaches no parameter, sends the gradients of the
-        earlier backwards."""
+        """Sends the gradients of the earlier backwards if `do` is the stage's last backward and
+        reaches no parameter. Otherwise does nothing. used: the leaves that the backward reaches."""
         reducer = self.reducer_of_last(do)
         if reducer is not None and used.keys().isdisjoint(reducer.params):
             reducer.absent(self.n_samples)
@@ -499,7 +504,7 @@ class _Step:
                 if needed.stage not in self.form:
                     self.read_header(needed, src)
                 form = self.form[needed.stage]
-            else:  # a gradient for each result of this stage that wants a gradient
+            else:  # a gradient for each result of this stage that needs one
                 form = [(shape, dtype, wants) for shape, dtype, wants in self.form[do.stage]
                         if wants]
             xp = self.pipe.xp()
@@ -562,8 +567,8 @@ def _in_words(form):
 
 def _header(t, do, counts, form):
     """Returns a header, (HEADER,) int64. First come the numbers of samples, micro-batches and
-    tensors. Then four things follow for each tensor: its dtype, 1 if it wants a gradient (else 0),
-    its number of dimensions, and its shape."""
+    tensors. Then four things follow for each tensor: its dtype, 1 if it requires a gradient (else
+    0), its number of dimensions, and its shape."""
     numbers = [*counts, len(form)]
     for shape, dtype, wants in form:
         if str(dtype) not in DTYPES:
@@ -579,7 +584,7 @@ def _header(t, do, counts, form):
 
 def _read(header):
     """Returns (number of samples, number of micro-batches, form) from a header. form: a list with
-    (shape, dtype, True if a gradient is wanted) for each tensor."""
+    (shape, dtype, True if the tensor requires a gradient) for each tensor."""
     n_samples, n_micro, n, *numbers = header.tolist()
     form = []
     for _ in range(n):

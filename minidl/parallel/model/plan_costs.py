@@ -2,8 +2,8 @@
 
     seconds of a step = m (compute + tp + cp + ep) + bubble + sends + dp
 
-compute, tp, cp and ep are seconds of the slowest stage, for one of m micro-batches. In the table a
-send to the next of p stages takes c seconds, and c is much less than F and B:
+compute, tp, cp and ep are seconds of the slowest stage, for one of m micro-batches. The table is
+for p stages. A send to the next stage takes c seconds, and c is much less than F and B:
 
                 bubble                               sends
     GPipe       (p-1)(F + B)                         2(p-1) c
@@ -13,15 +13,16 @@ send to the next of p stages takes c seconds, and c is much less than F and B:
     ZB-H1       (p-1)(F + B - W); if m is small,     4(p-1) c, or the sends of 1F1B if these are
                 p F + (p-1) B - m F                  less
 
-B is the whole backward. In ZB-H1 B is the part for the inputs, and W the part for the weights. If
-stages differ, (p-1) F stands for the sum of F over all stages except the slowest. Bubbles are exact
-if the stages are equal (for GPipe always). Sends are exact if three conditions hold: m is divisible
-by p, c is small (c < W / 2; for interleaved c < F / v), and no port is busy. For a larger c the
-sends are estimates, within 10 % of the schedule's time. Only the messages of ring attention are
-counted as overlapped with computation.
+F is the forward and B the whole backward of a micro-batch. In ZB-H1, B is the part of backward for
+the inputs, and W is the part for the weights. v is the number of stages of each rank. If stages
+differ, (p-1) F stands for the sum of F over all stages except the slowest. Bubbles are exact if the
+stages are equal (for GPipe always). Sends are exact if three conditions hold: m is divisible by p,
+c is small (c < W / 2; for interleaved c < F / v), and no send waits for a port that another send
+uses. For a larger c the sends are estimates, within 10 % of the schedule's time. Only the messages
+of ring attention are counted as overlapped with computation.
 
-The memory is the sum of weights, gradients and optimizer state (as in memory/predict.py), and of
-the activations of the live micro-batches. Three things are not counted: a layer's workspace,
+The memory is a sum. It includes weights, gradients and optimizer state (as in memory/predict.py),
+and the activations of the live micro-batches. Three things are not counted: a layer's workspace,
 buffers of messages, and weights that ZeRO 3 gathers for a short time. Only flops of matrices and of
 attention are counted, including the half that a causal mask hides. In a tensor-parallel group the
 formulas are for rank 0, which has the largest share. The formulas assume that tokens are routed
@@ -162,7 +163,8 @@ def weights(shape, tp, stage):
 
 
 def live(schedule, p, m, v, rank):
-    """Returns the largest number of (stage, micro-batch) pairs whose activations a rank holds."""
+    """Returns the largest number of (stage, micro-batch) pairs whose activations a rank holds at
+    the same time. There are p ranks, m micro-batches, and v stages on each rank."""
     if schedule == "interleaved":
         return min(2 * (p - rank - 1) + (v - 1) * p + 1, m * v)
     return {"gpipe": m, "1f1b": min(p - rank, m), "zb-h1": min(p, m)}[schedule]
@@ -187,11 +189,13 @@ def activations(shape, tp, width, recompute, schedule, p, m, v, stage, micro, cp
 
 
 def waits(schedule, v, m, stages, hop, port):
-    """Returns (seconds of bubble, seconds of exposed sends: sends during which ranks wait). A step
-    takes these times in addition to the time of m micro-batches in the slowest stage.
+    """Returns (seconds of bubble, seconds of exposed sends). A send is exposed if a rank waits for
+    it and has no work. A step takes these times in addition to the time of m micro-batches in the
+    slowest stage.
 
-    stages      a list of (number of ranks, F, B for the inputs, W), rank 0 first. F, B and W are
-                seconds
+    stages      a list of tuples (number of ranks, F, B, W). The first tuple is for rank 0. F, B and
+                W are the seconds of forward, of backward for the inputs, and of backward for the
+                weights
     hop         the seconds of a send
     port        the seconds in which a send keeps its port busy"""
     p = sum(n for n, *_ in stages)

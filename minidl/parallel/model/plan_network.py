@@ -1,8 +1,8 @@
 """Computes by formulas how long messages along one axis of a grid take, if all groups send at once.
 
     all_reduce_s      a ring all-reduce: of gradients, or of activations of tensor parallelism
-    pass_around_s     ring attention: a block travels while the rank computes with the block before.
-                      So a hop costs time only if it is longer than this computation
+    pass_around_s     ring attention: a block travels while the rank computes with the previous
+                      block. So a hop costs time only if it is longer than this computation
     all_to_all_s      Ulysses, and tokens to experts and back: in each step pairs of ranks exchange
                       a block
     send_s            activations to the next stage
@@ -21,7 +21,7 @@ from minidl.comm import cost
 
 
 class Way(NamedTuple):
-    """How the messages of one axis travel if all its groups send at once.
+    """Tells how the messages of one axis travel if all its groups send at once.
 
     leave   how many messages leave a node at the same time
     queue   how many of these messages go through one port
@@ -40,9 +40,9 @@ class Way(NamedTuple):
 
 
 class Network:
-    """A network of nodes with `node` consecutive ranks each, for closed forms.
+    """A network for the formulas of this file. Each of its nodes has `node` consecutive ranks.
 
-    slowest: how many times longer the slowest rank computes than the other ranks. Raises ValueError
+    The slowest rank takes `slowest` times as long to compute as the other ranks. Raises ValueError
     if the nodes have unequal sizes, or if some pairs of ranks have links of their own."""
 
     def __init__(self, links, n):
@@ -60,8 +60,9 @@ class Network:
         self.node = min(self.node, n)
 
     def way(self, stride, size):
-        """Returns the Way of groups of `size` ranks that are `stride` apart. If groups do not fill
-        whole nodes, leave, queue and slow are upper bounds."""
+        """Returns the Way of groups of `size` ranks. The numbers of two neighbours in a group
+        differ by `stride`. If groups do not fill whole nodes, leave, queue and slow are upper
+        bounds."""
         span, node, links = stride * size, self.node, self.links
         if size == 1 or node % span == 0:
             return Way(0, 1, 0, links.intra, links.intra)
@@ -113,13 +114,13 @@ def all_reduce_s(way, n, n_bytes):
 
 
 def pass_around_s(way, n, hops, alone):
-    """Returns the seconds of one turn of blocks around a ring. A rank visits (computes with) a
-    block while the next block hops to the right.
+    """Returns the seconds of one turn of blocks around a ring. A rank computes with a block (it
+    visits the block), and at the same time the next block is sent to the right.
 
-    hops: [(number of hops, bytes of each hop, seconds of the visit during each hop)]. alone: the
-    seconds of visits without a hop. b is the time of a hop's bytes. If all links are equal, the
-    result is alone + the sum of max(visit, alpha + b). Otherwise it is the time of the longer of
-    two chains: the hops over the slow links, or all bytes through one slow port."""
+    hops: a list of tuples (number of hops, bytes of each hop, seconds of the visit during each
+    hop). alone: the seconds of visits without a hop. b is the time of a hop's bytes. If all links
+    are equal, the result is alone + the sum of max(visit, alpha + b). Otherwise it is the time of
+    the longer of two chains: the hops over the slow links, or all bytes through one slow port."""
     usual = way.inter if way.slow == n else way.intra
     total = alone + sum(k * max(visit, hop_s(usual, b)) for k, b, visit in hops)
     if not way.slow:
@@ -177,8 +178,8 @@ def leaving(way, n):
 
 
 def send_s(way, p, n_bytes):
-    """Returns two times in seconds. The first is the time of a message from one of p stages to the
-    next stage, the mean over the stages. The second is how long a message keeps the busiest port
+    """Returns two times in seconds. The first is the time of a message from a stage to the next
+    stage, as a mean over the p stages. The second is how long a message keeps the busiest port
     busy."""
     # slow: the fraction of messages that leave a node. The last stage sends no message
     slow = 1.0 if way.slow == p else max(0, way.slow - 1) / max(1, p - 1)

@@ -1,13 +1,13 @@
 """One step of a divided GPT: the bytes sent along each axis, and the seconds of a stage's parts.
 
-Elements that a rank with n tokens sends for one micro-batch. C is the width, c this rank's columns
-of q, k the number of experts of a token:
+The table gives the number of elements that a rank with n tokens sends for one micro-batch. C is the
+width, c is the number of this rank's columns of q, and k is the number of experts of a token:
 
     tp   4 all-reduces of n C elements in each block, and the three   functions.py, vocabulary.py
          sums of the loss
-    cp   with the ring 2 n c (cp-1) in forward, once more with        ring_attention.py
-         recompute. Backward sends the same, and the same number of
-         elements of gradients in float32
+    cp   with the ring 2 n c (cp-1) in forward, and the same again    ring_attention.py
+         if blocks are recomputed. Backward sends the same, and also
+         the same number of elements of gradients in float32
          with Ulysses 4 n c (cp-1)/cp in forward, and the same in     ulysses.py
          backward
     ep   4 k n C (ep-1)/ep, and k E (ep-1) counts in int64 (E: the    experts.py
@@ -75,8 +75,8 @@ def fixed(task, replicas, tp, ep, v, cut, links):
 
 
 def waits_for_the_last(zero, pp):
-    """Returns True if a rank holds the gradients of all its weights until the last micro-batch of a
-    step, although the stage of ZeRO is 2. This is so in a pipeline (pipeline.py)."""
+    """Returns True if the stage of ZeRO is 2 and the model is in a pipeline. Then a rank holds the
+    gradients of all its weights until the last micro-batch of a step (pipeline.py)."""
     return zero == 2 and pp > 1
 
 
@@ -122,8 +122,9 @@ def _mean(n):
 
 def seconds(task, tokens, sizes, method, links, network):
     """Returns {part: (times of a block, times of the output layer and loss, times of the
-    embeddings)} for one micro-batch with `tokens` tokens on a rank. part: a name in WORK. Times are
-    (F, B for the inputs, W) in seconds. sizes: (tp, cp, ep)."""
+    embeddings)} for one micro-batch with `tokens` tokens on a rank. part: a name in WORK. Each of
+    the three "times" is a tuple of seconds: (forward, backward for the gradients of the inputs,
+    backward for the gradients of the weights). sizes: (tp, cp, ep)."""
     shape, width, again = task.shape, WIDTHS[task.precision][0], task.recompute
     tp, cp, ep = sizes
     one, (_, last) = costs.block(shape, tp, width), costs.ends(shape, tp, width)
@@ -154,6 +155,8 @@ def seconds(task, tokens, sizes, method, links, network):
 
 
 def of_stage(stage, seconds):
-    """Returns {part: (F, B, W)}, the seconds of a whole stage."""
+    """Returns {part: (F, B, W)}, the seconds of a whole stage: F for forward, B for the gradients
+    of the inputs, W for the gradients of the weights. stage: a Stage. seconds: the result of the
+    function seconds()."""
     return {part: tuple(stage.blocks * b + stage.last * e + stage.first * f
                         for b, e, f in zip(*of, strict=True)) for part, of in seconds.items()}

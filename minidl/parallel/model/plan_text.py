@@ -1,9 +1,11 @@
-"""Prints a planner's result: a table of plans, why the first one wins, why the others lose.
+"""Prints a planner's result: a table of plans, and the reasons why the first plan wins and the
+others lose.
 
-All sentences follow from the plans' numbers. For a plan that loses, the text names the part of the
-step that exceeds the winner's part by the most seconds. To explain the winner's size of an axis,
-the text compares the winner with the plans that have the next smaller and the next larger size.
-Every sentence goes through `tr`, which may translate the sentence (course/language.py).
+All sentences follow from the plans' numbers. For a plan that loses, the text names one part of the
+step. It is the part in which the plan loses the most seconds against the winner. The text also
+explains the winner's size of each axis. For this it compares the winner with the plans that have
+the next smaller and the next larger size. Every sentence goes through `tr`, which may translate the
+sentence (course/language.py).
 
 Test: tests/parallel/model/test_planner.py   Used by: cli/plan.py
 """
@@ -23,9 +25,10 @@ REASONS = {
 
 
 def text(task, found, rows=None, tr=str):
-    """Returns text: a table of the first `rows` Plans, with the reason why each of them loses, and
-    then the reason why the first Plan wins. The table has a column for cp only if cp is above 1 in
-    some plan. The same is true for ep."""
+    """Returns text. First comes a table of the first `rows` Plans in the list `found`. Its last
+    column tells why a Plan loses. If the first Plan fits into memory, the reason why it wins
+    follows at the end. The table has a column for cp only if cp is above 1 in some plan. The same
+    is true for ep."""
     also = [axis for axis in ("cp", "ep") if any(getattr(plan, axis) > 1 for plan in found)]
     head = ["dp", "pp", "tp", *also, "rows x m", "schedule", "memory", "sent: tp", *also, "pp",
             "dp", "bubble", "step", ""]
@@ -60,8 +63,8 @@ def _row(task, plan, best, also, tr):
 
 
 def _columns(rows):
-    """Returns lines of text. All columns are aligned to the right, except the schedule and the last
-    column."""
+    """Returns a list of lines, one for each row of the table `rows`. All columns are aligned to the
+    right, except the schedule and the last column."""
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     schedule, lines = next(i for i, cell in enumerate(rows[-1]) if " x " in cell) + 1, []
     for row in rows:
@@ -71,7 +74,7 @@ def _columns(rows):
 
 
 def why_not(task, plan, winner):
-    """Returns why a plan loses against the winner, as text."""
+    """Returns text that tells why `plan` loses against `winner`."""
     if plan.memory > task.memory:
         return f"does not fit: needs {bytes_text(plan.memory)}"
     more = {part: plan.parts[part] - winner.parts[part] for part in plan.parts}
@@ -92,7 +95,8 @@ def _where(task, plan, axis):
 
 
 def why(task, found, tr=str):
-    """Returns why the first of these Plans wins: lines of text, axis by axis."""
+    """Returns lines of text. They tell why the first Plan in the list `found` wins, axis by
+    axis."""
     best = found[0]
     shares = ", ".join(f"{tr(part)} {100 * seconds / best.time_s:.0f}%"
                        for part, seconds in best.parts.items() if seconds)

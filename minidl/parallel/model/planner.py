@@ -12,19 +12,20 @@
     dp   data        an all-reduce of the gradients, once in a      1/dp of the states that ZeRO
                      step                                           cuts
 
-`plans` tries each factorisation with all sizes of micro-batch, all schedules and both methods of
-cp. For each factorisation it keeps the fastest plan that fits into memory. If no plan fits, it
-keeps the plan with the least memory. It uses only closed forms (plan_costs.py, plan_network.py), so
-a plan for 100,000 ranks takes a second.
+`plans` tries each factorisation n = dp pp tp cp ep with all sizes of micro-batch, all schedules and
+both methods of cp. For each factorisation it keeps the fastest plan that fits into memory. If no
+plan fits, it keeps the plan with the least memory. It uses only closed forms (plan_costs.py,
+plan_network.py), so a plan for 100,000 ranks takes a second.
 
 The usual result has tensor parallelism inside a node, as few stages as memory allows, and replicas
 on the other ranks. If a text is too long for a rank, context parallelism comes first.
 
 Gradients of dense weights (all weights except experts) are averaged over dp, ep and cp. Gradients
-of experts are averaged over dp and cp. ZeRO cuts the states of dense weights. A model with experts
-has tp 1, because `parallelize` has no plan for experts. `Pipeline` limits ZeRO: stage 3 of ZeRO has
-pp 1. With stages 1 and 2 of ZeRO the output layer has its own weight, because two stages of a
-pipeline must not share a weight. plan_text.py prints which plan wins, and why.
+of experts are averaged over dp and cp. ZeRO cuts the states of dense weights. For a model with
+experts tp must be 1, because `parallelize` has no plan for experts. `Pipeline` does not allow stage
+3 of ZeRO, so pp is 1 for this stage. With stages 1 and 2 of ZeRO, two stages of a pipeline must not
+share a weight. So the output layer has its own weight. plan_text.py prints which plan wins, and
+why.
 
     task = Task(64, links_text.parse("nodes=8,intra=2Tbit,2us,inter=200Gbit,10us", 64), 16e9)
     print(text(task, plans(task)))
@@ -161,7 +162,7 @@ def _factors(task):
 
 
 def _methods(shape, tp, cp):
-    """Returns the names of the methods by which cp ranks can share a text, if each rank has the
+    """Returns the names of the methods by which cp ranks can share a text. Each rank must get the
     same number of tokens."""
     if cp == 1:
         return [""]
@@ -209,9 +210,9 @@ def _divisors(n, most):
 
 
 def _best(task, dp, pp, tp, network, cp, ep):
-    """Returns the best of `candidates`. Memory and bubble grow with the size of the micro-batch. So
-    the search ends at a size at which no plan can win. A plan cannot win if it needs too much
-    memory, or if its computation and bubble alone take longer than the best plan."""
+    """Returns the best Plan that candidates() yields. Memory and bubble grow with the size of the
+    micro-batch. So the search ends at a size at which no plan can win. A plan cannot win if it
+    needs too much memory, or if its computation and bubble alone take longer than the best plan."""
     best = None
     for tried in candidates(task, dp, pp, tp, network, cp, ep):
         best = min([*tried, *([best] if best else [])], key=lambda plan: rank_key(task, plan))
@@ -222,8 +223,8 @@ def _best(task, dp, pp, tp, network, cp, ep):
 
 
 def candidates(task, dp, pp, tp, network, cp=1, ep=1):
-    """Yields a list of Plans of this factorisation for each size of micro-batch, the smallest
-    first."""
+    """Yields a list of this factorisation's Plans for each size of micro-batch. The smallest size
+    comes first."""
     shape, links = task.shape, step.links_of_axes(network, dict(dp=dp, pp=pp, tp=tp, cp=cp, ep=ep))
     replicas = dp * ep * cp, dp * cp  # replicas of dense weights, and of experts
     fixed = [step.fixed(task, replicas, tp, ep, v, cut, links) for v, cut in _cuts(shape, pp)]
@@ -278,4 +279,4 @@ def _schedules(task, pp, m, v):
         return ["interleaved"] if m % pp == 0 else []
     if pp == 1:
         return ["1f1b"]
-    return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)  # B would run F again
+    return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)  # part B would run F again

@@ -6,13 +6,14 @@ of a block, if possible. Any mask and dropout may be used, and query heads may s
 zigzag order gives all ranks equal work (text_parts.py).
 
 In backward gk and gv, the gradients of a block's K and V, follow one step behind the block. The
-owner of a block adds its own part of these gradients at the end, so the other parts need n-1 hops
+owner of a block adds its own part of these gradients at the end. So the other parts need n-1 hops
 to reach the owner. (In minidl/plain/ring_attention.py they need n hops.) The result equals
-attention on one rank up to rounding, because the sums have another order. With dropout each block
-draws the random numbers of complete rows, for all keys. So n blocks draw n times as many numbers as
-one rank.
+attention on one rank up to rounding, because the sums are computed in another order. With dropout
+each block draws the random numbers of complete rows, for all keys. So n blocks draw n times as many
+numbers as one rank.
 
-Source: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889). Bytes, and another method: context.py
+Source: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889). For the bytes and another method see
+context.py
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
 """
 
@@ -42,7 +43,7 @@ def pass_around(t, block, visit, rows=None):
 @collective(own_args=("visit",), own_rows=("block",))
 def pass_around_and_sum(t, block, visit, rows=None):
     """Like pass_around, but visit() returns a new array: this rank's part of a sum for the owner of
-    the block. Returns the sum for this rank's own block.
+    the block. Returns the sum of all ranks' parts for this rank's own block.
 
     Each sum follows its block, one step behind. In addition to the blocks, each rank sends all sums
     except its own, in n-1 messages."""
@@ -72,7 +73,7 @@ def pass_around_and_sum(t, block, visit, rows=None):
 
 def _next(t, block, rows, step):
     """Starts to send the block to the right, and to receive the next block from the left. Returns a
-    function that waits until both messages are done, and returns the next block."""
+    function f(). f() waits until both messages are done, and returns the next block."""
     left, right = (t.rank - 1) % t.size, (t.rank + 1) % t.size
     n_rows = len(block) if rows is None else rows[(left - step) % t.size]
     coming = backend.xp_of([block]).empty((n_rows, *block.shape[1:]), block.dtype)
@@ -115,8 +116,8 @@ class Ring(OfWhole):
 
     def _part(self, owner, q, kv):
         """Returns (indices of the queries, indices of the keys, (q, k, v, mask)) for the part of a
-        block that this rank sees. k and v are repeated for each query head. Returns None if this
-        rank sees nothing of the block."""
+        block that this rank's queries see. k and v are repeated for each query head. Returns None
+        if this rank sees nothing of the block."""
         t, xp, mask = self.t, self.xp, None
         if (part := seen(t.rank, owner, self.tokens[1], t.size, self.causal, self.order)) is None:
             return None
@@ -215,7 +216,8 @@ class RingAttention(Ring, Attention):
 
 
 class RingSelfAttention(Ring, SelfAttention):
-    """Ring attention of a projection (B, L, 3 C), this rank's part of the text."""
+    """Ring attention of a projection (B, L, 3 C). The projection holds q, k and v of this rank's
+    part of the text."""
 
     op = "ring_self_attention"
 
@@ -229,9 +231,9 @@ def ring_attention(query, key, value, t, is_causal=False, scale=None, order="zig
 
     order       how the text is cut: "zigzag" or "contiguous"
     attn_mask   the mask of the whole text, without a gradient: a bool or floating array that
-                broadcasts to (B, H, queries, keys), in the order of the text. Or a function of two
-                arrays, the positions of some queries and the positions of some keys. It returns the
-                mask for these queries and keys
+                broadcasts to (B, H, queries, keys), in the order of the text. attn_mask can also be
+                a function of two arrays: the positions of some queries and the positions of some
+                keys. The function returns the mask for these queries and keys
     length      the number of tokens of the whole text. None means that all ranks have the same
                 number of tokens
     generator   the generator for dropout. It must be in the same state on all ranks. None means the

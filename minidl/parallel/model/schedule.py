@@ -15,11 +15,11 @@ min(p-s, m) micro-batches. With GPipe every rank holds the activations of all m 
 are two ways to make the bubble smaller:
 
     interleaved   each rank has v stages, and each stage has 1/v of the rank's layers. The bubble is
-                  (p - 1) / (v m + p - 1), and v times the messages are sent
-    ZB-H1         backward has two parts. B is the gradient of the input; the rank before waits for
-                  it. W is the gradients of the weights; no rank waits for them, so W fills idle
-                  time at the end. Between its first and last part rank 0 idles (p - 1)(F + B - W).
-                  In 1F1B rank 0 idles (p - 1)(F + B + W)
+                  (p - 1) / (v m + p - 1), and v times as many messages are sent
+    ZB-H1         backward has two parts. B computes the gradient of the input; the previous rank
+                  waits for it. W computes the gradients of the weights. No rank waits for them, so
+                  W fills idle time at the end. Between its first and last part rank 0 is idle for
+                  (p - 1)(F + B - W) seconds. In 1F1B it is idle for (p - 1)(F + B + W) seconds
 
 A schedule is data: a list of `Do` for each rank. `check` checks that a schedule can run. `timeline`
 computes when each part runs. `live` counts the micro-batches whose activations a rank holds.
@@ -99,8 +99,8 @@ def interleaved(p, m, v):
 
 def zb_h1(p, m):
     """Returns the ZB-H1 schedule for p ranks and m micro-batches: 1F1B with backward in two parts.
-    Rank s first runs s parts B without a W. After each later B it runs the oldest W that is left.
-    The remaining parts W come at the end. Each rank holds the activations of min(p, m)
+    Rank s first runs s parts B without a W. After each later B it runs the oldest W that has not
+    run yet. The remaining parts W come at the end. Each rank holds the activations of min(p, m)
     micro-batches."""
     schedule = []
     for s, dos in enumerate(one_f_one_b(p, m)):
@@ -116,7 +116,8 @@ def zb_h1(p, m):
 
 
 def _alternate(forwards, backwards, ahead):
-    """Returns `ahead` forwards, then a forward and a backward in turn, then the other backwards."""
+    """Returns a list with all parts in `forwards` and `backwards`. First come `ahead` forwards.
+    Then a forward and a backward come in turn. At the end come the other backwards."""
     done = forwards[:ahead]
     for forward, backward in zip(forwards[ahead:], backwards, strict=False):
         done += [forward, backward]
@@ -149,7 +150,8 @@ def splits(schedule):
 
 
 def before(do, n_stages):
-    """Returns the part whose result `do` waits for, or None."""
+    """Returns the part that must end before `do`, because `do` needs its result. Returns None if
+    there is no such part."""
     kind, stage, micro = do
     if kind == "F":
         return Do("F", stage - 1, micro) if stage else None
@@ -184,10 +186,10 @@ def live(schedule):
 def check(schedule):
     """Raises ValueError unless the schedule can run. The message has the rank and the part.
 
-    Three things must hold. Each stage is on one rank. For every micro-batch this rank runs F, B and
-    W of the stage once, in this order. A stage sends its results in the order in which the next
-    stage receives these results. No rank waits for ever, even if a stage can send a result only
-    after its previous result was received."""
+    Three things must hold. First, each stage is on one rank, and for every micro-batch this rank
+    runs F, B and W of the stage once, in this order. Second, a stage sends its results in the order
+    in which the next stage receives these results. Third, no rank waits for ever. This must be true
+    even if a stage can send a result only after its previous result was received."""
     ranks = {}
     for rank, dos in enumerate(schedule):
         for do in dos:
@@ -219,8 +221,9 @@ def check(schedule):
 
 
 def _check_rank(rank, dos, stages, m, kinds):
-    """Raises ValueError unless the rank runs each part once, in the right order, for each of its
-    stages and each of m micro-batches."""
+    """Raises ValueError unless the rank runs each part once and in the right order. A rank has a
+    part for each of its stages and each of m micro-batches. kinds: the kinds of the parts, in the
+    right order."""
     place = {do: i for i, do in enumerate(dos)}
     for do, n in Counter(dos).items():
         if n > 1:
@@ -315,11 +318,12 @@ def timeline(schedule, F=1.0, B=1.0, W=1.0, hop=0.0):
 
 
 def makespan(lanes):
-    """Returns the seconds until the last rank is done."""
+    """Returns the seconds until the last rank is done. lanes: the result of timeline()."""
     return max(lane[-1].end for lane in lanes)
 
 
 def bubble(lanes):
-    """Returns the fraction of the ranks' time in which they idle, from 0 to 1."""
+    """Returns the fraction of the ranks' time in which the ranks are idle, from 0 to 1. lanes: the
+    result of timeline()."""
     busy = sum(end - start for lane in lanes for _, start, end in lane)
     return 1 - busy / (len(lanes) * makespan(lanes))

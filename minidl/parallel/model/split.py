@@ -1,6 +1,6 @@
 """Runs backward in two parts: gradients of inputs now, gradients of weights later.
 
-    y = x W^T        part B   gx = gy W       the stage before waits for gx
+    y = x W^T        part B   gx = gy W       the previous stage waits for gx
                      part W   gW = gy^T x     no rank waits for gW before the optimizer's step
 
     weights, leaves = backward_to_inputs([y], [gy])     B: sets x.grad
@@ -8,10 +8,10 @@
     weights()                                           W: sets W.grad
 
 Part B is a normal backward, but the ops in SPLIT compute only the gradients of their inputs. For
-each of these ops part B makes a twin node, with the same saved arrays, and edges only to the op's
-weights. Part W is a backward from the twins. All sums have the same terms in the same order as in
-one backward, so the bits are the same. Between the parts only the inputs of these ops and the
-gradients gy of their results are held.
+each of these ops part B makes a twin node. The twin has the same saved arrays, but edges only to
+the op's weights. Part W is a backward from the twins. All sums have the same terms in the same
+order as in one backward, so the bits are the same. Between the parts only the inputs of these ops
+and the gradients gy of their results are held.
 
 If an op that is not in SPLIT uses the weight, too, the weight gets its gradient in part B. The same
 is true for weights in a recomputed segment, with one exception. If the segment is the whole graph
@@ -53,8 +53,8 @@ def backward_to_inputs(roots, gradients):
 
 
 def _run_again(roots):
-    """Returns the roots. If the whole graph is one recomputed segment, runs the segment again and
-    returns the results of the second run."""
+    """If the whole graph is one recomputed segment, runs the segment again, and returns the results
+    of the second run. Otherwise returns `roots`."""
     node = roots[0].grad_fn if roots else None
     if type(node) is not Recompute or any(y.grad_fn is not node for y in roots) or any(
             type(edge) is tuple for edge in node.edges):
@@ -93,8 +93,9 @@ def _separable(roots):
 
 
 def _inputs_only(node, places, twins, gy):
-    """Is called in place of the node's backward. Computes only the gradients of inputs, and adds to
-    `twins` a twin node that computes the gradients of the weights."""
+    """The backward pass calls this function in place of the node's backward. Computes only the
+    gradients of inputs, and adds to `twins` a twin node that computes the gradients of the
+    weights."""
     # restores the class's backward, and removes a reference cycle, so the node is freed at once
     del node.backward
     twin = copy.copy(node)

@@ -10,16 +10,17 @@ column layer, and each rank gets the columns of its heads. The projection is a r
 of a GPT runs 4 all-reduces in a step: two in forward (`all_reduce`) and two in backward (`copy`).
 Each all-reduce has B T C elements, for B texts of T tokens and a width of C.
 
-Sequence parallelism (`seq=1`, the dimension of tokens): between a row layer and the next column
-layer, each rank has only its block of the tokens. `all_reduce` becomes `reduce_scatter`, and `copy`
-becomes `all_gather`. The same bytes are sent, and norms and dropouts hold 1/n of the activations. A
-norm and a row layer's bias are applied only to this rank's tokens. So each rank has only a part of
-the gradients of the norm's weights and of the bias. The backward of `copy` sums these parts.
+Sequence parallelism is chosen by `seq=1` (the tokens are dimension 1). Between a row layer and the
+next column layer, each rank then has only its block of the tokens. `all_reduce` becomes
+`reduce_scatter`, and `copy` becomes `all_gather`. The same bytes are sent, and norms and dropouts
+hold 1/n of the activations. A norm and a row layer's bias are applied only to this rank's tokens.
+So each rank has only a part of the gradients of the norm's weights and of the bias. The backward of
+`copy` sums these parts.
 
 A column layer gathers its input, K bytes, and keeps it for backward. With `gather_again` the rank
-keeps only its own K/n bytes, and backward gathers the rest again. For this (n-1)/n K more bytes are
-sent. In a block of a GPT, a rank then keeps 2 (n-1)/n B T C fewer elements for backward. It sends
-this number of elements in addition.
+keeps only its own K/n bytes, and backward gathers the rest again. This sends (n-1)/n K more bytes.
+In a block of a GPT, a rank then keeps 2 (n-1)/n B T C fewer elements for backward. It sends this
+number of elements in addition.
 
 A layer draws the random numbers of the whole matrix, and keeps its slice. So any number of ranks
 trains the same model. `chunks.bounds` cuts widths and heads. In attention each rank has its own
@@ -110,8 +111,8 @@ def whole(p, array=None):
 
 def apart(t, generator=None):
     """Returns a generator that draws different numbers on each rank of t. It is made from
-    `generator` (by default from the default generator). `generator` itself advances by the same
-    amount on all ranks, so recompute can restore its state."""
+    `generator` (by default from the default generator). The state of `generator` itself changes in
+    the same way on all ranks, so recompute can restore this state."""
     seed, stream, counter = (generator or random.default_generator()).take(1)
     # ranks and calls get different (seed, stream) if seeds are below 2**48, streams below 2**20
     return random.Generator((seed + (t.rank + 1 << 48)) % 2**64, (stream + (counter << 20)) % 2**64)

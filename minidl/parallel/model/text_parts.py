@@ -1,9 +1,9 @@
-"""Divides a text over ranks: which tokens a rank has, and which keys its queries see. Also cuts the
-mask and the random numbers of dropout.
+"""Divides a text over ranks. Finds which tokens a rank has, and which keys its queries see. Also
+cuts the mask and the random numbers of dropout.
 
-If the text of a causal attention is cut into n pieces, rank 0 computes one block, and rank n-1
-computes n blocks. The zigzag order cuts the text into 2n chunks, and gives rank r the chunks r and
-2n-1-r:
+Suppose that the text of a causal attention is cut into n pieces, one for each rank. Then rank 0
+computes one block, and rank n-1 computes n blocks. The zigzag order cuts the text into 2n chunks,
+and gives rank r the chunks r and 2n-1-r:
 
     n = 4       chunk 0 1 2 3 4 5 6 7
     rank              0 1 2 3 3 2 1 0
@@ -99,7 +99,7 @@ def pairs(length, n, rank, order="zigzag"):
 
 
 def check_part(t, length, n_here, order):
-    """Returns a list with each rank's number of tokens, for a text of this length. Raises
+    """Returns a list with each rank's number of tokens, for a text of `length` tokens. Raises
     ValueError if this rank's number is not n_here."""
     chunks_of(t.rank, t.size, order)  # raises for an unknown order, with this rank's number
     n_each = lengths(length, t.size, order)

@@ -1,10 +1,10 @@
-"""Ulysses: attention of a text in parts, by two all-to-alls.
+"""Ulysses: attention over a text that is divided over the ranks, by two all-to-alls.
 
 The plain form: minidl/plain/ulysses.py. Here the all-to-alls are Functions with a backward
 (functions.all_to_all). Query heads may share keys, the ranks' parts may be unequal, and any mask
 and dropout may be used. The result has the same bits as attention on one rank.
 
-Source: Jacobs et al. 2023 (arXiv 2309.14509). Bytes, and another method: context.py
+Source: Jacobs et al. 2023 (arXiv 2309.14509). For the bytes and another method see context.py
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
 """
 
@@ -27,8 +27,8 @@ def ulysses_attention(query, key, value, t, is_causal=False, scale=None, *, attn
                       dropout_p=0.0, length=None, generator=None):
     """Returns the same as ring_attention, but the text is cut in "contiguous" order. H, the number
     of query heads, must be a multiple of n, the number of ranks. G, the number of key heads, must
-    be a multiple of n, or n a multiple of G. Otherwise raises ValueError. Each rank makes the mask
-    for all queries and all keys, as a single rank would."""
+    be a multiple of n, or n must be a multiple of G. Otherwise raises ValueError. Each rank makes
+    the mask for all queries and all keys, as a single rank would."""
     n, n_heads, n_groups = t.size, query.shape[1], key.shape[1]
     attn_mask = as_mask(t, attn_mask)
     check_heads(t, n_heads)

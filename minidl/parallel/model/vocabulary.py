@@ -13,7 +13,8 @@
 
 No rank ever holds all V logits of a token, or their gradients. With GPT-2's 50,257 words a batch of
 8 x 1,024 tokens has 1.6 GB of logits. Backward sends nothing: gx = (e^(x - lse) - [x is the
-target]) g. The kernels of `F.cross_entropy` are used on the rank's columns.
+target]) g. The bracket is 1 for the target and 0 for other words. The kernels of `F.cross_entropy`
+are used on the rank's columns.
 
 Source: Shoeybi et al. 2019 (arXiv 1909.08053), section 3.
 Test: tests/parallel/model/test_vocabulary.py   Tutorial: tutorials/13_tensor_parallel.py
@@ -64,10 +65,11 @@ class VocabEmbedding(Divided, Embedding):
 
 class VocabCrossEntropy(Function):
     """Computes -log softmax(x)[target]. x (rows, V / n) has this rank's columns. Saves three
-    arrays: x, which the layer before keeps, too; the targets; and lse, one number for each row.
+    arrays: x, which the previous layer keeps, too; the targets; and lse, one number for each row.
 
-    If a row has only logits of -inf on a rank (masked words), the rank's lse of this row is -inf,
-    and the rank's part of the sum is 0. If this is so on all ranks, the loss is nan, as in PyTorch.
+    Suppose that all logits of a row on one rank are -inf (masked words). Then the rank's lse of
+    this row is -inf, and the rank's part of the sum is 0. If a row has only -inf on all ranks, its
+    loss is nan, as in PyTorch.
 
     With label smoothing a, the loss is (1 - a) (lse - x[target]) + a (lse - mean of x), over all V
     columns. The ranks then also add their sums of x."""

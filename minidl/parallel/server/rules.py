@@ -11,12 +11,12 @@
     steps       worker 2   1---2---3---4 waits          bounded(1): a worker that has pushed 4 times
                 worker 3   1-----------2------          waits until all have pushed at least 3 times
 
-SYNC computes the same as data parallelism: it weights gradients by samples, adds them in the order
-of ranks, divides, then casts. The result has the same bits as `average_gradients` with the
-all-reduce of minidl/plain/naive.py.
+SYNC computes the same as data parallelism. It multiplies each gradient by its weight (from its
+number of samples), adds the products in the order of ranks, divides the sum, and casts the result.
+The result has the same bits as `average_gradients` with the all-reduce of minidl/plain/naive.py.
 
-Sources: Ho et al. 2013 (NIPS), the bound; Dean et al. 2012 (NIPS), asynchronous SGD; Geo is
-PaddlePaddle's name for pushing differences of weights.
+Sources: Ho et al. 2013 (NIPS), the bound; Dean et al. 2012 (NIPS), asynchronous SGD. The name Geo
+is from PaddlePaddle.
 Test: tests/parallel/server/test_staleness.py   Tutorial: tutorials/10_parameter_server.py
 """
 
@@ -29,7 +29,7 @@ from minidl.parallel.data.bucket import weight
 
 
 class Rule(NamedTuple):
-    """The functions of a rule.
+    """Holds the functions of a rule.
 
     may_pull(clocks, worker)   returns True if the worker may pull. clocks: {worker: number of its
                                pushes}, for the workers that have not left
@@ -64,7 +64,8 @@ def mean_of_all(server):
     """Makes one update with the mean over all workers that have not left, weighted by their
     samples. Does nothing until all these workers have pushed.
 
-    The steps are as in data parallelism (bucket.py): weight, add in rank order, divide, cast."""
+    The steps are as in data parallelism (bucket.py): multiply each gradient by its weight, add in
+    the order of ranks, divide, cast."""
     if not server.inbox or any(worker not in server.inbox for worker in server.clocks):
         return
     n, total = len(server.inbox), sum(n_samples for _, n_samples in server.inbox.values())

@@ -1,4 +1,4 @@
-"""The parameter server: some ranks hold the parameters, the others compute gradients.
+"""The parameter server: some ranks hold the parameters, and the others compute gradients.
 
 The plain form: minidl/plain/parameter_server.py. Here there are several servers, workers ask in any
 order, a Rule decides which worker waits, and servers and workers may fail.
@@ -25,13 +25,13 @@ Headers (framing.py) are separate messages: two for a pull (request and reply), 
 one for leaving. The labels in a ledger are param_server.pull, .push, .header. If an embedding is
 too large to be sent completely, use tables.py.
 
-Failures: a worker that leaves by an exception tells the servers. A worker that is silent for
+Failures: a worker that ends by an exception tells the servers. A worker that is silent for
 `silence_s` seconds is dropped. All rules except SYNC then go on without this worker. With `slower`
 these rules also go on without a straggler: with bounded(s), workers wait only for workers that are
 not slow. A server that fails answers each pull with its rank and its error, and this ends the job.
 (If a process is killed, mpiexec ends the other processes.) A server needs no locks, because it
-handles one message at a time, in the order of arrival (in the simulator: in the order of modelled
-time).
+handles one message at a time, in the order of arrival. In the simulator this is the order of
+modelled time.
 
 Source: Li et al. 2014 (OSDI), "Scaling distributed machine learning with the parameter server".
 Test: tests/parallel/server/test_server.py, test_failures.py
@@ -64,8 +64,8 @@ class Server:
     slower      a number k. A worker is slow if its last step, from pull to push, took k times the
                 median or more. No other worker waits for a slow worker. A slow worker gets the
                 newest weights, and counts as a worker that is not behind. Its push is used, unless
-                it is staler than the rule allows. Not possible with SYNC. With None all workers
-                wait for slow workers, too
+                it is staler than the rule allows. `slower` does not work with SYNC. With None all
+                workers wait for slow workers, too
 
     All ranks must pass the same arguments. Raises ValueError for arguments that do not fit."""
 
@@ -130,7 +130,8 @@ class Server:
         self.version += 1
 
     def _serve_one(self):
-        """Receives one request and handles it. Returns "last tick" for the last tick, else None."""
+        """Receives one message and handles it. Returns "last tick" if it is the last message of
+        _tick(), else None."""
         src, kind, version, n_samples, n_bytes = framing.recv(self.t, "param_server.header")
         if kind == TICK:
             self._drop_the_silent()
@@ -171,14 +172,15 @@ class Server:
         return {worker: max(self.clocks[worker], min(awaited.values(), default=0))}
 
     def _measure(self, src):
-        """Measures this worker's last step, and decides again which workers are slow."""
+        """Measures the time of this worker's last step. Then decides again which workers are slow.
+        src: the worker's rank."""
         if self.slower is not None and src in self.granted:
             self.step_s[src] = self.t.time() - self.granted[src]
             here = {worker: s for worker, s in self.step_s.items() if worker in self.clocks}
             self.slow = frozenset(stragglers.slower(here, self.slower))
 
     def _pushed(self, src, version, n_samples):
-        """Receives a push into the inbox, or drops it if it is too stale."""
+        """Receives a push, and puts it into the inbox. If the push is too stale, drops it."""
         shard = self.shard
         values = framing.recv_body(self.t, src, shard.n_elems, shard.dtype, "param_server.push",
                                    shard.xp)
@@ -200,7 +202,8 @@ class Server:
     # -- replies
 
     def _reply(self, worker, kind, body, label):
-        """Sends a reply without waiting, so that a slow worker does not delay the other workers."""
+        """Starts to send a reply, and does not wait until it has arrived. So a slow worker does not
+        delay the other workers."""
         requests = framing.isend(self.t, worker, kind, self.version, 0, body, label)
         self.replies.setdefault(worker, []).extend(requests)
 
@@ -225,8 +228,9 @@ class Server:
             self._remove(src, reason)
 
     def _remove(self, worker, reason):
-        """Goes on without a worker. reason: why the worker failed, or None if the worker has
-        finished. Raises WorkerLost if the worker failed and the rule needs all workers."""
+        """Removes a worker. The server goes on without this worker. reason: why the worker failed,
+        or None if the worker has finished. Raises WorkerLost if the worker failed and the rule
+        needs all workers."""
         self.state[worker] = reason or "left"
         del self.clocks[worker]
         self.waiting.discard(worker)
@@ -245,8 +249,8 @@ class Server:
         self._go_on()
 
     def _tick(self):
-        """Runs in the background. Sends a message to this server from time to time. At each message
-        the server drops the workers that are silent."""
+        """Runs in the background. Sends a message to this server every silence_s / 4 seconds. At
+        each message the server drops the workers that are silent."""
         period_s = self.silence_s / 4
         over = False
         while not over:

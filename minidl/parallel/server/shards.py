@@ -5,10 +5,11 @@
 
     values      | the server's tensors, one after another |  a 1-d array
 
-A request and a reply begin with a header (framing.py). The header holds the kind and a version: in
-a request the version that the worker has, in a reply the version that is sent. The header of a push
-also holds the number of samples. The body of a push and of a reply holds the values. For large
-embedding tables there is another server, which sends single rows: tables.py.
+A request and a reply begin with a header (framing.py). The header holds the kind of the message and
+a version. In a request it is the version of the weights that the worker has. In a reply it is the
+version of the weights that the server sends. The header of a push also holds the number of samples.
+The body of a push and of a reply holds the values. For large embedding tables there is another
+server (tables.py), which sends single rows.
 
 Test: tests/parallel/server/test_server.py   Used by: server.py, worker.py, tables.py
 """
@@ -26,16 +27,16 @@ GRANTED, REFUSED = range(2)  # replies
 
 
 def why_left(kind, error):
-    """Returns the body of a LEAVE message: the error as text, or an empty body if there is none.
-    kind, error: the arguments of __exit__."""
+    """Returns the body of a LEAVE message. The body is the error as text, or it is empty if there
+    is no error. kind, error: the arguments of __exit__."""
     if kind is None:
         return framing.NO_BODY
     return objects.pack("".join(traceback.format_exception_only(kind, error)).strip())
 
 
 def recv_text(t, src, n_bytes, label):
-    """Receives the text that follows a header from rank src. The text is the reason why src left or
-    refuses. Returns the text, or None if n_bytes is 0."""
+    """Receives the text that follows a header from rank src. The text tells why src left, or why it
+    refuses to send values. Returns the text, or None if n_bytes is 0."""
     if not n_bytes:
         return None
     return objects.unpack(framing.recv_body(t, src, n_bytes, np.uint8, label))
@@ -47,8 +48,7 @@ def shards(params, n_servers):
     Takes the largest tensors first, and gives each tensor to the server that has the fewest bytes
     so far. Tensors are not cut, because an optimizer may need a tensor's norm. With S servers, the
     fullest server holds at most 4/3 - 1/(3S) times as many bytes as the fullest server of the best
-    division
-    (Graham 1969)."""
+    division (Graham 1969)."""
     owned, load = [[] for _ in range(n_servers)], [0] * n_servers
     for i in sorted(range(len(params)), key=lambda i: -params[i].nbytes):
         server = load.index(min(load))

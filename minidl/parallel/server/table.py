@@ -5,7 +5,7 @@
     id 903   no row: it was in    1       free                       only the slots of its ids
              1 push of 3          2        ...
 
-Ids are any int64 numbers. Memory need not have room for a row of each id. An id gets a row
+Ids are any int64 numbers. There may be more ids than rows in memory. An id gets a row
 after it was in `admit` pushes (most ids come only once). The row and its optimizer's state are
 removed if the id was in no push for `ttl_s` seconds of event time. Ids with and without rows are
 kept in the order of their last push, so the oldest ids are found at once. An id without a row has
@@ -28,7 +28,7 @@ FIRST = 64  # slots of a new table
 
 
 class Rows(NamedTuple):
-    """How rows are updated.
+    """Tells how a table updates its rows.
 
     update   a function. update(w, g, *state) changes w and the state in place. All arrays are
              (rows, dim)
@@ -97,7 +97,7 @@ class Table:
         return len(self.slots)
 
     def pull(self, ids):
-        """Returns the weights (n, dim) float32 of these ids, (n,) int64."""
+        """Returns the weights of these ids, (n, dim) float32. ids: (n,) int64."""
         weights = self.initial(ids)
         known = [(i, slot) for i, id in enumerate(ids.tolist())
                  if (slot := self.slots.get(id)) is not None]
@@ -164,8 +164,8 @@ class Table:
         return slot
 
     def _forget(self):
-        """Removes the rows and counts of ids that were in no push for ttl_s. The oldest ids are at
-        the front of `slots` and of `waiting`."""
+        """Removes the rows and counts of ids that were in no push for ttl_s. The oldest ids come
+        first in the dicts `slots` and `waiting`."""
         if self.ttl is None:
             return
         while self.slots and self.seen[slot := next(iter(self.slots.values()))] < (
@@ -178,9 +178,10 @@ class Table:
             self.waiting.popitem(last=False)
 
     def rows(self):
-        """Returns {name: array}, in the order of the last push: "id", "seen" (the time of the last
-        push), "weight" and the state of each row. "waiting" has (id, number of pushes, time of the
-        last push) for each id without a row."""
+        """Returns {name: array}. "id", "seen" (the time of the last push), "weight" and the names
+        of the state arrays have an entry for each row. The rows are in the order of their last
+        push. "waiting" has (id, number of pushes, time of the last push) for each id without a
+        row."""
         slots = list(self.slots.values())
         waiting = [(id, *one) for id, one in self.waiting.items()]
         return {"id": np.array(list(self.slots), np.int64), "seen": self.seen[slots],
@@ -203,7 +204,8 @@ class Table:
 
 
 def mixed(x):
-    """Returns a hash of 64-bit numbers: the finalizer of SplitMix64 (Steele et al. 2014)."""
+    """Returns a hash of each 64-bit number in the array x. The hash is the finalizer of SplitMix64
+    (Steele et al. 2014)."""
     x = x.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)

@@ -16,11 +16,11 @@
                 tables.cut(step)
                 snapshot.save("runs", step, t, model=model, tables=tables, source=src)
 
-SYNC applies the pushes of a step when a push for each partition of the stream has arrived, in the
-order of the partitions. So the bits are the same for any numbers of workers and servers, also for a
-single rank, which sends no messages. ASYNC applies each push when it arrives. A push contains the
-position up to which its partition was read. A server drops a push whose position it has already
-seen. So a worker may push again if it does not know whether a push has arrived.
+SYNC waits until a push for each partition of the stream has arrived. Then it applies these pushes
+in the order of the partitions. So the bits are the same for any numbers of workers and servers,
+also for a single rank, which sends no messages. ASYNC applies each push when it arrives. A push
+contains the position up to which its partition was read. A server drops a push whose position it
+has already seen. So a worker may push again if it does not know whether a push has arrived.
 
 A cut is a consistent moment to save. The messages of a rank arrive in order. So when the cuts of
 all workers have arrived, all pushes before the cuts have arrived, and no later push has arrived.
@@ -37,7 +37,7 @@ Bytes between a worker and one server, for n ids of this server:
     cut        32
     leaving    32, and 32 back
 
-Labels: table.ids, .pull, .push, .header.
+The labels in a ledger are table.ids, .pull, .push and .header.
 Source: Li et al. 2014 (OSDI).   Test: tests/parallel/server/test_tables.py
 Used by: tutorials/train_clicks.py
 """
@@ -55,8 +55,8 @@ PULL, PUSH, CUT, LEAVE = range(4)
 
 
 class Tables:
-    """Shards tables over servers. Ranks 0 to servers - 1 are servers, the others are workers. If
-    there is only one rank, `servers` must be 0.
+    """Divides the rows of tables over servers. Ranks 0 to servers - 1 are servers, the others are
+    workers. If there is only one rank, `servers` must be 0.
 
     tables: a list of Table, the same on all ranks. partitions: the number of partitions of the
     stream. rule: SYNC or ASYNC. Raises ValueError for arguments that do not fit."""
@@ -79,8 +79,8 @@ class Tables:
     # -- a worker
 
     def pull(self, name, ids):
-        """Returns the weights (n, dim) float32 of these ids, (n,). With SYNC it waits until the
-        pushes of the step before have been applied."""
+        """Returns float32 weights of shape (n, dim), one row for each of the n ids. With SYNC, it
+        waits until the pushes of the previous step have been applied."""
         ids, table = np.ascontiguousarray(ids, np.int64), self._table(name)
         if not self.n_servers:
             return table.pull(ids)
@@ -127,8 +127,8 @@ class Tables:
                 request.wait()
 
     def end_step(self, mine):
-        """Ends this rank's step. mine: the partitions of this rank. For each partition that had no
-        push in this step, pushes an empty message, so that servers do not wait for a push."""
+        """Ends this rank's step. mine: the partitions of this rank. If a partition had no push in
+        this step, pushes an empty message for this partition. So no server waits for a push."""
         none = np.empty(0, np.int64)
         for table, name in enumerate(self.names):
             for partition in mine:
@@ -139,7 +139,8 @@ class Tables:
         self.round += bool(self.n_servers)
 
     def cut(self, step):
-        """Asks the servers to save after all pushes so far. All workers call cut(), then save."""
+        """Asks the servers to save when all pushes so far have arrived. All workers call cut(), and
+        then they save."""
         for server in range(self.n_servers):
             framing.send(self.t, server, CUT, step, label="table.cut")
 
@@ -234,8 +235,8 @@ class Tables:
             request.wait()
 
     def _shares(self, ids):
-        """Returns a list with one array for each server: the places in `ids` where the ids of this
-        server are."""
+        """Returns a list with one array for each server: the indices in `ids` of the ids that this
+        server has."""
         owner = mixed(ids) % np.uint64(self.n_servers)
         return [np.flatnonzero(owner == server) for server in range(self.n_servers)]
 

@@ -13,13 +13,14 @@ The cut is a time. The offline model was trained on the stream's records up to t
 
 The offline rows have seen no record after the cut. So the stream is read again from the cut, and
 positions are counted again from there. A row that this run keeps (d) sees these records twice.
-Suppose that this run has no rows yet, as at its start. Then the result equals a run that has itself
-trained on the records before the cut. With SYNC the two results have the same bits.
+Suppose that this run has no rows yet, as at its start. Then the result equals the result of another
+run, which has itself trained on the records before the cut. With SYNC the two results have the same
+bits.
 
 gate() computes the log loss of predictions for some records. Use records on which neither of the
 two runs has trained, or on which both runs have trained. If the offline rows are worse (trained on
 other features, too briefly, or on broken data), this run gets its old rows back.
-Source: Dawid 1984 (prequential); He et al. 2014 (ADKDD), on models that must be fresh.
+Source: Dawid 1984 (prequential); He et al. 2014 (ADKDD), on fresh training data.
 Test: tests/parallel/server/test_warm.py   Tutorial: tutorials/24_stream.py, train_clicks.py
 """
 
@@ -27,8 +28,9 @@ import numpy as np
 
 
 def warm_start(tables, offline, gate):
-    """Returns (True if the offline rows were taken, the result of gate() with the old rows, the
-    result of gate() with the offline rows). Collective. Call warm_start() while no server serves.
+    """Returns (taken, before, after). taken: True if this run now has the offline rows. before,
+    after: the results of gate() with the old rows and with the offline rows. Collective. Call
+    warm_start() while no server serves.
 
     tables, offline   Tables with the same number of servers
     gate()            returns a mean log loss, the same on all ranks. On a server gate() must call
@@ -59,8 +61,8 @@ def warm_start(tables, offline, gate):
 
 
 def taken_over(table, offline):
-    """Puts all rows of `offline` into `table`, and also its counts of pushes for ids without a
-    row."""
+    """Copies all rows of `offline` into `table`. For ids without a row it copies the counts of
+    their pushes."""
     own, new, now = table.rows(), offline.rows(), max(table.now, offline.now)
     stays = ~np.isin(own["id"], new["id"])
     rows = {kind: np.concatenate([own[kind][stays], new[kind]])

@@ -1,4 +1,4 @@
-"""A worker of the parameter server: pull weights, push gradients or differences.
+"""A worker of the parameter server. It pulls weights, and pushes gradients or differences.
 
     with Worker(t, params, n_servers=2) as worker:       on ranks 2, 3, ...
         for images, labels in loader:

@@ -4,7 +4,7 @@ The plain forms: minidl/plain/zero.py and offload.py. Start there.
 
     zero     stages 1 and 2: each rank has a shard of the optimizer's state, and of the gradients
     zero3    stage 3: each rank also has only a shard of the weights
-    absent   placeholders for weights and gradients whose elements are in the ranks' shards
-    offload  keeps the optimizer's state on the host, which also updates the weights
-    lanes    job queues of device, link and host, and the times when they are busy
+    absent   has placeholders for weights and gradients whose elements are in the ranks' shards
+    offload  keeps the optimizer's state on the host. The host also updates the weights
+    lanes    has queues for the jobs of device, link and host, and records when these are busy
 """

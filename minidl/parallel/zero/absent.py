@@ -1,8 +1,8 @@
 """Placeholders for a parameter whose elements are in the ranks' shards. Using a placeholder raises
 an error.
 
-    Freed        in place of a weight, in stage 3, while its unit does not run
-    Scattered    in place of a gradient, after backward; the mean is in the shards
+    Freed        stands for a weight in stage 3, while the weight's unit does not run
+    Scattered    stands for a gradient after backward, because the mean is in the shards
 
 Without placeholders an optimizer of model.parameters() would find no gradients, and silently change
 nothing.        Test: tests/parallel/zero/test_zero_use.py   Used by: zero.py, zero3.py

@@ -34,15 +34,19 @@ UPDATE_S = 30 / 20e9
 
 
 class Lanes(Timeline):
-    """The base class of Modelled and Threads. bytes: {"down": n, "up": n}, bytes copied so far."""
+    """The base class of Modelled and Threads. The attribute `bytes` is {"down": n, "up": n}, where
+    n is the number of bytes that were copied so far."""
 
     def __init__(self, link):
         super().__init__()
         self.link, self.bytes = link, Counter()
 
     def copy(self, lane, n_bytes, fn, after=(), label=""):
-        """Submits fn() as a job that moves n_bytes over the link. lane: "down" or "up". Returns the
-        job. Jobs can be passed in a list, as `after` or to wait()."""
+        """Submits fn() as a job that moves n_bytes over the link. Returns the job. wait() takes a
+        list of jobs.
+
+        lane: "down" (device to host) or "up" (host to device). after: a list of jobs that must end
+        before this job starts. label: the job's name in `spans`."""
         self.bytes[lane] += n_bytes
         latency, seconds_per_byte = self.link or (0.0, 0.0)
         return self.run(lane, fn, after, label, n_bytes * seconds_per_byte, latency)
@@ -64,8 +68,9 @@ class Modelled(Lanes):
         return self.free["device"]
 
     def run(self, lane, fn, after=(), label="", seconds=0.0, latency=0.0):
-        """Runs fn() now, and counts the lane as busy for `seconds`. Returns the job: the time when
-        it is done. Jobs can be passed in a list, as `after` or to wait()."""
+        """Runs fn() now, and counts the lane as busy for `seconds`. Returns the job, which is a
+        number: the modelled time when the job is done. after, label: as in copy(). latency: the
+        seconds from the end of the lane's work until the job is done."""
         start = max(self.free[lane], self.time(), *after, 0.0)
         fn()
         self.free[lane] = start + seconds
@@ -73,7 +78,8 @@ class Modelled(Lanes):
         return start + seconds + latency
 
     def update(self, n_elems, fn, after=(), label=""):
-        """Submits fn(), an optimizer's update of n_elems elements, to the host. Returns the job."""
+        """Submits fn() as a job of the host. fn() is an optimizer's update of n_elems elements.
+        Returns the job. after, label: as in copy()."""
         return self.run("host", fn, after, label, n_elems * self.update_s)
 
     def compute(self, seconds, label=""):

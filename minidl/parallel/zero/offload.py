@@ -11,21 +11,21 @@ Updates may be delayed.
 
 "Down" is from the device to the host, "up" from the host to the device. For X parameters in
 float16, 4X bytes cross the link in a step: 2X bytes of gradients and 2X bytes of weights. This is
-the minimum if the host updates and the device runs forward. With a ZeRO stage each of n ranks moves
-1/n of these bytes. The weights have the same bits as with the same optimizer on the device. The
-gradients are on the host, so clip them by `scaler.step(optimizer, max_norm=)`.
+the minimum if the host updates the weights and the device runs forward. With a ZeRO stage each of n
+ranks moves 1/n of these bytes. The weights have the same bits as with the same optimizer on the
+device. The gradients are on the host, so clip them by `scaler.step(optimizer, max_norm=)`.
 
-Delayed updates: after the first `delay_after` steps the host updates with the gradients of step i
-while the device runs forward and backward of step i+1. So the weights on the device miss the last
-update:
+Updates can be delayed after the first `delay_after` steps. Then the host updates with the gradients
+of step i, and at the same time the device runs forward and backward of step i+1. So the weights on
+the device miss the last update:
 
     step(), call i           brings up the weights of update i-1, and starts the update with the
                              gradients of step i
     the first delayed call   brings up nothing: the device has the last update's weights already
     at the end               call finish()
 
-Parameters in float32 work too, with 8X bytes in a step. The lanes are in lanes.py, the copies in
-cuda/host_memory.py.
+Parameters in float32 work too, with 8X bytes in a step. lanes.py has the lanes, and
+cuda/host_memory.py has the copies.
 Source: Ren et al. 2021, "ZeRO-Offload" (arXiv 2101.06840).
 Test: tests/parallel/zero/test_offload.py, test_offload_snapshot.py
 Tutorial: tutorials/12_offload.py
@@ -61,7 +61,8 @@ class HostBucket:
 
     copies     {parameter: a leaf with its weights on the host}; the optimizer updates these leaves
     grads      a list of dicts {parameter: host array for its gradient}. With delayed updates the
-               list has two dicts, and the running update reads the second one. Else it has one"""
+               list has two dicts, and the running update reads the second dict. Otherwise the list
+               has one dict"""
 
     def __init__(self, params, n_grads):
         self.params = params
@@ -226,7 +227,8 @@ class Offload:
         return update
 
     def send_up(self, bucket, after):
-        """Starts to copy the bucket's new weights to the device. Returns the job."""
+        """Starts to copy the bucket's new weights to the device, when the jobs in `after` have
+        ended. Returns the job of the copy."""
         params, bucket.updated = bucket.updated, {}
         event = computed(next(iter(params)).array)  # the device may still read the old weights
 
@@ -240,8 +242,8 @@ class Offload:
         return self.copy("up", bucket, params, up, after)
 
     def follow(self):
-        """Copies weights to the host if the user has changed them on the device (loaded or
-        clamped)."""
+        """If the user has changed weights on the device, copies these weights to the host. For
+        instance, the user may have loaded or clamped them."""
         for bucket in self.buckets:
             for p in [p for p in bucket.params if p.version != self.seen[p]]:
                 bucket.copies[p].array[...] = backend.to_device(p.array, "cpu")
@@ -266,11 +268,12 @@ class Offload:
                 p.grad = None
 
     def gradients(self, counted=False):
-        """Returns all gradients, on the host."""
+        """Returns a list of all gradients. The arrays are on the host."""
         return [g for p in self.parameters() if (g := self.gradient(p)) is not None]
 
     def parameters(self) -> list[Tensor]:
-        """Returns the parameters that the optimizer updates, on the host, with their gradients."""
+        """Returns a list of the parameters that the optimizer updates. They are on the host and
+        have their gradients."""
         self.collect()
         self.lanes.wait([job for bucket in self.buckets for job in bucket.jobs])
         return self.inner.parameters()
@@ -312,9 +315,9 @@ class Offload:
         self.finish()
 
     def refresh(self):
-        """Call this after the master weights or the device's weights were overwritten. If a host
-        copy then differs from the device's weights, the host copy is treated as an update that
-        has not been sent to the device yet."""
+        """Call this after the master weights or the device's weights were overwritten. Then a host
+        copy may differ from the device's weights. In this case the host copy counts as an update
+        that has not been sent to the device yet."""
         self.inner.write_low(self.inner.low)
         self.inner.refresh()
         for bucket in self.buckets:

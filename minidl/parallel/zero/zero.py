@@ -1,7 +1,7 @@
 """ZeRO, stages 1 and 2: a rank keeps only its share of the optimizer's state, and of the gradients.
 
 The plain form: minidl/plain/zero.py. Here buckets of several parameters are scattered while
-backward runs. Some parameters may be unused on a rank, the shares of the batch may be uneven, and a
+backward runs. Some parameters may be unused on a rank. The shares of the batch may be uneven, and a
 step may have several backwards. Optimizers, clipping and loss scaling work on shards. Rank r has
 block r of each bucket: its shard.
 
@@ -16,13 +16,13 @@ block r of each bucket: its shard.
         optimizer.step()
         model.gather()
 
-A block may begin or end in the middle of a parameter, so no padding is needed. DataParallel with
-the same buckets and `all_reduce=ring_blocks.all_reduce` gives results with the same bits if
-gradients are float32, or if all ranks have the same number of samples. (A float16 gradient is
-weighted and rounded before it is sent.) If a step has several backwards outside of no_sync(), ZeRO
-adds the means of these backwards. Data parallelism averages the accumulated gradients again in each
-of these backwards. A parameter that no rank used gets a gradient of zeros, so weight decay still
-acts on this parameter.
+A block may begin or end in the middle of a parameter, so no padding is needed. Compare ZeRO with
+DataParallel that has the same buckets and `all_reduce=ring_blocks.all_reduce`. The results have the
+same bits if gradients are float32, or if all ranks have the same number of samples. (A float16
+gradient is weighted and rounded before it is sent.) If a step has several backwards outside of
+no_sync(), ZeRO adds the means of these backwards. Data parallelism averages the accumulated
+gradients again in each of these backwards. A parameter that no rank used gets a gradient of zeros,
+so weight decay still acts on this parameter.
 
 For mixed precision call first `amp.prepare(model, "O2")`, then Zero1, then
 `optim.use_master_weights`. GradScaler reads `sharded_by` of the shards, so all ranks clip together
@@ -158,7 +158,7 @@ class ShardedBucket:
 
     def gather(self, t):
         """Copies every rank's new block into `weights` on all ranks. Collective. If the weights are
-        freed (stage 3), it only counts a new version."""
+        freed (stage 3), gather() only counts a new version."""
         if self.weights is not None:
             self.block(self.weights)[...] = self.shard.array  # in stage 3 the shard is a copy
             self.all_gather(t, self.weights, self.bounds)
@@ -167,8 +167,8 @@ class ShardedBucket:
             p.version += 1
 
     def holds(self, p):
-        """Returns True if p's array is still the one that this bucket set: a view of `weights`, or
-        Freed in stage 3."""
+        """Returns True if p's array is still the array that this bucket has set. This array is a
+        view of `weights`, or Freed in stage 3."""
         if self.weights is None:
             return isinstance(p.array, Freed)
         return buffer_of(p.array) is buffer_of(self.weights)
@@ -250,8 +250,8 @@ class Zero1(DataParallel):
             bucket.shard.declare(sharded_by=(*first.sharded_by, self), copies=first.copies)
 
     def shards(self, group: int | None = None) -> list[Tensor]:
-        """Returns this rank's block of every bucket, as 1-d leaves for an optimizer. group: only
-        the shards of this group."""
+        """Returns this rank's block of every bucket, as 1-d leaves for an optimizer. group: the
+        index of a list in `groups`. With it, returns only the shards of this list."""
         return [b.shard for b in self.reducer.buckets if group is None or b.group == group]
 
     def gather(self) -> None:
@@ -262,8 +262,8 @@ class Zero1(DataParallel):
 
     def check(self):
         """Checks before forward that the parameters match the shards, and removes Scattered
-        gradients. Raises RuntimeError if gather() was not called after the optimizer's step, or if
-        the array of a parameter was replaced by another array."""
+        gradients. Raises RuntimeError if gather() was not called after the optimizer's step. Also
+        raises it if the array of a parameter was replaced by another array."""
         if any(b.gathered != b.shard.version for b in self.reducer.buckets):
             raise RuntimeError(f"rank {self.t.rank}: the optimizer has updated the shards, but the "
                                "parameters still have the old values. Call model.gather() after "
@@ -367,7 +367,8 @@ class Zero1(DataParallel):
 
 
 class Zero2(Zero1):
-    """ZeRO stage 2: like Zero1, but a bucket's whole gradients are freed once they are averaged."""
+    """ZeRO stage 2: like Zero1, but a bucket's whole gradients are freed as soon as they are
+    averaged."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options, free_gradients=True)

@@ -1,7 +1,7 @@
 """ZeRO stage 3: a rank also keeps only its share of the weights. (PyTorch calls it FSDP.)
 
-The plain form, layer after layer: minidl/plain/zero.py. Here: the next unit's weights are gathered
-while this unit runs, and the model may be any module, not only a list of layers.
+The plain form, layer after layer: minidl/plain/zero.py. Here the next unit's weights are gathered
+while this unit runs. The model may be any module, not only a list of layers.
 
     forward     gather 1 | run 1, gather 2 | free 1, run 2, gather 3 | free 2, run 3 | free 3
     backward    gather 3 | 3, gather 2     | scatter 3, free, 2 ...                            time
@@ -17,18 +17,19 @@ not their arrays, so the arrays can be freed. The packer (`Zero3.pack`) gathers 
 before backward reads them. Meanwhile the background thread gathers the next unit. The units keep
 the order of the first forward, which is the same on all ranks.
 
-Parameters outside of all units (embeddings, the head) belong to the root. They are whole from the
-start of forward to the end of backward, so they are gathered once a step. Small units
+Parameters outside of all units (embeddings, the output layer) belong to the root. They are whole
+from the start of forward to the end of backward, so they are gathered once a step. Small units
 (`stay_below`) are never freed, and are gathered once a step, too. Frozen weights are cut and
 gathered like the others. But they have no gradients to scatter, and the optimizer does not get
 their shards. Experts that are divided over the ranks (expert_parallel) are not cut, because each
 rank has its own experts.
 
-If a unit computes a new array from a weight (a slice, a cast under autocast), this array is an
-activation and is kept until backward. Under no_sync() the gradients stay in the parameters, and
+A unit may compute a new array from a weight (a slice, a cast under autocast). This array is an
+activation, and is kept until backward. Under no_sync() the gradients stay in the parameters, and
 weights are still freed.
 
-Source: units and gathering ahead: Zhao et al. 2023 (FSDP, arXiv 2304.11277); the rest: see zero.py.
+Source: Zhao et al. 2023 (FSDP, arXiv 2304.11277) for units, and for weights that are gathered in
+advance. For the rest see zero.py.
 Test: tests/parallel/zero/test_zero.py   Tutorial: tutorials/11_zero.py
 """
 
@@ -128,9 +129,9 @@ class Zero3(Zero1):
         super().ended()
 
     def pack(self, node, held, inputs, outputs):
-        """A packer (saved.py): changes what the graph saves for backward. If `held` is one of our
-        parameters, or the array of a frozen parameter, returns (parameter, a function that gathers
-        and returns its array); else None."""
+        """A packer (saved.py): changes what the graph saves for backward. `held` is what the node
+        would save. If `held` is one of our parameters, or the array of a frozen parameter, returns
+        (parameter, a function that gathers and returns its array). Else returns None."""
         if isinstance(held, Tensor):
             bucket = self.reducer.bucket_of.get(held)
             return bucket and (held, partial(self.gathered_array, bucket, held))
@@ -210,7 +211,7 @@ class Zero3(Zero1):
     def absent(self, loss: Any = None) -> None:
         """Takes part in a backward, on a rank that has no batch (join.py).
 
-        All ranks gather weights together, unit by unit, so this rank must run the model, too. loss:
+        All ranks gather weights together, unit by unit. So this rank must run the model, too. loss:
         a function that runs the model on any batch (the rank's last batch, or zeros) and returns a
         loss. The batch counts as 0 samples. Raises TypeError if loss is None."""
         if loss is None:
