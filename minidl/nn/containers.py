@@ -174,7 +174,8 @@ class ModuleDict(_Named):
 
 
 class ParameterList(Module):
-    """A list of parameters, named "0", "1", .... Tensors and arrays become parameters."""
+    """A list of parameters, which are registered under the names "0", "1", .... Tensors and arrays
+    become parameters."""
 
     def __init__(self, values: Iterable[Array] = ()):
         super().__init__()

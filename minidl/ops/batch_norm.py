@@ -35,9 +35,9 @@ PART = 512  # elements of a channel in a part; with smaller parts, joining the s
 class BatchNorm(Function):
     """Normalises each channel over samples and places of x (N, C, ...). Saves x, w, mean and r.
 
-    In training, forward updates the running statistics in place. The running statistics are an
-    option, and not inputs, because autocast may replace an input by a copy. Then the update of the
-    copy would be lost."""
+    In training, forward updates the running statistics in place. The running statistics are passed
+    as an option of the Function, not as an input, because autocast may replace an input by a copy.
+    Then the update of the copy would be lost."""
 
     precision = "black"
 
@@ -87,7 +87,7 @@ def by_numpy(x, w, b, eps):
 
 
 def by_numpy_eval(x, w, b, mean, r):
-    """Returns y, computed with the mean and the r that are given."""
+    """Returns y = (x - mean) * r * w + b. mean and r are given, one number for each channel."""
     xhat = (by_places(x) - column(mean)) * column(r)
     return scale_shift(xhat, column(w), column(b), x.dtype).reshape(x.shape)
 
@@ -106,7 +106,7 @@ def by_numpy_backward(gy, x, w, mean, r, training=True):
 
 
 def by_places(x):
-    """Returns x (N, C, ...) as (N, C, places)."""
+    """Returns x (N, C, ...) in the shape (N, C, places). All dimensions after C are joined."""
     return x.reshape(sizes(x))
 
 
@@ -132,8 +132,8 @@ def by_kernel(x, w, b, eps, rung=None, **form):
 
 
 def by_kernel_eval(x, w, b, mean, r, rung=None, **form):
-    """Returns y. mean and r are given. rung: "cpu" runs the kernel of a CPU, any other rung the
-    kernel of a GPU."""
+    """Returns y = (x - mean) * r * w + b. mean and r are given. rung: "cpu" runs the kernel of a
+    CPU. Any other rung runs the kernel of a GPU."""
     y = row_kernels.backend_of(x).empty(x.shape, x.dtype)
     args = y, x, w, b, mean, r
     if (rung or best_rung(x)) == "cpu":

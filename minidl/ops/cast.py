@@ -39,8 +39,8 @@ class Transfer(Function):
         return self._moved(gy, self.origin)
 
     def _moved(self, x, device):
-        """Returns x on the device. Sets self.xp to the library of the result, because the engine
-        uses self.xp afterwards."""
+        """Returns x on the device. Sets self.xp to the array library of the result, because the
+        backward walk uses self.xp afterwards."""
         with waiting(x) if device == "cpu" else nullcontext():
             y = backend.to_device(x, device)
         self.xp = backend.xp_of([y])

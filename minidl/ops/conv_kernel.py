@@ -1,6 +1,6 @@
 """Convolution by the kernels of a GPU: forward, and the gradients of the input and the weight.
 
-One kernel, the gather, computes forward and the gradient of the input: each place of the result
+One kernel, `gather`, computes forward and also the gradient of the input. Each place of the result
 reads all pixels that its taps need. The gradient of the input differs from forward in two things.
 The input and output channels of w are exchanged (a small copy). And if the stride is larger than 1,
 the places of gx are in several phases, which use different taps (conv_geometry.py). There is one
@@ -114,9 +114,9 @@ def whole(out, w, options):
 
 
 def in_shares(gw, gy, x, shape, rung, form):
-    """Runs rung 3 or 5 of the gradient of the weight. Computes a partial result for each share of
-    the pixels, then the sum of the partial results. If there are several shares, the partial
-    results have at most 2 * ENOUGH_BLOCKS tiles: 33 MiB for rung 5, 9 MiB for rung 3."""
+    """Computes the gradient of the weight by rung 3 or 5. First computes a partial result for each
+    share of the pixels, then the sum of the partial results. If there are several shares, the
+    partial results have at most 2 * ENOUGH_BLOCKS tiles: 33 MiB for rung 5, 9 MiB for rung 3."""
     xp, n_taps = rows.backend_of(x), shape.C * shape.U * shape.V
     macros, side, block = tile_of(rung, shape)
     grid = rows.blocks(n_taps, side[1]), rows.blocks(shape.M, side[0])
@@ -206,8 +206,9 @@ def shape_of(x_shape, y_shape, w_shape, phase):
 
 
 def pointwise(s):
-    """Returns a Shape for the same computation. If a 1 x 1 kernel reads each pixel once, an image
-    becomes a single row. Then more accesses of 16 bytes are aligned."""
+    """Returns a Shape for the same computation. If a 1 x 1 kernel reads each pixel once, the new
+    Shape has images of a single row. Then more accesses of 16 bytes are aligned. For other kernels,
+    returns s."""
     plain = s.U == s.V == s.sy == s.sx == s.ty == s.tx == 1 and s.fy == s.fx == s.oy == s.ox == 0
     if plain and (s.H, s.W) == (s.R, s.Q) == (s.HY, s.WY):
         size = s.H * s.W
@@ -224,10 +225,10 @@ def fits_depthwise(s):
 
 
 def best_rung(xp, dtype, shape):
-    """Returns the best rung. For a GPU this is the fastest rung according to the computations in
-    the heads of the .cu files. For a CPU this is rung 1, the only rung without barriers. A block of
-    Winograd has 32 channels. Winograd is chosen only if at least half of these channels are
-    used."""
+    """Returns the best rung. For a GPU this is the fastest rung according to the computations at
+    the top of the .cu files. For a CPU this is rung 1, the only rung without barriers. A block of
+    Winograd has 32 channels. Winograd is chosen only if a group has at least 16 input channels and
+    at least 16 output channels."""
     if xp is np:
         return 1
     if fits_depthwise(shape):

@@ -1,12 +1,12 @@
 """Cross entropy: the loss of a row of scores (logits) for its target class.
 
-The plain form: minidl/plain/training.py. In this file, one Function computes the softmax, the
-logarithm, and the choice of the target. log and exp cancel for the target, so a small probability
-is never rounded. Without a kernel, only backward makes an array of probabilities. This array
-becomes the gradient: gx_i = softmax(x_i) - onehot(target_i).
+The plain form: minidl/plain/training.py. In this file, one Function computes the softmax and the
+logarithm, and picks the number of the target. log and exp cancel for the target, so a small
+probability is never rounded. Without a kernel, only backward makes an array of probabilities. This
+array becomes the gradient: gx_i = softmax(x_i) - onehot(target_i).
 
-"mean" divides by the number of the rows that count, or by the sum of their weights. Rows with the
-target ignore_index, such as padding, do not count.
+Rows with the target ignore_index, such as padding, do not count. "mean" divides by the number of
+the rows that count, or by the sum of their weights.
 
 The kernels make no array of probabilities at all. Forward reads the logits and keeps lse, the log
 of the sum of exponentials, one number for each row. Backward reads the logits again, and computes

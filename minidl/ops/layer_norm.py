@@ -29,9 +29,9 @@ BLOCK_ELEMS = 2**16  # 256 KiB of float32: four such arrays fit in 1 MiB of cach
 
 
 class LayerNorm(Function):
-    """Normalises over the last dimensions, of sizes `shape`. Works on x as rows (n, width). Saves
-    the rows (without a copy if x is contiguous), w, and the mean and 1/std of each row. With
-    centered=False it is rms_norm."""
+    """Normalises over the last dimensions, of sizes `shape`. The last dimensions are joined, so
+    that x becomes rows (n, width). Saves the rows (without a copy if x is contiguous), w, and the
+    mean and 1/std of each row. With centered=False it is rms_norm."""
 
     precision = "black"
 

@@ -41,8 +41,8 @@ class Adam(Optimizer):
     parameters on a GPU the step is an array of one int in the GPU's memory, as in PyTorch. The GPU
     may skip an update without telling the host.
 
-    amsgrad: if True, the state also has max_exp_avg_sq, the largest v so far, and the step divides
-        by the root of this largest v (Reddi et al. 2018).
+    amsgrad: if True, the state also has max_exp_avg_sq, the largest v so far, and the step is
+        divided by the root of this largest v (Reddi et al. 2018).
     maximize: if True, moves the weights so that the loss grows."""
     decoupled = False  # if True, weight decay changes the weight (AdamW); if False, the gradient
 
@@ -131,9 +131,9 @@ def by_kernel(weights, grads, exp_avgs, exp_avg_sqs, steps, *, lr=1e-3, betas=(0
 
     weights, exp_avgs, exp_avg_sqs:  contiguous arrays, all float32 or all float64.
     grads:    arrays of the weights' dtype, or all float16.
-    steps:    a list: the number of updates of each array, this update included. On a GPU also an
-              int32 array: the number of updates of each array before this update. The kernel then
-              adds 1, unless it skips the update.
+    steps:    a list with the number of updates of each array, this update included. On a GPU it may
+              be an int32 array with the numbers before this update. The kernel then adds 1 to each
+              number, unless it skips the update.
     unscale:  a factor for the gradients, such as 1 / loss scale.
     low:      float16 arrays that get a rounded copy of the new weights, or None.
     skip:     (1,) int32 or None. If the number is not 0, no array changes. See

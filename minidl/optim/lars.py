@@ -10,13 +10,13 @@ lr are 1 to 30.
 
     trust_coefficient    `trust`, the paper's eta
     eps         a number that is added to the divisor
-    clip        if True, the rate is min(local, lr), as in apex's LARC, in place of lr * local
+    clip        if True, the rate is min(local, lr) and not lr * local, as in LARC of apex
     adapt       if False, local is 1. This is SGD with momentum. Use it for biases and the weights
                 of norms, in a separate parameter group
 
-Other implementations differ. Chainer's LARS has no trust coefficient: to get its rates, multiply lr
-by the coefficient. Paddle's CPU kernel adapts only if decay > 0. minidl's LARS adapts whenever |w|
-and |g| are not 0.
+Other implementations differ. Chainer's LARS has no trust coefficient. To get the same rates in
+Chainer, multiply lr by the coefficient. Paddle's CPU kernel adapts only if decay > 0. minidl's LARS
+adapts whenever |w| and |g| are not 0.
 
 Source: You, Gitman & Ginsburg 2017 (arXiv 1708.03888).
 Test: tests/optim/test_layerwise.py   Tutorial: tutorials/18_large_batch.py

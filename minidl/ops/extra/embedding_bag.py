@@ -25,8 +25,8 @@ def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weight
     input: indices (bags, n), or a vector with the indices of all bags. For a vector, `offsets` has
     the place at which each bag starts.
     mode: "sum", "mean" or "max". per_sample_weights: a factor for each index, only for "sum".
-    padding_idx: this index does not count. include_last_offset: True if offsets also has the end of
-    the last bag."""
+    padding_idx: rows with this index are left out. include_last_offset: True if `offsets` also has
+    the end of the last bag."""
     input, weight = wrapped(input), wrapped(weight)
     offsets = None if offsets is None else wrapped(offsets)
     if per_sample_weights is not None:

@@ -30,7 +30,8 @@ class Recurrence(Function):
 
     def weight_gradients(self, g, before):
         """Returns (gw, gb) for a = h W^T + b, summed over all steps. g: the gradient of a, (T, N, k
-        H). before: h of all steps, (T, N, H)."""
+        H), where k is 1 for Rnn, 4 for Lstm and 3 for Gru. before: the h before each step, (T, N,
+        H)."""
         g, before = (a.reshape(-1, a.shape[-1]) for a in (g, before))
         return product(self.xp, g.T, before), g.sum(axis=0)
 

@@ -110,8 +110,9 @@ class ScatterProd(Function):
 
 
 def multiply_at(y, at, values, dim):
-    """Computes y[at] *= values in place. Places may repeat. CuPy has no multiply.at, so the
-    function works on one slice along `dim` after another: within a slice no place repeats."""
+    """Computes y[at] *= values in place. `at` may contain the same place several times. CuPy has no
+    multiply.at, so the function works on one slice along `dim` after another. Within a slice all
+    places are different."""
     if not values.ndim:
         y[...] *= values
         return
@@ -241,7 +242,7 @@ def _in_range(op, index, n):
 def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     """Returns a copy of `input` into which the elements of src are written: src[i, j] is written at
     place index[i, j] of `dim`. In the other dimensions an element of src keeps its place. src: a
-    tensor, or a number (value=). reduce="add": src[i, j] is added instead."""
+    tensor, or a number (value=). If reduce is "add", src[i, j] is added instead."""
     src = value if src is None else src
     if reduce == "add":
         if not isinstance(src, Tensor):
@@ -255,8 +256,8 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
 
 def scatter_add(input, dim, index, src):
     """Returns a copy of `input` to which the elements of src are added: src[i, j] is added at place
-    index[i, j] of `dim`. If a place is repeated, all its elements are added. In the other
-    dimensions an element of src keeps its place."""
+    index[i, j] of `dim`. In the other dimensions an element of src keeps its place. If several
+    elements of src have the same place, all of them are added."""
     _same_dtype("scatter_add", input, src)
     return note(ScatterAdd.apply(input, index, src, dim=dim), [index])
 
@@ -264,8 +265,8 @@ def scatter_add(input, dim, index, src):
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     """Reduces all src[i, j] that have the same place index[i, j] of `dim`. Returns a copy of
     `input` with the results at these places. reduce: "sum", "prod", "mean", "amax" or "amin".
-    include_self: if True, the old element of a place counts, too. For amax and amin, equal elements
-    share the gradient. The mean of integers is rounded down."""
+    include_self: if True, the element of `input` at a place is reduced, too. For amax and amin,
+    equal elements share the gradient. The mean of integers is rounded down."""
     _same_dtype("scatter_reduce", input, src)
     if reduce not in STARTS:
         raise ValueError(f"scatter_reduce: reduce must be one of {', '.join(STARTS)}; got "
@@ -347,14 +348,15 @@ def _largest_at(xp, y, at, values, sign):
 
 def index_add(input, dim, index, source, *, alpha=1):
     """Returns a copy of `input` to which slices of `source` are added: alpha times slice j is added
-    to slice index[j] along `dim`. If a place is repeated, all its slices are added."""
+    to slice index[j] along `dim`. If `index` contains the same number several times, all the slices
+    for this number are added."""
     _same_dtype("index_add", input, source)
     return note(IndexAdd.apply(input, index, source, dim=dim, alpha=alpha), [index])
 
 
 def index_copy(input, dim, index, source):
     """Returns a copy of `input` into which the slices of `source` are written: slice j is written
-    at place index[j] of `dim`. No place may be repeated."""
+    at place index[j] of `dim`. All numbers in `index` must be different."""
     _same_dtype("index_copy", input, source)
     return note(IndexWrite.apply(input, index, source, dim=dim, name="index_copy"), [index])
 
