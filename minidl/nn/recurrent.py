@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class _Recurrent(Module):
     """The common part of RNN, LSTM and GRU. input: (L, N, C), or (N, L, C) with batch_first, or
     (L, C) without a batch. dropout: the probability of dropout between two layers."""
-    parts = 1  # the k of the file's head: the number of blocks of H rows in each weight
+    parts = 1  # k at the top of this file: the number of blocks of H rows in each weight
     states = 1  # 1 for h, 2 for h and c
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,

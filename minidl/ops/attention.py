@@ -219,9 +219,9 @@ class Attention(Function):
         return scratch(self.xp.stack(keep) * self.dtype.type(inverse_keep(self.dropout_p)))
 
     def _keep(self, b, h, queries):
-        """Returns a bool array (queries, S) for a slice of the queries of a head: True where
-        dropout keeps a probability. The probabilities (B, H, L, S) are numbered in C order, and
-        probability n uses draw n of the generator."""
+        """Returns a bool array (queries, S) for head h of sample b. It is True where dropout keeps
+        a probability. queries: a slice of the queries of this head. The probabilities (B, H, L, S)
+        are numbered in C order, and probability n uses draw n of the generator."""
         _, n_heads, n_rows, _ = self.q_shape
         start = ((b * n_heads + h) * n_rows + queries.start) * self.n_keys
         n = (queries.stop - queries.start) * self.n_keys

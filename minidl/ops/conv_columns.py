@@ -5,7 +5,7 @@ and groups, and makes columns for only a few samples at a time. The tests compar
 this file. This file also runs where the kernels cannot run: for float64, for two different dtypes,
 and on a machine without a compiler.
 
-    y  = w (O, C kh kw) @ columns, in the order (O, oh, ow) already        gw = gy @ columns^T
+    y  = w (O, C kh kw) @ columns, already in the order (O, oh, ow)        gw = gy @ columns^T
     g_columns = w^T @ gy, and gx adds every column back to the patch it came from (col2im)
 
 The patches are a view of x: `as_strided` gives this view the strides of (sample, channel, kernel
@@ -47,8 +47,8 @@ def forward(x, w, b, options, out):
 
 
 def by_input(gy, w, x_shape, options, b=None):
-    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: the bias (C,) of a transposed
-    convolution, which is added to the result, or None."""
+    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: None, or the bias (C,) that a transposed
+    convolution adds to the result."""
     xp, groups, out = backend.xp_of([gy]), options[3], gy.shape[2:]
     gx = scratch(xp.empty(x_shape, gy.dtype), "temporary")
     gy = gy.reshape(gy.shape[0], groups, w.shape[0] // groups, math.prod(out))

@@ -1,5 +1,5 @@
-"""The rows that a convolution reads for each row that it writes. One formula serves forward, the
-gradient of the input, and the transposed convolution.
+"""The rows that a convolution reads for each row that it writes. One formula is enough for forward,
+the gradient of the input, and the transposed convolution.
 
     y[first + step * r] = sum over u of w[tap + tap_step * u]
                                       * x[read + read_step * r + read_tap * u]

@@ -56,8 +56,8 @@ def forward(x, w, b, options, out, rung=None, **form):
 
 
 def by_input(gy, w, x_shape, options, b=None, rung=None, **form):
-    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: the bias (C,) of a transposed
-    convolution, which is added to the result, or None."""
+    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: None, or the bias (C,) that a transposed
+    convolution adds to the result."""
     xp, (stride, padding, dilation, groups) = rows.backend_of(gy), options
     gx = scratch(xp.empty(x_shape, gy.dtype), "temporary")
     gy = contiguous(xp, gy)

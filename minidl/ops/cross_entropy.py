@@ -145,7 +145,7 @@ def by_numpy_backward(g, x, lse, target, ignored=-100, smoothing=0.0, weight=Non
     """Returns gx (n, C). g: (n,), the gradients of the rows' losses."""
     xp = backend.xp_of([x])
     on_target = (1 - smoothing) * row_weights(target, ignored, weight, lse.dtype) * g
-    on_class = (target != ignored) * g * (smoothing / x.shape[1])  # in another order: float64
+    on_class = (target != ignored) * g * (smoothing / x.shape[1])  # another order gives float64
     all_weights = x.shape[1] if weight is None else weight.sum()
     gx = scratch(x - lse[:, None], "temporary")
     xp.exp(gx, out=gx)  # the softmax

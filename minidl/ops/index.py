@@ -206,7 +206,7 @@ class Getitem(Function):
     def backward(self, gy):
         for step, shape in zip(reversed(self.steps), reversed(self.shapes), strict=True):
             gx = self.xp.zeros(shape, gy.dtype)
-            # An index array may repeat a place.
+            # An index array may contain the same place several times.
             if any(hasattr(i, "dtype") and i.dtype != bool for i in step):
                 gx = scatter_add(self.xp, shape, step, gy)
             else:

@@ -46,7 +46,7 @@ class Window(NamedTuple):
     out: tuple
 
     def places(self):
-        """Returns `patches.places` for these windows, on the padded image."""
+        """Returns the result of patches.places() for these windows on the padded image."""
         return places(self.kernel, self.stride, self.dilation, self.out)
 
     def index_dtype(self):
@@ -109,7 +109,8 @@ class AvgPool2d(Function):
 
 
 def padded_bytes(x, padding):
-    """Returns the bytes of the padded copy that NumPy's forms make, or 0 without padding."""
+    """Returns how many bytes the padded copy of x has, which NumPy's forms make. Returns 0 if there
+    is no padding."""
     size = [d + sum(p) for d, p in zip(x.shape[2:], padding, strict=True)]
     return math.prod(x.shape[:2]) * math.prod(size) * x.itemsize if any(map(any, padding)) else 0
 
@@ -121,7 +122,7 @@ def padded_for(xp, x, window, value=0):
 
 
 def zeros_padded(xp, shape, window, dtype):
-    """Returns zeros of the shape of the padded images, for a gradient."""
+    """Returns an array of zeros with the shape of the padded images. A gradient is added to it."""
     size = [d + sum(p) for d, p in zip(shape[2:], window.padding, strict=True)]
     return xp.zeros((*shape[:2], *size), dtype)
 

@@ -44,7 +44,7 @@ class Adam(Optimizer):
     amsgrad: if True, the state also has max_exp_avg_sq, the largest v so far, and the step is
         divided by the root of this largest v (Reddi et al. 2018).
     maximize: if True, moves the weights so that the loss grows."""
-    decoupled = False  # if True, weight decay changes the weight (AdamW); if False, the gradient
+    decoupled = False  # True (AdamW): weight decay changes the weight, not the gradient
 
     def __init__(self, params: Parameters, lr: float = 1e-3, betas: Sequence[float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *,

@@ -1,4 +1,4 @@
-"""im2col and col2im: turns an image into columns, one for each window, and columns into an image.
+"""im2col and col2im: unfold turns an image into columns, and fold turns columns into an image.
 
     image (N, C, H, W)  -- unfold -->  columns (N, C kh kw, L)      L windows, each flattened
                         <--  fold  --  elements that several windows share are summed

@@ -62,7 +62,7 @@ def positions(n, n_out, scale, align_corners):
 
 def linear_weights(n, n_out, scale, align_corners):
     """Returns a matrix (n_out, n). Row i has the weights of the two input places around position i.
-    If the position is outside of the input, only the input place at that end has a weight."""
+    If the position is outside of the input, only the first or the last input place has a weight."""
     at = np.clip(positions(n, n_out, scale, align_corners), 0, None)
     low = np.minimum(np.floor(at).astype(int), n - 1)
     high = np.minimum(low + 1, n - 1)
@@ -75,7 +75,7 @@ def linear_weights(n, n_out, scale, align_corners):
 
 def cubic_weights(n, n_out, scale, align_corners, a=-0.75):
     """Returns a matrix (n_out, n). Row i has the weights of the four input places around position
-    i. For places outside of the input, the input place at that end is repeated."""
+    i. A place outside of the input counts as the first or the last input place."""
     at = positions(n, n_out, scale, align_corners)
     low = np.floor(at).astype(int)
     rows = np.zeros((n_out, n))

@@ -194,7 +194,7 @@ class IndexWrite(Function):
         gsrc = gx[self.at].reshape(self.src_shape) if self.src_shape else None
         gx[self.at] = 0
         gx = gx.reshape(self.shape)
-        if gsrc is None:  # one number for all places: a place counts once, even if it is repeated
+        if gsrc is None:  # one number for all places: each place counts once
             gsrc = (gy - gx).sum()
         return gx, None, gsrc
 
@@ -308,8 +308,8 @@ def _best(reduce, x, dim, index, src):
 
 
 def combined_at(xp, name, y, at, values):
-    """Returns y after ufunc.at(y, at, values), for the ufunc `name`: add, maximum or minimum. May
-    write to y.
+    """Computes ufunc.at(y, at, values) and returns y. `name` is the name of the ufunc: add, maximum
+    or minimum. May write to y.
 
     CuPy's `at` takes few dtypes, and its maximum of float64 gives NaN (CuPy 14.2). So on a GPU,
     integers of fewer than 32 bits become int64. The maximum or minimum of floats is computed with
