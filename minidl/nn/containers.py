@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class Sequential(Module):
-    """A chain of modules: each module gets the result of the module before it. The modules are
-    named "0", "1", .... If the only argument is a dict {name: module}, its keys are the names."""
+    """A chain of modules: each module gets the result of the previous module. The modules are named
+    "0", "1", .... If the only argument is a dict {name: module}, its keys are the names."""
 
     def __init__(self, *modules: Module | dict[str, Module]):
         super().__init__()

@@ -239,7 +239,8 @@ class NLLLoss(Function):
 
 def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="mean",
                   label_smoothing=0.0):
-    """-log softmax(input)[target]. input: logits (N, C, d1, ...) or (C,), C classes.
+    """-log softmax(input)[target]. input: logits (N, C, d1, ...) or (C,), where C is the number of
+    classes.
 
     target: integer class indices (N, d1, ...), or floating probabilities of input's shape.
     weight: (C,), one number for each class, or None.

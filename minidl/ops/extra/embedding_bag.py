@@ -64,8 +64,9 @@ def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weight
 
 
 def _bags(xp, starts, n, include_last_offset):
-    """Returns two arrays (bags, longest). `places` has the places of each bag's indices in the
-    input. `inside` is False where a shorter bag has padding, else True."""
+    """Returns two arrays (bags, m), where m is the length of the longest bag. `places` has the
+    places of each bag's indices in the input. `inside` is False where a shorter bag has padding,
+    else True."""
     if starts.size and int(starts[0]) != 0:
         raise ValueError(f"embedding_bag: offsets[0], the start of the first bag, must be 0; got "
                          f"{starts[0]}")
