@@ -45,8 +45,8 @@ def fake_negative_weighted(logits, labels):
 
 
 def calibrated(logits):
-    """Returns the probabilities p = b / (1 - b), at most 1, where b = sigmoid(logits): an array
-    (n,), without gradient. Use this function if the model was trained with plain cross entropy on a
+    """Returns an array (n,) without gradient: the probabilities p = b / (1 - b), at most 1. Here
+    b = sigmoid(logits). Use this function if the model was trained with plain cross entropy on a
     stream in which positives come twice."""
     z = logits.detach().array
     return logits._xp.exp(logits._xp.minimum(z, 0))

@@ -151,8 +151,8 @@ def each(experts, parts):
 
 
 def choose(scores, k):
-    """Returns (T, k): for each row of scores (T, E) the experts with the k largest scores, the
-    largest first."""
+    """Returns (T, k): for each row of scores (T, E), the experts with the k largest scores. The
+    expert with the largest score comes first."""
     left, chosen, rows = scores.copy(), [], np.arange(len(scores))
     for _ in range(k):
         chosen.append(left.argmax(axis=1))  # if scores are equal, the first expert
@@ -219,8 +219,8 @@ class Dispatch(Function):
 
 
 class Combine(Function):
-    """Returns, for each token, the sum of gate * row over the choices of the token, the first
-    choice first. Dropped choices add nothing. Saves rows and gates."""
+    """Returns, for each token, the sum of gate * row over the choices of the token, in the order of
+    the choices. Dropped choices add nothing. Saves rows and gates."""
 
     def forward(self, rows, gates, slot):
         self.slot = slot
@@ -238,8 +238,8 @@ class Combine(Function):
 
 
 def weighted_sum(xp, rows, slot, gates=None):
-    """Returns (T, C): for each token, the sum of gate * row over the choices of the token, the
-    first choice first. If gates is None, each gate counts as 1."""
+    """Returns (T, C): for each token, the sum of gate * row over the choices of the token, in the
+    order of the choices. If gates is None, each gate counts as 1."""
     total = xp.zeros((len(slot), rows.shape[1]), backend.accumulate_dtype(rows.dtype))
     for j, at, places in kept_of(xp, slot):
         total[at] += rows[places] if gates is None else gates[at, j, None] * rows[places]

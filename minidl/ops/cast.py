@@ -59,11 +59,10 @@ class Clone(Function):
 
 
 def to(input, *args, dtype=None, device=None, non_blocking=False, copy=False):
-    """Returns x in another dtype, on another device, or with new dtype and device. There are four
-    calls: x.to(dtype), x.to(device), x.to(device, dtype) and x.to(other_tensor). If nothing
-    changes, returns x itself, or a copy with copy=True. non_blocking has no effect: each transfer
-    is finished when the call returns. (cuda/host_memory.py has transfers that run while the GPU
-    computes.)"""
+    """Returns x in another dtype, on another device, or both. There are four calls: x.to(dtype),
+    x.to(device), x.to(device, dtype) and x.to(other_tensor). If nothing changes, returns x itself,
+    or a copy with copy=True. non_blocking has no effect: each transfer is finished when the call
+    returns. (cuda/host_memory.py has transfers that run while the GPU computes.)"""
     flags = [arg for arg in args if arg is True or arg is False]
     copy = copy or flags[1:] == [True]
     for arg in args[:len(args) - len(flags)]:

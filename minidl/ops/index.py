@@ -2,9 +2,9 @@
 
     x = [a b c d]    x[[3, 1, 3]] = [d b d]    gradient of d: gy[0] + gy[2]
 
-If an index is repeated, its gradients must be *added*. `gx[index] = gy`, and also `gx[index] +=
-gy`, would keep only one of these gradients. Slices and bool masks have no repeats, so `gx[index] =
-gy` is enough for them.
+If an index contains a place several times, the gradients of this place must be *added*. But
+`gx[index] = gy` would keep only one of these gradients, and so would `gx[index] += gy`. Slices and
+bool masks contain each place only once, so `gx[index] = gy` is enough for them.
 
 The order of the result's dimensions is PyTorch's. NumPy has another order if an index mixes arrays
 with numbers or None. So an index may be used in two steps: see `steps`.

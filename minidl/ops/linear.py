@@ -34,7 +34,8 @@ MIN_WORK = 2**22  # multiplications; with fewer, a launch costs more time than i
 
 
 def beats_blas():
-    """Returns True if NumPy uses OpenBLAS and the processor has AVX-512 (V4 in NumPy 2.4)."""
+    """Returns True if NumPy uses OpenBLAS and the processor has AVX-512 (NumPy 2.4 calls this
+    V4)."""
     config = np.show_config(mode="dicts")
     simd = config.get("SIMD Extensions", {})
     return ("openblas" in config["Build Dependencies"]["blas"]["name"] and bool(

@@ -109,8 +109,8 @@ class AvgPool2d(Function):
 
 
 def padded_bytes(x, padding):
-    """Returns how many bytes the padded copy of x has, which NumPy's forms make. Returns 0 if there
-    is no padding."""
+    """NumPy's forms make a padded copy of x. Returns the number of its bytes, or 0 if there is no
+    padding."""
     size = [d + sum(p) for d, p in zip(x.shape[2:], padding, strict=True)]
     return math.prod(x.shape[:2]) * math.prod(size) * x.itemsize if any(map(any, padding)) else 0
 

@@ -5,10 +5,10 @@ to g. AdamW shrinks the weight itself: w *= 1 - lr * weight_decay. So in AdamW t
 divided by sqrt(v).
 
 Memory: m and v take 8 bytes for each float32 weight. `update` is one step in plain NumPy. It moves
-about 130 bytes for each weight. If kernels run, `by_kernel` updates all parameters in one launch
-and one pass over memory. It moves 28 bytes for each weight: reads of w, g, m, v, and writes of w,
-m, v. If the parameters are fp16, w is their fp32 master copy. The same pass then also writes the
-fp16 parameters.
+about 130 bytes for each weight. If kernels can run, `by_kernel` updates all parameters in one
+launch and one pass over memory. It moves 28 bytes for each weight: reads of w, g, m, v, and writes
+of w, m, v. If the parameters are fp16, w is their fp32 master copy. The same pass then also writes
+the fp16 parameters.
 
 Sources: Kingma & Ba 2014 (arXiv 1412.6980); Loshchilov & Hutter 2017 (arXiv 1711.05101).
 Kernels: kernels/adamw.cu; on a CPU kernels/cpu/adamw.cu
@@ -37,7 +37,8 @@ KERNEL = "cpu/adamw.cu", "adamw_chunks", None, {"W": "float"}
 
 
 class Adam(Optimizer):
-    """State for each parameter: step, exp_avg (m), exp_avg_sq (v). The step is an int. For
+    """State for each parameter: step, exp_avg and exp_avg_sq. exp_avg is m, the moving average of
+    the gradients. exp_avg_sq is v, the moving average of their squares. The step is an int. For
     parameters on a GPU the step is an array of one int in the GPU's memory, as in PyTorch. The GPU
     may skip an update without telling the host.
 

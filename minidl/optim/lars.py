@@ -82,7 +82,8 @@ class LARS(Layerwise):
 
     @staticmethod
     def rates(w2, g2, group):
-        """Returns lr * local for each tensor, float64, from the squared norms w2 and g2."""
+        """Returns the rate of each tensor, float64: lr * local, by the formula at the top of this
+        file. w2, g2: the squared norms |w|^2 and |g|^2."""
         xp, lr = xp_of([w2]), group["lr"]
         if not group["adapt"]:
             return xp.full_like(w2, lr)

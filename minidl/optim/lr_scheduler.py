@@ -100,10 +100,10 @@ class LRScheduler:
 
     def _start_new_groups(self):
         """Prepares groups that were added since the last step. If a group has an initial_lr, its lr
-        becomes the schedule's lr at this step. If a group has no initial_lr, it is computed from
-        the lr of the group by the equation lr = factor * initial_lr + constant. If the factor is 0
-        now and at the next step, as at the end of PolynomialLR, the group keeps its lr. Raises
-        ValueError if the initial_lr is needed and cannot be computed."""
+        becomes the schedule's lr at this step. If a group has no initial_lr, the initial_lr is
+        computed from the lr of the group by the equation lr = factor * initial_lr + constant. If
+        the factor is 0 now and at the next step, as at the end of PolynomialLR, the group keeps its
+        lr. Raises ValueError if the initial_lr is needed and cannot be computed."""
         bases = self.base_lrs[:]
         for i, group in list(enumerate(self.optimizer.param_groups))[len(bases):]:
             if "initial_lr" in group:

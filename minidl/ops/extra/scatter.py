@@ -2,7 +2,7 @@
 
     gather         y[i, j] = x[i, index[i, j]]
     scatter_add    y[i, index[i, j]] += src[i, j]       the gradient of gather
-    scatter        y[i, index[i, j]]  = src[i, j]       if places repeat, one element is kept
+    scatter        y[i, index[i, j]]  = src[i, j]       one of the elements for a place is kept
     index_add      y[:, index[j]]    += alpha src[:, j]     whole slices; index_select's gradient
 
 Elements that are overwritten get no gradient. scatter may write two elements of `src` to one place.
@@ -265,8 +265,8 @@ def scatter_add(input, dim, index, src):
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     """Reduces all src[i, j] that have the same place index[i, j] of `dim`. Returns a copy of
     `input` with the results at these places. reduce: "sum", "prod", "mean", "amax" or "amin".
-    include_self: if True, the element of `input` at a place is reduced, too. For amax and amin,
-    equal elements share the gradient. The mean of integers is rounded down."""
+    include_self: if True, the element of `input` at a place takes part in the reduction, too. For
+    amax and amin, equal elements share the gradient. The mean of integers is rounded down."""
     _same_dtype("scatter_reduce", input, src)
     if reduce not in STARTS:
         raise ValueError(f"scatter_reduce: reduce must be one of {', '.join(STARTS)}; got "
@@ -329,8 +329,8 @@ def _largest_at(xp, y, at, values, sign):
 
     Works on integers that have the same order as the floats. The bits of a float are read as an
     integer. A larger positive float has a larger integer. A larger negative float has a smaller
-    integer, so all its bits but the sign are inverted. NaN has a larger integer than all numbers,
-    so NaN wins, as in NumPy."""
+    integer, so all bits except the sign are inverted. NaN has a larger integer than all numbers, so
+    NaN wins, as in NumPy."""
     wide = np.float64 if y.dtype == np.float64 else np.float32
     integer = np.int64 if y.dtype == np.float64 else np.int32
     below_sign = np.iinfo(integer).max
