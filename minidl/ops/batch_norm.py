@@ -79,8 +79,8 @@ def in_order(xp, v, default, n, dtype):
 
 
 def by_numpy(x, w, b, eps):
-    """Returns (y, mean, var, r). x and y are (N, C, ...). All others are (C,), in the dtype of the
-    sums."""
+    """Returns (y, mean, var, r), where r = 1 / sqrt(var + eps). x and y are (N, C, ...). All others
+    are (C,), in the dtype of the sums."""
     xhat, *statistics = standardize(backend.xp_of([x]), by_places(x), AXES, eps)
     y = scale_shift(xhat, column(w), column(b), x.dtype)
     return y.reshape(x.shape), *(v.reshape(-1) for v in statistics)
@@ -93,7 +93,7 @@ def by_numpy_eval(x, w, b, mean, r):
 
 
 def by_numpy_backward(gy, x, w, mean, r, training=True):
-    """Returns (gx, gw, gb). Computes xhat again from x, mean and r."""
+    """Returns (gx, gw, gb). Computes xhat = (x - mean) * r again."""
     xhat = (by_places(x) - column(mean)) * column(r)
     g = by_places(gy).astype(mean.dtype, copy=False)
     gw, gb = (g * xhat).sum(axis=AXES), g.sum(axis=AXES)
@@ -111,8 +111,8 @@ def by_places(x):
 
 
 def by_kernel(x, w, b, eps, rung=None, **form):
-    """Returns (y, mean, var, r). x has shape (N, C, ...). w and b have shape (C,) and the dtype of
-    the sums. x, w and b must be contiguous.
+    """Returns (y, mean, var, r), where r = 1 / sqrt(var + eps). x has shape (N, C, ...). w and b
+    have shape (C,) and the dtype of the sums. x, w and b must be contiguous.
 
     rung: 1 or 2 of the ladder in the .cu file, or "cpu". The default is the best for the device.
     form: the keyword arguments `form` and `order`, which are passed to `cuda.kernel`."""

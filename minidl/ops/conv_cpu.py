@@ -308,9 +308,9 @@ def _product(y, x, w, b, groups, rows, columns):
 
 
 def _weights_of_phase(w, groups, rows, columns):
-    """Returns the weights that one phase uses: (groups, C / groups, O / groups, taps, taps). The
-    gradient of the input is computed phase by phase. w: (O, C / groups, kh, kw). rows, columns: the
-    phase of the rows, and the phase of the columns."""
+    """Returns the weights that one phase uses: (groups, C / groups, O / groups, taps of the rows,
+    taps of the columns). The gradient of the input is computed phase by phase. w: (O, C / groups,
+    kh, kw). rows, columns: the phase of the rows, and the phase of the columns."""
     o, c, kh, kw = w.shape
     per_group = o // groups
     phase = scratch(np.empty((groups, c, per_group, rows.n_taps, columns.n_taps), np.float32))
