@@ -368,16 +368,16 @@ def isclose(
     """Returns True where |input - other| <= atol + rtol |other|, for each element."""
 @overload
 def nonzero(input: Tensor | ndarray, *, as_tuple: Literal[False] = False) -> Tensor:
-    """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
-    a tuple with one vector for each dimension instead."""
+    """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: if
+    True, returns a tuple instead, with one vector for each dimension."""
 @overload
 def nonzero(input: Tensor | ndarray, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]:
-    """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
-    a tuple with one vector for each dimension instead."""
+    """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: if
+    True, returns a tuple instead, with one vector for each dimension."""
 @overload
 def nonzero(input: Tensor | ndarray, *, as_tuple: Any = False) -> Any:
-    """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
-    a tuple with one vector for each dimension instead."""
+    """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: if
+    True, returns a tuple instead, with one vector for each dimension."""
 def searchsorted(
     sorted_sequence: Tensor | ndarray, input: Tensor | ndarray | generic | float, *,
     out_int32: bool = False, right: bool = False, side: str | None = None,
@@ -389,8 +389,8 @@ def unique(
     return_counts: bool = False, dim: int | None = None
 ) -> Any:
     """Returns the different values in order, or the different slices along `dim`.
-    return_inverse: also returns, for each element of the input, its index among the
-    different values. return_counts: also returns how often each value occurs."""
+    return_inverse: if True, also returns for each element of the input its index among the
+    different values. return_counts: if True, also returns how often each value occurs."""
 
 
 # minidl/ops/extra/sort.py

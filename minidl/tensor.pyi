@@ -210,7 +210,7 @@ class Tensor:
         self, *args: Any, dtype: DTypeLike | None = None, device: str | _int | None = None,
         non_blocking: _bool = False, copy: _bool = False
     ) -> Tensor:
-        """Returns x in another dtype, on another device, or with new dtype and device."""
+        """Returns x in another dtype, on another device, or both."""
     def type(self, dtype: DTypeLike) -> Tensor: ...
 
 
@@ -549,23 +549,23 @@ class Tensor:
         """Returns True where |input - other| <= atol + rtol |other|, for each element."""
     @overload
     def nonzero(self, *, as_tuple: Literal[False] = False) -> Tensor:
-        """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
-        a tuple with one vector for each dimension instead."""
+        """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: if
+        True, returns a tuple instead, with one vector for each dimension."""
     @overload
     def nonzero(self, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]:
-        """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
-        a tuple with one vector for each dimension instead."""
+        """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: if
+        True, returns a tuple instead, with one vector for each dimension."""
     @overload
     def nonzero(self, *, as_tuple: Any = False) -> Any:
-        """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
-        a tuple with one vector for each dimension instead."""
+        """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: if
+        True, returns a tuple instead, with one vector for each dimension."""
     def unique(
         self, sorted: _bool = True, return_inverse: _bool = False, return_counts: _bool = False,
         dim: _int | None = None
     ) -> Any:
         """Returns the different values in order, or the different slices along `dim`.
-        return_inverse: also returns, for each element of the input, its index among the
-        different values. return_counts: also returns how often each value occurs."""
+        return_inverse: if True, also returns for each element of the input its index among the
+        different values. return_counts: if True, also returns how often each value occurs."""
 
 
     # minidl/ops/extra/sort.py

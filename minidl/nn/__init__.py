@@ -1,16 +1,23 @@
 """Layers and models, by PyTorch's names.
 
-    module       Module, Parameter: names, state, modes, hooks      norm         normalisations
-    layers       linear, embedding, dropout, activations            transformer  attention, block
-    containers   chains, lists and dicts of modules                 transformer_encoder, _decoder
-    conv         convolution, pooling, resizing                     recurrent    RNN, LSTM, GRU
-    init         initial values         functional   the ops        models       MLP, CNN, GPT
-    utils        parameters as one vector, padded sequences
-    lora         fine-tuning            loss         losses as modules
-    moe          mixture of experts     llama        another transformer
-    delayed      losses for labels that come late
-    cells        One step of a recurrent layer: RNNCell, LSTMCell, GRUCell
-    transformer_decoder  PyTorch's decoder of Vaswani et al
+    module        Module and Parameter: names, state, modes, hooks
+    containers    chains, lists and dicts of modules
+    layers        linear, embedding, dropout, activations
+    conv          convolution, pooling, resizing
+    norm          normalisations
+    transformer   attention, and the block of a transformer
+    transformer_encoder, transformer_decoder   the two halves of the model of Vaswani et al. 2017
+    recurrent     RNN, LSTM, GRU
+    cells         one step of a recurrent layer: RNNCell, LSTMCell, GRUCell
+    models        MLP, CNN, GPT
+    llama         the Llama model
+    moe           mixture of experts
+    lora          fine-tuning with few trained parameters
+    loss          losses as modules
+    delayed       losses for labels that come late
+    init          initial values
+    functional    the ops that layers use
+    utils         parameters as one vector, gradient clipping, padded sequences
 
 SyncBatchNorm is in minidl/parallel/data/. It is imported on first use.
 """

@@ -1,12 +1,13 @@
 """One step of a recurrent layer: RNNCell, LSTMCell, GRUCell. The user writes the loop over time.
 
     for x in inputs:                     x (N, C) or (C,); h, c (N, H) or (H,)
-        h, c = cell(x, (h, c))           the states are zeros if they are left out
+        h, c = cell(x, (h, c))           cell(x) begins with states of zeros
 
 N is the number of samples, C is input_size, and H is hidden_size.
-Each forward writes its formula with ops. The layers of recurrent.py are faster, because they do all
-steps in one op. Names, shapes and order of the weights are PyTorch's: weight_ih (k H, C), weight_hh
-(k H, H), bias_ih and bias_hh (k H,). k is 1 for RNN, 4 for LSTM (i, f, g, o), 3 for GRU (r, z, n).
+Each forward writes its formula with ops. The layers of recurrent.py are faster, because one op
+computes all steps. Names, shapes and order of the weights are PyTorch's: weight_ih (k H, C),
+weight_hh (k H, H), bias_ih and bias_hh (k H,). k is 1 for RNN, 4 for LSTM (i, f, g, o), 3 for GRU
+(r, z, n).
 Test: tests/nn/test_cells.py
 """
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Cell(Module):
-    parts = 1  # the k of the file's head: the number of blocks of H rows in each weight
+    parts = 1  # k at the top of this file: the number of blocks of H rows in each weight
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True, *,
                  generator: Generator | None = None):

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class Sequential(Module):
-    """A chain of modules: each module gets the result of the module before it. The modules are
-    named "0", "1", .... If the only argument is a dict {name: module}, its keys are the names."""
+    """A chain of modules: each module gets the result of the previous module. The modules are named
+    "0", "1", .... If the only argument is a dict {name: module}, its keys are the names."""
 
     def __init__(self, *modules: Module | dict[str, Module]):
         super().__init__()
@@ -174,7 +174,8 @@ class ModuleDict(_Named):
 
 
 class ParameterList(Module):
-    """A list of parameters, named "0", "1", .... Tensors and arrays become parameters."""
+    """A list of parameters, which are registered under the names "0", "1", .... Tensors and arrays
+    become parameters."""
 
     def __init__(self, values: Iterable[Array] = ()):
         super().__init__()

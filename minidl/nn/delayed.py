@@ -38,23 +38,26 @@ from minidl.nn import functional as F
 
 
 def fake_negative_weighted(logits, labels):
-    """Returns the mean of -[y (1 + p) log p + (1 - y) (1 - p)(1 + p) log(1 - p)]. The p in the
-    weights is a constant. This is window_corrected with a window of 0."""
+    """Returns the mean of -[y (1 + p) log p + (1 - y) (1 - p)(1 + p) log(1 - p)], where p =
+    sigmoid(logits) and y = labels. The weights 1 + p and (1 - p)(1 + p) are constants: they have no
+    gradient. The result equals window_corrected with p_delayed = p."""
     return window_corrected(logits, labels, F.sigmoid(logits.detach()).array)
 
 
 def calibrated(logits):
-    """Returns the probabilities p = b / (1 - b), at most 1, where b = sigmoid(logits): an array
-    (n,), without gradient. Use this function if the model was trained with plain cross entropy on a
+    """Returns an array (n,) without gradient: the probabilities p = b / (1 - b), at most 1. Here
+    b = sigmoid(logits). Use this function if the model was trained with plain cross entropy on a
     stream in which positives come twice."""
     z = logits.detach().array
     return logits._xp.exp(logits._xp.minimum(z, 0))
 
 
 def window_corrected(logits, labels, p_delayed):
-    """Returns the mean of -[y (1 + p_dp) log p + (1 - y) (1 + p_dp) p_rn log(1 - p)].
-    p_delayed: p_dp = P(y = 1, d > e). It is an array (n,) that a second model predicts, or one
-    number, the mean over all samples. It gets no gradient."""
+    """Returns the mean of -[y (1 + p_dp) log p + (1 - y) (1 + p_dp) p_rn log(1 - p)], where p =
+    sigmoid(logits), y = labels and p_rn = (1 - p) / (1 - p + p_dp).
+    p_delayed: p_dp = P(y = 1, d > e), the probability that a sample is positive and that its delay
+    d is longer than the window e. It is an array (n,) that a second model predicts, or one number,
+    the mean over all samples. It gets no gradient."""
     p = F.sigmoid(logits.detach()).array
     real = (1 - p) / (1 - p + p_delayed)
     return F.binary_cross_entropy_with_logits(
@@ -62,10 +65,11 @@ def window_corrected(logits, labels, p_delayed):
 
 
 def delayed_feedback(logits, log_rate, labels, elapsed):
-    """Returns the mean loss of the samples. The loss of a positive is -log(p r exp(-r d)). The loss
-    of a sample whose label is still 0 is -log(1 - p + p exp(-r e)). r is the rate of the
-    exponential distribution of the delay. log_rate: log r, a Tensor. It gets a gradient, as the
-    logits do. elapsed: for a positive the delay d, for other samples the time e since x came."""
+    """Returns the mean loss of the samples, where p = sigmoid(logits). The loss of a positive with
+    the delay d is -log(p r exp(-r d)). If the label of a sample is still 0 at the time e after x
+    came, its loss is -log(1 - p + p exp(-r e)). The delay has an exponential distribution with rate
+    r. log_rate: log r, a Tensor. It gets a gradient, as the logits do. elapsed: d for a positive, e
+    for all other samples."""
     rate = log_rate.exp()
     # 1 - p + p exp(-r e) = (1 - p) (1 + exp(z - r e)), without a difference of large numbers
     positive = F.softplus(-logits) - log_rate + rate * elapsed

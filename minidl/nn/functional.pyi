@@ -67,7 +67,8 @@ def cross_entropy(
     input: Tensor | ndarray, target: Tensor | ndarray, weight: Tensor | ndarray | None = None,
     *, ignore_index: int = -100, reduction: str = 'mean', label_smoothing: float = 0.0
 ) -> Tensor:
-    """-log softmax(input)[target]. input: logits (N, C, d1, ...) or (C,), C classes."""
+    """-log softmax(input)[target]. input: logits (N, C, d1, ...) or (C,), where C is the
+    number of classes."""
 def nll_loss(
     input: Tensor | ndarray, target: Tensor | ndarray, weight: Tensor | ndarray | None = None,
     *, ignore_index: int = -100, reduction: str = 'mean'
@@ -291,7 +292,7 @@ def binary_cross_entropy(
     input: Tensor | ndarray, target: Tensor | ndarray, weight: Tensor | ndarray | None = None,
     *, reduction: str = 'mean'
 ) -> Tensor:
-    """-[t log p + (1 - t) log(1 - p)], where p = input are probabilities and t = target."""
+    """-[t log p + (1 - t) log(1 - p)], where p = input is a probability and t = target."""
 def binary_cross_entropy_with_logits(
     input: Tensor | ndarray, target: Tensor | ndarray, weight: Tensor | ndarray | None = None,
     *, reduction: str = 'mean', pos_weight: Tensor | ndarray | None = None
@@ -345,24 +346,24 @@ def adaptive_max_pool2d(
     return_indices: Literal[False] = False
 ) -> Tensor:
     """Divides the image into parts, as adaptive_avg_pool2d does, and returns the largest
-    element of each part. return_indices: also returns the place of each largest element, h
-    W + w."""
+    element of each part. return_indices: if True, also returns the place of each largest
+    element, as in max_pool2d."""
 @overload
 def adaptive_max_pool2d(
     input: Tensor | ndarray, output_size: int | Sequence[int | None],
     return_indices: Literal[True]
 ) -> tuple[Tensor, Tensor]:
     """Divides the image into parts, as adaptive_avg_pool2d does, and returns the largest
-    element of each part. return_indices: also returns the place of each largest element, h
-    W + w."""
+    element of each part. return_indices: if True, also returns the place of each largest
+    element, as in max_pool2d."""
 @overload
 def adaptive_max_pool2d(
     input: Tensor | ndarray, output_size: int | Sequence[int | None],
     return_indices: Any = False
 ) -> Any:
     """Divides the image into parts, as adaptive_avg_pool2d does, and returns the largest
-    element of each part. return_indices: also returns the place of each largest element, h
-    W + w."""
+    element of each part. return_indices: if True, also returns the place of each largest
+    element, as in max_pool2d."""
 def avg_pool2d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0,
@@ -402,8 +403,8 @@ def max_pool2d(
 ) -> Tensor:
     """Returns the largest element of each window of (N, C, H, W) or (C, H, W). stride: the
     default is kernel_size. padding: the width of a border of -inf, at most half the kernel.
-    ceil_mode: adds a last window that is partly outside of the image (see `fit`).
-    return_indices: also returns the place of each largest element, h W + w."""
+    ceil_mode: if True, adds a last window that is partly outside of the image (see `fit`).
+    return_indices: if True, also returns the place of each largest element."""
 @overload
 def max_pool2d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
@@ -412,8 +413,8 @@ def max_pool2d(
 ) -> tuple[Tensor, Tensor]:
     """Returns the largest element of each window of (N, C, H, W) or (C, H, W). stride: the
     default is kernel_size. padding: the width of a border of -inf, at most half the kernel.
-    ceil_mode: adds a last window that is partly outside of the image (see `fit`).
-    return_indices: also returns the place of each largest element, h W + w."""
+    ceil_mode: if True, adds a last window that is partly outside of the image (see `fit`).
+    return_indices: if True, also returns the place of each largest element."""
 @overload
 def max_pool2d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
@@ -422,8 +423,8 @@ def max_pool2d(
 ) -> Any:
     """Returns the largest element of each window of (N, C, H, W) or (C, H, W). stride: the
     default is kernel_size. padding: the width of a border of -inf, at most half the kernel.
-    ceil_mode: adds a last window that is partly outside of the image (see `fit`).
-    return_indices: also returns the place of each largest element, h W + w."""
+    ceil_mode: if True, adds a last window that is partly outside of the image (see `fit`).
+    return_indices: if True, also returns the place of each largest element."""
 
 
 # minidl/ops/softmax.py

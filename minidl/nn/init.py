@@ -2,7 +2,7 @@
 
     Kaiming:  std = gain / sqrt(fan)              keeps the variance of activations (fan_in) or of
                                                   gradients (fan_out) from layer to layer
-    Xavier:   std = gain * sqrt(2 / (fan_in + fan_out))     a compromise of fan_in and fan_out
+    Xavier:   std = gain * sqrt(2 / (fan_in + fan_out))     a compromise between the two
 
 A uniform distribution with the same std has bounds +-sqrt(3) std. The functions draw from
 `generator`, or from this rank's default generator. So equal seeds give equal weights on all ranks.
@@ -54,8 +54,8 @@ def ones_(tensor: Tensor) -> Tensor:
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """Returns the gain for the weights of the layer before this nonlinearity. The gain makes up for
-    the variance that the nonlinearity removes. param: the negative slope of leaky_relu. Raises
+    """Returns the gain for the weights of the layer before this nonlinearity. The nonlinearity
+    reduces the variance, and the gain restores it. param: the negative slope of leaky_relu. Raises
     ValueError for an unknown name."""
     if nonlinearity == "leaky_relu":
         return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 class Linear(Module):
     """y = x W^T + b.  x (..., in_features) -> y (..., out_features).
-    weight: (out_features, in_features). Weight and bias start uniform in +-1/sqrt(in_features)."""
+    weight: (out_features, in_features). The initial values of weight and bias are uniform in
+    +-1/sqrt(in_features)."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, *,
                  generator: Generator | None = None):
@@ -55,8 +56,8 @@ class Linear(Module):
 
 class Embedding(Module):
     """Looks up rows of `weight` by integer ids: ids (...,) -> (..., embedding_dim).
-    weight: (num_embeddings, embedding_dim), starts as N(0, 1). The row `padding_idx` starts at zero
-    and receives no gradient."""
+    weight: (num_embeddings, embedding_dim). Its initial values are drawn from N(0, 1). The row
+    `padding_idx` is zero at first, and receives no gradient."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *,
                  generator: Generator | None = None):
@@ -86,10 +87,10 @@ class Embedding(Module):
 
 
 class EmbeddingBag(Embedding):
-    """Returns one row for each bag of ids: the mean of the rows of `weight` at these ids. mode:
-    "mean", "sum" or "max". ids: (bags, n), or one vector with the ids of all bags, one bag after
-    another. With a vector, offsets[i] is the index at which bag i starts. include_last_offset: if
-    True, offsets has one more entry, the end of the last bag."""
+    """Returns one row for each bag of ids: the mean, the sum or the maximum of the rows of `weight`
+    at these ids. mode: "mean", "sum" or "max". ids: (bags, n), or one vector with the ids of all
+    bags, one bag after another. If ids is a vector, offsets[i] is the index at which bag i starts.
+    include_last_offset: if True, offsets has one more entry, the end of the last bag."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, mode: str = "mean",
                  include_last_offset: bool = False, padding_idx: int | None = None,
@@ -381,5 +382,5 @@ class LogSoftmax(Softmax):
 
 
 def empty_parameter(*shape):
-    """Returns a float32 Parameter with undefined values, for the caller to fill."""
+    """Returns a float32 Parameter with undefined values. The caller must write its values."""
     return Parameter(np.empty(shape, np.float32))

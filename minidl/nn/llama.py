@@ -1,8 +1,8 @@
 """Llama: a GPT with rotary positions, RMSNorm, SwiGLU and fewer heads of keys than of queries.
 
 The plain form of a block: minidl/plain/transformer.py. This file adds batches and grouped heads.
-The rotation (class Rotary) saves neither its input nor its output for backward. The contexts may be
-longer than the contexts in training (function frequencies).
+The rotation (class Rotary) saves neither its input nor its output for backward. The texts may be
+longer than the texts in training (see the function frequencies).
 
 Grouped heads: there are n_heads heads of queries, but only n_kv_heads heads of keys and values. So
 n_heads / n_kv_heads heads of queries share one head of keys and values. The cache of keys and
@@ -60,8 +60,8 @@ def turned(xp, x, cos, sin):
 
 
 def frequencies(width, theta=10000.0, scaling=None):
-    """Returns how much each angle grows from one position to the next: (width / 2,) float64.
-    Without scaling, angle i grows by theta ** (-2 i / width). width: the width of a head.
+    """Returns an array (width / 2,) of float64: how much each angle grows from one position to the
+    next. Without scaling, angle i grows by theta ** (-2 i / width). width: the width of a head.
 
     scaling: None, or a dict for Llama 3's rule. The rule is for contexts `factor` times as long as
     the original context. The keys of the dict are factor, low_freq_factor, high_freq_factor and
@@ -89,8 +89,8 @@ def n_parameters(vocab_size: int, n_layers: int, width: int, n_heads: int, n_kv_
 
 def n_operations(n_tokens: int, vocab_size: int, n_layers: int, width: int, n_heads: int,
                  n_kv_heads: int, head_width: int, hidden: int) -> tuple[int, int]:
-    """Returns (forward, backward): the floating-point operations of matrix products and attention
-    for one text of n_tokens.
+    """Returns two numbers of floating-point operations, (forward, backward). They count the matrix
+    products and the attention for one text of n_tokens tokens.
 
     Matrices: for each token, each element of a matrix takes part in one multiplication and one
     addition. Backward does this twice: once for the gradient of the input, and once for the

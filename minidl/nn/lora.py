@@ -4,8 +4,8 @@
         └ frozen ┘         └ trained ┘
 
 W (out, in) gets no gradient, so it needs no optimizer state. The layer trains r (in + out) numbers
-in place of in * out. With in = out = 1024 and r = 8 this is 1/64 of the numbers. B starts at zero,
-so at first the layer computes the same as without A and B.
+in place of in * out. With in = out = 1024 and r = 8 this is 1/64 of the numbers. B is zero at
+first, so the layer first computes the same as without A and B.
 Source: Hu et al. 2021 (arXiv 2106.09685).      Test: tests/nn/test_lora.py
 """
 

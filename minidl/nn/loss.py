@@ -30,8 +30,8 @@ class _Loss(Module):
 
 
 class CrossEntropyLoss(_Loss):
-    """Input: logits (N, C, ...). Target: class ids (N, ...). "mean" averages over the targets that
-    are not ignore_index."""
+    """Input: logits (N, C, ...). Target: class ids (N, ...). reduction="mean" averages over the
+    targets that are not ignore_index."""
 
     op = staticmethod(F.cross_entropy)
 
@@ -92,7 +92,8 @@ class HuberLoss(_Loss):
 
 
 class TripletMarginLoss(Module):
-    """Each anchor should be nearer to its positive than to its negative, by `margin` or more.
+    """The mean of max(0, |anchor - positive| - |anchor - negative| + margin), with p-norms. The
+    loss is 0 if each anchor is nearer to its positive than to its negative, by `margin` or more.
     Each of the three inputs is (N, D)."""
 
     def __init__(self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,

@@ -45,7 +45,7 @@ def MLP(*widths: int, activation: Callable[[], Module] = ReLU,
 def CNN(in_channels: int = 1, n_classes: int = 10, width: int = 16,
         generator: Generator | None = None) -> Sequential:
     """Returns a small CNN. It has two stages of convolution, batch norm and ReLU, with max pooling
-    between the stages. The stages are followed by an average over the image and a Linear.
+    between the stages. An average over the image and a Linear follow the stages.
     x (N, in_channels, H, W) -> (N, n_classes). H and W must be at least 2."""
     def stage(n_in, n_out):
         return [Conv2d(n_in, n_out, 3, padding=1, bias=False, generator=generator),
@@ -60,15 +60,15 @@ class GPT(Module):
     `context`.
 
     tied: if True, the output layer and the embedding share one weight.
-    init_std: the weights start as N(0, init_std), as in GPT-2. There are 2 * n_layers projections
-        whose results are added to the residual stream. Their weights are divided by sqrt(2 *
-        n_layers), so that the sum does not grow with the number of layers. 0.02 is right for widths
-        near 768. A smaller width needs larger weights: a model of width 96 learns in half the steps
-        with 0.08.
+    init_std: the initial weights are drawn from N(0, init_std), as in GPT-2. There are 2 * n_layers
+        projections whose results are added to the residual stream. Their weights are divided by
+        sqrt(2 * n_layers), so that the sum does not grow with the number of layers. 0.02 is right
+        for widths near 768. A smaller width needs larger weights: with init_std 0.08, a model of
+        width 96 learns in half the steps.
     feed_forward: as in TransformerBlock. partial(nn.MoE, n_experts=8) makes mixtures of experts.
     recompute: 0 keeps all activations. A number n divides the blocks into n segments. Each segment
-        keeps only its input, and backward runs the blocks of the segment again. A list of
-        tuples (start, stop, recomputed) gives the segments (memory/recompute_plan.py).
+        keeps only its input, and backward runs the blocks of the segment again. A list of tuples
+        (start, stop, recomputed) defines other segments (memory/recompute_plan.py).
     Source: Radford et al. 2019."""
 
     def __init__(self, vocab_size: int, context: int, n_layers: int = 4, n_heads: int = 8,

@@ -1,10 +1,10 @@
 """Mixture of experts: E feed-forward layers in place of one. Each token uses k of these experts.
 
-The plain form, on ranks: minidl/plain/experts.py. This file has a layer with gradients and without
-a loop over the tokens, and two remedies for unequal loads.
+The plain form, on ranks: minidl/plain/experts.py. The layer in this file has gradients, and it has
+no loop over the tokens. The file also has two remedies for unequal loads.
 
     y = sum of gate_j expert_j(x) over the k largest of p = softmax(W x), the largest first
-    compared with one feed-forward layer: E times the weights, k times the work
+    This layer has E times the weights of one feed-forward layer, and does k times its work.
 
 gate: for k = 1 the gate is p itself (Switch), so that the router gets a gradient. For k > 1 the
 gate is p divided by the sum of the k largest p (Mixtral). If two scores are equal, the expert with
@@ -13,8 +13,8 @@ the lower number is chosen.
 capacity: an expert takes at most ceil(f T k / E) rows of a batch of T tokens, where f is the
 capacity_factor. All first choices of the tokens come before all second choices, and earlier tokens
 come first (GShard). Choices beyond the capacity are dropped: they add nothing to y, and the other
-gates of the token do not change. If all choices of a token are dropped, only the residual path
-passes the token on.
+gates of the token do not change. If all choices of a token are dropped, its y is 0. The residual
+connection around the layer still carries the token.
 
 An expert that is rarely chosen learns little. Then it is chosen even less. Two remedies:
 
@@ -65,7 +65,8 @@ class MoE(Module):
     """x (..., C) -> (..., C). `expert(width, bias, generator)` makes each of the n_experts modules.
     Their names are "0", "1", ....
 
-    capacity_factor: the f of the capacity in the file's head. If None, no choice is dropped.
+    capacity_factor: an expert takes at most ceil(capacity_factor * T * k / E) rows of T tokens.
+    Choices beyond this number are dropped. If None, no choice is dropped.
 
     A forward sets these attributes:
     n_dropped: how many choices of this rank's tokens were dropped.
@@ -115,10 +116,10 @@ class MoE(Module):
         return y.reshape(x.shape)
 
     def _aux_loss(self, p, counts, me):
-        """Returns E sum_e f_e P_e. Returns None in the first run of a recompute, because backward
-        does not use the graph of that run. With several ranks, f is computed from the tokens of all
-        ranks, and P from the tokens of this rank. Then the mean of the aux_loss of all ranks is the
-        balance loss of all tokens."""
+        """Returns the balance loss E sum_e f_e P_e (see the top of this file). Returns None in the
+        first run of a recompute, because backward does not use the graph of that run. With several
+        ranks, f is computed from the tokens of all ranks, and P from the tokens of this rank. Then
+        the mean of the aux_loss of all ranks is the balance loss of all tokens."""
         if current().intercept is not None:
             return None
         chosen = counts.sum(axis=(0, 1))
@@ -141,8 +142,8 @@ class Alone:
 
 
 def each(experts, parts):
-    """Returns the outputs of all experts, joined into one Tensor. Expert number i computes
-    parts[i], which may have no rows."""
+    """Returns the outputs of all experts, joined into one Tensor. Expert number i gets the rows
+    parts[i]. There may be no rows."""
     return cat([expert(part) for expert, part in zip(experts.values(), parts, strict=True)])
 
 
@@ -150,8 +151,8 @@ def each(experts, parts):
 
 
 def choose(scores, k):
-    """Returns (T, k): for each row of scores (T, E) the experts with the k largest scores, the
-    largest first."""
+    """Returns (T, k): for each row of scores (T, E), the experts with the k largest scores. The
+    expert with the largest score comes first."""
     left, chosen, rows = scores.copy(), [], np.arange(len(scores))
     for _ in range(k):
         chosen.append(left.argmax(axis=1))  # if scores are equal, the first expert
@@ -218,8 +219,8 @@ class Dispatch(Function):
 
 
 class Combine(Function):
-    """Returns, for each token, the sum of gate * row over the choices of the token, the first
-    choice first. Dropped choices add nothing. Saves rows and gates."""
+    """Returns, for each token, the sum of gate * row over the choices of the token, in the order of
+    the choices. Dropped choices add nothing. Saves rows and gates."""
 
     def forward(self, rows, gates, slot):
         self.slot = slot
@@ -237,8 +238,8 @@ class Combine(Function):
 
 
 def weighted_sum(xp, rows, slot, gates=None):
-    """Returns (T, C): for each token, the sum of gate * row over the choices of the token, the
-    first choice first. If gates is None, each gate counts as 1."""
+    """Returns (T, C): for each token, the sum of gate * row over the choices of the token, in the
+    order of the choices. If gates is None, each gate counts as 1."""
     total = xp.zeros((len(slot), rows.shape[1]), backend.accumulate_dtype(rows.dtype))
     for j, at, places in kept_of(xp, slot):
         total[at] += rows[places] if gates is None else gates[at, j, None] * rows[places]

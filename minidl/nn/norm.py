@@ -68,8 +68,8 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Normalises over each of num_groups groups of channels. x (N, C, ...); weight and bias
-    (C,)."""
+    """Divides the channels into num_groups groups, and normalises over each group. x (N, C, ...);
+    weight and bias (C,)."""
 
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True):
         super().__init__()
@@ -114,10 +114,10 @@ class _RunningNorm(Module):
 
 
 class BatchNorm(_RunningNorm):
-    """Normalises with the mean and variance of the batch in training, and with running averages in
-    eval. Each batch in training changes the running averages: running = (1 - momentum) * running +
-    momentum * batch. running_var averages unbiased variances. With momentum=None, the running
-    averages are the plain averages of all batches so far."""
+    """In training, normalises with the mean and variance of the batch. In evaluation, normalises
+    with running averages. Each batch in training changes the running averages: running = (1 -
+    momentum) * running + momentum * batch. running_var averages unbiased variances. With
+    momentum=None, the running averages are the plain averages of all batches so far."""
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
                  affine: bool = True, track_running_stats: bool = True):

@@ -1,13 +1,13 @@
-"""Recurrent layers: RNN, LSTM and GRU, of several layers and in both directions.
+"""Recurrent layers: RNN, LSTM and GRU, with one or more layers, in one or both directions.
 
     input (L, N, C) ─► layer 0 ─► dropout ─► layer 1 ─► ... ─► output (L, N, H), and last states
-    bidirectional: a second set of weights reads from the end. The outputs of the two directions are
-                   joined: (L, N, 2H)
+    bidirectional: a second set of weights goes over the input from the end to the beginning. The
+                   outputs of the two directions are joined: (L, N, 2H)
 
 Names, shapes and order of the weights are PyTorch's: weight_ih_l0 (k H, C), weight_hh_l0 (k H, H),
 bias_ih_l0 and bias_hh_l0 (k H,). The names for the other direction end in _reverse. k is 1 for RNN,
-4 for LSTM (i, f, g, o), 3 for GRU (r, z, n). All weights start uniform in +-1/sqrt(H). The loop
-over time is one op. Its file, minidl/ops/extra/recurrent.py, has the sources.
+4 for LSTM (i, f, g, o), 3 for GRU (r, z, n). The initial values of all weights are uniform in
++-1/sqrt(H). The loop over time is one op. Its file, minidl/ops/extra/recurrent.py, has the sources.
 Test: tests/nn/test_recurrent.py   Tutorial: tutorials/32_recurrent.py
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class _Recurrent(Module):
     """The common part of RNN, LSTM and GRU. input: (L, N, C), or (N, L, C) with batch_first, or
     (L, C) without a batch. dropout: the probability of dropout between two layers."""
-    parts = 1  # the k of the file's head: the number of blocks of H rows in each weight
+    parts = 1  # k at the top of this file: the number of blocks of H rows in each weight
     states = 1  # 1 for h, 2 for h and c
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,

@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 
 
 class MultiheadAttention(Module):
-    """PyTorch's layer. Parameters: in_proj_weight (3E, E), in_proj_bias (3E,), out_proj.
+    """Multi-head attention, with the names and the arguments of PyTorch's layer. Parameters:
+    in_proj_weight (3E, E), in_proj_bias (3E,), out_proj.
 
     forward(query, key, value) returns (output, weights). weights are the attention weights, or None
     with need_weights=False. Inputs and output: (L, N, E), or (N, L, E) with batch_first, for N
-    texts of L tokens with E = embed_dim. Keys and values may have another length S. Masks:
-    attn_mask (L, S) or (N * heads, L, S), key_padding_mask (N, S). If an element of a bool mask is
-    True, the query must not attend to this key, as in PyTorch's layer. A float mask is added to the
-    scores."""
+    texts of L tokens with E = embed_dim. Keys and values may have a length S that differs from L.
+    Masks: attn_mask (L, S) or (N * heads, L, S), key_padding_mask (N, S). If an element of a bool
+    mask is True, the query must not attend to this key, as in PyTorch's layer. A float mask is
+    added to the scores."""
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, *,
                  batch_first: bool = False, generator: Generator | None = None):

@@ -1,6 +1,7 @@
 """The table of all ops: for each op its file, and how a user calls it.
 
-    homes   m: method of Tensor (x.exp())   t: function of minidl (minidl.exp(x))
+    homes   the letters of an op. Each letter is a way to call the op:
+            m: method of Tensor (x.exp())   t: function of minidl (minidl.exp(x))
             f: function of minidl.nn.functional (F.relu(x))
 
 An op has two parts: a Function, which has forward and backward, and a Python function that users
@@ -126,8 +127,8 @@ WITH_AXIS = frozenset("sum mean var std prod any all max min amax amin argmax ar
 
 
 def namespace(home):
-    """Returns a dict {name: function} of all ops that have the letter `home` in TABLE: "m", "t" or
-    "f"."""
+    """home: "m", "t" or "f". Returns a dict {name: function} of all ops that have this letter in
+    TABLE."""
     found = {name: getattr(module, name)
              for module, homes, names in TABLE if home in homes for name in names.split()}
     if home == "f":

@@ -1,7 +1,7 @@
 """Scaled dot-product attention in blocks: never holds all L x S scores at the same time.
 
-The plain forms: minidl/plain/attention.py, and minidl/plain/flash.py, which works in blocks and has
-the formulas of backward. This file adds masks, dropout, and blocks of queries:
+The plain forms: minidl/plain/attention.py, and minidl/plain/flash.py. The second file works in
+blocks, and has the formulas of backward. This file adds masks, dropout, and blocks of queries:
 
           keys ->            A block is 64 queries of a few heads. The scores of a block, 512 KiB,
     q   1 . . .              stay in the core's cache. They are computed, masked, changed to
@@ -12,8 +12,9 @@ the formulas of backward. This file adds masks, dropout, and blocks of queries:
                              work with 4 blocks. Only the square on the diagonal needs a mask.
 
 L is the number of queries, S the number of keys, E the width of a head. Saved: q, k, v, o and lse.
-These are 4 L E + L numbers for each head, if S = L. P has L S numbers: 8 times the numbers of q, if
-S = 256 and E = 32. So P is not saved. Computing P again is as fast as reading P from memory.
+These are 4 L E + L numbers for each head, if S = L. P has L S numbers. If S = 256 and E = 32, P has
+8 times as many numbers as q. So P is not saved. Computing P again is as fast as reading P from
+memory.
 
 A kernel does the same in registers, with mask and dropout (attention_kernel.py). The NumPy form in
 this file runs if the kernel cannot run. The kernel cannot run for float64, for heads wider than
@@ -147,9 +148,10 @@ class Attention(Function):
         return gq, gk, gv, g_bias
 
     def _four(self, a, tail):
-        """Returns `a` in the shape (B, H, *tail). Its leading dimensions are broadcast to
-        self.lead, and then joined into two dimensions. tail: the last two sizes. Makes no copy if
-        `a` has this shape already."""
+        """Returns `a` in the shape (B, H, *tail). self.lead: the leading dimensions of q, k and v,
+        broadcast to one shape. The leading dimensions of `a` are broadcast to self.lead, and then
+        joined into two dimensions. tail: the last two sizes. Makes no copy if `a` has this shape
+        already."""
         if a.shape != (wanted := (*self.lead, *tail)):
             a = self.xp.broadcast_to(a, wanted)
         n_heads = self.lead[-1] if self.lead else 1
@@ -217,9 +219,9 @@ class Attention(Function):
         return scratch(self.xp.stack(keep) * self.dtype.type(inverse_keep(self.dropout_p)))
 
     def _keep(self, b, h, queries):
-        """Returns a bool array (queries, S) for a slice of the queries of a head: True where
-        dropout keeps a probability. The probabilities (B, H, L, S) are numbered in C order, and
-        probability n uses draw n of the generator."""
+        """Returns a bool array (queries, S) for head h of sample b. It is True where dropout keeps
+        a probability. queries: a slice of the queries of this head. The probabilities (B, H, L, S)
+        are numbered in C order, and probability n uses draw n of the generator."""
         _, n_heads, n_rows, _ = self.q_shape
         start = ((b * n_heads + h) * n_rows + queries.start) * self.n_keys
         n = (queries.stop - queries.start) * self.n_keys
@@ -261,8 +263,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     is_causal: query i sees keys 0 to i. The result of a query that sees no key is 0.
     dropout_p: the probability to drop an attention weight after the softmax. The function does not
         know whether a model trains: pass 0 in evaluation.
-    enable_gqa: key and value may have fewer heads (dimension -3) than the query. Then several heads
-        of the query share one head of key and value."""
+    enable_gqa: if True, key and value may have fewer heads (dimension -3) than the query. Then
+        several heads of the query share one head of key and value."""
     if enable_gqa:
         times, left = divmod(query.shape[-3], key.shape[-3])
         if left or key.shape[-3] != value.shape[-3]:

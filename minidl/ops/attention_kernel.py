@@ -1,15 +1,17 @@
 """Attention by kernels that never hold the L x S scores.
 
 The plain form: minidl/plain/flash.py. This file adds kernels, a mask, and dropout. With dropout,
-o = (P * kept) v and gP = kept * (go v^T). kept is 0 or 1 / (1 - p), for each pair of a query and a
-key. Backward draws the same random numbers again.
+o = (P * kept) v and gP = kept * (go v^T). P has the probabilities after the softmax, and go is the
+gradient of o. kept is 0 or 1 / (1 - p), for each pair of a query and a key. Backward draws the same
+random numbers again.
 
-A CPU runs kernels/cpu/attention_tile.cu: one thread for each tile of queries, products in vector
-registers. A GPU runs the last rung of the ladders in kernels/attention.cu and
+A CPU runs kernels/cpu/attention_tile.cu. Each thread works on one tile of queries, and computes the
+products in vector registers. A GPU runs the last rung of the ladders in kernels/attention.cu and
 attention_backward.cu. For float16 it runs the rung on tensor cores, kernels/attention_mma.cu.
 
-Kernels read inputs through their strides. So the thirds of a projection (B, L, 3, H, E) and a
-broadcast mask need no copy. o is (B, L, H, E) in memory, so no copy is needed to merge the heads.
+Kernels read inputs through their strides. So q, k and v may be views of one array (B, L, 3, H, E),
+and a broadcast mask needs no copy. o is (B, L, H, E) in memory, so no copy is needed to merge the
+heads.
 Kernels: kernels/attention.cu, attention_backward.cu, attention_mma.cu,
 cpu/attention_tile.cu
 Op: minidl/ops/attention.py   Test: tests/ops/test_attention_kernel.py, test_attention_mask.py
@@ -46,8 +48,8 @@ def best_rung(q):
 
 
 def block_of(rung, width):
-    """Returns (rows, threads): the numbers of rows and of threads of a block of this rung. A row is
-    a query, or a key in the kernel for gk and gv. width: the width of a head."""
+    """Returns (rows, threads): how many rows and how many threads a block has in this rung. A row
+    is a query. In the kernel for gk and gv a row is a key. width: the width of a head."""
     n_rows = 32 if width > 64 else 64
     return {
         "naive": (128, 128),
@@ -188,9 +190,9 @@ def readable(a):
 
 
 def fits(q, k, v):
-    """Returns True if the kernels can handle these shapes. Keys and values must have one shape, and
-    there must be a key. A head may be at most 128 wide, and the grid must not be too large for
-    CUDA."""
+    """Returns True if the kernels can handle these shapes. Keys and values must have the same
+    shape, and there must be at least one key. A head may be at most 128 wide, and the grid must not
+    be too large for CUDA."""
     n_batch, n_heads, _, width = q.shape
     return (k.shape == v.shape and 0 < width <= MAX_WIDTH and k.shape[2] > 0
             and n_batch <= MAX_BLOCKS and n_heads <= MAX_BLOCKS)

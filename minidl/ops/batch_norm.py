@@ -35,9 +35,9 @@ PART = 512  # elements of a channel in a part; with smaller parts, joining the s
 class BatchNorm(Function):
     """Normalises each channel over samples and places of x (N, C, ...). Saves x, w, mean and r.
 
-    In training, forward updates the running statistics in place. The running statistics are an
-    option, and not inputs, because autocast may replace an input by a copy. Then the update of the
-    copy would be lost."""
+    In training, forward updates the running statistics in place. The running statistics are passed
+    as an option of the Function, not as an input, because autocast may replace an input by a copy.
+    Then the update of the copy would be lost."""
 
     precision = "black"
 
@@ -79,21 +79,21 @@ def in_order(xp, v, default, n, dtype):
 
 
 def by_numpy(x, w, b, eps):
-    """Returns (y, mean, var, r). x and y are (N, C, ...). All others are (C,), in the dtype of the
-    sums."""
+    """Returns (y, mean, var, r), where r = 1 / sqrt(var + eps). x and y are (N, C, ...). All others
+    are (C,), in the dtype of the sums."""
     xhat, *statistics = standardize(backend.xp_of([x]), by_places(x), AXES, eps)
     y = scale_shift(xhat, column(w), column(b), x.dtype)
     return y.reshape(x.shape), *(v.reshape(-1) for v in statistics)
 
 
 def by_numpy_eval(x, w, b, mean, r):
-    """Returns y, computed with the mean and the r that are given."""
+    """Returns y = (x - mean) * r * w + b. mean and r are given, one number for each channel."""
     xhat = (by_places(x) - column(mean)) * column(r)
     return scale_shift(xhat, column(w), column(b), x.dtype).reshape(x.shape)
 
 
 def by_numpy_backward(gy, x, w, mean, r, training=True):
-    """Returns (gx, gw, gb). Computes xhat again from x, mean and r."""
+    """Returns (gx, gw, gb). Computes xhat = (x - mean) * r again."""
     xhat = (by_places(x) - column(mean)) * column(r)
     g = by_places(gy).astype(mean.dtype, copy=False)
     gw, gb = (g * xhat).sum(axis=AXES), g.sum(axis=AXES)
@@ -106,13 +106,13 @@ def by_numpy_backward(gy, x, w, mean, r, training=True):
 
 
 def by_places(x):
-    """Returns x (N, C, ...) as (N, C, places)."""
+    """Returns x (N, C, ...) in the shape (N, C, places). All dimensions after C are joined."""
     return x.reshape(sizes(x))
 
 
 def by_kernel(x, w, b, eps, rung=None, **form):
-    """Returns (y, mean, var, r). x has shape (N, C, ...). w and b have shape (C,) and the dtype of
-    the sums. x, w and b must be contiguous.
+    """Returns (y, mean, var, r), where r = 1 / sqrt(var + eps). x has shape (N, C, ...). w and b
+    have shape (C,) and the dtype of the sums. x, w and b must be contiguous.
 
     rung: 1 or 2 of the ladder in the .cu file, or "cpu". The default is the best for the device.
     form: the keyword arguments `form` and `order`, which are passed to `cuda.kernel`."""
@@ -132,8 +132,8 @@ def by_kernel(x, w, b, eps, rung=None, **form):
 
 
 def by_kernel_eval(x, w, b, mean, r, rung=None, **form):
-    """Returns y. mean and r are given. rung: "cpu" runs the kernel of a CPU, any other rung the
-    kernel of a GPU."""
+    """Returns y = (x - mean) * r * w + b. mean and r are given. rung: "cpu" runs the kernel of a
+    CPU. Any other rung runs the kernel of a GPU."""
     y = row_kernels.backend_of(x).empty(x.shape, x.dtype)
     args = y, x, w, b, mean, r
     if (rung or best_rung(x)) == "cpu":

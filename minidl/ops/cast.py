@@ -39,8 +39,8 @@ class Transfer(Function):
         return self._moved(gy, self.origin)
 
     def _moved(self, x, device):
-        """Returns x on the device. Sets self.xp to the library of the result, because the engine
-        uses self.xp afterwards."""
+        """Returns x on the device. Sets self.xp to the array library of the result, because the
+        backward walk uses self.xp afterwards."""
         with waiting(x) if device == "cpu" else nullcontext():
             y = backend.to_device(x, device)
         self.xp = backend.xp_of([y])
@@ -59,11 +59,10 @@ class Clone(Function):
 
 
 def to(input, *args, dtype=None, device=None, non_blocking=False, copy=False):
-    """Returns x in another dtype, on another device, or with new dtype and device. There are four
-    calls: x.to(dtype), x.to(device), x.to(device, dtype) and x.to(other_tensor). If nothing
-    changes, returns x itself, or a copy with copy=True. non_blocking has no effect: each transfer
-    is finished when the call returns. (cuda/host_memory.py has transfers that run while the GPU
-    computes.)"""
+    """Returns x in another dtype, on another device, or both. There are four calls: x.to(dtype),
+    x.to(device), x.to(device, dtype) and x.to(other_tensor). If nothing changes, returns x itself,
+    or a copy with copy=True. non_blocking has no effect: each transfer is finished when the call
+    returns. (cuda/host_memory.py has transfers that run while the GPU computes.)"""
     flags = [arg for arg in args if arg is True or arg is False]
     copy = copy or flags[1:] == [True]
     for arg in args[:len(args) - len(flags)]:

@@ -62,9 +62,9 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Cross-correlation of images (N, C, H, W) or (C, H, W) with weight (O, C / groups, kh, kw).
     Returns (N, O, H', W') or (O, H', W').
 
-    padding: the number of zeros on each side, an int or (height, width). "valid" means 0. "same"
-    wants stride 1, and the result has the size of the image. If "same" needs an odd number
-    of zeros, the end gets one zero more than the beginning."""
+    padding: the number of zeros on each side, an int or (height, width). "valid" means 0. "same" is
+        allowed only with stride 1. The result then has the size of the image. If "same" needs an
+        odd number of zeros, the end gets one zero more than the beginning."""
     return _convolve("conv2d", input, weight, bias, stride, padding, dilation, groups, 2)
 
 

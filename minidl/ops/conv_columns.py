@@ -2,18 +2,18 @@
 
 The plain form: minidl/plain/convolution.py, by_columns. This file adds strides, padding, dilation
 and groups, and makes columns for only a few samples at a time. The tests compare the kernels with
-this file. It also runs the cases that the kernels do not handle: float64, two different dtypes, and
-a machine without a compiler.
+this file. This file also runs where the kernels cannot run: for float64, for two different dtypes,
+and on a machine without a compiler.
 
-    y  = w (O, C kh kw) @ columns, in the order (O, oh, ow) already        gw = gy @ columns^T
+    y  = w (O, C kh kw) @ columns, already in the order (O, oh, ow)        gw = gy @ columns^T
     g_columns = w^T @ gy, and gx adds every column back to the patch it came from (col2im)
 
 The patches are a view of x: `as_strided` gives this view the strides of (sample, channel, kernel
 row, kernel column, output row, output column). Only the columns are a copy. The columns of a sample
-have about kh * kw times the elements of the sample. So columns are made for a few samples at a
+have about kh * kw times as many elements as the sample. So columns are made for a few samples at a
 time, and fit in the cache. The columns are not saved: backward makes them again. The memory ledger
-counts the columns as workspace (`scratch`), and minidl/memory/workspace.py has the formula. Groups
-are a batch of products, (O/G, C/G kh kw) @ (C/G kh kw, oh ow).
+counts the columns as workspace (`scratch`), and minidl/memory/workspace.py has the formula. For G
+groups the product is a batch of G products, (O/G, C/G kh kw) @ (C/G kh kw, oh ow).
 
 The functions take the same arguments as the functions of conv_cpu.py and conv_kernel.py. `options`
 is a tuple (stride, padding, dilation, groups), and padding is ((top, bottom), (left, right)).
@@ -47,8 +47,8 @@ def forward(x, w, b, options, out):
 
 
 def by_input(gy, w, x_shape, options, b=None):
-    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: the bias (C,) of a transposed
-    convolution, which is added to the result, or None."""
+    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: None, or the bias (C,) that a transposed
+    convolution adds to the result."""
     xp, groups, out = backend.xp_of([gy]), options[3], gy.shape[2:]
     gx = scratch(xp.empty(x_shape, gy.dtype), "temporary")
     gy = gy.reshape(gy.shape[0], groups, w.shape[0] // groups, math.prod(out))
@@ -90,7 +90,7 @@ def _matrix(w, groups):
 
 def _columns(xp, x, w, options, out):
     """Returns the columns of x: (samples, groups, C / groups * kh * kw, oh * ow). out: (oh, ow),
-    the size of the result. `out` cannot be computed from x: in a transposed convolution the kernel
+    the size of the result. `out` cannot be computed from x. In a transposed convolution the kernel
     may fit into the padded image at more than oh * ow places."""
     stride, padding, dilation, groups = options
     padded = pad_image(xp, x, padding)

@@ -4,9 +4,10 @@
     few channels in a group    pixel by pixel (depthwise)
     all others                 a product with the columns of only some hundred pixels at a time
 
-A block keeps its arrays on the stack of its thread, at most about 1 MiB. So there is never an array
-of the size of the im2col matrix. The result does not depend on the number of threads, because only
-the shape decides how sums are divided. float16 is computed in float32 and rounded once.
+A block keeps its arrays on the stack of its thread. They take at most about 1 MiB. So there is
+never an array of the size of the im2col matrix. The result does not depend on the number of
+threads, because only the shape decides how sums are divided. float16 is computed in float32 and
+rounded once.
 
 Winograd adds and subtracts pixels before it multiplies, in float32. A sum of Winograd's form has
 1/9 of the products that a sum of the plain form has. So the rounding error of Winograd's form is
@@ -41,7 +42,8 @@ UNITS = 4  # blocks for each thread, so that all threads finish at about the sam
 
 
 def fits(w):
-    """Returns True if a panel of columns for one channel of these weights fits on the stack."""
+    """Returns True if a kernel of w has at most MOST_TAPS taps. Then the columns of one channel,
+    for a block of pixels, fit on the stack."""
     return math.prod(w.shape[2:]) <= MOST_TAPS
 
 
@@ -64,8 +66,8 @@ def forward(x, w, b, options, out):
 
 
 def by_input(gy, w, x_shape, options, b=None):
-    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: the bias (C,) of a transposed
-    convolution, which is added to the result, or None."""
+    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: None, or the bias (C,) that a transposed
+    convolution adds to the result."""
     if gy.dtype == np.float16:
         return _in_float32(by_input, gy, w, x_shape, options, b)
     gy, w = map(_in_order, (gy, w))
@@ -163,15 +165,15 @@ def _n_tiles(n, size):
 
 
 def _chunk(depth):
-    """Returns the number of input channels that are summed at a time. These channels are contiguous
-    in U, the transformed weights."""
+    """Returns the number of input channels that are summed at a time. depth: the number of all
+    input channels. The channels of a chunk are contiguous in U, the transformed weights."""
     return min(CHANNELS, -(-depth // TOGETHER) * TOGETHER)
 
 
 def _winograd(y, x, w, turned, b, top, left):
     """Writes y, the convolution of x and w. turned: True for the gradient of the input, where C and
-    O are exchanged. Works on at most CHANNELS output channels at a time, so that their transformed
-    weights stay in the cache."""
+    O are exchanged. top, left: the padding of x. Works on at most CHANNELS output channels at a
+    time, so that their transformed weights stay in the cache."""
     (n, n_in, *size), (_, all_outs, *out) = x.shape, y.shape
     n_tiles = _n_tiles(n, out)
     group = min(TILES, -(-n_tiles // 16) * 16)
@@ -189,7 +191,8 @@ def _winograd(y, x, w, turned, b, top, left):
 
 def _weights_of_winograd(w, turned, first, n_rows):
     """Returns U, the transformed weights: (chunks, 16, n_rows, input channels of a chunk). U has
-    n_rows output channels, from channel `first` on, and all input channels. See _chunk."""
+    n_rows output channels, from channel `first` on, and all input channels. _chunk() gives the size
+    of a chunk."""
     o, c = w.shape[:2]
     depth, row, step = (o, 9, 9 * c) if turned else (c, 9 * c, 9)  # strides in elements
     chunk = _chunk(depth)
@@ -201,7 +204,8 @@ def _weights_of_winograd(w, turned, first, n_rows):
 
 def _winograd_parts(gw_size, n, size):
     """Returns (tiles at a time, tiles of a part, number of parts). The gradient of the weight is a
-    sum over all tiles, and this sum is divided into parts."""
+    sum over all tiles, and this sum is divided into parts. gw_size: the number of weights. n, size:
+    the number of images, and the (height, width) of the result."""
     n_tiles = _n_tiles(n, size)
     group = min(TILES, -(-n_tiles // 16) * 16)
     tiles = _per_part(n_tiles, _parts_of_gradient(gw_size, n_tiles // (4 * group)), group)
@@ -259,16 +263,18 @@ def _is_few(n_in, n_out):
 
 
 def _part_at_once(rows, columns, n_in):
-    """Returns (rows, columns): a block computes this many rows and columns of results. The input
-    rows that it reads then fit on the stack."""
+    """Returns (rows, columns): how many rows and columns of the result a block computes. The input
+    rows that the block reads then fit on the stack. The arguments rows and columns are phases, and
+    n_in is the number of input channels."""
     wide = min(columns.n, WIDE)
     line = n_in * columns.read_step * (wide + columns.n_taps + 64)
     return min(rows.n, max(4, STACK // (line * rows.read_step))), wide
 
 
 def _product(y, x, w, b, groups, rows, columns):
-    """Writes the pixels of a phase into y. w: (channels of y, depth), with its taps in the order of
-    the phase."""
+    """Writes the pixels of a phase into y (conv_geometry.py explains phases). w: the weights of
+    this phase, with the taps in the order in which the phase reads x. rows, columns: the phase of
+    the rows, and the phase of the columns."""
     if not rows.n_taps * columns.n_taps:
         here = y[:, :, rows.first::rows.step, columns.first::columns.step]
         here[...] = 0 if b is None else b[:, None, None]
@@ -302,8 +308,9 @@ def _product(y, x, w, b, groups, rows, columns):
 
 
 def _weights_of_phase(w, groups, rows, columns):
-    """Returns the weights that one phase uses: (groups, C / groups, O / groups, taps, taps). The
-    gradient of the input is computed phase by phase. w: (O, C / groups, kh, kw)."""
+    """Returns the weights that one phase uses: (groups, C / groups, O / groups, taps of the rows,
+    taps of the columns). The gradient of the input is computed phase by phase. w: (O, C / groups,
+    kh, kw). rows, columns: the phase of the rows, and the phase of the columns."""
     o, c, kh, kw = w.shape
     per_group = o // groups
     phase = scratch(np.empty((groups, c, per_group, rows.n_taps, columns.n_taps), np.float32))
@@ -317,7 +324,7 @@ def _weights_of_phase(w, groups, rows, columns):
 
 def _product_parts(gw_size, n, size):
     """Returns (pixels of a part, number of parts). The gradient of the weight is a sum over all
-    pixels, and this sum is divided into parts."""
+    pixels, and this sum is divided into parts. The arguments are as in _winograd_parts."""
     n_pixels = n * math.prod(size)
     n_parts = _parts_of_gradient(gw_size, n_pixels // (4 * MOST_PIXELS))
     part = _per_part(n_pixels, n_parts, MOST_PIXELS)
@@ -346,7 +353,8 @@ def _product_weight(gw, gy, x, groups, rows, columns):
 
 
 def workspace(x_shape, w_shape, out, options):
-    """Returns the bytes of workspace of (forward, by_input, by_weight), in float32."""
+    """Returns three numbers of bytes: the workspace of forward, of by_input and of by_weight, for
+    float32."""
     (n, c), (o, _, kh, kw), groups = x_shape[:2], w_shape, options[3]
     forward = 0
     if by_winograd(w_shape, options, n, out):

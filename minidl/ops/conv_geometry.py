@@ -1,5 +1,5 @@
-"""The rows that a convolution reads for each row that it writes. One formula serves forward, the
-gradient of the input, and the transposed convolution.
+"""The rows that a convolution reads for each row that it writes. One formula is enough for forward,
+the gradient of the input, and the transposed convolution.
 
     y[first + step * r] = sum over u of w[tap + tap_step * u]
                                       * x[read + read_step * r + read_tap * u]
@@ -11,8 +11,9 @@ gradient of the input, and the transposed convolution.
     forward     each row of y uses all taps: y[r] = sum over u of w[u] x[s r - p + d u]
     by input    gx[h] = sum over i of w[i] gy[(h + p - d i) / s], for all i with an integer index
 
-With stride s the rows h = a, a + s, a + 2 s, ... of gx use the same taps i, and the next row uses
-other taps. So gx has s phases, a = 0 ... s - 1. Each phase is the formula above.
+With stride s, the rows h = a, a + s, a + 2 s, ... of gx use the same taps i. These rows are a
+phase. Neighbouring rows belong to different phases. So gx has s phases, a = 0 ... s - 1. Each phase
+is computed by the formula above.
 
     stride 2, kernel 3, padding 1:     gx[0] = w[1] gy[0]
                                        gx[1] = w[0] gy[1] + w[2] gy[0]
@@ -34,8 +35,8 @@ Phase = namedtuple("Phase", "first step n tap tap_step n_taps read read_step rea
 
 
 def forward(n_out, kernel, stride, before, dilation):
-    """Returns the only Phase of the forward of a convolution with n_out results. before: the
-    padding at the beginning.
+    """Returns the Phase of a forward with n_out results. (A forward has only one phase.) before:
+    the padding at the beginning.
 
     >>> forward(5, kernel=3, stride=2, before=1, dilation=1)  # doctest: +NORMALIZE_WHITESPACE
     Phase(first=0, step=1, n=5, tap=0, tap_step=1, n_taps=3, read=-1, read_step=2, read_tap=1)
@@ -45,9 +46,10 @@ def forward(n_out, kernel, stride, before, dilation):
 
 @functools.lru_cache
 def phases(size, kernel, stride, before, dilation):
-    """Returns the Phases of the gradient of an input of `size` rows, or of a transposed convolution
-    with `size` results. kernel, stride, before and dilation describe the convolution, as in
-    `forward`. Together the phases write each row once. Phases without a row are left out.
+    """Returns the Phases of the gradient of an input that has `size` rows. The same Phases compute
+    a transposed convolution with `size` results. kernel, stride, before and dilation describe the
+    convolution, as in `forward`. Together the phases write each row once. Phases without a row are
+    left out.
 
     >>> for phase in phases(4, kernel=3, stride=2, before=1, dilation=1): print(phase)
     Phase(first=0, step=2, n=2, tap=1, tap_step=2, n_taps=1, read=0, read_step=1, read_tap=-1)

@@ -1,10 +1,11 @@
 """Convolution by the kernels of a GPU: forward, and the gradients of the input and the weight.
 
-One kernel, the gather, computes forward and the gradient of the input: each place of the result
-reads all pixels that its taps need. The gradient of the input differs from forward in two things.
-The input and output channels of w are exchanged (a small copy). And if the stride is larger than 1,
-the places of gx are in several phases, which use different taps (conv_geometry.py). There is one
-launch for each pair (phase of the rows, phase of the columns).
+One kernel, `gather`, computes forward and also the gradient of the input. Each place of the result
+reads the pixels that its taps need. (A tap is an element of the kernel w, at one row and one
+column.) The gradient of the input differs from forward in two things. The input and output channels
+of w are exchanged (a small copy). And if the stride is larger than 1, the places of gx are in
+several phases, which use different taps (conv_geometry.py). There is one launch for each pair
+(phase of the rows, phase of the columns).
 
     rungs   1 naive   2 tiles in shared memory   3 also in registers   4 also 16 bytes a load
             5 tensor cores (float16)   "winograd" 3 x 3, stride 1   "depthwise" one channel a group
@@ -56,8 +57,8 @@ def forward(x, w, b, options, out, rung=None, **form):
 
 
 def by_input(gy, w, x_shape, options, b=None, rung=None, **form):
-    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: the bias (C,) of a transposed
-    convolution, which is added to the result, or None."""
+    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: None, or the bias (C,) that a transposed
+    convolution adds to the result."""
     xp, (stride, padding, dilation, groups) = rows.backend_of(gy), options
     gx = scratch(xp.empty(x_shape, gy.dtype), "temporary")
     gy = contiguous(xp, gy)
@@ -114,9 +115,9 @@ def whole(out, w, options):
 
 
 def in_shares(gw, gy, x, shape, rung, form):
-    """Runs rung 3 or 5 of the gradient of the weight. Computes a partial result for each share of
-    the pixels, then the sum of the partial results. If there are several shares, the partial
-    results have at most 2 * ENOUGH_BLOCKS tiles: 33 MiB for rung 5, 9 MiB for rung 3."""
+    """Computes the gradient of the weight by rung 3 or 5. First computes a partial result for each
+    share of the pixels, then the sum of the partial results. If there are several shares, the
+    partial results have at most 2 * ENOUGH_BLOCKS tiles: 33 MiB for rung 5, 9 MiB for rung 3."""
     xp, n_taps = rows.backend_of(x), shape.C * shape.U * shape.V
     macros, side, block = tile_of(rung, shape)
     grid = rows.blocks(n_taps, side[1]), rows.blocks(shape.M, side[0])
@@ -139,16 +140,17 @@ def shares(n_pixels, n_blocks):
 
 
 def reverse(phase):
-    """Returns the phase with its taps in reverse order, from the last to the first. The sum is the
-    same. The kernels need this order, because they read the columns of an image from left to
-    right."""
+    """Returns the phase with its taps (the rows or columns of the kernel w) in reverse order. The
+    sum over the taps is the same. The kernels need this order, because they read the columns of an
+    image from left to right."""
     last = phase.read + phase.read_tap * (phase.n_taps - 1)
     return phase._replace(read=last, read_tap=-phase.read_tap)
 
 
 def gather(y, x, w, bias, phase, rung, form):
     """Computes the places of y that belong to `phase`, a pair (phase of the rows, phase of the
-    columns). w: (groups, M, C, taps, taps). A group has M channels of y and C channels of x."""
+    columns). w: (groups, M, C, taps of the rows, taps of the columns). A group has M channels of y
+    and C channels of x."""
     xp = rows.backend_of(x)
     shape = pointwise(shape_of(x.shape, y.shape, w.shape, phase))
     rung = rung or best_rung(xp, x.dtype, shape)
@@ -206,8 +208,9 @@ def shape_of(x_shape, y_shape, w_shape, phase):
 
 
 def pointwise(s):
-    """Returns a Shape for the same computation. If a 1 x 1 kernel reads each pixel once, an image
-    becomes a single row. Then more accesses of 16 bytes are aligned."""
+    """Returns a Shape for the same computation. If a 1 x 1 kernel reads each pixel once, the new
+    Shape has images of a single row. Then more accesses of 16 bytes are aligned. For other kernels,
+    returns s."""
     plain = s.U == s.V == s.sy == s.sx == s.ty == s.tx == 1 and s.fy == s.fx == s.oy == s.ox == 0
     if plain and (s.H, s.W) == (s.R, s.Q) == (s.HY, s.WY):
         size = s.H * s.W
@@ -224,10 +227,10 @@ def fits_depthwise(s):
 
 
 def best_rung(xp, dtype, shape):
-    """Returns the best rung. For a GPU this is the fastest rung according to the computations in
-    the heads of the .cu files. For a CPU this is rung 1, the only rung without barriers. A block of
-    Winograd has 32 channels. Winograd is chosen only if at least half of these channels are
-    used."""
+    """Returns the best rung. For a GPU this is the fastest rung according to the computations at
+    the top of the .cu files. For a CPU this is rung 1, the only rung without barriers. A block of
+    Winograd has 32 channels. Winograd is chosen only if a group has at least 16 input channels and
+    at least 16 output channels."""
     if xp is np:
         return 1
     if fits_depthwise(shape):

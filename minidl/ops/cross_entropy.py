@@ -1,12 +1,12 @@
 """Cross entropy: the loss of a row of scores (logits) for its target class.
 
-The plain form: minidl/plain/training.py. In this file, one Function computes the softmax, the
-logarithm, and the choice of the target. log and exp cancel for the target, so a small probability
-is never rounded. Without a kernel, only backward makes an array of probabilities. This array
-becomes the gradient: gx_i = softmax(x_i) - onehot(target_i).
+The plain form: minidl/plain/training.py. In this file, one Function computes the softmax and the
+logarithm, and picks the number of the target. log and exp cancel for the target, so a small
+probability is never rounded. Without a kernel, only backward makes an array of probabilities. This
+array becomes the gradient: gx_i = softmax(x_i) - onehot(target_i).
 
-"mean" divides by the number of the rows that count, or by the sum of their weights. Rows with the
-target ignore_index, such as padding, do not count.
+Rows with the target ignore_index, such as padding, do not count. "mean" divides by the number of
+the rows that count, or by the sum of their weights.
 
 The kernels make no array of probabilities at all. Forward reads the logits and keeps lse, the log
 of the sum of exponentials, one number for each row. Backward reads the logits again, and computes
@@ -145,7 +145,7 @@ def by_numpy_backward(g, x, lse, target, ignored=-100, smoothing=0.0, weight=Non
     """Returns gx (n, C). g: (n,), the gradients of the rows' losses."""
     xp = backend.xp_of([x])
     on_target = (1 - smoothing) * row_weights(target, ignored, weight, lse.dtype) * g
-    on_class = (target != ignored) * g * (smoothing / x.shape[1])  # in another order: float64
+    on_class = (target != ignored) * g * (smoothing / x.shape[1])  # another order gives float64
     all_weights = x.shape[1] if weight is None else weight.sum()
     gx = scratch(x - lse[:, None], "temporary")
     xp.exp(gx, out=gx)  # the softmax
@@ -239,7 +239,8 @@ class NLLLoss(Function):
 
 def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="mean",
                   label_smoothing=0.0):
-    """-log softmax(input)[target]. input: logits (N, C, d1, ...) or (C,), C classes.
+    """-log softmax(input)[target]. input: logits (N, C, d1, ...) or (C,), where C is the number of
+    classes.
 
     target: integer class indices (N, d1, ...), or floating probabilities of input's shape.
     weight: (C,), one number for each class, or None.

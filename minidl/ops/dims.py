@@ -1,4 +1,5 @@
-"""Reads dimensions and sizes as users write them."""
+"""Turns dimensions and sizes into tuples. A user may write them as ints, as a tuple or as a
+list."""
 
 import numpy as np
 

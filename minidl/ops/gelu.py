@@ -27,8 +27,8 @@ BLOCK = 1 << 14  # elements: 64 KiB of float32, so that a few such arrays fit in
 
 
 class Gelu(Function):
-    """x * P(x), where P is the standard normal distribution function. "tanh" uses an approximation
-    of P by tanh."""
+    """x * P(x), where P is the standard normal distribution function. approximate="tanh" uses an
+    approximation of P by tanh."""
 
     promotes = "float"
 

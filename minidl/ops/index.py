@@ -2,9 +2,9 @@
 
     x = [a b c d]    x[[3, 1, 3]] = [d b d]    gradient of d: gy[0] + gy[2]
 
-If an index is repeated, its gradients must be *added*. `gx[index] = gy`, and also `gx[index] +=
-gy`, would keep only one of these gradients. Slices and bool masks have no repeats, so `gx[index] =
-gy` is enough for them.
+If an index contains a place several times, the gradients of this place must be *added*. But
+`gx[index] = gy` would keep only one of these gradients, and so would `gx[index] += gy`. Slices and
+bool masks contain each place only once, so `gx[index] = gy` is enough for them.
 
 The order of the result's dimensions is PyTorch's. NumPy has another order if an index mixes arrays
 with numbers or None. So an index may be used in two steps: see `steps`.
@@ -100,10 +100,11 @@ def steps(x, parts, op="x[index]"):
         x[0, :, [2, 1], None]      first (0, :, :, None)     a view: numbers, slices, None
                                    second (:, [2, 1], :)     arrays and slices only
 
-    If an index has an array, NumPy treats its numbers as arrays, too. If a slice or an Ellipsis is
-    between two arrays, NumPy puts the dimensions of the arrays first. PyTorch applies numbers,
-    slices and None first. In the second step NumPy and PyTorch agree. If the arrays are neighbours,
-    their dimensions do not move. Otherwise the dimensions of the arrays come first.
+    If an index has an array, NumPy treats the numbers of this index as arrays, too. If a slice or
+    an Ellipsis is between two arrays, NumPy puts the dimensions of the arrays first. PyTorch
+    applies numbers, slices and None first. In the second step NumPy and PyTorch agree. If the
+    arrays are neighbours, their dimensions do not move. Otherwise the dimensions of the arrays come
+    first.
     """
     arrays = [i for i in parts if hasattr(i, "dtype")]
     if not arrays:
@@ -180,10 +181,10 @@ def put(x, steps, value):
 
 
 def scatter_add(xp, shape, index, g):
-    """Returns an array of `shape` that starts with zeros, and adds g[k] at index[k] for every k. If
-    a place is repeated, all its g[k] are added. index: as in x[index]. fp16 is summed, and
-    returned, in fp32. The index is flattened, because np.add.at is 7 times as fast in one dimension
-    (NumPy 2.4)."""
+    """Makes an array of zeros of this shape, adds g[k] at index[k] for every k, and returns the
+    array. If `index` contains the same place several times, all the g[k] for this place are added.
+    index: as in x[index]. fp16 is summed, and returned, in fp32. The index is flattened, because
+    np.add.at is 7 times as fast in one dimension (NumPy 2.4)."""
     size = math.prod(shape)
     positions = xp.arange(size).reshape(shape)[index]
     gx = xp.zeros(size, backend.accumulate_dtype(g.dtype))
@@ -205,7 +206,7 @@ class Getitem(Function):
     def backward(self, gy):
         for step, shape in zip(reversed(self.steps), reversed(self.shapes), strict=True):
             gx = self.xp.zeros(shape, gy.dtype)
-            # An index array may repeat a place.
+            # An index array may contain the same place several times.
             if any(hasattr(i, "dtype") and i.dtype != bool for i in step):
                 gx = scatter_add(self.xp, shape, step, gy)
             else:
@@ -314,8 +315,8 @@ def gather(input, dim, index):
 
 
 def index_select(input, dim, index):
-    """Returns the slices along `dim` at the places in `index`, a 1-d integer tensor. A place may be
-    repeated. Raises IndexError for negative places, as PyTorch does."""
+    """Returns the slices along `dim` at the places in `index`, a 1-d integer tensor. `index` may
+    contain the same place several times. Raises IndexError for negative places, as PyTorch does."""
     if not input.shape and index.shape == (1,):
         return index_select(input.reshape(1), dim, index).reshape(())
     return note(IndexSelect.apply(input, index, dim=dim), [index])

@@ -29,9 +29,9 @@ BLOCK_ELEMS = 2**16  # 256 KiB of float32: four such arrays fit in 1 MiB of cach
 
 
 class LayerNorm(Function):
-    """Normalises over the last dimensions, of sizes `shape`. Works on x as rows (n, width). Saves
-    the rows (without a copy if x is contiguous), w, and the mean and 1/std of each row. With
-    centered=False it is rms_norm."""
+    """Normalises over the last dimensions, of sizes `shape`. The last dimensions are joined, so
+    that x becomes rows (n, width). Saves the rows (without a copy if x is contiguous), w, and the
+    mean and 1/std of each row. With centered=False it is rms_norm."""
 
     precision = "black"
 
@@ -79,8 +79,8 @@ def row_blocks(xp, rows):
 
 
 def by_numpy(x, w, b, eps, centered=True):
-    """Returns (y, mean, r). x and y are (rows, width). mean and r are (rows,), in the dtype of the
-    sums."""
+    """Returns (y, mean, r), where r = 1 / sqrt(var + eps). x and y are (rows, width). mean and r
+    are (rows,), in the dtype of the sums."""
     xp = backend.xp_of([x])
     y = xp.empty(x.shape, x.dtype)
     mean, r = (xp.zeros(len(x), backend.accumulate_dtype(x.dtype)) for _ in range(2))
@@ -94,7 +94,7 @@ def by_numpy(x, w, b, eps, centered=True):
 
 
 def by_numpy_backward(g, x, w, mean, r, centered=True):
-    """Returns (gx, gw, gb). Computes xhat again from x, mean and r."""
+    """Returns (gx, gw, gb). Computes xhat = (x - mean) * r again."""
     xp = backend.xp_of([x])
     gx = xp.empty(x.shape, mean.dtype)
     gw, gb = xp.zeros(x.shape[1], mean.dtype), xp.zeros(x.shape[1], mean.dtype)
@@ -108,7 +108,8 @@ def by_numpy_backward(g, x, w, mean, r, centered=True):
 
 
 def by_kernel(x, w, b, eps, centered=True, rung=None, **form):
-    """Returns (y, mean, r). x (rows, cols), w and b (cols,), all contiguous and of one dtype.
+    """Returns (y, mean, r), where r = 1 / sqrt(var + eps). x (rows, cols), w and b (cols,) must be
+    contiguous and have the same dtype.
 
     rung: 1 to 5 of the ladder in the .cu file, or "cpu". The default is the best for the device.
     form: the keyword arguments `form` and `order`, which are passed to `cuda.kernel`."""

@@ -8,9 +8,9 @@ small ones.
 In our product the bias and its gradient need no extra pass over memory. The kernel adds b when it
 writes y, and sums gy's columns when it copies gy^T for gw. Our product uses the methods of a
 BLAS library, and has about a hundred lines. It was compared with NumPy's OpenBLAS 0.3.31, on one
-core with AVX-512 and the shapes of benchmarks/bench_train_step.py. It takes 0.93 times OpenBLAS's
-time for y and gx, and 1.12 times for gw. If NumPy has another BLAS, or the processor has narrower
-registers, BLAS is used (`BEATS_BLAS`).
+core with AVX-512 and the shapes of benchmarks/bench_train_step.py. For y and gx it takes 0.93 times
+as long as OpenBLAS, and for gw 1.12 times as long. If NumPy has another BLAS, or the processor has
+narrower registers, BLAS is used (`BEATS_BLAS`).
 
 Kernel: kernels/cpu/linear.cu   Test: tests/ops/test_matmul.py, test_linear_kernel.py
 """
@@ -34,7 +34,8 @@ MIN_WORK = 2**22  # multiplications; with fewer, a launch costs more time than i
 
 
 def beats_blas():
-    """Returns True if NumPy uses OpenBLAS and the processor has AVX-512 (V4 in NumPy 2.4)."""
+    """Returns True if NumPy uses OpenBLAS and the processor has AVX-512 (NumPy 2.4 calls this
+    V4)."""
     config = np.show_config(mode="dicts")
     simd = config.get("SIMD Extensions", {})
     return ("openblas" in config["Build Dependencies"]["blas"]["name"] and bool(

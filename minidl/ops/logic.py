@@ -10,7 +10,7 @@ from minidl.ops.elementwise import binary, unary
 
 
 class Plain(Function):
-    """Calls the function `name` of NumPy or CuPy. It has no gradient."""
+    """Calls the function `name` of NumPy or CuPy. The result has no gradient."""
     differentiable = False
     promotes = "same"
 

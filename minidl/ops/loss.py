@@ -251,9 +251,9 @@ def binary_cross_entropy_with_logits(input, target, weight=None, *, reduction="m
 
 
 def binary_cross_entropy(input, target, weight=None, *, reduction="mean"):
-    """-[t log p + (1 - t) log(1 - p)], where p = input are probabilities and t = target. If you
-    have logits, use binary_cross_entropy_with_logits: it is exact for large logits. Under autocast
-    this function raises an error, and binary_cross_entropy_with_logits runs."""
+    """-[t log p + (1 - t) log(1 - p)], where p = input is a probability and t = target. If you have
+    logits, use binary_cross_entropy_with_logits, which is exact for large logits. Under autocast
+    this function raises an error. binary_cross_entropy_with_logits also runs under autocast."""
     _compare("binary_cross_entropy", input, target, reduction)
     return BCE.apply(input, target, weight, reduction=reduction)
 

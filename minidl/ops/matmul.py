@@ -62,8 +62,8 @@ def as_matrix(x):
 
 
 def same_dtype(op, a, b, name_a="input", name_b="other"):
-    """Raises TypeError if the dtypes differ, as PyTorch does. A promotion of float32 weights to the
-    float64 of an input would silently halve the speed."""
+    """Raises TypeError if the dtypes differ, as PyTorch does. If one array has float32 and the
+    other has float64, a promotion to float64 would silently halve the speed."""
     if a.dtype != b.dtype:
         raise TypeError(f"{op}: {name_a} is {a.dtype}, {name_b} is {b.dtype}; both must have the "
                         f"same dtype, cast one with .to(...) or .astype(...)")

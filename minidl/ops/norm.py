@@ -35,8 +35,8 @@ def mean_product(xp, a, b, axes):
 
 
 def standardize(xp, x, axes, eps, centered=True):
-    """Returns (xhat, mean, var, r), with statistics over `axes`, in the dtype of the sums. If
-    centered is False, the mean is 0."""
+    """Returns (xhat, mean, var, r), where xhat = (x - mean) * r and r = 1 / sqrt(var + eps). The
+    statistics are over `axes`, in the dtype of the sums. If centered is False, the mean is 0."""
     x = x.astype(backend.accumulate_dtype(x.dtype), copy=False)
     mean = x.mean(axis=axes, keepdims=True) if centered else x.dtype.type(0)
     xhat = x - mean
@@ -47,7 +47,7 @@ def standardize(xp, x, axes, eps, centered=True):
 
 
 def standardize_backward(xp, g, xhat, r, axes, centered=True):
-    """Returns gx. g: the gradient of xhat. The function overwrites g."""
+    """Returns gx, the gradient of x. g: the gradient of xhat. The function overwrites g."""
     along = mean_product(xp, g, xhat, axes)
     if centered:
         g -= g.mean(axis=axes, keepdims=True)

@@ -46,7 +46,7 @@ class Window(NamedTuple):
     out: tuple
 
     def places(self):
-        """Returns `patches.places` for these windows, on the padded image."""
+        """Returns the result of patches.places() for these windows on the padded image."""
         return places(self.kernel, self.stride, self.dilation, self.out)
 
     def index_dtype(self):
@@ -57,8 +57,8 @@ class Window(NamedTuple):
 
 class MaxPool2d(Function):
     """The largest element of each window. Saves the element's index in the window, one small
-    integer for each output. If `indices` is True, also returns the element's place in the image,
-    h W + w."""
+    integer for each output. If `indices` is True, also returns the element's place in the image.
+    Row h and column w of an image of width W have the place h W + w."""
 
     def forward(self, x, kernel, stride, padding, dilation, ceil_mode, indices=False):
         xp = self.xp
@@ -109,7 +109,8 @@ class AvgPool2d(Function):
 
 
 def padded_bytes(x, padding):
-    """Returns the bytes of the padded copy that NumPy's forms make, or 0 without padding."""
+    """NumPy's forms make a padded copy of x. Returns the number of its bytes, or 0 if there is no
+    padding."""
     size = [d + sum(p) for d, p in zip(x.shape[2:], padding, strict=True)]
     return math.prod(x.shape[:2]) * math.prod(size) * x.itemsize if any(map(any, padding)) else 0
 
@@ -121,7 +122,7 @@ def padded_for(xp, x, window, value=0):
 
 
 def zeros_padded(xp, shape, window, dtype):
-    """Returns zeros of the shape of the padded images, for a gradient."""
+    """Returns an array of zeros with the shape of the padded images. A gradient is added to it."""
     size = [d + sum(p) for d, p in zip(shape[2:], window.padding, strict=True)]
     return xp.zeros((*shape[:2], *size), dtype)
 
@@ -137,8 +138,8 @@ def first_inside(xp, window):
 
 
 def max_by_numpy(x, window):
-    """Returns (y, winner): the largest element of each window, and its index in the window, i kw +
-    j."""
+    """Returns (y, winner): the largest element of each window, and its index in the window. Element
+    (i, j) of a window of width kw has the index i kw + j."""
     xp = backend.xp_of([x])
     least = -math.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     padded = padded_for(xp, x, window, least)
@@ -265,8 +266,8 @@ class AdaptiveAvgPool2d(Function):
 
 
 class AdaptiveMaxPool2d(Function):
-    """Returns (the largest element of each part, the index h W + w of this element in its image).
-    The parts are as in `averaging`."""
+    """Returns two arrays: the largest element of each part, and its place in the image. Row h and
+    column w of an image of width W have the place h W + w. The parts are as in `averaging`."""
 
     def forward(self, x, size):
         xp, (H, W) = self.xp, x.shape[2:]
@@ -303,9 +304,9 @@ def fit(shape, kernel, stride, padding, dilation, ceil_mode):
     """Returns ((oh, ow), padding): the number of windows that fit into padded images of this shape
     (N, C, H, W), and the padding. Raises ValueError if no window fits.
 
-    ceil_mode: if elements are left over in a direction, adds one more window there. This window
-    must start in the image, or in the padding before the image. The padding after the image then
-    becomes wide enough for this window."""
+    ceil_mode: if True, and if elements remain after the last window of a dimension, one more window
+    is added there. This window must start in the image, or in the padding before the image. The
+    padding after the image then becomes wide enough for this window."""
     out, wider = [], []
     for size, k, s, (before, after), d in zip(shape[2:], kernel, stride, padding, dilation):
         n = output_size(size + before + after + (s - 1) * ceil_mode, k, s, d)
@@ -324,9 +325,10 @@ def fit(shape, kernel, stride, padding, dilation, ceil_mode):
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
                return_indices=False) -> Tensor | tuple[Tensor, Tensor]:
     """Returns the largest element of each window of (N, C, H, W) or (C, H, W). stride: the default
-    is kernel_size. padding: the width of a border of -inf, at most half the kernel. ceil_mode: adds
-    a last window that is partly outside of the image (see `fit`). return_indices: also returns the
-    place of each largest element, h W + w."""
+    is kernel_size. padding: the width of a border of -inf, at most half the kernel. ceil_mode: if
+    True, adds a last window that is partly outside of the image (see `fit`). return_indices: if
+    True, also returns the place of each largest element. Row h and column w of an image of width W
+    have the place h W + w."""
     op = "max_pool2d"
     return _on_batch(op, input, MaxPool2d, "fiu", **_window(op, kernel_size, stride, padding),
                      dilation=pair(dilation, op, "dilation"), ceil_mode=bool(ceil_mode),
@@ -348,7 +350,8 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 def adaptive_max_pool2d(input, output_size,
                         return_indices=False) -> Tensor | tuple[Tensor, Tensor]:
     """Divides the image into parts, as adaptive_avg_pool2d does, and returns the largest element of
-    each part. return_indices: also returns the place of each largest element, h W + w."""
+    each part. return_indices: if True, also returns the place of each largest element, as in
+    max_pool2d."""
     y = _on_batch("adaptive_max_pool2d", input, AdaptiveMaxPool2d,
                   size=_parts(output_size, input.shape))
     return (note(y[0], [y[1]]), y[1]) if return_indices else y[0]

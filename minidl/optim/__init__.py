@@ -1,14 +1,18 @@
 """Optimizers, gradient clipping, learning-rate schedules.
 
-    optimizer   groups, state, the step       master         float32 copies of 2-byte weights
-    sgd, adam   the update of one parameter   clip           limits the norm of all gradients
-    lbfgs       estimates the curvature       ema            an average of the weights
-    layerwise   lars, lamb: large batches     plateau        lowers the rate if the loss does not
-                                                             fall any longer
-    rmsprop, adagrad, adadelta, muon: the update of one parameter, by other formulas
-    lr_scheduler: the learning rate as a formula of the step
-    scaling     the learning rate for a larger batch
-    over_ranks  one norm, and one decision to skip a step, for all ranks that hold shards
+    optimizer     the base class of all optimizers
+    sgd, adam     update the parameters by the formulas of SGD, Adam and AdamW
+    rmsprop, adagrad, adadelta, muon   update the parameters by other formulas
+    lars, lamb    for large batches: the length of a step depends on the layer. layerwise.py has
+                  their common part
+    lbfgs         estimates the curvature
+    master        float32 copies of 2-byte weights
+    clip          limits the norm of all gradients
+    ema           an average of the weights
+    lr_scheduler  computes the learning rate from the number of the step
+    plateau       lowers the learning rate if the loss does not fall any longer
+    scaling       the learning rate for a larger batch
+    over_ranks    one norm for all ranks that hold shards, and one decision to skip a step
 """
 
 from minidl.optim import lr_scheduler

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class Adadelta(Optimizer):
-    """State for each parameter: step, square_avg (v in the file's head), acc_delta (u)."""
+    """State for each parameter: step, square_avg and acc_delta. In the formulas at the top of this
+    file, square_avg is v, and acc_delta is u."""
 
     def __init__(self, params: Parameters, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6,
                  weight_decay: float = 0.0, *, maximize: bool = False):

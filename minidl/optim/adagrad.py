@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class Adagrad(Optimizer):
-    """State for each parameter: step (t in the file's head), sum (s)."""
+    """State for each parameter: step and sum. In the formula at the top of this file, step is t,
+    and sum is s."""
 
     def __init__(self, params: Parameters, lr: float = 1e-2, lr_decay: float = 0.0,
                  weight_decay: float = 0.0, initial_accumulator_value: float = 0.0,

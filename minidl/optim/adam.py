@@ -5,10 +5,10 @@ to g. AdamW shrinks the weight itself: w *= 1 - lr * weight_decay. So in AdamW t
 divided by sqrt(v).
 
 Memory: m and v take 8 bytes for each float32 weight. `update` is one step in plain NumPy. It moves
-about 130 bytes for each weight. If kernels run, `by_kernel` updates all parameters in one launch
-and one pass over memory. It moves 28 bytes for each weight: reads of w, g, m, v, and writes of w,
-m, v. If the parameters are fp16, w is their fp32 master copy. The same pass then also writes the
-fp16 parameters.
+about 130 bytes for each weight. If kernels can run, `by_kernel` updates all parameters in one
+launch and one pass over memory. It moves 28 bytes for each weight: reads of w, g, m, v, and writes
+of w, m, v. If the parameters are fp16, w is their fp32 master copy. The same pass then also writes
+the fp16 parameters.
 
 Sources: Kingma & Ba 2014 (arXiv 1412.6980); Loshchilov & Hutter 2017 (arXiv 1711.05101).
 Kernels: kernels/adamw.cu; on a CPU kernels/cpu/adamw.cu
@@ -37,14 +37,15 @@ KERNEL = "cpu/adamw.cu", "adamw_chunks", None, {"W": "float"}
 
 
 class Adam(Optimizer):
-    """State for each parameter: step, exp_avg (m), exp_avg_sq (v). The step is an int. For
+    """State for each parameter: step, exp_avg and exp_avg_sq. exp_avg is m, the moving average of
+    the gradients. exp_avg_sq is v, the moving average of their squares. The step is an int. For
     parameters on a GPU the step is an array of one int in the GPU's memory, as in PyTorch. The GPU
     may skip an update without telling the host.
 
-    amsgrad: if True, the state also has max_exp_avg_sq, the largest v so far, and the step divides
-        by the root of this largest v (Reddi et al. 2018).
+    amsgrad: if True, the state also has max_exp_avg_sq, the largest v so far, and the step is
+        divided by the root of this largest v (Reddi et al. 2018).
     maximize: if True, moves the weights so that the loss grows."""
-    decoupled = False  # if True, weight decay changes the weight (AdamW); if False, the gradient
+    decoupled = False  # True (AdamW): weight decay changes the weight, not the gradient
 
     def __init__(self, params: Parameters, lr: float = 1e-3, betas: Sequence[float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *,
@@ -131,9 +132,9 @@ def by_kernel(weights, grads, exp_avgs, exp_avg_sqs, steps, *, lr=1e-3, betas=(0
 
     weights, exp_avgs, exp_avg_sqs:  contiguous arrays, all float32 or all float64.
     grads:    arrays of the weights' dtype, or all float16.
-    steps:    a list: the number of updates of each array, this update included. On a GPU also an
-              int32 array: the number of updates of each array before this update. The kernel then
-              adds 1, unless it skips the update.
+    steps:    a list with the number of updates of each array, this update included. On a GPU it may
+              be an int32 array with the numbers before this update. The kernel then adds 1 to each
+              number, unless it skips the update.
     unscale:  a factor for the gradients, such as 1 / loss scale.
     low:      float16 arrays that get a rounded copy of the new weights, or None.
     skip:     (1,) int32 or None. If the number is not 0, no array changes. See

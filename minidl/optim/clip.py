@@ -73,9 +73,9 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
 
 
 def norm_tensor(total, parameters):
-    """Returns the norm as a float32 Tensor, or as a float64 Tensor if a gradient is float64. A rank
-    without gradients does not know the dtype of the gradients of other ranks. So it returns a
-    float64 Tensor if the norm is not 0."""
+    """Returns the norm `total` as a float32 Tensor, or as a float64 Tensor if a gradient is
+    float64. A rank without gradients does not know the dtype of the gradients of other ranks. So it
+    returns a float64 Tensor if the norm is not 0."""
     dtypes = {p.grad.dtype for p in parameters if p.grad is not None}
     narrow = np.dtype(np.float64) not in dtypes and (dtypes or total == 0)
     return Tensor(np.array(total, np.float32 if narrow else np.float64))
@@ -96,8 +96,8 @@ def _clip_on_device(grads, max_norm):
 
 
 def clip_factor(norm, max_norm):
-    """Returns the factor that makes a norm at most max_norm: a number up to 1, or nan if the norm
-    is nan."""
+    """Returns a factor for the gradients. Their norm times this factor is at most max_norm. The
+    factor is a number up to 1, or nan if the norm is nan."""
     if math.isnan(norm):
         return math.nan
     return min(1.0, max_norm / (norm + 1e-6))

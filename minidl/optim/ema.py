@@ -44,8 +44,8 @@ class EMA:
                          for p in self.params]
 
     def update(self) -> None:
-        """Moves each average a towards the current weight w, by the formula in the file's head.
-        Call this method after optimizer.step()."""
+        """Moves each average towards the current weight, by 1 - decay times the difference between
+        the two. Call this method after optimizer.step()."""
         self.step += 1
         decay = self.decay
         if self.warmup:

@@ -93,7 +93,8 @@ class LAMB(Layerwise):
         return np.array([s["step"] for s in states])
 
     def kernel(self, ws, gs, arrays, steps, group, join, unscale, low, skip):
-        """Runs the two passes: the moments and squared norms, then the step."""
+        """Runs the two passes. The first pass computes the moments and the squared norms, the
+        second pass takes the step."""
         unscale, factor = late(unscale)
         rates, more = self.rates(steps, group)
         options = {k: group[k] for k in ("eps", "weight_decay", "eps_inside_root")}
@@ -149,7 +150,7 @@ def moments_by_kernel(weights, grads, exp_avgs, exp_avg_sqs, rates, *, betas, ep
     float64 vectors with one number for each array, on the device of the arrays.
 
     rates:    (n_arrays, 2), the bias corrections 1 / (1 - b1^t) and 1 / sqrt(1 - b2^t)
-    The other arguments are as in adam.py."""
+    The other arguments are as in by_kernel() of adam.py."""
     if not weights:
         return np.zeros(0), np.zeros(0)
     lists = dict(weights=weights, grads=grads, exp_avgs=exp_avgs, exp_avg_sqs=exp_avg_sqs)
@@ -171,7 +172,8 @@ def moments_by_kernel(weights, grads, exp_avgs, exp_avg_sqs, rates, *, betas, ep
 
 def update_by_kernel(weights, exp_avgs, exp_avg_sqs, rates, steps, *, eps, weight_decay,
            eps_inside_root=False, low=None, skip=None):
-    """The second pass: w -= step * r, in place. steps: (n_arrays,), one step size for each array.
+    """The second pass: w -= step * r, in place. r is the direction of LAMB. steps: (n_arrays,), one
+    step size for each array. rates: as in moments_by_kernel().
     low: float16 arrays that get a rounded copy of the new weights, or None."""
     if not weights:
         return

@@ -10,13 +10,13 @@ lr are 1 to 30.
 
     trust_coefficient    `trust`, the paper's eta
     eps         a number that is added to the divisor
-    clip        if True, the rate is min(local, lr), as in apex's LARC, in place of lr * local
+    clip        if True, the rate is min(local, lr) and not lr * local, as in LARC of apex
     adapt       if False, local is 1. This is SGD with momentum. Use it for biases and the weights
                 of norms, in a separate parameter group
 
-Other implementations differ. Chainer's LARS has no trust coefficient: to get its rates, multiply lr
-by the coefficient. Paddle's CPU kernel adapts only if decay > 0. minidl's LARS adapts whenever |w|
-and |g| are not 0.
+Other implementations differ. Chainer's LARS has no trust coefficient. To get the same rates in
+Chainer, multiply lr by the coefficient. Paddle's CPU kernel adapts only if decay > 0. minidl's LARS
+adapts whenever |w| and |g| are not 0.
 
 Source: You, Gitman & Ginsburg 2017 (arXiv 1708.03888).
 Test: tests/optim/test_layerwise.py   Tutorial: tutorials/18_large_batch.py
@@ -82,7 +82,8 @@ class LARS(Layerwise):
 
     @staticmethod
     def rates(w2, g2, group):
-        """Returns lr * local for each tensor, float64, from the squared norms w2 and g2."""
+        """Returns the rate of each tensor, float64: lr * local, by the formula at the top of this
+        file. w2, g2: the squared norms |w|^2 and |g|^2."""
         xp, lr = xp_of([w2]), group["lr"]
         if not group["adapt"]:
             return xp.full_like(w2, lr)

@@ -3,9 +3,9 @@
     ratio = |w| / |direction|        one number for each tensor, from norms of the WHOLE tensor
     w     = w - lr * ratio * direction
 
-With one rate for all layers, a single layer limits the batch: the layer whose gradient is longest
-compared with its weights. This layer diverges first. With a ratio for each layer, this layer takes
-shorter steps, and the other layers do not. LARS (lars.py) uses SGD's direction. LAMB (lamb.py) uses
+With one rate for all layers, a single layer limits the size of the batch. The gradient of this
+layer is the longest, compared with its weights, so this layer diverges first. With a ratio for each
+layer, only this layer takes shorter steps. LARS (lars.py) uses SGD's direction. LAMB (lamb.py) uses
 Adam's direction.
 
 The ratio is 1 if one of the norms is 0. Otherwise a layer of zeros could never change. The ratio is
@@ -64,8 +64,8 @@ def pieces(params, leaf_of):
     """Returns (found, n_tensors). found: a list of Pieces. A whole parameter is one Piece. The
     shard of a ZeRO stage has elements of several tensors, and one Piece for each of these tensors.
     n_tensors: {ZeRO stage: the number of its tensors}. leaf_of(p) returns the model's parameter for
-    p: the 2-byte parameter if p is a master weight, else p. Raises TypeError for slices of tensor
-    parallelism."""
+    p: the 2-byte parameter if p is a master weight, else p. Raises TypeError if tensor parallelism
+    has divided a tensor."""
     found, n_tensors = [], {}
     index = {leaf_of(p): i for i, p in enumerate(params)}
     for leaf, i in index.items():
@@ -120,8 +120,8 @@ class Layerwise(Optimizer):
         return state
 
     def count(self, params, states, skip):
-        """Returns an array with the step count of each parameter, this step included. Returns None
-        here, because LARS needs no counts."""
+        """A subclass may return an array with the step count of each parameter, this step included.
+        This method returns None, because LARS needs no counts."""
 
     def update_group(self, params, grads, group, unscale, skip=None):
         fused = fusable(params, grads, *self.kernels)
@@ -167,8 +167,8 @@ class Layerwise(Optimizer):
 
 def sums_over_ranks(found, n_tensors, w2, d2):
     """Returns (w2, d2), where the sum of squares of each piece is replaced by the sum for the whole
-    tensor. Runs one all-reduce for each ZeRO stage, of 2 float64 numbers for each tensor. If w2 and
-    d2 are on a GPU, the host waits for the sums."""
+    tensor. Runs one all-reduce for each ZeRO stage. It sends 2 float64 numbers for each tensor. If
+    w2 and d2 are on a GPU, the host waits for the sums."""
     if not n_tensors:
         return w2, d2
     xp = xp_of([w2])

@@ -39,10 +39,12 @@ if TYPE_CHECKING:
 
 class LRScheduler:
     """Sets the lr of every group, when the schedule is made and at each step(). A subclass writes
+    this method:
 
         value(initial_lr, step)      -> lr at a step, counted from 0
 
-    If the lr depends on the lr of the step before, the subclass also writes `first` and `after`."""
+    If the lr depends on the lr of the previous step, the subclass also writes `first` and
+    `after`."""
 
     # False if PyTorch's schedule of this name takes no groups that are added later. minidl takes
     # such a group, but then the group must have its initial_lr.
@@ -73,7 +75,7 @@ class LRScheduler:
         return self.value(base, 0)
 
     def after(self, group, base, step):
-        """Returns the lr of a group at this step. group["lr"] is still the lr of the step before.
+        """Returns the lr of a group at this step. group["lr"] is still the lr of the previous step.
         base: the initial lr of the group."""
         return self.value(base, step)
 
@@ -98,10 +100,10 @@ class LRScheduler:
 
     def _start_new_groups(self):
         """Prepares groups that were added since the last step. If a group has an initial_lr, its lr
-        becomes the schedule's lr at this step. If a group has no initial_lr, it is computed from
-        the lr of the group by the equation lr = factor * initial_lr + constant. If the factor is 0
-        now and at the next step, as at the end of PolynomialLR, the group keeps its lr. Raises
-        ValueError if the initial_lr is needed and cannot be computed."""
+        becomes the schedule's lr at this step. If a group has no initial_lr, the initial_lr is
+        computed from the lr of the group by the equation lr = factor * initial_lr + constant. If
+        the factor is 0 now and at the next step, as at the end of PolynomialLR, the group keeps its
+        lr. Raises ValueError if the initial_lr is needed and cannot be computed."""
         bases = self.base_lrs[:]
         for i, group in list(enumerate(self.optimizer.param_groups))[len(bases):]:
             if "initial_lr" in group:
@@ -330,7 +332,7 @@ class MultiplicativeLR(LRScheduler):
 
 class CosineAnnealingWarmRestarts(LRScheduler):
     """lr falls from initial to eta_min along half a cosine in T_0 steps. Then it starts again from
-    initial. Each cycle has T_mult times the steps of the cycle before.
+    initial. Each cycle has T_mult times as many steps as the previous cycle.
     Source: Loshchilov & Hutter 2016 (arXiv 1608.03983)."""
 
     may_join = False
@@ -607,7 +609,7 @@ class SequentialLR(_Composed):
 
 class ChainedScheduler(_Composed):
     """Runs several schedules at every step, in order. Each schedule changes the lr that the
-    schedule before it has set, so the lr is multiplied by all factors."""
+    previous schedule has set, so the lr is multiplied by all factors."""
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: HasGroups | None = None):
         super().__init__(optimizer or schedulers[0].optimizer, schedulers)

@@ -43,8 +43,8 @@ def use_master_weights(optimizer: Optimizer):
 
 
 def take_changes(optimizer, masters):
-    """Copies the changes of the user into the master weights: the elements of each 2-byte parameter
-    that were changed since the last step, for example by loading or clamping. Call this before an
+    """Looks for 2-byte parameters that the user has changed since the last step, for example by
+    loading or clamping. Copies the changed elements into the master weights. Call this before an
     update."""
     for p in masters:
         low = optimizer.low[p]

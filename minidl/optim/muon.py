@@ -37,7 +37,7 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 class Muon(Optimizer):
     """The Muon optimizer. All its parameters must be matrices. State for each parameter:
-    momentum_buffer (b in the file's head).
+    momentum_buffer, which is b in the formulas at the top of this file.
 
     adjust_lr_fn: with None or "original", lr is multiplied by sqrt(max(1, rows / columns)). With
     "match_rms_adamw", lr is multiplied by 0.2 sqrt(max(rows, columns)), so that the learning rates
@@ -82,8 +82,8 @@ class Muon(Optimizer):
 
 
 def orthogonal(g, coefficients=COEFFICIENTS, steps=5, eps=1e-7):
-    """Returns the matrix g (n, m) with all singular values changed to about 1. The polynomial in
-    the file's head changes each singular value, but not the singular vectors."""
+    """Returns the matrix g (n, m) with all singular values changed to about 1. The polynomial at
+    the top of this file changes each singular value, but not the singular vectors."""
     a, b, c = coefficients
     tall = g.shape[0] > g.shape[1]
     x = g.T if tall else g  # x has no more rows than columns, so x x^T is the smaller matrix

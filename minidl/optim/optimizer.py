@@ -274,10 +274,10 @@ def copy_on_device_of(value, p):
 
 
 def fusable(params, grads, *kernels):
-    """Returns whether kernels can update the parameters. The parameters must be float32, the
-    gradients all float32 or all float16 (bfloat16 has no kernel), and all arrays contiguous. It
-    must be possible to launch all `kernels`. Call this function before the first kernel changes a
-    state.
+    """Returns True if kernels can update the parameters. The parameters must be float32. The
+    gradients must be all float32 or all float16 (bfloat16 has no kernel). All arrays must be
+    contiguous. It must be possible to launch all `kernels`. Call this function before the first
+    kernel changes a state.
 
     kernels: tuples (file, name, dtype, macros to define). If the dtype is None, the dtype of the
     gradients is used."""
@@ -294,8 +294,8 @@ def fusable(params, grads, *kernels):
 def low_arrays(low, params, grads):
     """Returns the list of 2-byte parameter arrays that the kernel must write in addition to the
     master weights. Returns None if the parameters have no master weights, or if the kernel cannot
-    write these arrays. The kernel wants contiguous arrays, and each gradient in the dtype of its
-    parameter. (After unscaling, a gradient may be float32.)"""
+    write these arrays. The kernel needs contiguous arrays, and each gradient must have the dtype of
+    its parameter. (After unscaling, a gradient may be float32.)"""
     arrays = [low[p].array for p in params if p in low]
     usable = len(arrays) == len(params) and all(
         a.dtype == g.dtype and a.flags.c_contiguous for a, g in zip(arrays, grads, strict=True))
@@ -318,8 +318,9 @@ def late(unscale):
 
 def _plain(name, value):
     """Returns `value` as an int if `name` is "step". (On a GPU, and in PyTorch, the step count is
-    an array.) Returns other values unchanged. The name decides, and not the size of the array: if a
-    parameter has no dimensions, all arrays of its state have one element."""
+    an array.) Returns other values unchanged. The function looks at the name and not at the size of
+    the array, because all arrays of the state have one element if the parameter has no
+    dimensions."""
     return int(value) if name == "step" else value
 
 

@@ -1,7 +1,10 @@
 """RMSprop: divides each gradient by the root of a moving average of its square.
 
-    v = alpha v + (1 - alpha) g^2            centered: v - m^2, with m the moving average of g
-    w = w - lr * g / (sqrt(v) + eps)         momentum: b = momentum b + g / (...), w = w - lr b
+    v = alpha v + (1 - alpha) g^2
+    w = w - lr * g / (sqrt(v) + eps)
+
+    centered   v - m^2 replaces v in the root. m is a moving average of g
+    momentum   b = momentum b + g / (sqrt(v) + eps), and then w = w - lr b
 
 Source: Tieleman & Hinton 2012 (lecture 6.5); centered: Graves 2013 (arXiv 1308.0850).
 Test: tests/optim/test_other_optimizers.py
@@ -18,8 +21,9 @@ if TYPE_CHECKING:
 
 
 class RMSprop(Optimizer):
-    """State for each parameter: step, square_avg (v in the file's head). With momentum there is
-    also momentum_buffer (b), and with centered also grad_avg (m)."""
+    """State for each parameter: step and square_avg. With momentum there is also momentum_buffer,
+    and with centered=True also grad_avg. In the formulas at the top of this file, square_avg is v,
+    momentum_buffer is b, and grad_avg is m."""
 
     def __init__(self, params: Parameters, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
                  weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, *,

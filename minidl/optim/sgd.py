@@ -8,8 +8,8 @@ form:
     w = w - lr * v                                 nesterov: w - lr * (g + momentum * v)
 
 This is PyTorch's form: the learning rate multiplies the velocity v, not the gradient inside it. If
-kernels run, `by_kernel` updates all parameters in one launch and one pass over memory. It moves 20
-bytes for each weight with momentum, and 12 without. NumPy's operations move 60 bytes or more.
+kernels can run, `by_kernel` updates all parameters in one launch and one pass over memory. It moves
+20 bytes for each weight with momentum, and 12 without. NumPy's operations move 60 bytes or more.
 
 Source: Sutskever, Martens, Dahl, Hinton 2013.
 Kernels: kernels/sgd.cu; on a CPU kernels/cpu/sgd.cu

@@ -1,4 +1,4 @@
-"""PyTorch's `torch.nn.utils`: parameters as one vector, and clipping. rnn.py has sequences.
+"""PyTorch's `torch.nn.utils`: parameters as one vector, and clipping. rnn.py pads sequences.
 
 Test: tests/nn/test_utils.py
 """

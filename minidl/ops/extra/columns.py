@@ -1,4 +1,4 @@
-"""im2col and col2im: turns an image into columns, one for each window, and columns into an image.
+"""im2col and col2im: unfold turns an image into columns, and fold turns columns into an image.
 
     image (N, C, H, W)  -- unfold -->  columns (N, C kh kw, L)      L windows, each flattened
                         <--  fold  --  elements that several windows share are summed
@@ -17,7 +17,7 @@ from minidl.ops.shape import squeeze, unsqueeze
 
 
 class Unfold(Function):
-    """Columns, from images: one column for each window. Saves no arrays."""
+    """Turns images into columns, one column for each window. Saves no arrays."""
 
     def forward(self, x, window):
         self.size, self.window = x.shape[2:], window
@@ -28,7 +28,7 @@ class Unfold(Function):
 
 
 class Fold(Function):
-    """Images, from columns: adds each column to its window of the image. Saves no arrays."""
+    """Turns columns into images: adds each column to its window of the image. Saves no arrays."""
 
     def forward(self, x, size, window):
         self.window = window
@@ -40,7 +40,7 @@ class Fold(Function):
 
 def to_columns(xp, x, window):
     """Returns the columns of x: (N, C, H, W) -> (N, C kh kw, L). window: (kernel, dilation,
-    padding, stride), two ints each."""
+    padding, stride). Each of the four has two ints, (height, width)."""
     kernel, dilation, padding, stride = window
     image = pad_image(xp, x, [(p, p) for p in padding])
     view = patches(xp, image, kernel, stride, dilation).transpose(0, 1, 4, 5, 2, 3)

@@ -19,8 +19,9 @@ from minidl.ops.shape import unsqueeze
 
 
 class ConvTranspose2d(Function):
-    """The transposed convolution of x (N, C, H, W) with w (C, O / groups, kh, kw). Saves x and w.
-    self.out is (H, W). In backward this is the size of the convolution's result."""
+    """The transposed convolution of x (N, C, H, W) with w (C, O / groups, kh, kw). Saves x and w,
+    and in self.out the size (H, W) of x. Backward is a convolution, and self.out is the size of its
+    result."""
 
     precision = "white"
 

@@ -18,7 +18,8 @@ from minidl.ops.select import clamp
 
 
 class Norm(Reduction):
-    """The p-norm over `dim`. Its slope is x |x|^(p-2) / y^(p-1), and 0 where y is 0."""
+    """y = the p-norm of x over `dim`. The slope dy/dx is x |x|^(p-2) / y^(p-1), and 0 where y is
+    0."""
     precision = "black"
 
     def forward(self, x, p, dim=None, keepdim=False, dtype=None):

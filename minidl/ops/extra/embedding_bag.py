@@ -25,8 +25,8 @@ def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weight
     input: indices (bags, n), or a vector with the indices of all bags. For a vector, `offsets` has
     the place at which each bag starts.
     mode: "sum", "mean" or "max". per_sample_weights: a factor for each index, only for "sum".
-    padding_idx: this index does not count. include_last_offset: True if offsets also has the end of
-    the last bag."""
+    padding_idx: rows with this index are left out. include_last_offset: True if `offsets` also has
+    the end of the last bag."""
     input, weight = wrapped(input), wrapped(weight)
     offsets = None if offsets is None else wrapped(offsets)
     if per_sample_weights is not None:
@@ -64,8 +64,9 @@ def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weight
 
 
 def _bags(xp, starts, n, include_last_offset):
-    """Returns two arrays (bags, longest). `places` has the places of each bag's indices in the
-    input. `inside` is False where a shorter bag has padding, else True."""
+    """Returns two arrays (bags, m), where m is the length of the longest bag. `places` has the
+    places of each bag's indices in the input. `inside` is False where a shorter bag has padding,
+    else True."""
     if starts.size and int(starts[0]) != 0:
         raise ValueError(f"embedding_bag: offsets[0], the start of the first bag, must be 0; got "
                          f"{starts[0]}")

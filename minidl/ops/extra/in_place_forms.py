@@ -5,9 +5,9 @@
 
     scores.masked_fill_(mask, -1e9)           the graph records it (`become` in ops/inplace.py)
 
-These ops compute the result in new memory, and then copy it into x. So they make code shorter, but
-not faster. x += y writes into x directly. The dtype of the result must not be of a higher kind than
-the dtype of x, as in PyTorch: an integer x cannot take floating numbers.
+These ops compute the result in new memory, and then copy it into x. So they make a program shorter,
+but not faster. x += y writes into x directly. The dtype of the result must not be of a higher kind
+than the dtype of x, as in PyTorch: an integer x cannot take floating numbers.
 Test: tests/ops/extra/test_in_place_forms.py
 """
 

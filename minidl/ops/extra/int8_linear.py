@@ -18,7 +18,7 @@ MAX_K = (2**31 - 1) // 127**2  # with more products, an int32 sum could overflow
 
 
 def by_numpy(x, w, x_scale, w_scale, bias=None):
-    """Returns y of the formula in the file's head, computed in int64 and float64."""
+    """Returns y = x_scale * w_scale * (x @ w.T) + bias, computed in int64 and float64."""
     y = (x.astype(np.int64) @ w.astype(np.int64).T) * (x_scale.astype(np.float64) * w_scale)
     return y if bias is None else y + bias
 

@@ -1,8 +1,8 @@
 """Resizes images, sequences and volumes.
 
-Each dimension is resized separately: y = a x b^T, with a (n_out, n_in) for the height and b for the
-width. Row i of a matrix computes output place i: it has one weight for each input place. All
-weights are 0, except for these input places:
+Each dimension is resized separately: y = a x b^T. The matrix a (n_out, n_in) resizes the height,
+and the matrix b resizes the width. Row i of a matrix computes output place i, and has one weight
+for each input place. All weights are 0, except for these input places:
 
     nearest   one place, floor(i n_in / n_out)
     area      all places that output place i covers, with equal weights: their mean
@@ -61,8 +61,8 @@ def positions(n, n_out, scale, align_corners):
 
 
 def linear_weights(n, n_out, scale, align_corners):
-    """Returns (n_out, n). Row i has the weights of the two input places around position i. If the
-    position is outside of the input, only the input place at that end has a weight."""
+    """Returns a matrix (n_out, n). Row i has the weights of the two input places around position i.
+    If the position is outside of the input, only the first or the last input place has a weight."""
     at = np.clip(positions(n, n_out, scale, align_corners), 0, None)
     low = np.minimum(np.floor(at).astype(int), n - 1)
     high = np.minimum(low + 1, n - 1)
@@ -74,8 +74,8 @@ def linear_weights(n, n_out, scale, align_corners):
 
 
 def cubic_weights(n, n_out, scale, align_corners, a=-0.75):
-    """Returns (n_out, n). Row i has the weights of the four input places around position i. For
-    places outside of the input, the input place at that end is repeated."""
+    """Returns a matrix (n_out, n). Row i has the weights of the four input places around position
+    i. A place outside of the input counts as the first or the last input place."""
     at = positions(n, n_out, scale, align_corners)
     low = np.floor(at).astype(int)
     rows = np.zeros((n_out, n))
@@ -92,13 +92,14 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
                 recompute_scale_factor=None, antialias=False):
     """Resizes all but the first two dimensions of input (N, C, ...).
 
-    size: the new sizes. One number for all dimensions, or a number for each.
-    scale_factor: in place of size. A new size is the old size times this factor, rounded down. One
-        factor for all dimensions, or a factor for each.
+    size: the new sizes. It is one number for all dimensions, or a tuple with a number for each.
+    scale_factor: in place of size. A new size is the old size times this factor, rounded down. It
+        is one factor for all dimensions, or a tuple with a factor for each.
     mode: "nearest", "nearest-exact", "area", "linear" for (N, C, L), "bilinear" or "bicubic" for
         (N, C, H, W), "trilinear" for (N, C, D, H, W).
-    align_corners: see the head of this file. Only for the linear modes and bicubic.
-    recompute_scale_factor: True computes the positions from the rounded sizes, in place of
+    align_corners: if True, the first places of input and output coincide, and so do the last
+        places. It can be used only with the linear modes and bicubic.
+    recompute_scale_factor: if True, the positions are computed from the rounded sizes, not from
         scale_factor.
     Raises ValueError if these arguments do not fit together, or do not fit the input."""
     n_dims = input.ndim - 2

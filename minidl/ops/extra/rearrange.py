@@ -63,9 +63,9 @@ class RepeatEach(Function):
 
 
 class TakePlaces(Function):
-    """Picks elements along several dimensions. places: {dimension: a vector of indices}. An index
-    may be repeated. Backward adds the gradients of repeats by a product with a matrix of zeros and
-    ones."""
+    """Picks elements along several dimensions. places: {dimension: a vector of indices}. An element
+    may be picked several times. Backward adds the gradients of an element by a product with a
+    matrix of zeros and ones."""
     arithmetic = False
 
     def forward(self, x, places):
@@ -158,7 +158,7 @@ def pad(input, pad, mode="constant", value=None):
         "constant": `value`, by default 0.
         "replicate": the element at the edge.
         "reflect": the elements next to the edge, in reverse order.
-        "circular": the elements of the other end.
+        "circular": the elements at the other end of the input.
     Raises ValueError if a border is too wide for its mode."""
     if mode == "constant":
         return Pad.apply(input, pad=tuple(pad), value=0 if value is None else value)
@@ -188,8 +188,9 @@ def _reflected(left, right, n):
 
 
 def _around(left, right, n):
-    """For mode "circular": returns, for each element of the result, its place in the input.
-    Elements that a negative width removes do not come in at the other end."""
+    """For mode "circular": returns the place in the input of each element of the result. left,
+    right: the widths of the borders. A negative width removes elements, and the other border does
+    not repeat the removed elements. n: the size of the input."""
     first, n_kept = max(-left, 0), n - max(-left, 0) - max(-right, 0)
     return first + np.arange(-max(left, 0), n_kept + max(right, 0)) % n_kept
 

@@ -5,8 +5,9 @@
     forward    h_0 ─► step ─► step ─► step ─► h_T                each step: a product with W_hh
     backward   gh ◄── step ◄── step ◄── step ◄── gh_T            each step: a product with W_hh^T
 
-x_t of all steps is one product before the loop. The gradient of W_hh is one product after the loop.
-So one Function computes a whole sequence. Its backward is backpropagation through time.
+One product before the loop computes x_t for all steps. One product after the loop computes the
+gradient of W_hh. So one Function computes a whole sequence. Its backward is backpropagation through
+time.
 Sources: Elman 1990 (RNN); Hochreiter & Schmidhuber 1997, Gers et al. 2000 (LSTM); Cho et al. 2014
 (GRU, here with the reset after the product, as in PyTorch).
 Test: tests/nn/test_recurrent.py   Tutorial: tutorials/32_recurrent.py
@@ -30,7 +31,8 @@ class Recurrence(Function):
 
     def weight_gradients(self, g, before):
         """Returns (gw, gb) for a = h W^T + b, summed over all steps. g: the gradient of a, (T, N, k
-        H). before: h of all steps, (T, N, H)."""
+        H), where k is 1 for Rnn, 4 for Lstm and 3 for Gru. before: the h before each step, (T, N,
+        H)."""
         g, before = (a.reshape(-1, a.shape[-1]) for a in (g, before))
         return product(self.xp, g.T, before), g.sum(axis=0)
 

@@ -2,7 +2,7 @@
 
     gather         y[i, j] = x[i, index[i, j]]
     scatter_add    y[i, index[i, j]] += src[i, j]       the gradient of gather
-    scatter        y[i, index[i, j]]  = src[i, j]       if places repeat, one element is kept
+    scatter        y[i, index[i, j]]  = src[i, j]       one of the elements for a place is kept
     index_add      y[:, index[j]]    += alpha src[:, j]     whole slices; index_select's gradient
 
 Elements that are overwritten get no gradient. scatter may write two elements of `src` to one place.
@@ -110,8 +110,9 @@ class ScatterProd(Function):
 
 
 def multiply_at(y, at, values, dim):
-    """Computes y[at] *= values in place. Places may repeat. CuPy has no multiply.at, so the
-    function works on one slice along `dim` after another: within a slice no place repeats."""
+    """Computes y[at] *= values in place. `at` may contain the same place several times. CuPy has no
+    multiply.at, so the function works on one slice along `dim` after another. Within a slice all
+    places are different."""
     if not values.ndim:
         y[...] *= values
         return
@@ -193,7 +194,7 @@ class IndexWrite(Function):
         gsrc = gx[self.at].reshape(self.src_shape) if self.src_shape else None
         gx[self.at] = 0
         gx = gx.reshape(self.shape)
-        if gsrc is None:  # one number for all places: a place counts once, even if it is repeated
+        if gsrc is None:  # one number for all places: each place counts once
             gsrc = (gy - gx).sum()
         return gx, None, gsrc
 
@@ -241,7 +242,7 @@ def _in_range(op, index, n):
 def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     """Returns a copy of `input` into which the elements of src are written: src[i, j] is written at
     place index[i, j] of `dim`. In the other dimensions an element of src keeps its place. src: a
-    tensor, or a number (value=). reduce="add": src[i, j] is added instead."""
+    tensor, or a number (value=). If reduce is "add", src[i, j] is added instead."""
     src = value if src is None else src
     if reduce == "add":
         if not isinstance(src, Tensor):
@@ -255,8 +256,8 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
 
 def scatter_add(input, dim, index, src):
     """Returns a copy of `input` to which the elements of src are added: src[i, j] is added at place
-    index[i, j] of `dim`. If a place is repeated, all its elements are added. In the other
-    dimensions an element of src keeps its place."""
+    index[i, j] of `dim`. In the other dimensions an element of src keeps its place. If several
+    elements of src have the same place, all of them are added."""
     _same_dtype("scatter_add", input, src)
     return note(ScatterAdd.apply(input, index, src, dim=dim), [index])
 
@@ -264,8 +265,8 @@ def scatter_add(input, dim, index, src):
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     """Reduces all src[i, j] that have the same place index[i, j] of `dim`. Returns a copy of
     `input` with the results at these places. reduce: "sum", "prod", "mean", "amax" or "amin".
-    include_self: if True, the old element of a place counts, too. For amax and amin, equal elements
-    share the gradient. The mean of integers is rounded down."""
+    include_self: if True, the element of `input` at a place takes part in the reduction, too. For
+    amax and amin, equal elements share the gradient. The mean of integers is rounded down."""
     _same_dtype("scatter_reduce", input, src)
     if reduce not in STARTS:
         raise ValueError(f"scatter_reduce: reduce must be one of {', '.join(STARTS)}; got "
@@ -307,8 +308,8 @@ def _best(reduce, x, dim, index, src):
 
 
 def combined_at(xp, name, y, at, values):
-    """Returns y after ufunc.at(y, at, values), for the ufunc `name`: add, maximum or minimum. May
-    write to y.
+    """Computes ufunc.at(y, at, values) and returns y. `name` is the name of the ufunc: add, maximum
+    or minimum. May write to y.
 
     CuPy's `at` takes few dtypes, and its maximum of float64 gives NaN (CuPy 14.2). So on a GPU,
     integers of fewer than 32 bits become int64. The maximum or minimum of floats is computed with
@@ -328,8 +329,8 @@ def _largest_at(xp, y, at, values, sign):
 
     Works on integers that have the same order as the floats. The bits of a float are read as an
     integer. A larger positive float has a larger integer. A larger negative float has a smaller
-    integer, so all its bits but the sign are inverted. NaN has a larger integer than all numbers,
-    so NaN wins, as in NumPy."""
+    integer, so all bits except the sign are inverted. NaN has a larger integer than all numbers, so
+    NaN wins, as in NumPy."""
     wide = np.float64 if y.dtype == np.float64 else np.float32
     integer = np.int64 if y.dtype == np.float64 else np.int32
     below_sign = np.iinfo(integer).max
@@ -347,14 +348,15 @@ def _largest_at(xp, y, at, values, sign):
 
 def index_add(input, dim, index, source, *, alpha=1):
     """Returns a copy of `input` to which slices of `source` are added: alpha times slice j is added
-    to slice index[j] along `dim`. If a place is repeated, all its slices are added."""
+    to slice index[j] along `dim`. If `index` contains the same number several times, all the slices
+    for this number are added."""
     _same_dtype("index_add", input, source)
     return note(IndexAdd.apply(input, index, source, dim=dim, alpha=alpha), [index])
 
 
 def index_copy(input, dim, index, source):
     """Returns a copy of `input` into which the slices of `source` are written: slice j is written
-    at place index[j] of `dim`. No place may be repeated."""
+    at place index[j] of `dim`. All numbers in `index` must be different."""
     _same_dtype("index_copy", input, source)
     return note(IndexWrite.apply(input, index, source, dim=dim, name="index_copy"), [index])
 

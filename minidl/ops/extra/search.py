@@ -98,8 +98,9 @@ class OneHot(Function):
 
 
 def nonzero(input, *, as_tuple=False) -> Tensor | tuple[Tensor, ...]:
-    """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns a
-    tuple with one vector for each dimension instead. This tuple can be used as an index."""
+    """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: if True,
+    returns a tuple instead, with one vector for each dimension. This tuple can be used as an
+    index."""
     if not as_tuple:
         return Nonzero.apply(input)
     return Nonzero.apply(input if input.ndim else input.unsqueeze(0)).unbind(1)
@@ -107,8 +108,8 @@ def nonzero(input, *, as_tuple=False) -> Tensor | tuple[Tensor, ...]:
 
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None) -> Any:
     """Returns the different values in order, or the different slices along `dim`. return_inverse:
-    also returns, for each element of the input, its index among the different values.
-    return_counts: also returns how often each value occurs."""
+    if True, also returns for each element of the input its index among the different values.
+    return_counts: if True, also returns how often each value occurs."""
     values, inverse, counts = Unique.apply(input, dim=dim)
     wanted = (values, *((inverse,) * return_inverse), *((counts,) * return_counts))
     return wanted if len(wanted) > 1 else values
