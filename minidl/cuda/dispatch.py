@@ -2,12 +2,12 @@
 
     arrays of CuPy                        the kernel, through CuPy
     arrays of NumPy, a C++ compiler       the kernel, compiled for the CPU
-    anything else                         the reference, in NumPy: for float64, for two dtypes,
-                                          without a compiler (one warning says what to install),
-                                          or with kernels turned off
+    anything else                         the reference, in NumPy. Examples are float64, two dtypes,
+                                          kernels that are turned off, and no compiler (one warning
+                                          tells what to install)
 
-An op calls pick() after autocast, when its dtypes are final. Kernel and reference save the same
-arrays:
+An op calls pick() after autocast, when its dtypes are final. For backward, the kernel and the
+reference save the same arrays. A call of pick():
 
     y = pick(by_kernel, by_numpy, x)(x)
 

@@ -13,9 +13,9 @@ the copy?
     SideStream           the compute stream waits for another thread's work parallel/data/bucket.py
 
 CuPy's pool gives freed memory to a new array at once. This is safe only on the stream that
-allocated the memory. So if two streams use an array, the thread that computes allocates it. This
-array must not be freed until its own stream has waited for the other stream (`join`), or until the
-other stream's event has happened.
+allocated the memory. So if two streams use an array, the thread of the compute stream must allocate
+this array. The array must not be freed until its own stream has waited for the other stream
+(`join`), or until the other stream's event has happened.
 
 Source: CUDA C++ Programming Guide, "Asynchronous Concurrent Execution".
 Test: tests/cuda/test_host_memory.py (late copies without a GPU)

@@ -1,9 +1,10 @@
-"""Launches a kernel of a .cu file: finds the file and compiles it once for each device.
+"""Launches a kernel of a .cu file. Finds the file and compiles it once for each device.
 
     add3 = minidl.kernel("add3.cu", "add3")
     add3((n_blocks,), (256,), (out, a, b, c, n))   # as in CuPy. The arrays decide the device
 
-On a GPU: gpu.py; on the CPU: host/; with every access checked: checks/.
+gpu.py runs kernels on a GPU, and host/ runs kernels on the CPU. checks/ runs kernels on the CPU and
+checks every access.
 Test: tests/cuda/test_gpu.py, tests/cuda/host/test_compiler.py   Tutorial: tutorials/02_add3.py
 """
 
@@ -152,7 +153,7 @@ class Kernel:
 
     @property
     def on_cpu(self):
-        """The CpuKernel. It is compiled on first use."""
+        """Returns the CpuKernel. It is compiled on first use."""
         if self._cpu is None:
             # most kernels for which the fibre form is wanted have no flat form. For such a kernel
             # 'auto' means the fibre form, and no second library is compiled
@@ -169,7 +170,7 @@ class Kernel:
 
     @property
     def on_gpu(self):
-        """The GpuKernel for CuPy's current device. It is compiled on first use."""
+        """Returns the GpuKernel for CuPy's current device. It is compiled on first use."""
         if self._gpu is None:
             from minidl.cuda import gpu
 

@@ -68,9 +68,9 @@ class Compiler:
 
     @property
     def flags(self):
-        """Flags for kernels. They optimise for this machine's processor. The environment variable
-        MINIDL_CPU chooses another processor: x86-64 for any PC, x86-64-v3 for a PC with AVX2, or
-        any name that the compiler knows."""
+        """Returns the compiler's flags for kernels. They optimise for this machine's processor. The
+        environment variable MINIDL_CPU chooses another processor: x86-64 for any PC, x86-64-v3 for
+        a PC with AVX2, or any name that the compiler knows."""
         # -mtls-dialect=gnu2 is not used: with it, glibc before 2.40 loses vector registers when a
         # thread first uses a __shared__ variable (bug 31372).
         cpu = os.environ.get("MINIDL_CPU") or "native"
@@ -83,8 +83,8 @@ class Compiler:
 
     @property
     def runtime_flags(self):
-        """Flags for the runtime library. They do not optimise for this processor, because that
-        makes only kernels faster."""
+        """Returns the compiler's flags for the runtime library. They do not optimise for this
+        processor, because that makes only kernels faster."""
         # FORTIFY, the default of some compilers, would stop the program when a fibre returns from a
         # fault
         flags = ("-std=gnu++17 -O2 -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -w "
@@ -309,8 +309,8 @@ def kept(path):
 
 
 def load_host(name, flags, *files):
-    """Returns the library of these files of kernels/host/, a ctypes.CDLL. Compiles it if needed.
-    Libraries that are loaded later find the functions of this library."""
+    """Returns a ctypes.CDLL: the library `name` of minidl, made from these files of kernels/host/.
+    Compiles it with these flags if needed. Libraries that are loaded later find its functions."""
     key = key_of(name, *flags)
     sources = [str(HOST / f) for f in files]
     file = cached(key) or build(key, [*flags, *sources], describe=f"minidl's {name} library")
