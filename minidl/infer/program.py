@@ -6,14 +6,14 @@
                 copy the result out           a new array: the next call overwrites the arena
 
 An input or a result of 512 KiB or more is not copied. The plan writes its address into the table,
-in place of the address in the arena. Measured on an int8 layer of width 1,024: with 256 rows the
+instead of the address in the arena. Measured on an int8 layer of width 1,024: with 256 rows the
 copies of the input and of the result took a sixth of the layer's time. With 64 rows the layer is
 faster with the copies, because the arena is in the caches.
 
-One launch from Python takes some microseconds, as long as all the arithmetic of a small layer. One
-launch in a replay takes a fraction of a microsecond. A line without a kernel runs as an eager op
-between two parts of the table.
-Source: CUDA graphs are the same idea.   Test: tests/infer/test_program.py
+One launch from Python takes some microseconds. All the arithmetic of a small layer takes the same
+time. One launch in a replay takes a fraction of a microsecond. A line without a kernel runs as an
+eager op between two parts of the table.
+A CUDA graph is the same idea.   Test: tests/infer/test_program.py
 """
 
 import ctypes
@@ -194,7 +194,7 @@ class Plan:
         return found
 
     def _point_to(self, value, array):
-        """Changes the addresses in the table: the launches then use `array` in place of the value's
+        """Changes the addresses in the table. The launches then use `array` instead of the value's
         array in the arena."""
         first = address(array)
         for word, apart in self._direct[value]:
@@ -223,7 +223,7 @@ class Plan:
 
     def _result(self, value, in_arena):
         """Returns a new array, into which the launches will write the result. Returns None if the
-        result will be copied out of the arena."""
+        launches must write the result into the arena. Then it will be copied out."""
         if not self._direct[value]:
             return None
         made = linear.aligned(-(-value.n_bytes // 4)).view(np.uint8)[:value.n_bytes]
