@@ -151,7 +151,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     slowest = max(s for times in figures["compile_s"].values() for s in times.values())
     bars = [bar("cold compile of the slowest kernel, s", slowest, 0.6, at_most=True)]
     rows = [row("a kernel: cold compile of the slowest", "", f"{number(slowest)} s", bars)]

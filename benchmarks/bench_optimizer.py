@@ -3,7 +3,7 @@
     python benchmarks/bench_optimizer.py [--threads 1 2] [--repeats 15] [--device cuda]
                                          [--out FILE.json]
 
-Contestants take turns, one step each:
+These optimizers are timed in turn, one step each:
 
     minidl's kernel: one launch, one pass over memory
     the same with fp16 weights and gradients, fp32 master weights, unscaling and the check for inf
@@ -165,7 +165,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     bars, rows = [], []
     question = f"AdamW over {N_TENSORS} tensors of {N_ELEMS:,}"
     peers = (TORCH, "PyTorch's `AdamW(fused=True)`", 1), (CHAIN, "NumPy's expressions", 5)

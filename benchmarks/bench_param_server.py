@@ -6,8 +6,8 @@ Everything is simulated with a modelled clock (1 Gbit/s, 50 us). The figures are
 machine. The benchmark prints two tables:
 
     bytes     bytes that the ledger counts in a step at the busiest of S servers, for N workers, and
-              the formula 2 N K / S for weights of K bytes. Next to them: the bytes of the busiest
-              rank of a ring of N workers, and the seconds of a step that computes nothing
+              the formula 2 N K / S for weights of K bytes. The table also has the bytes of the
+              busiest rank of a ring of N workers, and the seconds of a step that computes nothing
     time      seconds until the loss is at most --excess above the best loss. The task is least
               squares with noise, in batches. A gradient takes 1 s, or 3 s on a slow worker.
               The rule Geo sends the change of the weights every 4 steps
@@ -175,7 +175,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     wrong = sum(not f["ok"] or not f["ring_ok"] for f in figures["bytes"])
     found = {(f["workers"], f["rule"]): f for f in figures["times"]}
     slow, even = ({rule: figure for (workers, rule), figure in found.items() if workers == which}

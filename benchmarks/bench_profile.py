@@ -3,18 +3,18 @@
     python benchmarks/bench_profile.py [--threads 1] [--repeats 9] [--out FILE.json]
 
 Runs the step of bench_train_step.py (4 layers, width 256, context 256, batch 8, AdamW) with and
-without a profiler. minidl and PyTorch have the same weights and batch. These contestants take turns
-in blocks of three steps. The overhead is the median over the blocks of (with / without) - 1. It is
-measured in CPU time, which a busy machine disturbs less. The time to enter and leave a profiler
-does not count. torch.profiler records only the CPU, without shapes and FLOPs, which minidl always
-records. profile(memory=True), which counts every array by its kind, is measured, too.
+without a profiler. minidl and PyTorch have the same weights and batch. These steps are timed in
+turn, in blocks of three steps. The overhead is the median over the blocks of (with / without) - 1.
+It is measured in CPU time, which a busy machine disturbs less. The time to enter and leave a
+profiler does not count. torch.profiler records only the CPU, without shapes and FLOPs, which minidl
+always records. profile(memory=True), which counts every array by its kind, is measured, too.
 
 A step takes half a second, and varies by more than either profiler costs. So the two profilers are
 also compared on a small GPT with width 32, context 32 and batch 2. It has the same number of
 operators and spans, and its step of about 5 ms shows the cost: (with - without), in ms per step.
 The last part measures the cost when no profile runs. It looks for methods that are still wrapped.
-Every collective checks whether a profile runs, so this part also times the check, as a fraction of
-a step.
+Every collective checks whether a profile runs. So this part also times this check, and divides its
+time by the time of a step.
 """
 
 import argparse
@@ -55,8 +55,9 @@ def options():
 
 
 def inside(block, step, n_steps):
-    """Returns a contestant. The contestant returns the CPU seconds of a step in the `with` block
-    `block`. The time to enter and leave the block does not count."""
+    """Returns a function for common.take_turns. This function runs steps in the `with` block
+    `block`, and returns the CPU seconds of one step. The time to enter and leave the block does not
+    count."""
     def run():
         with block():
             step()  # the first step in a block fills the profiler's caches
@@ -69,7 +70,8 @@ def inside(block, step, n_steps):
 
 
 def compare(args, size, n_steps, blocks_for_each):
-    """Returns ({contestant: seconds of a step in each of its blocks}, number of spans of a step).
+    """Returns ({name: [seconds of a step, one for each block]}, number of spans of a step). The
+    names are those of the profilers and of the steps without a profiler.
     """
     torch = import_torch()
     rng = np.random.default_rng(0)

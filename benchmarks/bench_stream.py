@@ -128,8 +128,8 @@ def spent(work):
 
 
 def ours(records, address):
-    """Returns a contestant, for our log. The contestant returns ((CPU, wall) to write, (CPU, wall)
-    to read), in seconds."""
+    """Returns a function for common.take_turns. This function writes the records to our log and
+    reads them. It returns ((CPU, wall) to write, (CPU, wall) to read), in seconds."""
     def run():
         log = stream.open(f"kafka://{address}/ours{time.time_ns()}", partitions=4)
         log.append(0, [b"connects"], [1])

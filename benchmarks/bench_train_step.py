@@ -3,11 +3,12 @@
     python benchmarks/bench_train_step.py [--threads 2] [--repeats 15] [--device cuda]
                                           [--out FILE.json]
 
-The contestants are minidl with its kernels, minidl with NumPy alone, and PyTorch. All have the same
-model (4 layers, width 256, 8 heads, context 256, vocabulary 256), weights, batch of 8 and AdamW, in
-float32. First their losses are compared. Then they take turns in blocks of three steps, so that a
-change of the machine's speed affects all contestants. A ratio is the median over the blocks.
-"matrix products alone" is the time of the step's products by NumPy's BLAS: no step can be faster.
+Three variants are compared: minidl with its kernels, minidl with NumPy alone, and PyTorch. All have
+the same model (4 layers, width 256, 8 heads, context 256, vocabulary 256), weights, batch of 8 and
+AdamW, in float32. First their losses are compared. Then the variants are timed in turn, in blocks
+of three steps. So a change of the machine's speed affects all variants. In each round, each variant
+does one block. A ratio divides two times of one round, and the table shows the ratio's median.
+"matrix products alone" is the time of the step's products by NumPy's BLAS. No step can be faster.
 Two tables follow. The first is minidl's time by operation (not on a GPU, where an op only starts
 its work). The second has the activations that forward saves for backward: with kernels, with plain
 ops, and in PyTorch.
@@ -87,8 +88,8 @@ def saved(model, x, y):
 
 
 def make_torch(weights, n_threads, device, size=SIZE):
-    """Returns two functions for the same model in PyTorch's modules: one takes a step, and one
-    counts the saved bytes."""
+    """Returns two functions for the same model in PyTorch. The first does one training step. The
+    second counts the bytes that are saved for backward."""
     import torch
     import torch_gpt
     from torch.nn import functional as TF
@@ -211,7 +212,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     times, bars, rows = figures["times_s"], [], []
     if TORCH not in times:
         return bars, rows

@@ -210,8 +210,8 @@ def gpt_and_batch(size):
 
 
 def minidl_step(size, level="O0"):
-    """Returns (model, optimizer, step). step() takes one step and returns the loss, which is on the
-    GPU."""
+    """Returns (model, optimizer, step). step() does one training step and returns the loss, which
+    is on the GPU."""
     import minidl
     from minidl import nn, optim
     from minidl.nn import functional as F
@@ -236,8 +236,8 @@ def minidl_step(size, level="O0"):
 
 
 def torch_step(size, model, half, device="cuda"):
-    """Returns a function that takes one step in PyTorch, with the weights of minidl's model. half:
-    if True, uses autocast and a GradScaler."""
+    """Returns a function without arguments. It does one training step in PyTorch, with the weights
+    of minidl's model. half: if True, uses autocast and a GradScaler."""
     import torch
     import torch_gpt
     from torch.nn import functional as F
