@@ -1,4 +1,4 @@
-"""Does loading keep up with training? Compares minidl, grain and PyTorch with the bound.
+"""Is loading fast enough for training? Compares minidl, grain and PyTorch with the bound.
 
     python benchmarks/bench_input.py [--rounds 3] [--items 30] [--out F.json]
 

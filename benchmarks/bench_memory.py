@@ -198,7 +198,8 @@ def ledger(args):
 
 
 def states(args):
-    """Returns {level: (the ledger's bytes between two steps, number of parameters)}."""
+    """Returns {level: (the ledger's bytes between two steps, number of parameters)}. level: the
+    level of mixed precision, "O0", "O1" or "O2"."""
     from minidl import memory
 
     found = {}

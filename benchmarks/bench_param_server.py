@@ -1,4 +1,4 @@
-"""What does a parameter server send, and when do asynchronous updates pay off?
+"""What does a parameter server send, and when are asynchronous updates faster?
 
     python benchmarks/bench_param_server.py [--elems 100000] [--seconds 120] [--out F.json]
 
@@ -108,8 +108,9 @@ def table_of_bytes(n_elems):
 
 
 def train(rule, speeds, seconds, lr=0.2, batch=8):
-    """Returns [(modelled seconds, loss minus the best loss)], one pair after each update of the
-    weights."""
+    """Trains on simulated ranks. Returns [(modelled seconds, loss minus the best loss)], with one
+    pair for each update of the weights. speeds: for each worker, the modelled seconds of one
+    gradient. seconds: the modelled time of the training."""
     g = minidl.Generator(5)
     x = g.normal(256, 8, dtype=np.float64)
     y = x @ g.normal(8, 1, dtype=np.float64) + g.normal(256, 1, dtype=np.float64)

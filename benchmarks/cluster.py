@@ -59,7 +59,8 @@ class ClusterError(Exception):
 
 
 class Cluster(NamedTuple):
-    """hosts: the names of the hosts' namespaces; mbit: the rate of each link in Mbit/s."""
+    """A cluster that has been built. hosts: the names of the hosts' namespaces. mbit: the rate of
+    each link in Mbit/s."""
 
     hosts: list
     mbit: float

@@ -90,8 +90,9 @@ def peaks():
 
 @functools.cache
 def rates():
-    """Returns {"bandwidth": bytes per second, "float32" and "float16": operations per second}.
-    Returns None on the stand-in for CuPy, where these rates mean nothing."""
+    """Measures the GPU's rates. Returns {"bandwidth": bytes per second, "float32" and "float16":
+    operations per second}. Returns None on the stand-in for CuPy, where these rates mean
+    nothing."""
     from minidl.profile import peaks
 
     if on_stand_in():

@@ -93,7 +93,7 @@ def _cpu_table(path, source, defines, tr):
 
 
 def _warnings(path, defines):
-    """Returns the compiler's warnings about a file, as hooks.compiler_warnings does."""
+    """Returns the compiler's warnings about a file, in the form of hooks.compiler_warnings()."""
     text = inline_includes(path)
     return cpu.generated(path, text, defines, None, "fibre", hooks.compiler_warnings)
 

@@ -135,7 +135,7 @@ def _table(accesses, shared, tr):
 
 
 def make(raw, lines, name_of, shared):
-    """Returns the Profile for the counts in `raw`, a Raw.
+    """Returns the Profile for the counts in `raw`, a struct that profile.cpp has filled.
 
     lines:   {place in the code: (file, line)}.
     name_of: a function that gets the number of a region and returns the name of its array.

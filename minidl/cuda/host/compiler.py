@@ -231,9 +231,10 @@ def writable_folder():
 
 
 def own_folder(why):
-    """Makes a temporary folder for this process and returns it. The first folder is in TMPDIR, and
-    a warning tells the reason, `why`. The second folder is in memory. Raises NoSpace if no folder
-    can be made."""
+    """Makes a temporary folder for this process and returns it. The folder of the first call is in
+    TMPDIR, or in memory if TMPDIR has no space. The folder of the second call is in memory. Raises
+    NoSpace if no folder can be made.
+    why: the reason, for the warning of the first call."""
     if not _made:
         warnings.warn(f"the folder for compiled kernels {why} (MINIDL_CACHE, else "
                       "~/.cache/minidl): each process compiles its own. Name another folder in "

@@ -148,7 +148,7 @@ def _load(path, text, defines, name, form):
 def generated(path, text, defines, name, form, build):
     """Returns build(code), where `code` is the C++ of the kernel `name`. If name is None, `code`
     has all kernels of the file that compile. So a kernel with an error does not stop the others.
-    build: a function that compiles C++ code. It raises KernelError if the code has an error."""
+    build: a function that gets C++ code. It raises KernelError if the code has an error."""
     without = set()
     while True:
         try:
