@@ -4,19 +4,19 @@
 
 1. Simulates 1,024 ranks as 128 pipelines of 8 stages with small arrays. It compares a step's
    modelled time, bytes and messages with the closed forms. Then it simulates 1,024 ranks as dp 16 x
-   pp 8 x tp 8, with every message of a small GPT's step by 1F1B. It compares the modelled time and
-   the bytes with the figures of the planner.
-2. Runs a GPT in 2 stages on 2 MPI ranks of one thread each, float32, AdamW included, with every
-   schedule of minidl/parallel/model/schedule.py. The peers run in the same processes over gloo:
-   ScheduleGPipe and Schedule1F1B of torch.distributed.pipelining. First all losses are compared.
-   Then minidl's schedules and the peers are timed in turn. A ratio divides two times of one round,
-   and the table shows the ratio's median over the rounds. The embedding is not tied to the output
-   layer, because PyTorch's stages would not sum the two gradients. A rank that waits for its
-   neighbour sleeps between checks, as gloo does. (MPI checks without a pause inside a collective.)
-   Otherwise a waiting rank would take processor time from a working rank. With "inputs first", a
-   backward sends the inputs' gradients before it computes the weights' gradients (Pipeline's
-   inputs_first). So the previous stage begins its backward earlier. The schedule does not change.
-   The goals are for "inputs first".
+   pp 8 x tp 8. The step is that of a small GPT with 1F1B, and every message is simulated. The
+   modelled time and the bytes are compared with the figures of the planner.
+2. Runs a GPT in 2 stages on 2 MPI ranks, in float32, with every schedule of
+   minidl/parallel/model/schedule.py. A rank has one thread. A step includes AdamW. The peers run in
+   the same processes over gloo: ScheduleGPipe and Schedule1F1B of torch.distributed.pipelining.
+   First all losses are compared. Then minidl's schedules and the peers are timed in turn. A ratio
+   divides two times of one round, and the table shows the ratio's median over the rounds. The
+   embedding is not tied to the output layer, because PyTorch's stages would not sum the two
+   gradients. A rank that waits for its neighbour sleeps between checks, as gloo does. (MPI checks
+   without a pause inside a collective.) Otherwise a waiting rank would take processor time from a
+   working rank. With "inputs first", a backward sends the inputs' gradients before it computes the
+   weights' gradients (Pipeline's inputs_first). So the previous stage begins its backward earlier.
+   The schedule does not change. The goals are for "inputs first".
 3. Runs the same on 4 ranks: 2 stages of 2 ranks that divide the blocks' matrices. minidl calls
    `parallelize` before `cut`. PyTorch uses torch.distributed.tensor.parallel inside
    torch.distributed.pipelining. In minidl and in PyTorch, each rank of a stage has the whole

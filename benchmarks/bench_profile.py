@@ -11,7 +11,9 @@ always records. profile(memory=True), which counts every array by its kind, is m
 
 A step takes half a second, and varies by more than either profiler costs. So the two profilers are
 also compared on a small GPT with width 32, context 32 and batch 2. It has the same number of
-operators and spans, and its step of about 5 ms shows the cost: (with - without), in ms per step.
+operators and spans. Its step takes about 5 ms, so the cost is visible. The cost is the
+difference (with - without), in ms per step.
+
 The last part measures the cost when no profile runs. It looks for methods that are still wrapped.
 Every collective checks whether a profile runs. So this part also times this check, and divides its
 time by the time of a step.
@@ -125,8 +127,8 @@ def main():
 
 
 def extra_ms(times):
-    """Returns {profiler: (a, b)}: the ms that the profiler adds to a step. a is the median of the
-    differences in each round. b is the difference of the shortest times."""
+    """Returns {profiler: (a, b)}. Both numbers tell how many ms the profiler adds to a step. a is
+    the median of the differences in each round. b is the difference of the shortest times."""
     return {name: tuple(1e3 * figure for figure in (
         statistics.median(a - b for a, b in zip(times[name], times[without], strict=True)),
         min(times[name]) - min(times[without]))) for name, without in PLAIN.items()}

@@ -12,15 +12,15 @@ network of 10 Gbit/s and 10 us per message. Every rank's result is checked.
     *          marks the algorithm that select.choose picks by the formulas for these ranks and
                bytes; no other algorithm may be faster by the simulator's clock
 
-1 MiB is left out if the arrays of all ranks together exceed 1 GiB. Then comes weak scaling: the
-planner (minidl plan) models a step of gpt2-xl with 8 texts per rank on nodes of 8 ranks. Efficiency
-is (time on one rank) / (time on n ranks). In the planner the all-reduce of the gradients starts
-after backward, so the two do not overlap.
+1 MiB is left out if the arrays of all ranks together exceed 1 GiB. The next table is for weak
+scaling. The planner (minidl plan) models a step of gpt2-xl, with 8 texts per rank, on nodes of 8
+ranks. Efficiency is (time on one rank) / (time on n ranks). In the planner the all-reduce of the
+gradients starts after backward, so the two do not overlap.
 
-2. Context, measured: causal attention forward and backward, and the training step of a GPT (1
-layer, width 64, 2 heads, vocabulary 256, one text, AdamW), float32. First minidl's numbers are
-compared with PyTorch's numbers. These are the results and gradients of attention, and the losses of
-two steps of the GPT.
+2. Context, measured in float32. Causal attention is timed forward and backward. The training step
+of a GPT is timed, too (1 layer, width 64, 2 heads, vocabulary 256, one text, AdamW). First minidl's
+numbers are compared with PyTorch's numbers. These are the results and gradients of attention, and
+the losses of two steps of the GPT.
 
     minidl, torch   medians in ms; minidl and PyTorch are timed in turn
     torch/minidl    the median over the rounds; above 1, minidl is faster

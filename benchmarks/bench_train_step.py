@@ -4,14 +4,14 @@
                                           [--out FILE.json]
 
 Three variants are compared: minidl with its kernels, minidl with NumPy alone, and PyTorch. All have
-the same model (4 layers, width 256, 8 heads, context 256, vocabulary 256), weights, batch of 8 and
-AdamW, in float32. First their losses are compared. Then the variants are timed in turn, in blocks
-of three steps. So a change of the machine's speed affects all variants. In each round, each variant
-does one block. A ratio divides two times of one round, and the table shows the ratio's median.
-"matrix products alone" is the time of the step's products by NumPy's BLAS. No step can be faster.
-Two tables follow. The first is minidl's time by operation (not on a GPU, where an op only starts
-its work). The second has the activations that forward saves for backward: with kernels, with plain
-ops, and in PyTorch.
+the same model and weights, a batch of 8 and AdamW, in float32. The model has 4 layers, width 256, 8
+heads, context 256 and vocabulary 256. First their losses are compared. Then the variants are timed
+in turn, in blocks of three steps. So a change of the machine's speed affects all variants. In each
+round, each variant does one block. A ratio divides two times of one round, and the table shows the
+ratio's median. "matrix products alone" is the time of the step's products by NumPy's BLAS. No step
+can be faster. Two tables follow. The first is minidl's time by operation (not on a GPU, where an op
+only starts its work). The second has the activations that forward saves for backward: with kernels,
+with plain ops, and in PyTorch.
 """
 
 import argparse

@@ -363,8 +363,8 @@ def span(figures):
 
 
 def print_bars(bars):
-    """Prints a line for each bar: the figure, the figure by the shortest times, the goal, and
-    whether the goal is met."""
+    """Prints a line for each bar. The line has the figure, the figure by the shortest times, and
+    the goal, and tells if the goal is reached."""
     print("\nbars (of ratios: the median of turns; in brackets that of the least times)")
     for b in bars:
         sign, verdict = "<=" if b["at_most"] else ">=", "met" if b["met"] else "NOT MET"

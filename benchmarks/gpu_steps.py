@@ -178,9 +178,10 @@ def verdict(rung):
 
 
 def speed(rung):
-    """Returns the columns with a rung's speed, and with its share of a copy's speed or of cuBLAS's
-    speed in the same dtype. A depthwise convolution is compared with a copy, because moving bytes
-    limits its speed. On the stand-in for CuPy the share is empty, because it means nothing."""
+    """Returns the columns for a rung. They are its speed, and this speed divided by the speed of a
+    copy, or of cuBLAS in the same dtype. A depthwise convolution is compared with a copy, because
+    moving bytes limits its speed. On the stand-in for CuPy the share is empty, because it means
+    nothing."""
     if not rung.flop or rung.name.endswith("_depthwise"):
         return {"GB/s": rung.n_bytes / rung.time_s / 1e9, "of": "a copy",
                 "share": f"{rung.copy_s / rung.time_s:.0%}" if rates() else ""}
@@ -502,10 +503,10 @@ def tested(files):
 
 
 def test_rows(files, report):
-    """Returns rows for pytest's XML report: one row with the numbers of passed, failed and skipped
-    tests, and one row for each failed test. The numbers are read from <testsuite>. The <testcase>
-    elements are not counted, because an interrupted test also has one, and this element looks like
-    a test that has passed."""
+    """Returns rows for pytest's XML report. The first row has the numbers of passed, failed and
+    skipped tests. Then there is one row for each failed test. The numbers are read from
+    <testsuite>. The <testcase> elements are not counted, because an interrupted test also has one,
+    and this element looks like a test that has passed."""
     name = files[0] if len(files) == 1 else f"{Path(files[0]).parent}, {len(files)} files"
     suite = next(report.iter("testsuite"), None)
     if suite is None or suite.get("tests") == "0":

@@ -55,8 +55,8 @@ def elementwise(file, name, dtype, n, args, **defines):
     """Launches one thread for each of n elements. If n is 0, launches nothing.
 
     Kernels count elements with an int. So if n is more than LARGEST, the work is cut into several
-    launches. For each launch, an array of n elements in `args` is replaced by a piece of the array,
-    and the number n in `args` is replaced by the size of the piece."""
+    launches. Each launch gets a piece of each array of n elements in `args`. Instead of the number
+    n in `args`, it gets the size of the piece."""
     if n > LARGEST:
         for at in range(0, n, LARGEST):
             m = min(LARGEST, n - at)

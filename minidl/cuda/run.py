@@ -40,12 +40,12 @@ def kernel(path: str | PathLike[str], name: str | None = None, *,
     defines: macros, such as {"T": "float"}.
     options: the compiler's options. "-DT=float" defines a macro. All other options are passed to
              NVRTC only.
-    form:    how the CPU runs the kernel: 'auto', 'flat' (a loop over the threads), 'fibre' (threads
-             that can wait for each other) or 'check' (checks each access, and raises KernelError
-             with a report if an access is wrong: checker.py).
-    order:   the order in which the CPU runs threads and blocks: 'ascending', 'descending', or an
-             int > 1, the seed of a random order. All orders except 'ascending' need the fibre form.
-             A correct kernel gives the same bits in any order.
+    form:    how the CPU runs the kernel. 'flat' is a loop over the threads. 'fibre' has threads
+             that can wait for each other. 'auto' chooses one of the two. 'check' checks each access
+             (checker.py). If an access is wrong, it raises KernelError with a report.
+    order:   the order in which the CPU runs threads and blocks. It is 'ascending', 'descending', or
+             an int > 1, which is the seed of a random order. All orders except 'ascending' need the
+             fibre form. A correct kernel gives the same bits in any order.
 
     The kernel is compiled at its first launch. If the file or an included file changes, a later
     launch compiles the kernel again. (A launch within 20 ms after another launch may still run the

@@ -35,7 +35,7 @@ Layout = namedtuple("Layout", "root offset strides")
 class Launch:
     """One launch of a plan. Exactly one of text, kernel and eager is given.
 
-    text: the C text of a generated kernel, with NAME in place of the kernel's name.
+    text: the C text of a generated kernel, with NAME instead of the kernel's name.
     kernel: a function that returns a kernel of the project.
     eager: a Node without a kernel. It runs as an eager op.
     args: a list of arrays, numbers, Values and pairs (Value, function). The function of a pair gets

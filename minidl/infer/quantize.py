@@ -60,8 +60,8 @@ def quantize(graph, calibrate=None, method="minmax", bits=None):
     bits:      None, 8 or 4. With 8 or 4 only the weights are rounded, to this many bits, and x
                stays in float32.
 
-    Raises ValueError if the graph has no layer to quantize, if `calibrate` is empty, or if the x of
-    a layer has nan or inf for one of the inputs in `calibrate`."""
+    Raises ValueError if the graph has no layer to quantize, or if `calibrate` is empty. Raises it
+    also if the x of a layer has nan or inf for one of the inputs in `calibrate`."""
     if method not in METHODS or bits not in (None, 4, 8) or bits and calibrate is not None:
         raise ValueError(f"quantize: got method={method!r} and bits={bits}; want a method of "
                          f"{', '.join(METHODS)}, and bits=None, 8 or 4. With bits=8 or 4 only the "

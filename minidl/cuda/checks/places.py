@@ -1,8 +1,9 @@
 """Reads the text of a .cu file around a line: finds the array on the line and the loops around it.
 
 A finding has only the line of an access. The reader also wants to know which loop does not end, or
-the name of the array (the compiler tells only the array's type). The functions here find this in
-the text. They do not parse C++, but only match brackets (minidl/cuda/host/scan.py).
+the name of the array. The compiler tells only the array's type. The functions of this file find the
+loop and the name in the text. They do not parse C++, but only match brackets
+(minidl/cuda/host/scan.py).
 Test: tests/cuda/checks/test_places.py
 """
 
@@ -22,8 +23,8 @@ def _text(path, file):
 
 
 def enclosing_loops(path, file, line):
-    """Returns a list with a line number for each loop around the line `line`: the number of the
-    line where the loop begins. The innermost loop is first."""
+    """Finds the loops around the line `line`. Returns a list with the number of the line where each
+    loop begins. The innermost loop is first."""
     text = _text(path, file)
     starts = [0, *(m.end() for m in re.finditer("\n", text))]
     if not 0 < line <= len(starts):

@@ -243,8 +243,8 @@ def coordinates(i, size):
 
 
 def _tuple(place, size):
-    """Returns the coordinates `place` (x, y, z) as text: as '3' if `size` is 1 in y and z, as
-    '(3, 1)' if it is 1 only in z, else as '(3, 1, 0)'. size: the size of the grid or of the
+    """Returns the coordinates `place` (x, y, z) as text, such as '(3, 1, 0)'. If `size` is 1 in z,
+    returns '(3, 1)'. If it is also 1 in y, returns '3'. size: the size of the grid or of the
     block."""
     dimensions = max((d + 1 for d in range(3) if size[d] > 1), default=1)
     return str(place[0]) if dimensions == 1 else str(tuple(place[:dimensions]))

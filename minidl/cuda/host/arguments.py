@@ -74,8 +74,8 @@ class Signature:
         return [(i, 0 if dtype is None else id(dtype), flags) for i, dtype, flags in self._pointers]
 
     def pack_objects(self, grid, block, args, shared_mem, order, threads):
-        """Returns the same as pack(), but with id(array) in place of each array's address. It
-        checks less than pack(). Returns None if the caller must use pack()."""
+        """Returns the same as pack(), but with id(array) instead of each array's address. It checks
+        less than pack(). Returns None if the caller must use pack()."""
         words = list(args)
         try:
             for i in self._arrays:

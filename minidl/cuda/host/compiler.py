@@ -8,9 +8,9 @@ Several ranks may need the same kernel at the same time. Each rank compiles into
 and then renames this file to the final name. A rename replaces the whole file, so no process loads
 half a library.
 
-When a library is loaded, its code can run. So a library is loaded only if its checksum is right,
-and if it belongs to this user, to root or to the owner of the folder in MINIDL_CACHE. Else it is
-compiled again.
+When a library is loaded, its code can run. So a library is loaded only under two conditions. Its
+checksum must be right. It must belong to this user, to root or to the owner of the folder in
+MINIDL_CACHE. Else it is compiled again.
 
 If the cache folder cannot be written or is full, this process warns and uses a temporary folder. If
 the temporary folder is full, too, the process uses a folder in memory. If the folder in memory is
@@ -205,8 +205,8 @@ def cached(key):
 
 
 def is_whole(file):
-    """Returns True if the file's checksum is the one that was written with the file, and if no
-    other user can have written the file."""
+    """Returns True if the file has the checksum that was written with it, and no other user can
+    have written the file."""
     try:
         data, told = file.read_bytes(), _sum_of(file).read_text("ascii")
         return told == hashlib.sha256(data).hexdigest() and is_ours(file)

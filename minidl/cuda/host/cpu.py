@@ -107,8 +107,8 @@ def load(path, defines, name=None, form="auto"):
     """Returns the Library with the kernel `name` of the file at `path`, from the cache if possible.
     Else compiles it.
 
-    name: for a template, an instance: 'scale<float, 4>'. If None, the library has all kernels of
-    the file.
+    name: the kernel's name, or an instance of a template, such as 'scale<float, 4>'. If None, the
+    library has all kernels of the file.
 
     If a file has __device__ or __constant__ variables, all its kernels are in one library, because
     they may share these variables. Raises KernelError if the kernel is missing or does not

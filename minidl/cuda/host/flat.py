@@ -117,8 +117,8 @@ def _without(body, edits):
 
 
 def _has_long_loop(text):
-    """Returns True if the text has a loop that compilers do not unroll: a while loop, or a for loop
-    whose limit is neither a number up to 16 nor a constant in capital letters."""
+    """Returns True if the text has a loop that compilers do not unroll. Compilers unroll a for loop
+    if its limit is a number up to 16, or a constant in capital letters."""
     if re.search(r"\b(while|do)\b", text):
         return True
     for m in re.finditer(r"\bfor\s*\(", text):

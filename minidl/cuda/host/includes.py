@@ -155,8 +155,8 @@ def _files_of(path):
 
 
 def for_nvrtc(path, defines):
-    """Returns the whole text of a kernel file for NVRTC: NVIDIA's headers, then `defines` as
-    #define lines, then kernels/nvrtc.h with C's names, then the file. In the text, the included
+    """Returns the whole text of a kernel file for NVRTC. It begins with NVIDIA's headers. Then come
+    `defines` as #define lines, kernels/nvrtc.h with C's names, and the file itself. The included
     files replace the #include lines.
 
     The included files are in the text because CuPy's cache compares only the text. The cache would

@@ -30,7 +30,7 @@ _NOT_CODE = re.compile(
 
 
 def blank_out(text):
-    """Returns `text` with spaces in place of comments, strings and # lines. Offsets do not
+    """Returns `text` with spaces instead of comments, strings and # lines. Offsets do not
     change."""
     return _NOT_CODE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
 
@@ -60,8 +60,8 @@ _WORDS = re.compile(r"(?:(?:(?:__align__|alignas)\s*\((?:[^()]|\([^()]*\))*\)"
 
 
 def shared_first(text):
-    """Returns `text` with the words of all __shared__ declarations in the same order, so that other
-    code needs to know only this order. Removes `static`. Line numbers do not change.
+    """Returns `text` with the words of all __shared__ declarations in the same order. Other code
+    then needs to know only this order. Removes `static`. Line numbers do not change.
 
         extern volatile float __shared__ s[];   ->   extern __shared__ volatile float s[];"""
     if "__shared__" not in text:

@@ -29,8 +29,8 @@ def _whole(a, b):
 
 
 def Gemm(a, b: Raw, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):
-    """Uses F.linear if the weight b is constant and alpha and beta are 1, because a plan packs the
-    weight of F.linear only once."""
+    """If the weight b is constant, and alpha and beta are 1, uses F.linear. The reason is that a
+    plan packs the weight of F.linear only once."""
     a = a.T if transA else a
     constant = isinstance(b, np.ndarray)
     if alpha == beta == 1 and constant and a.dtype.kind == "f" and (

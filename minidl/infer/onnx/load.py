@@ -75,8 +75,8 @@ def _imported(onnx, path, known, table, most_bytes):
 
 
 class Model:
-    """A file as a function of Tensors. The arguments of the function are the file's inputs whose
-    values are not known."""
+    """A file as a function of Tensors. The arguments of the function are the file's inputs without
+    a known value."""
 
     def __init__(self, onnx, proto, known, table, most_bytes):
         self.onnx, self.graph, self.table, self.most_bytes = onnx, proto.graph, table, most_bytes

@@ -35,8 +35,8 @@ def chain(graph):
 
 
 def is_link(node):
-    """Returns True if the line can be a step of a chain: it is elementwise, all its arrays have the
-    dtype of its result, and the result is not empty."""
+    """Returns True if the line can be a step of a chain. Such a line is elementwise, all its arrays
+    have the dtype of its result, and the result is not empty."""
     return node.kind is not None and not node.steps and len(node.outputs) == 1 and (
         code.is_elementwise(node.op, node.attributes, node.inputs, node.output.dtype)) and all(
         v.dtype == node.output.dtype for v in node.values) and bool(node.values) and (
