@@ -43,7 +43,7 @@ from minidl.comm.labels import label_of
 
 OURS, RING, MPI, IN_PLACE, GLOO, COPY = "ours", "ring", "MPI", "in place", "gloo", "copy"
 ORDER = (OURS, RING, MPI, IN_PLACE, GLOO, COPY)
-MPI_BARS = ((16 << 10, 1.3), (1 << 10, 1.0), (64, 0.8))  # (KiB, bar from this size on)
+MPI_BARS = ((16 << 10, 1.3), (1 << 10, 1.0), (64, 0.8))  # (KiB, the goal from this size on)
 GLOO_BAR = 2.0
 SHOWN = (64, 1 << 10, 16 << 10, 64 << 10, 256 << 10)  # KiB; these sizes are in docs/figures.md
 
@@ -103,7 +103,7 @@ def measure_size(t, n_elems, figures, gloo, seconds):
     if gloo:
         contestants[GLOO] = partial(gloo, x)
     pattern = np.resize(np.arange(5, dtype=np.float32), n_elems)
-    for name, reduce in contestants.items():  # before timing: all contestants must get the same sum
+    for name, reduce in contestants.items():  # before timing: all functions must give the same sum
         np.add(pattern, t.rank, out=x)
         reduce()
         got = y if name == MPI else x
@@ -143,7 +143,8 @@ def size_of(kib):
 
 
 def figures_of(times, chosen):
-    """Returns the medians and the ratios of one size. chosen: the algorithm that ours chose."""
+    """Returns the medians and the ratios of one size. chosen: the algorithm that select.all_reduce
+    chose."""
     peers = [name for name in times if name != OURS]
     return {"chosen": chosen, "rounds": len(times[OURS]),
             "median_s": {name: statistics.median(values) for name, values in times.items()},

@@ -153,7 +153,7 @@ def main():
     print(heading(args.device), flush=True)
     figures = {n: measured(sys.executable, __file__, "--threads", n, "--repeats", args.repeats,
                            "--device", args.device, **threads(n)) for n in args.threads}
-    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars hold for a CPU only
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the goals are for a CPU only
     finish(figures, *judged, args.out, left_out_on(args.device))
 
 

@@ -198,7 +198,7 @@ def ways(n_steps):
     def dense(net, t, optimizer):
         return DataParallel(net, t)
 
-    # with lr=3e-3 the final losses of three dense runs differ by 17 %, but the bar is 2 %
+    # with lr=3e-3 the final losses of three dense runs differ by 17 %, but the goal is 2 %
     adamw = partial(optim.AdamW, lr=1e-3)
     found = {"dense": (dense, adamw)}
     found |= {name: (by(name), adamw) for name in ("fp16", "int8")}

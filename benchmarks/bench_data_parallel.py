@@ -82,8 +82,8 @@ def theirs(t):
 
 
 def worker(args):
-    """Runs on each rank. Times all functions in turn. Rank 0 writes {name: [seconds of each round]}
-    to a file."""
+    """Runs on each rank. Times the steps of all variants in turn. Rank 0 writes {name: [seconds of
+    each round]} to a file."""
     import torch
     import torch_gpt
 

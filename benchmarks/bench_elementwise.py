@@ -233,7 +233,7 @@ def main():
             for op, contestants in peers(n, args.device):
                 contestants["copy"] = copies[op in IN_PLACE]
                 figures += compare(op, x.shape, contestants, BYTES.get(op, 8), args)
-    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars hold for a CPU only
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the goals are for a CPU only
     finish(figures, *judged, args.out, left_out_on(args.device))
 
 

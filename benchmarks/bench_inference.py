@@ -157,7 +157,8 @@ def session(graph, n_threads=1):
 
 
 def write(line, name, constant, node, past):
-    """Adds the ONNX nodes for one line of the graph."""
+    """Adds the ONNX nodes for one line of the graph. name(value) returns the name of a Value.
+    constant(array) adds a constant and returns its name. node(...) adds an ONNX node."""
     import numpy as np
     from onnx import TensorProto
 

@@ -136,7 +136,8 @@ def gpt_steps(t, kinds):
 
 
 def modelled(t, wrap, n_steps, compute_s):
-    """Returns the modelled seconds of a step of a model with 8 KB of weights."""
+    """Trains a model with 8 KB of weights in the simulator. Returns the modelled seconds of one
+    step. wrap(model, t, optimizer) returns the module to train."""
     model = nn.Linear(64, 32)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     wrapped = wrap(model, t, optimizer)

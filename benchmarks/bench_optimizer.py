@@ -160,7 +160,7 @@ def main():
                   f"minidl fused is {ratio(seconds, times[OURS]):6.2f} times as fast")
         print(f"{n} threads  a step under autocast that casts nothing: "
               f"{(ratio(*figures[n]['autocast_s'].values()) - 1) * 100:+.1f}%\n", flush=True)
-    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars hold for a CPU only
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the goals are for a CPU only
     finish(figures, *judged, args.out, left_out_on(args.device))
 
 

@@ -271,8 +271,8 @@ def theirs(grid, args, x, y):
 
 
 def worker(args):
-    """Runs on each rank. Times all functions in turn. Rank 0 writes {name: [seconds of each round]}
-    to a file."""
+    """Runs on each rank. Times the steps of all variants in turn. Rank 0 writes {name: [seconds of
+    each round]} to a file."""
     t = comm.world()
     grid = Grid(t, pp=STAGES, tp=t.size // STAGES)
     x, y = batch(args)

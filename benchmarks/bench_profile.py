@@ -135,7 +135,8 @@ def extra_ms(times):
 
 
 def report(figures):
-    """Returns (bars, rows). Prints the table."""
+    """Prints the table. Returns (bars, rows). A bar is a figure with its goal. A row is a line of
+    the table in docs/figures.md."""
     times, off = figures["times_s"], figures["off"]
     cost, best, extra = {}, {}, extra_ms(figures["small_times_s"])
     print(f"{'':36}{'ms a step':>11}{'overhead':>10}{'(least)':>9}{'small: ms':>11}{'more':>7}"

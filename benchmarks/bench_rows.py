@@ -158,7 +158,7 @@ def main():
             for op, contestants in peers(x, gy, args.device):
                 contestants["copy"] = put(x, args.device).copy
                 figures += compare(op, shape, contestants, BYTES[op], args)
-    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars hold for a CPU only
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the goals are for a CPU only
     finish(figures, *judged, args.out, left_out_on(args.device))
 
 

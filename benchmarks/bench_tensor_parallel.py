@@ -144,8 +144,8 @@ def theirs(t, x, y):
 
 
 def worker(args):
-    """Runs on each rank. Times all functions in turn. Rank 0 writes {name: [seconds of each round]}
-    to a file."""
+    """Runs on each rank. Times the steps of all variants in turn. Rank 0 writes {name: [seconds of
+    each round]} to a file."""
     t = plain = comm.world()
     if args.worker == "throttled":
         t = Throttled(t, links_text.parse(args.net, t.size))

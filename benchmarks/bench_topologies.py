@@ -182,7 +182,8 @@ def round_trip(t, other, n_bytes, repeats=30):
 
 
 def modelled(name, kib, args, links):
-    """Returns the simulator's seconds. All ranks of a host share its cable."""
+    """Simulates the all-reduce `name` of an array of `kib` KiB. Returns the modelled seconds. All
+    ranks of a host share its cable."""
     network = Links.nodes(args.per_host, links["intra"], links["inter"])
 
     def body(t):

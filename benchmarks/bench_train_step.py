@@ -46,7 +46,7 @@ def options():
 
 
 class Size(NamedTuple):
-    """A GPT and its batch."""
+    """The sizes of a GPT and of its batch."""
 
     layers: int = 4
     width: int = 256
@@ -148,7 +148,8 @@ def matmuls(xp, size=SIZE):
 
 
 def measure(args):
-    """Measures everything. Needs the environment that `minidl run` sets."""
+    """Measures the times and the saved bytes of all variants. Needs the environment that `minidl
+    run` sets."""
     rng = np.random.default_rng(0)
     ids = rng.integers(0, SIZE.vocab, (SIZE.batch, SIZE.context + 1))
     batch = ids[:, :-1].copy(), ids[:, 1:].copy()
@@ -207,7 +208,7 @@ def main():
     print(heading(args.device), flush=True)
     figures = measured(sys.executable, __file__, "--threads", args.threads, "--repeats",
                        args.repeats, "--device", args.device, **environment(1, args.threads))
-    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars hold for a CPU only
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the goals are for a CPU only
     finish(figures, *judged, args.out, left_out_on(args.device))
 
 

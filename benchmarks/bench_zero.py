@@ -163,8 +163,8 @@ def theirs(t, x, y):
 
 
 def worker(args):
-    """Runs on each rank. Times all functions in turn. Rank 0 writes {name: [seconds of each round]}
-    to a file."""
+    """Runs on each rank. Times the steps of all variants in turn. Rank 0 writes {name: [seconds of
+    each round]} to a file."""
     t = plain = comm.world()
     if args.worker == "throttled":
         t = Throttled(t, links_text.parse(args.net, t.size))
@@ -186,7 +186,8 @@ def worker(args):
 
 
 def run(args, kind, n):
-    """Returns {name: seconds of each round} from n ranks under mpiexec."""
+    """Runs worker() on n ranks under mpiexec. Returns {name: [seconds of each round]}. kind:
+    "throttled" or "torch", the option --worker."""
     return on_ranks(n, __file__, "--worker", kind, "--repeats", args.repeats, "--rows", args.rows,
                     "--net", args.net, **threads(1))
 

@@ -306,7 +306,7 @@ def on_ranks(n, *command, python=sys.executable, **environ):
 
 
 def write_figures(figures, path):
-    """Writes the figures as JSON to the file `path`, for `measured`."""
+    """Writes the figures as JSON to the file `path`. measured() reads this file."""
     Path(path).write_text(json.dumps(figures))
 
 

@@ -87,7 +87,8 @@ def compare(op, shape, contestants, n_bytes, args):
 
 def bars_of(figures, goals):
     """Returns {op: [bars]}. At each size an op must be goals[op] times as fast as NumPy's chain,
-    and as fast as PyTorch. For each size, the worst shape and the worst number of threads count."""
+    and as fast as PyTorch. The figure of a size is the figure of its worst shape and worst number
+    of threads."""
     return {op: [bar(f"{op}, {n >> 20} M: {peer} / kernel",
                      min(f["ratio"][peer] for f in mine), wanted,
                      best=min(f["best"][peer] for f in mine))

@@ -18,7 +18,7 @@ from minidl.parallel import DataParallel
 
 VOCAB = 256
 SHAPE = VOCAB, 32, 2, 4, 64  # vocabulary, context, layers, heads, width
-RANKS, BATCH = 4, 4  # BATCH: windows of a rank in a step
+RANKS, BATCH = 4, 4  # BATCH: texts of a rank in a step
 
 
 def batch_of(rank, rows, context):

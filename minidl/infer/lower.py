@@ -95,8 +95,9 @@ class Lowering:
 
     def view(self, node):
         """Records that the results of a node are views of the input's bytes, and returns True.
-        Returns False if the results are not views. If a reshape of a strided input is not a view, a
-        launch is added that copies the input. The results are then views of this copy."""
+        Returns False if the results are not views. There is one exception. If a reshape of a
+        strided input is not a view, this function adds a launch that copies the input, and returns
+        True. The results are then views of this copy."""
         source = node.inputs[0]
         if source.array is not None:
             return False
