@@ -5,8 +5,8 @@
 
 Measures GELU, AdamW, SGD, dropout, the check for inf and nan, the norm and the gradient of an
 embedding, in float32. PyTorch's AdamW and SGD are the fused forms. GELU and dropout allocate their
-output, as in training. Optimizers work in place. Each op is compared with a copy, which allocates
-its output only if the op allocates its output. op_table.py explains the columns.
+output, as in training. Optimizers work in place. Each op is compared with a copy. The copy
+allocates its output if the op allocates its output. op_table.py explains the columns.
 """
 
 import math

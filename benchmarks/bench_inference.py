@@ -23,10 +23,10 @@
 
 With one thread, times are CPU time, which a busy machine disturbs less. With more threads, times
 are wall time, which is reliable only on a quiet machine. The plan and its peers are timed in turn.
-Before each measurement there is a pause, in which the threads of the others fall asleep. Then a
-first call wakes the threads of the measured one. Figures are medians. onnx's helper functions build
-onnxruntime's model from the traced graph. The attention in this model is onnxruntime's fused
-operator.
+Before each measurement there is a pause. In this pause the threads of the previous measurement fall
+asleep. Then a first call wakes the threads for the next measurement. Figures are medians. onnx's
+helper functions build onnxruntime's model from the traced graph. The attention in this model is
+onnxruntime's fused operator.
 """
 
 import argparse
