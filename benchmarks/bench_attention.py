@@ -12,8 +12,9 @@ are the three thirds of one projection, as in a transformer:
              mask the bound is half of this time
 
 GFLOP/s count only the operations of the products. For B texts of L tokens and H heads of width E,
-these are 4 B H L^2 E in forward and 10 B H L^2 E in backward. Peers take turns. Figures are medians
-in ms. Ratios are medians over the rounds.
+these are 4 B H L^2 E in forward and 10 B H L^2 E in backward. The four functions are timed in turn.
+Figures are medians in ms. A ratio divides two times of one round. The table shows the ratio's
+median over the rounds.
 """
 
 import argparse
@@ -47,8 +48,8 @@ def options():
 
 
 def contestants(shape, is_causal, with_backward, device="cpu", n_threads=1):
-    """Returns {name: a function that runs attention and returns the seconds}. First compares the
-    results of all contestants."""
+    """Returns {name: a function that runs attention and returns its time in s}. First compares the
+    results of all these functions."""
     import numpy as np
 
     import minidl
@@ -152,12 +153,13 @@ def main():
     print(heading(args.device), flush=True)
     figures = {n: measured(sys.executable, __file__, "--threads", n, "--repeats", args.repeats,
                            "--device", args.device, **threads(n)) for n in args.threads}
-    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars hold for a CPU only
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the goals are for a CPU only
     finish(figures, *judged, args.out, left_out_on(args.device))
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     settings = [(n, what, f) for n, found in figures.items() for what, f in found.items()]
     bars = [bar(f"{what}, {n} threads: torch / kernel", f["ratio"]["torch"], 1, best=f["best"])
             for n, what, f in settings]

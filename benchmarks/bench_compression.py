@@ -2,18 +2,19 @@
 
     python benchmarks/bench_compression.py [--repeats 5] [--net 100Mbit,1ms] [--steps 256] [--out F]
 
-1. Finds the largest 0.1 % of 25 million elements. Three contestants take turns:
+1. Finds the largest 0.1 % of 25 million elements. Three functions are timed in turn:
    parallel/data/topk_mask.py, NumPy's argpartition of the magnitudes, and torch.topk.
-2. Times a step of bench_train_step.py's GPT on 4 MPI ranks, with 8 windows of 256 bytes per rank.
-   The messages are slowed down to a link of 100 Mbit/s. C is the time of a step without
-   communication. D is the time that the dense ring adds. A method that sends a share s of the dense
-   bytes could take C + D s. The bar is 90 % of the speed-up (C + D) / (C + D s).
+2. Times a step of bench_train_step.py's GPT on 4 MPI ranks, with 8 texts of 256 bytes per rank. The
+   messages are slowed down to a link of 100 Mbit/s. C is the time of a step without communication.
+   D is the time that the dense ring adds. A method that sends a share s of the dense bytes could
+   take C + D s. The goal is 90 % of the speed-up (C + D) / (C + D s).
 3. Simulates the communication of a step of this GPT. The times are modelled, without noise, and C
    is chosen so that D = 20 C.
-4. Times a step on 2 ranks without a slower link. PyTorch's hooks over gloo take turns with ours in
-   the same processes: fp16_compress_hook, and PowerSGD with matrices of the same rank. In minidl
-   and in PyTorch, the first two steps of PowerSGD are dense. Later steps give the same results in
-   minidl and in PyTorch if they begin with the same Q (tests/parallel/data/test_powersgd.py).
+4. Times a step on 2 ranks without a slower link. minidl's steps and PyTorch's steps over gloo are
+   timed in turn, in the same processes. PyTorch uses the hooks fp16_compress_hook, and PowerSGD
+   with matrices of the same rank. In minidl and in PyTorch, the first two steps of PowerSGD are
+   dense. Later steps give the same results in minidl and in PyTorch if they begin with the same Q
+   (tests/parallel/data/test_powersgd.py).
 5. Trains a small GPT with each method, and divides its final loss by the final loss of dense
    training. The GPT learns the standard library's text with AdamW, on 4 simulated ranks, for three
    seeds. DGC and its dense run use SGD, a smaller GPT and four times the steps. At a sparsity of
@@ -107,7 +108,8 @@ def stepper(model, x, y):
 
 
 def theirs(t, x, y):
-    """Returns {name: a function that takes one step} for PyTorch's hooks."""
+    """Returns {name: a function without arguments}, one function for each hook of PyTorch. The
+    function does one training step."""
     import torch
     import torch_gpt
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
@@ -133,7 +135,8 @@ def theirs(t, x, y):
 
 
 def worker(args):
-    """Runs on each rank. All contestants take turns. Rank 0 writes their seconds and bytes."""
+    """Runs on each rank. Times all methods in turn. Rank 0 writes the seconds and bytes to a
+    file."""
     t = plain = comm.world()
     if args.worker == "throttled":
         t = Throttled(t, links_text.parse(args.net, t.size))
@@ -195,7 +198,7 @@ def ways(n_steps):
     def dense(net, t, optimizer):
         return DataParallel(net, t)
 
-    # with lr=3e-3 the final losses of three dense runs differ by 17 %, but the bar is 2 %
+    # with lr=3e-3 the final losses of three dense runs differ by 17 %, but the goal is 2 %
     adamw = partial(optim.AdamW, lr=1e-3)
     found = {"dense": (dense, adamw)}
     found |= {name: (by(name), adamw) for name in ("fp16", "int8")}
@@ -245,8 +248,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md.
-    Prints the tables."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md. Prints the tables."""
     bars, rows, topk = [], [], figures["topk_s"]
     for peer, wanted in (("NumPy", 10), ("PyTorch", 3)):
         if peer in topk:

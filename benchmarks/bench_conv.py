@@ -9,11 +9,11 @@
     plan       the convolution's plan by minidl.infer; PyTorch runs the convolution eagerly
 
 PyTorch's convolutions on a CPU come from oneDNN. Both libraries get the same weights. First the
-losses of a net, or the arrays of a layer, are compared. Then the libraries take turns. "part" is
-the share of the processor's peak that a library reaches. It counts the multiply-adds per second of
-convolutions and linear layers. The peak is the best rate of bench_peak.py's loop on registers.
-Other work takes time but counts as 0 operations. The part may be over 100 %, because minidl uses
-Winograd's algorithm for 3 x 3, which needs fewer multiplications than are counted.
+losses of a net, or the arrays of a layer, are compared. Then the libraries are timed in turn.
+"part" is the share of the processor's peak that a library reaches. It counts the multiply-adds per
+second of convolutions and linear layers. The peak is the best rate of bench_peak.py's loop on
+registers. Other work takes time but counts as 0 operations. The part may be over 100 %, because
+minidl uses Winograd's algorithm for 3 x 3, which needs fewer multiplications than are counted.
 
 With one thread, times are CPU time, which a busy machine disturbs less. With two threads, times are
 wall time, which is reliable only on a quiet machine.
@@ -75,7 +75,7 @@ def options():
 
 
 def step(lib, name):
-    """Returns (model, input, a function that trains the model once and returns the loss)."""
+    """Returns (model, input, a function that does one training step and returns the loss)."""
     net = NETS[name]
     minidl.manual_seed(0)
     model, (x, y) = net.make(lib), net.batch()
@@ -132,8 +132,8 @@ for kind in layer, forward, plan:
 
 
 def contestants(name):
-    """Returns ({library: a function}, operations of a call). Checks first that the functions of
-    both libraries give the same result."""
+    """Returns ({library: a function}, the number of operations of one call). Checks first that the
+    functions of both libraries give the same result."""
     import torch
 
     kind, what = ROWS[name]
@@ -155,8 +155,9 @@ def contestants(name):
 
 
 def measure(args):
-    """Returns {row: {"operations": of one call, "peak": the operations of the loop on registers,
-    "times_s": {contestant: seconds of each round}}}. The environment sets the number of threads."""
+    """Returns {row: a dict with three entries}. "operations": the number of operations of one call.
+    "peak": the number of operations of the loop on registers. "times_s": {name: [seconds of each
+    round]} for the libraries and for this loop. The environment sets the number of threads."""
     import torch
 
     (n_threads,) = args.threads
@@ -215,7 +216,8 @@ def print_row(name, found):
 
 
 def mean_ratio(rows):
-    """Returns the geometric mean of the rows' ratios."""
+    """Returns the geometric mean of the ratios of all rows. A ratio is minidl's time / PyTorch's
+    time."""
     logs = [math.log(ratio(f["times_s"][OURS], f["times_s"][TORCH])) for f in rows.values()]
     return math.exp(statistics.mean(logs))
 
@@ -262,7 +264,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     bars, rows = [], []
     for title, found in figures["times"].items():
         for name, f in found.items():

@@ -6,8 +6,9 @@
 DDP is DistributedDataParallel. A GPT (4 layers, width 256, context 64) trains with AdamW on MPI
 ranks of this host, one thread per rank. Each rank has its own batch, and every step averages the
 gradients over the ranks. PyTorch uses the same processes, model, weights and batches, over gloo,
-which sends through this host's TCP. minidl and PyTorch take turns, one step each. A step ends when
-the slowest rank has finished it. If there are more ranks than processors, ranks share processors.
+which sends through this host's TCP. minidl and PyTorch are timed in turn, one step each. A step
+ends when the slowest rank has finished it. If there are more ranks than processors, ranks share
+processors.
 
 A check runs first, for three steps. On every rank minidl's losses must equal PyTorch's losses, and
 differ from the losses of a rank that trains alone. After these steps all ranks must hold the same
@@ -20,7 +21,7 @@ weights, bit by bit.
     / PyTorch                 the median over the rounds of (minidl's time / PyTorch's time)
     / alone                   the median over the rounds of (time with messages / time without)
 
-Bar: minidl takes at most DDP's time.
+Goal: minidl takes at most DDP's time.
 """
 
 import argparse
@@ -81,7 +82,8 @@ def theirs(t):
 
 
 def worker(args):
-    """Runs on each rank: all contestants take turns. Rank 0 writes {name: seconds}."""
+    """Runs on each rank. Times the steps of all variants in turn. Rank 0 writes {name: [seconds of
+    each round]} to a file."""
     import torch
     import torch_gpt
 
@@ -144,7 +146,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     bars, rows = [], []
     for n, times in figures["times_s"].items():
         by, best = (f(times[OURS], times[THEIRS]) for f in (ratio, best_ratio))

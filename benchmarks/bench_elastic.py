@@ -3,7 +3,8 @@
     python benchmarks/bench_elastic.py [--ranks 3] [--repeats 3] [--out FILE.json]
 
 A GPT of 3.2 million weights trains on --ranks ranks (ZeRO 1, a snapshot every 5 steps). In step 8 a
-rank kills itself with SIGKILL. The clock runs from this time until all ranks have finished a step:
+rank kills itself with SIGKILL. The time from this moment until all ranks have finished a step is
+measured:
 
     healed, shrunk      minidl run --heal                   the other ranks go on in step 8
     healed, replaced    minidl run --heal --replacements 1  a new process replaces the dead rank
@@ -14,10 +15,10 @@ figure is the median of the repeats. The table also shows the time of a step, an
 that all ranks finished after the kill.
 
 The second part measures what a snapshot costs. The same GPT trains data parallel on two ranks and
-saves every few steps. The function `snapshot.save` and the class `snapshot.Behind` take turns.
-`snapshot.save` returns when all data are on the disk. A save by `Behind` returns when the state is
-copied. "Exposed" is the time in save(). The bytes of the copy are counted. They must be 12 bytes
-per weight (float32 and Adam's two moments), divided by the number of ranks.
+saves every few steps. The function `snapshot.save` and the class `snapshot.Behind` are timed in
+turn. `snapshot.save` returns when all data are on the disk. A save by `Behind` returns when the
+state is copied. "Exposed" is the time in save(). The bytes of the copy are counted. They must be 12
+bytes per weight (float32 and Adam's two moments), divided by the number of ranks.
 """
 
 import argparse

@@ -3,10 +3,10 @@
     python benchmarks/bench_elementwise.py [--threads 1 2] [--repeats 5] [--quick] [--device cuda]
                                            [--out FILE]
 
-Measures GELU, AdamW, SGD, dropout, finite check, norm and the gradient of an embedding, in float32.
-PyTorch's AdamW and SGD are the fused forms. GELU and dropout allocate their output, as in training.
-Optimizers work in place. Each op is compared with a copy, which allocates its output only if the op
-allocates its output. op_table.py explains the columns.
+Measures GELU, AdamW, SGD, dropout, the check for inf and nan, the norm and the gradient of an
+embedding, in float32. PyTorch's AdamW and SGD are the fused forms. GELU and dropout allocate their
+output, as in training. Optimizers work in place. Each op is compared with a copy. The copy
+allocates its output if the op allocates its output. op_table.py explains the columns.
 """
 
 import math
@@ -233,12 +233,13 @@ def main():
             for op, contestants in peers(n, args.device):
                 contestants["copy"] = copies[op in IN_PLACE]
                 figures += compare(op, x.shape, contestants, BYTES.get(op, 8), args)
-    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars hold for a CPU only
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the goals are for a CPU only
     finish(figures, *judged, args.out, left_out_on(args.device))
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     bars = bars_of(figures, GOALS)
     return sum(bars.values(), []), list(rows_of(figures, bars, QUESTIONS))
 

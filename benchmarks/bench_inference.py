@@ -18,14 +18,15 @@
            quantised at run time. Here eager is the plan in float32, and ort uses
            DynamicQuantizeMatMul
 
-    read   only reads a block of memory with the size of the weights. Measured for one
-           image or one token, in turns with the other contestants. No float32 plan can be faster
+    read   only reads a block of memory with the size of the weights. Measured for one image or one
+           token, in the same rounds as the models. No float32 plan can be faster
 
 With one thread, times are CPU time, which a busy machine disturbs less. With more threads, times
-are wall time, which is reliable only on a quiet machine. Before each measurement there is a pause,
-in which the threads of the other contestants fall asleep. Then a first call wakes the contestant's
-own threads. Peers take turns. Figures are medians. onnx's helper functions build onnxruntime's
-model from the traced graph. The attention in this model is onnxruntime's fused operator.
+are wall time, which is reliable only on a quiet machine. The plan and its peers are timed in turn.
+Before each measurement there is a pause. In this pause the threads of the previous measurement fall
+asleep. Then a first call wakes the threads for the next measurement. Figures are medians. onnx's
+helper functions build onnxruntime's model from the traced graph. The attention in this model is
+onnxruntime's fused operator.
 """
 
 import argparse
@@ -156,7 +157,8 @@ def session(graph, n_threads=1):
 
 
 def write(line, name, constant, node, past):
-    """Adds the ONNX nodes for one line of the graph."""
+    """Adds the ONNX nodes for one line of the graph. name(value) returns the name of a Value.
+    constant(array) adds a constant and returns its name. node(...) adds an ONNX node."""
     import numpy as np
     from onnx import TensorProto
 
@@ -370,8 +372,9 @@ def one_model(name, repeats, n_threads, others=()):
 
 
 def plan_of(model, x, quantised=False, n_threads=1):
-    """Returns two functions, which run the plan and the model in onnxruntime. Also returns the
-    seconds of two compilations, and a text about the plan's memory."""
+    """Returns (run_plan, run_ort, compile_s, text). run_plan() runs the plan. run_ort() runs the
+    model in onnxruntime. compile_s: the seconds of two compilations of the plan. text: the sizes of
+    the plan's memory."""
     from minidl import infer
 
     graphs = [infer.trace(model, x) for _ in range(2)]
@@ -431,7 +434,8 @@ def main():
 
 
 def report(figures, n_threads):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     bars = [bar(f"{name}: plan / onnxruntime", f["ratio"], most(n_threads)[name], at_most=True,
                 best=f["best"]) for name, f in figures.items()]
     peer = "onnxruntime, one thread" if n_threads == 1 else "onnxruntime, two threads"

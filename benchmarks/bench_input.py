@@ -1,4 +1,4 @@
-"""Does loading keep up with training? Compares minidl, grain and PyTorch with the bound.
+"""Is loading fast enough for training? Compares minidl, grain and PyTorch with the bound.
 
     python benchmarks/bench_input.py [--rounds 3] [--items 30] [--out F.json]
 
@@ -88,8 +88,9 @@ def torchs(source, workers):
 
 
 def steady(make, load, n_items, workers):
-    """Returns a contestant. The contestant loads n_items items, with a step after each item, and
-    returns the mean seconds of an item together with its step."""
+    """Returns a function for common.take_turns. This function loads n_items items, with a step
+    after each item. It returns the mean seconds of an item together with its step. make: a function
+    that makes the peer's iterator. load: a function that loads an item."""
     def run():
         items = make(Source(load, n_items), workers)
         for k, _ in enumerate(items):

@@ -5,9 +5,10 @@
     compile  compiles every kernel of kernels/ alone and without a cache, as its first launch does.
              The figure is the processor time of this process and of the compiler, in seconds. A
              user waits this long if a core is free
-    runner   times three cases: loading a kernel from the cache in a new process; launching a kernel
-             with four arrays and a number; layer norm with barriers, in which 256 CUDA threads
-             share a row of 1,024 columns, and each CUDA thread is a fibre
+    runner   times three cases. The first is loading a kernel from the cache in a new process. The
+             second is launching a kernel with four arrays and a number. The third is layer norm
+             with barriers: 256 CUDA threads share a row of 1,024 columns, and each CUDA thread is a
+             fibre
     add3     out = a + b + c. The bound is the time to copy the same 16 bytes per element
 
 Peers run in the same rounds (common.py). Figures are medians. Ratios are medians over the rounds.
@@ -65,9 +66,9 @@ def cold_compile(path, name, defines):
 
 
 def runner(repeats):
-    """Returns {name: seconds of each round} for three cases: a load from the cache in a new
-    process, a launch, and one row of layer norm. The row is computed by the second rung on one CPU
-    thread, and its block has 256 threads."""
+    """Returns {name: [seconds of each round]} for three cases. The first is a load from the cache
+    in a new process. The second is a launch. The third is one row of layer norm. The row is
+    computed by the second rung on one CPU thread, and its block has 256 threads."""
     code = (
         "import time, minidl.cuda as cuda; from minidl.cuda.host import cpu\n"
         "cpu.runtime()\n"  # loads the runner, which all kernels share
@@ -151,7 +152,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     slowest = max(s for times in figures["compile_s"].values() for s in times.values())
     bars = [bar("cold compile of the slowest kernel, s", slowest, 0.6, at_most=True)]
     rows = [row("a kernel: cold compile of the slowest", "", f"{number(slowest)} s", bars)]

@@ -3,11 +3,11 @@
     python benchmarks/bench_large_batch.py [--repeats 3] [--net 100Mbit,1ms] [--out FILE.json]
 
 1. SyncBatchNorm: the bytes of a layer's forward and backward on 2, 4 and 8 simulated ranks must
-   equal the formula. Then the time of a small CNN's step on 2 MPI ranks is divided by the time of
-   the step with batch norm.
+   equal the formula. Then a small CNN's step is timed on 2 MPI ranks. The figure is the time with
+   SyncBatchNorm divided by the time with batch norm.
 2. Times a GPT's step on 4 MPI ranks. Messages are slowed down to a link of 100 Mbit/s and 1 ms. C
    is the time of a step that sends nothing. D is the time that data parallelism adds. A method that
-   averages only every H steps sends 1/H of the bytes, so its step could take C + D/H. The bar is
+   averages only every H steps sends 1/H of the bytes, so its step could take C + D/H. The goal is
    90 % of the speed-up (C + D) / (C + D/H).
 3. Models the times of steps in the simulator, with D = 20 C. DiLoCo with H = 32 must be at least 8
    times as fast as data parallelism. Then a small GPT (small_gpt.py) trains for 256 steps. Data
@@ -76,8 +76,8 @@ def wrong_bytes(t):
 
 
 def cnn_steps(t):
-    """Returns {name: a function that takes one step} for a CNN under DataParallel, with batch norm
-    and with SyncBatchNorm."""
+    """Returns {name: a function without arguments that does one training step} for a CNN under
+    DataParallel, with batch norm and with SyncBatchNorm."""
     def make(convert):
         minidl.manual_seed(0)
         model = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
@@ -104,7 +104,7 @@ def cnn_steps(t):
 
 
 def gpt_steps(t, kinds):
-    """Returns {name: (a function that takes some steps, how many steps)}."""
+    """Returns {kind: (f, n)}. f() does n training steps of a GPT with the method `kind`."""
     x, y = batch_of(t.rank, 1, GPT[1])
     found = {}
     for kind in kinds:
@@ -136,7 +136,8 @@ def gpt_steps(t, kinds):
 
 
 def modelled(t, wrap, n_steps, compute_s):
-    """Returns the modelled seconds of a step of a model with 8 KB of weights."""
+    """Trains a model with 8 KB of weights in the simulator. Returns the modelled seconds of one
+    step. wrap(model, t, optimizer) returns the module to train."""
     model = nn.Linear(64, 32)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     wrapped = wrap(model, t, optimizer)
@@ -208,7 +209,8 @@ def in_the_simulator():
 
 
 def torch_round(t):
-    """Returns a function that takes 8 steps of PyTorch's post-local SGD with one average."""
+    """Returns a function without arguments. It does 8 steps of PyTorch's post-local SGD, which
+    average the weights once."""
     import torch
     import torch_gpt
     from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as hook
@@ -236,7 +238,8 @@ def torch_round(t):
 
 
 def worker(args):
-    """Runs on each rank: all contestants take turns. Rank 0 writes {name: seconds of a step}."""
+    """Runs on each rank. Times all methods in turn. Rank 0 writes {name: [seconds of a step]} to a
+    file."""
     t = plain = comm.world()
     if args.worker == "throttled":
         t = Throttled(t, links_text.parse(args.net, t.size))
@@ -288,7 +291,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     wrong = sum(figures["wrong_bytes"].values())
     bars = [bar("SyncBatchNorm: messages whose bytes differ from the formula", wrong, 0,
                 at_most=True)]

@@ -3,9 +3,9 @@
     python benchmarks/bench_ledger.py [--messages 10000] [--rounds 9] [--out F.json]
 
 A rank sends itself four floats by `sendrecv`, two messages per call, in the simulator and on MPI in
-one process. Three transports take turns: plain, with a ledger, and with a ledger that is off. Each
-transport is measured in two cases. A collective looks up its line in the ledger once. In
-point-to-point communication each message looks up its line.
+one process. Three transports are timed in turn: without a ledger, with a ledger, and with a ledger
+that is off. Each transport is measured in two cases. A collective looks up its line in the ledger
+once. In point-to-point communication each message looks up its line.
 """
 
 import argparse
@@ -41,9 +41,9 @@ in_a_collective = collective(point_to_point)
 
 
 def overheads(t, args):
-    """Returns {(how, which): microseconds}: the extra time of a message, compared with the plain
-    transport, as a median. how: in a collective, or point to point. which: with a ledger, or with a
-    ledger that is off."""
+    """Returns {(how, which): microseconds}. The microseconds are the median of the time that a
+    ledger adds to a message. how: "in a collective" or "point to point". which: a ledger that
+    counts, or a ledger that is off."""
     off = Ledger(t)
     off.off()
     result = {}
@@ -79,7 +79,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     bars = [bar(f"counting a message, {what}, us", f["counted_us"], 3, at_most=True)
             for what, f in figures.items()]
     return bars, [row("counting a message in the ledger: simulator and MPI, in a collective and "

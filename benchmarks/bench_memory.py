@@ -22,15 +22,15 @@ them. The figures are the bytes on the device, with and without recompute, and t
 
 Fragmentation (minidl/memory/fragmentation.py): a first-fit allocator runs the same step twice.
 First every array is separate. Then parameters, gradients and states are in one contiguous buffer.
-At each moment some free memory is outside the largest free piece. The figure is the largest
-fraction of all memory that this memory reaches in the step.
+At each moment some free memory is outside the largest free piece. These bytes are divided by the
+bytes of all memory. The figure is the largest value of this fraction in the step.
 
 Comparison with PyTorch: two steps of a GPT with context 256 and batch 8, each library in its own
 process. The figure is how much the peak resident memory exceeds the memory held before the model is
 created. Before that, a step of a tiny GPT loads everything that is loaded on first use. minidl and
-PyTorch read the same weights from a file, and their losses must be the same. Columns: minidl's MiB,
-PyTorch's MiB, and their ratio, whose bar is 1. "held" is 16 bytes per parameter: parameters,
-gradients and AdamW's two states.
+PyTorch read the same weights from a file, and their losses must be the same. The columns are
+minidl's MiB, PyTorch's MiB, and minidl / PyTorch. The goal of this ratio is at most 1. "held" is 16
+bytes per parameter: parameters, gradients and AdamW's two states.
 """
 
 import argparse
@@ -198,7 +198,8 @@ def ledger(args):
 
 
 def states(args):
-    """Returns {level: (the ledger's bytes between two steps, number of parameters)}."""
+    """Returns {level: (the ledger's bytes between two steps, number of parameters)}. level: the
+    level of mixed precision, "O0", "O1" or "O2"."""
     from minidl import memory
 
     found = {}
@@ -211,8 +212,8 @@ def states(args):
 
 
 def times(args):
-    """Returns the seconds of a step with and without recompute. The two kinds of steps take
-    turns."""
+    """Returns the seconds of a step with and without recompute. The two kinds of steps are timed in
+    turn."""
     few = max(args.segments, args.blocks // 4)
     contestants = {name: timed(Training(few, args.rows, segments).step)
                    for name, segments in (("recomputed", args.segments), ("kept", 0))}
@@ -311,7 +312,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     kept, again = figures["ledger"]["kept"], figures["ledger"]["recomputed"]
     of_states = [bar(f"{level}: ledger's states - 16 X, bytes", abs(held - 16 * n_params), 0,
                      at_most=True) for level, (held, n_params) in figures["states"].items()]

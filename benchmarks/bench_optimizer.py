@@ -3,7 +3,7 @@
     python benchmarks/bench_optimizer.py [--threads 1 2] [--repeats 15] [--device cuda]
                                          [--out FILE.json]
 
-Contestants take turns, one step each:
+These optimizers are timed in turn, one step each:
 
     minidl's kernel: one launch, one pass over memory
     the same with fp16 weights and gradients, fp32 master weights, unscaling and the check for inf
@@ -160,12 +160,13 @@ def main():
                   f"minidl fused is {ratio(seconds, times[OURS]):6.2f} times as fast")
         print(f"{n} threads  a step under autocast that casts nothing: "
               f"{(ratio(*figures[n]['autocast_s'].values()) - 1) * 100:+.1f}%\n", flush=True)
-    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars hold for a CPU only
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the goals are for a CPU only
     finish(figures, *judged, args.out, left_out_on(args.device))
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     bars, rows = [], []
     question = f"AdamW over {N_TENSORS} tensors of {N_ELEMS:,}"
     peers = (TORCH, "PyTorch's `AdamW(fused=True)`", 1), (CHAIN, "NumPy's expressions", 5)

@@ -1,4 +1,4 @@
-"""What does a parameter server send, and when do asynchronous updates pay off?
+"""What does a parameter server send, and when are asynchronous updates faster?
 
     python benchmarks/bench_param_server.py [--elems 100000] [--seconds 120] [--out F.json]
 
@@ -6,8 +6,8 @@ Everything is simulated with a modelled clock (1 Gbit/s, 50 us). The figures are
 machine. The benchmark prints two tables:
 
     bytes     bytes that the ledger counts in a step at the busiest of S servers, for N workers, and
-              the formula 2 N K / S for weights of K bytes. Next to them: the bytes of the busiest
-              rank of a ring of N workers, and the seconds of a step that computes nothing
+              the formula 2 N K / S for weights of K bytes. The table also has the bytes of the
+              busiest rank of a ring of N workers, and the seconds of a step that computes nothing
     time      seconds until the loss is at most --excess above the best loss. The task is least
               squares with noise, in batches. A gradient takes 1 s, or 3 s on a slow worker.
               The rule Geo sends the change of the weights every 4 steps
@@ -108,8 +108,9 @@ def table_of_bytes(n_elems):
 
 
 def train(rule, speeds, seconds, lr=0.2, batch=8):
-    """Returns [(modelled seconds, loss minus the best loss)], one pair after each update of the
-    weights."""
+    """Trains on simulated ranks. Returns [(modelled seconds, loss minus the best loss)], with one
+    pair for each update of the weights. speeds: for each worker, the modelled seconds of one
+    gradient. seconds: the modelled time of the training."""
     g = minidl.Generator(5)
     x = g.normal(256, 8, dtype=np.float64)
     y = x @ g.normal(8, 1, dtype=np.float64) + g.normal(256, 1, dtype=np.float64)
@@ -175,7 +176,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     wrong = sum(not f["ok"] or not f["ring_ok"] for f in figures["bytes"])
     found = {(f["workers"], f["rule"]): f for f in figures["times"]}
     slow, even = ({rule: figure for (workers, rule), figure in found.items() if workers == which}

@@ -7,7 +7,7 @@ which the CPU runner runs on the same number of threads. No step can be faster. 
 step are its matrix products, forward and backward. Attention counts only half of its products,
 because of the causal mask. All other work (norms, GELU, softmax, the optimizer, Python) takes time
 and counts as 0 operations. The GPTs have 3, 23 and 124 million parameters. minidl and PyTorch start
-from the same weights, use the same batch, have equal losses, and take turns.
+from the same weights, use the same batch and have equal losses. They are timed in turn.
 
 For the last rows, minidl, PyTorch and the loop are limited to AVX2 without AVX-512, as on most
 laptops (MINIDL_CPU, OPENBLAS_CORETYPE, ATEN_CPU_CAPABILITY, ONEDNN_MAX_CPU_ISA). On a processor
@@ -123,7 +123,8 @@ def table(figures, title):
 
 
 def rate_of_peak(found):
-    """Returns the operations per second in the loop's best turn."""
+    """Returns the peak: the operations per second of the loop on registers, in its fastest
+    round."""
     return found["peak"] / min(found["times_s"]["peak"])
 
 
@@ -150,7 +151,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     bars, rows = [], []
     for name, found in figures["all"].items():
         wanted = [bar(f"{name} M parameters: part of the peak", part(found, OURS), PEAK_BAR[name])

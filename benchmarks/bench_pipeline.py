@@ -4,25 +4,26 @@
 
 1. Simulates 1,024 ranks as 128 pipelines of 8 stages with small arrays. It compares a step's
    modelled time, bytes and messages with the closed forms. Then it simulates 1,024 ranks as dp 16 x
-   pp 8 x tp 8, with every message of a small GPT's step by 1F1B. It compares the modelled time and
-   the bytes with the figures of the planner.
-2. Runs a GPT in 2 stages on 2 MPI ranks of one thread each, float32, AdamW included, with every
-   schedule of minidl/parallel/model/schedule.py. The peers run in the same processes over gloo:
-   ScheduleGPipe and Schedule1F1B of torch.distributed.pipelining. First all losses are compared.
-   Then all contestants take turns. Each round gives a ratio of two times of this round, and the
-   table shows the median of these ratios. The embedding is not tied to the output layer, because
-   PyTorch's stages would not sum the two gradients. A rank that waits for its neighbour sleeps
-   between checks, as gloo does. (MPI checks without a pause inside a collective.) Otherwise a
-   waiting rank would take processor time from a working rank. "inputs first": a backward sends the
-   inputs' gradients before it computes the weights' gradients (Pipeline's inputs_first). So the
-   stage before begins its backward earlier. The schedule does not change. The bars are for the
-   contestants with "inputs first".
+   pp 8 x tp 8. The step is that of a small GPT with 1F1B, and every message is simulated. The
+   modelled time and the bytes are compared with the figures of the planner.
+2. Runs a GPT in 2 stages on 2 MPI ranks, in float32, with every schedule of
+   minidl/parallel/model/schedule.py. A rank has one thread. A step includes AdamW. The peers run in
+   the same processes over gloo: ScheduleGPipe and Schedule1F1B of torch.distributed.pipelining.
+   First all losses are compared. Then minidl's schedules and the peers are timed in turn. A ratio
+   divides two times of one round, and the table shows the ratio's median over the rounds. The
+   embedding is not tied to the output layer, because PyTorch's stages would not sum the two
+   gradients. A rank that waits for its neighbour sleeps between checks, as gloo does. (MPI checks
+   without a pause inside a collective.) Otherwise a waiting rank would take processor time from a
+   working rank. With "inputs first", a backward sends the inputs' gradients before it computes the
+   weights' gradients (Pipeline's inputs_first). So the previous stage begins its backward earlier.
+   The schedule does not change. The goals are for "inputs first".
 3. Runs the same on 4 ranks: 2 stages of 2 ranks that divide the blocks' matrices. minidl calls
    `parallelize` before `cut`. PyTorch uses torch.distributed.tensor.parallel inside
    torch.distributed.pipelining. In minidl and in PyTorch, each rank of a stage has the whole
    embedding and the whole output layer.
 
-Bars: part 1 equals the formulas and takes at most a minute. A step takes at most PyTorch's time.
+Goals: the figures of part 1 equal the formulas, and part 1 takes at most a minute. A step takes at
+most PyTorch's time.
 """
 
 import argparse
@@ -175,8 +176,8 @@ def loss(logits, y):
 
 
 def ours(grid, args, name, x, y):
-    """Returns a function that takes one step. On the last stage this function returns the mean
-    loss, and on other stages None."""
+    """Returns a function without arguments. It does one training step. On the last stage it returns
+    the mean loss, and on other stages it returns None."""
     parts, gpt = OURS[name.removesuffix(FIRST)](grid.pp.size, args.micro), model()
     if grid.tp.size > 1:
         parallelize(gpt, grid, {name: rule for name, rule in gpt_plan().items()
@@ -195,7 +196,7 @@ def ours(grid, args, name, x, y):
 
 
 def theirs(grid, args, x, y):
-    """Returns {name: a function that takes one step in PyTorch}."""
+    """Returns {name: a function without arguments that does one training step in PyTorch}."""
     import torch
     import torch_gpt
     from torch.distributed import pipelining
@@ -270,7 +271,8 @@ def theirs(grid, args, x, y):
 
 
 def worker(args):
-    """Runs on each rank: all contestants take turns. Rank 0 writes {name: seconds}."""
+    """Runs on each rank. Times the steps of all variants in turn. Rank 0 writes {name: [seconds of
+    each round]} to a file."""
     t = comm.world()
     grid = Grid(t, pp=STAGES, tp=t.size // STAGES)
     x, y = batch(args)
@@ -330,7 +332,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     times, found = figures["seconds"], figures["simulated"]
     wrong = sum(abs(x["modelled_s"] / x["formula_s"] - 1) > 1e-9
                 or (x["n_bytes"], x["messages"]) != (x["bytes_formula"], x["messages_formula"])

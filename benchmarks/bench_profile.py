@@ -3,18 +3,20 @@
     python benchmarks/bench_profile.py [--threads 1] [--repeats 9] [--out FILE.json]
 
 Runs the step of bench_train_step.py (4 layers, width 256, context 256, batch 8, AdamW) with and
-without a profiler. minidl and PyTorch have the same weights and batch. These contestants take turns
-in blocks of three steps. The overhead is the median over the blocks of (with / without) - 1. It is
-measured in CPU time, which a busy machine disturbs less. The time to enter and leave a profiler
-does not count. torch.profiler records only the CPU, without shapes and FLOPs, which minidl always
-records. profile(memory=True), which counts every array by its kind, is measured, too.
+without a profiler. minidl and PyTorch have the same weights and batch. These steps are timed in
+turn, in blocks of three steps. The overhead is the median over the blocks of (with / without) - 1.
+It is measured in CPU time, which a busy machine disturbs less. The time to enter and leave a
+profiler does not count. torch.profiler records only the CPU, without shapes and FLOPs, which minidl
+always records. profile(memory=True), which counts every array by its kind, is measured, too.
 
 A step takes half a second, and varies by more than either profiler costs. So the two profilers are
 also compared on a small GPT with width 32, context 32 and batch 2. It has the same number of
-operators and spans, and its step of about 5 ms shows the cost: (with - without), in ms per step.
+operators and spans. Its step takes about 5 ms, so the cost is visible. The cost is the
+difference (with - without), in ms per step.
+
 The last part measures the cost when no profile runs. It looks for methods that are still wrapped.
-Every collective checks whether a profile runs, so this part also times the check, as a fraction of
-a step.
+Every collective checks whether a profile runs. So this part also times this check, and divides its
+time by the time of a step.
 """
 
 import argparse
@@ -55,8 +57,9 @@ def options():
 
 
 def inside(block, step, n_steps):
-    """Returns a contestant. The contestant returns the CPU seconds of a step in the `with` block
-    `block`. The time to enter and leave the block does not count."""
+    """Returns a function for common.take_turns. This function runs steps in the `with` block
+    `block`, and returns the CPU seconds of one step. The time to enter and leave the block does not
+    count."""
     def run():
         with block():
             step()  # the first step in a block fills the profiler's caches
@@ -69,7 +72,8 @@ def inside(block, step, n_steps):
 
 
 def compare(args, size, n_steps, blocks_for_each):
-    """Returns ({contestant: seconds of a step in each of its blocks}, number of spans of a step).
+    """Returns ({name: [seconds of a step, one for each block]}, number of spans of a step). The
+    names are those of the profilers and of the steps without a profiler.
     """
     torch = import_torch()
     rng = np.random.default_rng(0)
@@ -123,15 +127,16 @@ def main():
 
 
 def extra_ms(times):
-    """Returns {profiler: (a, b)}: the ms that the profiler adds to a step. a is the median of the
-    differences in each round. b is the difference of the shortest times."""
+    """Returns {profiler: (a, b)}. Both numbers tell how many ms the profiler adds to a step. a is
+    the median of the differences in each round. b is the difference of the shortest times."""
     return {name: tuple(1e3 * figure for figure in (
         statistics.median(a - b for a, b in zip(times[name], times[without], strict=True)),
         min(times[name]) - min(times[without]))) for name, without in PLAIN.items()}
 
 
 def report(figures):
-    """Returns (bars, rows). Prints the table."""
+    """Prints the table. Returns (bars, rows). A bar is a figure with its goal. A row is a line of
+    the table in docs/figures.md."""
     times, off = figures["times_s"], figures["off"]
     cost, best, extra = {}, {}, extra_ms(figures["small_times_s"])
     print(f"{'':36}{'ms a step':>11}{'overhead':>10}{'(least)':>9}{'small: ms':>11}{'more':>7}"

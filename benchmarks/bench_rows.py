@@ -158,12 +158,13 @@ def main():
             for op, contestants in peers(x, gy, args.device):
                 contestants["copy"] = put(x, args.device).copy
                 figures += compare(op, shape, contestants, BYTES[op], args)
-    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars hold for a CPU only
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the goals are for a CPU only
     finish(figures, *judged, args.out, left_out_on(args.device))
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     bars = bars_of(figures, dict.fromkeys(BYTES, 4))
     rows = rows_of(figures, bars, {f"{op}, 1 and 16 million elements": [op] for op in BYTES})
     return sum(bars.values(), []), list(rows)

@@ -12,16 +12,17 @@ network of 10 Gbit/s and 10 us per message. Every rank's result is checked.
     *          marks the algorithm that select.choose picks by the formulas for these ranks and
                bytes; no other algorithm may be faster by the simulator's clock
 
-1 MiB is left out if the arrays of all ranks together exceed 1 GiB. Then comes weak scaling: the
-planner (minidl plan) models a step of gpt2-xl with 8 texts per rank on nodes of 8 ranks. Efficiency
-is (time on one rank) / (time on n ranks). In the planner the all-reduce of the gradients starts
-after backward: they do not overlap.
+1 MiB is left out if the arrays of all ranks together exceed 1 GiB. The next table is for weak
+scaling. The planner (minidl plan) models a step of gpt2-xl, with 8 texts per rank, on nodes of 8
+ranks. Efficiency is (time on one rank) / (time on n ranks). In the planner the all-reduce of the
+gradients starts after backward, so the two do not overlap.
 
-2. Context, measured: causal attention forward and backward, and the training step of a GPT (1
-layer, width 64, 2 heads, vocabulary 256, one text, AdamW), float32. First they are compared with
-PyTorch's: the results and gradients of attention, and the losses of two steps of the GPT.
+2. Context, measured in float32. Causal attention is timed forward and backward. The training step
+of a GPT is timed, too (1 layer, width 64, 2 heads, vocabulary 256, one text, AdamW). First minidl's
+numbers are compared with PyTorch's numbers. These are the results and gradients of attention, and
+the losses of two steps of the GPT.
 
-    minidl, torch   medians in ms; minidl and PyTorch take turns
+    minidl, torch   medians in ms; minidl and PyTorch are timed in turn
     torch/minidl    the median over the rounds; above 1, minidl is faster
     power           the p for which the time grows like context^p, from the previous length to this
                     length
@@ -200,8 +201,8 @@ def in_context(args):
 
 
 def in_turns(steps, same, args):
-    """Compares the results of two steps of each contestant. Then times the contestants in turns.
-    Returns {name: seconds of each round}."""
+    """Compares the results of two steps of each function in `steps`. Then times these functions in
+    turn. Returns {name: [seconds of each round]}. same: as in attention()."""
     for _ in range(2):
         start = time.perf_counter()
         same(*(step() for step in steps.values()))
@@ -329,7 +330,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     of_ranks, of_context = (part(figures[name]) for name, part in
                             (("ranks", report_ranks), ("context", report_context)))
     return of_ranks[0] + of_context[0], of_ranks[1] + of_context[1]

@@ -8,12 +8,12 @@ batches of 1,000. A record counts as written when it is acknowledged. No write w
 mock cluster has no disk, and keeps 5 MB of a partition. The folder's records survive the end of the
 process, but not a power failure.
 
-The second part compares a log in Kafka (minidl.data.stream.kafka) with confluent-kafka alone, which
-produces and flushes, or consumes and takes the values. The figure is the CPU time of this process,
-because the broker (a mock in its own process) may be the slower side. Our log adds times, offsets,
-arrays and named errors. Each peer reads the partition PASSES times from the beginning. One pass
-would not be enough: it takes only 20 ms, and another thread makes the connection's first fetches,
-sometimes before and sometimes during the measured time.
+The second part compares a log in Kafka (minidl.data.stream.kafka) with confluent-kafka alone. To
+write, confluent-kafka produces and flushes. To read, it consumes and takes the values. The figure
+is the CPU time of this process, because the broker (a mock in its own process) may be the slower
+side. Our log adds times, offsets, arrays and named errors. Each peer reads the partition PASSES
+times from the beginning. One pass would not be enough, because it takes only 20 ms. Another thread
+makes the connection's first fetches, sometimes before the measured time and sometimes in it.
 The peer is left out if it is not installed (pip install confluent-kafka).
 """
 
@@ -128,8 +128,8 @@ def spent(work):
 
 
 def ours(records, address):
-    """Returns a contestant, for our log. The contestant returns ((CPU, wall) to write, (CPU, wall)
-    to read), in seconds."""
+    """Returns a function for common.take_turns. This function writes the records to our log and
+    reads them. It returns ((CPU, wall) to write, (CPU, wall) to read), in seconds."""
     def run():
         log = stream.open(f"kafka://{address}/ours{time.time_ns()}", partitions=4)
         log.append(0, [b"connects"], [1])

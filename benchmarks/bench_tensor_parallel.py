@@ -8,8 +8,9 @@ and without overlap. Experts are compared with a dense layer.
    one thread per rank. In minidl and in PyTorch, both ranks have the whole embedding and the whole
    output layer. PyTorch uses torch.distributed.tensor.parallel over gloo: ColwiseParallel and
    RowwiseParallel on the same layers. In PyTorch the rows of qkv are reordered, so that each rank
-   gets q, k and v of its heads. First all losses are compared. Then all contestants take turns in
-   the same processes. A ratio is the median over the rounds.
+   gets q, k and v of its heads. First all losses are compared. Then PyTorch and the variants below
+   are timed in turn, in the same processes. In each round every variant does one step. A ratio
+   divides two times of one round. The table shows the ratio's median over the rounds.
 
     minidl                    ring all-reduces (the default)
     ... shared memory         all-reduces through a window, comm/shared_memory.py
@@ -21,13 +22,13 @@ and without overlap. Experts are compared with a dense layer.
    (minidl/comm/transport/throttled.py). On this link a core is free while a message travels.
 
 3. Times forward and backward of an nn.MoE layer with 4 experts of width 256, divided over the
-   ranks. Each token goes to one expert, and no token is dropped (experts.py). Three others are
-   timed, too. The first is the layer with all experts on each rank. The second is a dense
+   ranks. Each token goes to one expert, and no token is dropped (experts.py). Three other things
+   are timed, too. The first is the layer with all experts on each rank. The second is a dense
    feed-forward of one expert's size, which does the same products. The third is only dispatch and
    combine, which are the four exchanges of the layer's rows. The bytes are counted and compared
    with the formula.
 
-Bars: a step takes at most PyTorch's time. The experts' bytes equal the formula.
+Goals: a step takes at most as long as PyTorch's step, and the bytes of part 3 equal the formula.
 """
 
 import argparse
@@ -84,8 +85,8 @@ def network():
 
 
 def ours(t, x, y, way):
-    """Returns a function that takes one step and returns the loss. way: options of the plan.
-    If `way` is None, this rank has the whole model, and sends no messages."""
+    """Returns a function without arguments. It does one training step and returns the loss. way:
+    options of the plan. If `way` is None, this rank has the whole model, and sends no messages."""
     model = network()
     if way is not None:
         plan = gpt_plan(**way)
@@ -105,7 +106,8 @@ def ours(t, x, y, way):
 
 
 def theirs(t, x, y):
-    """Returns a function that takes one step in PyTorch."""
+    """Returns a function without arguments. It does one training step in PyTorch and returns the
+    loss."""
     import torch
     import torch_gpt
     from torch.distributed.tensor import parallel
@@ -142,7 +144,8 @@ def theirs(t, x, y):
 
 
 def worker(args):
-    """Runs on each rank: all contestants take turns. Rank 0 writes {name: seconds}."""
+    """Runs on each rank. Times the steps of all variants in turn. Rank 0 writes {name: [seconds of
+    each round]} to a file."""
     t = plain = comm.world()
     if args.worker == "throttled":
         t = Throttled(t, links_text.parse(args.net, t.size))
@@ -168,8 +171,9 @@ def worker(args):
 
 
 def experts_worker(args):
-    """Runs on each rank of part 3. Rank 0 writes {"times_s", "sent", "formula"}. "sent" are the
-    bytes sent in a step, and "formula" are these bytes by the formula."""
+    """Runs on each rank of part 3. Rank 0 writes a dict to a file. "times_s" has the seconds of
+    each round. "sent" is the number of bytes sent in a step, and "formula" is this number by the
+    formula."""
     t, counted = comm.world(), []
     minidl.manual_seed(0)
     whole = nn.MoE(WIDTH, n_experts=EXPERTS, capacity_factor=None)
@@ -258,7 +262,8 @@ def main():
 
 
 def report(args, times, slow):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     if PEER not in times:
         return [], []
     bars = [faster("PyTorch's tensor parallel step by minidl's, 2 ranks", times[PEER],

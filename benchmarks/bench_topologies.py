@@ -147,8 +147,8 @@ def interface_bytes_sent():
 
 
 def measure_links(t, args):
-    """Returns {"intra": (alpha, beta), "inter": (alpha, beta)} in seconds. Only rank 0's result is
-    right."""
+    """Returns {"intra": (alpha, beta), "inter": (alpha, beta)} in seconds. "intra" is for messages
+    inside a host, and "inter" for messages between hosts. Only rank 0's result is right."""
     beta = 8e-6 / args.mbit * (MTU + ETHERNET) / SEGMENT
     intra = inter = (round_trip(t, args.per_host, 1) / 2, beta)
     if args.per_host > 1:
@@ -182,7 +182,8 @@ def round_trip(t, other, n_bytes, repeats=30):
 
 
 def modelled(name, kib, args, links):
-    """Returns the simulator's seconds. All ranks of a host share its cable."""
+    """Simulates the all-reduce `name` of an array of `kib` KiB. Returns the modelled seconds. All
+    ranks of a host share its cable."""
     network = Links.nodes(args.per_host, links["intra"], links["inter"])
 
     def body(t):
@@ -223,7 +224,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     sizes, hosts = figures["sizes_kib"], f"{figures['hosts']} hosts x {figures['per_host']} ranks"
     kib, found = max(sizes.items(), key=lambda item: int(item[0]))
     times = [found[name]["times_s"] for name in ("ring", "hierarchical")]

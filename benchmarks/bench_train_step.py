@@ -3,14 +3,15 @@
     python benchmarks/bench_train_step.py [--threads 2] [--repeats 15] [--device cuda]
                                           [--out FILE.json]
 
-The contestants are minidl with its kernels, minidl with NumPy alone, and PyTorch. All have the same
-model (4 layers, width 256, 8 heads, context 256, vocabulary 256), weights, batch of 8 and AdamW, in
-float32. First their losses are compared. Then they take turns in blocks of three steps, so that a
-change of the machine's speed affects all contestants. A ratio is the median over the blocks.
-"matrix products alone" is the time of the step's products by NumPy's BLAS: no step can be faster.
-Two tables follow. The first is minidl's time by operation (not on a GPU, where an op only starts
-its work). The second has the activations that forward saves for backward: with kernels, with plain
-ops, and in PyTorch.
+Three variants are compared: minidl with its kernels, minidl with NumPy alone, and PyTorch. All have
+the same model and weights, a batch of 8 and AdamW, in float32. The model has 4 layers, width 256, 8
+heads, context 256 and vocabulary 256. First their losses are compared. Then the variants are timed
+in turn, in blocks of three steps. So a change of the machine's speed affects all variants. In each
+round, each variant does one block. A ratio divides two times of one round, and the table shows the
+ratio's median. "matrix products alone" is the time of the step's products by NumPy's BLAS. No step
+can be faster. Two tables follow. The first is minidl's time by operation (not on a GPU, where an op
+only starts its work). The second has the activations that forward saves for backward: with kernels,
+with plain ops, and in PyTorch.
 """
 
 import argparse
@@ -45,7 +46,7 @@ def options():
 
 
 class Size(NamedTuple):
-    """A GPT and its batch."""
+    """The sizes of a GPT and of its batch."""
 
     layers: int = 4
     width: int = 256
@@ -87,8 +88,8 @@ def saved(model, x, y):
 
 
 def make_torch(weights, n_threads, device, size=SIZE):
-    """Returns two functions for the same model in PyTorch's modules: one takes a step, and one
-    counts the saved bytes."""
+    """Returns two functions for the same model in PyTorch. The first does one training step. The
+    second counts the bytes that are saved for backward."""
     import torch
     import torch_gpt
     from torch.nn import functional as TF
@@ -147,7 +148,8 @@ def matmuls(xp, size=SIZE):
 
 
 def measure(args):
-    """Measures everything. Needs the environment that `minidl run` sets."""
+    """Measures the times and the saved bytes of all variants. Needs the environment that `minidl
+    run` sets."""
     rng = np.random.default_rng(0)
     ids = rng.integers(0, SIZE.vocab, (SIZE.batch, SIZE.context + 1))
     batch = ids[:, :-1].copy(), ids[:, 1:].copy()
@@ -206,12 +208,13 @@ def main():
     print(heading(args.device), flush=True)
     figures = measured(sys.executable, __file__, "--threads", args.threads, "--repeats",
                        args.repeats, "--device", args.device, **environment(1, args.threads))
-    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars hold for a CPU only
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the goals are for a CPU only
     finish(figures, *judged, args.out, left_out_on(args.device))
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     times, bars, rows = figures["times_s"], [], []
     if TORCH not in times:
         return bars, rows

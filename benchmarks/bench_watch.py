@@ -6,12 +6,12 @@ Measures the microseconds that a Watch adds to a ring all-reduce of 256 floats. 
 of the time of such a short call. The n ranks first check that all ranks make the same call, and
 this takes ceil(log2 n) rounds. Then the benchmark measures how much the Watch's two sleeping
 threads slow down a rank that computes. This figure is the time of a Python loop with these threads,
-divided by its time without them. Figures are medians over rounds, in which the calls with and
-without a Watch take turns. A call's time is the mean of 10 calls on the slowest rank. "At best"
-compares the fastest rounds, because on a busy machine other programs raise the median. Last, the
-benchmark measures the Watch of `minidl run` in a data-parallel step of bench_train_step.py's GPT.
-Steps with and without a Watch take turns, and the figure is the median of the ratios. The benchmark
-starts itself under mpiexec.
+divided by its time without them. Figures are medians over rounds. In a round, calls with and
+without a Watch are timed in turn. A call's time is the mean of 10 calls on the slowest rank. "At
+best" compares the fastest rounds, because on a busy machine other programs raise the median. Last,
+the benchmark measures the Watch of `minidl run` in a data-parallel step of bench_train_step.py's
+GPT. Steps with and without a Watch are timed in turn, and the figure is the median of the ratios.
+The benchmark starts itself under mpiexec.
 """
 
 import argparse
@@ -87,7 +87,8 @@ def measure(args):
 
 
 def training(t):
-    """Returns a contestant: a step of a GPT of 3.2 million weights, with 2 sequences per rank."""
+    """Returns a function for common.take_turns. This function does one training step and returns
+    its time in s. The GPT has 3.2 million weights. Each rank has 2 sequences."""
     minidl.manual_seed(0)
     model = DataParallel(nn.GPT(256, 256, 4, 8, 256), t)
     optimizer = optim.AdamW(model.parameters(), lr=1e-3)

@@ -5,15 +5,17 @@
 1. Counts the bytes that a rank holds, and the bytes that it sends in a step of mixed precision (O2,
    AdamW), on simulated ranks. Both numbers must equal the formulas exactly.
 2. Times a float32 step on 4 MPI ranks whose messages are slowed down to a 1 Gbit/s link
-   (minidl/comm/transport/throttled.py). All stages take turns in one run. The ratio is the median
-   over the rounds of (a stage's time / data parallelism's time).
+   (minidl/comm/transport/throttled.py). All stages are timed in turn, in one run. The ratio is the
+   median over the rounds of (a stage's time / data parallelism's time).
 3. Times the same step on 2 ranks without a slower link. PyTorch runs over gloo in the same
    processes. Stage 1 is compared with DistributedDataParallel and ZeroRedundancyOptimizer. Stage 3
    is compared with FSDP2 (fully_shard on each block and on the model). First all losses are
    compared.
 
-Each rank has one thread. Bars: stages 1, 2 and 3 take at most 1.05, 1.05 and 1.5 times the time of
-data parallelism, and at most PyTorch's time.
+Each rank has one thread.
+
+Goals: stages 1, 2 and 3 take at most 1.05, 1.05 and 1.5 times the time of data parallelism. They
+also take at most PyTorch's time.
 """
 
 import argparse
@@ -116,7 +118,8 @@ def bytes_table():
 
 
 def ours(t, name, x, y):
-    """Returns a function that takes one step and returns its loss."""
+    """Returns a function without arguments. It does one training step and returns the loss of this
+    step."""
     minidl.manual_seed(0)
     model = STAGES[name](nn.GPT(*LARGE), t)
     zero = isinstance(model, Zero1)
@@ -135,7 +138,7 @@ def ours(t, name, x, y):
 
 
 def theirs(t, x, y):
-    """Returns {name: a function that takes one step in PyTorch}."""
+    """Returns {name: a function without arguments that does one training step in PyTorch}."""
     import torch
     import torch_gpt
     from torch.distributed.fsdp import fully_shard
@@ -160,7 +163,8 @@ def theirs(t, x, y):
 
 
 def worker(args):
-    """Runs on each rank: all contestants take turns. Rank 0 writes {name: seconds}."""
+    """Runs on each rank. Times the steps of all variants in turn. Rank 0 writes {name: [seconds of
+    each round]} to a file."""
     t = plain = comm.world()
     if args.worker == "throttled":
         t = Throttled(t, links_text.parse(args.net, t.size))
@@ -182,7 +186,8 @@ def worker(args):
 
 
 def run(args, kind, n):
-    """Returns {name: seconds of each round} from n ranks under mpiexec."""
+    """Runs worker() on n ranks under mpiexec. Returns {name: [seconds of each round]}. kind:
+    "throttled" or "torch", the option --worker."""
     return on_ranks(n, __file__, "--worker", kind, "--repeats", args.repeats, "--rows", args.rows,
                     "--net", args.net, **threads(1))
 
@@ -224,7 +229,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows): these figures with their goals, and their lines of docs/figures.md."""
+    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
+    docs/figures.md."""
     wrong = sum(not line["exact"] for line in figures["bytes"])
     bars = [bar("stages and ranks whose bytes differ from the formulas", wrong, 0, at_most=True)]
     rows = [row("ZeRO 1 / 2 / 3: bytes held and sent, 2, 4 and 8 ranks",

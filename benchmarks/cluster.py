@@ -15,7 +15,7 @@ machine's own network. A token bucket (`tc tbf`) at both ends of each cable limi
 wire. Without gso_max_segs one packet with one header could hold up to 64 KiB.
 
 MPICH starts its proxies by ssh. Here enter_host.sh replaces ssh, and the name of the namespace is
-the name of the host. So MPI treats a namespace as a machine: ranks in one namespace use shared
+the name of the host. So MPI treats a namespace as a machine. Ranks in one namespace use shared
 memory, and ranks in different namespaces use TCP (UCX_TLS).
 
 The cluster removes everything that it made: at the end, after an exception, ctrl-C, SIGTERM and
@@ -59,7 +59,8 @@ class ClusterError(Exception):
 
 
 class Cluster(NamedTuple):
-    """hosts: the names of the hosts' namespaces; mbit: the rate of each link in Mbit/s."""
+    """A cluster that has been built. hosts: the names of the hosts' namespaces. mbit: the rate of
+    each link in Mbit/s."""
 
     hosts: list
     mbit: float

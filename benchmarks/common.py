@@ -1,13 +1,13 @@
-"""Helpers for all benchmarks: taking turns, running processes, bars, rows of a table.
+"""Helpers for all benchmarks. They time functions in turn, run processes, and make bars and rows.
 
     figures   the measurements as JSON: times, ratios, bytes; each benchmark chooses its own form
     bars      a list: each bar is a figure and its goal (`bar`, `faster`)
     rows      a list: each row has a question, a peer, a figure and the names of its bars (`row`).
               run_all.py makes a table of all rows
 
-A ratio of times (`ratio`) is a median: each round gives the ratio of two times of this round. The
+A ratio of times (`ratio`) is a median. Each round gives the ratio of two times of this round. The
 ratio of the shortest times (`best_ratio`) is shown, too. This ratio depends less on a busy machine,
-and more on luck. Bars judge the median.   Test: tests/benchmarks/test_figures.py
+and more on luck. A goal is compared with the median.   Test: tests/benchmarks/test_figures.py
 """
 
 import argparse
@@ -131,7 +131,7 @@ def torch_runs_on(device):
 
 
 def left_out_on(device):
-    """Returns the lines that `finish` prints about peers that were left out."""
+    """Returns a list with the lines that `finish` prints about peers that were left out."""
     if torch_runs_on(device):
         return []
     return [NO_TORCH if device == "cpu" else "PyTorch, which is not installed or not for a GPU"]
@@ -141,11 +141,13 @@ def left_out_on(device):
 
 
 def take_turns(contestants, repeats, warm_up=1):
-    """Returns {name: [seconds of each round]}. A contestant is a function that returns its time.
+    """Times functions in turn. Returns {name: [seconds of each round]}. contestants: {name: a
+    function that does some work and returns its time}.
 
-    All contestants run once per round, in a random order that is the same on all ranks. So a change
-    of the machine's speed affects all contestants. And no contestant always runs after the same
-    other contestant, whose threads may still spin. Compare figures of the same round with `ratio`.
+    All functions run once per round, in a random order that is the same on all ranks. So a change
+    of the machine's speed affects all functions. And no function always runs after the same other
+    function, whose threads may still be awake. `ratio` compares figures of the same round.
+    warm_up: the number of rounds before the first round that counts.
     """
     if ONE_ROUND:
         repeats, warm_up = 1, 0
@@ -159,12 +161,12 @@ def take_turns(contestants, repeats, warm_up=1):
 
 
 def timed(work, calls=1, device="cpu", clock=time.perf_counter, alone=False):
-    """Returns a contestant for `take_turns`. It returns the seconds of one call of `work`, as the
-    mean of `calls` calls. On a GPU a call only starts the work, so the contestant waits until the
-    work is done.
+    """Returns a function for `take_turns`. This function returns the seconds of one call of `work`,
+    as the mean of `calls` calls. On a GPU a call only starts the work, so the function waits until
+    the work is done.
 
-    alone: for short calls with several threads. If True, the contestant first pauses until the
-    threads of other contestants fall asleep. Then it makes one call that wakes its own threads."""
+    alone: for short calls with several threads. If True, the function first pauses until the
+    threads of other functions fall asleep. Then it makes one call that wakes its own threads."""
     wait = _nothing
     if device != "cpu":
         from minidl.cuda import synchronize as wait
@@ -186,9 +188,9 @@ def timed(work, calls=1, device="cpu", clock=time.perf_counter, alone=False):
 
 
 def on_all_ranks(t, work, calls=1):
-    """Returns a contestant for `take_turns`. All ranks of t run it, and they begin together. The
-    contestant returns the slowest rank's seconds for work(), divided by `calls`. calls: how many
-    calls work() makes."""
+    """Returns a function for `take_turns`. All ranks of t run this function, and they begin
+    together. The function returns the slowest rank's seconds for work(), divided by `calls`. calls:
+    how many calls work() makes."""
     from minidl.plain import naive  # imported here, after a benchmark has set the environment
 
     def run():
@@ -211,7 +213,7 @@ def ratio(slower, faster):
 
 
 def best_ratio(slower, faster):
-    """Returns the ratio of the shortest times."""
+    """Returns (the shortest time in `slower`) / (the shortest time in `faster`)."""
     return min(slower) / min(faster)
 
 
@@ -289,7 +291,11 @@ def measured(*command, **environ):
 
 
 def on_ranks(n, *command, python=sys.executable, **environ):
-    """Returns the same as `measured` for n ranks of a Python script. `python` selects the MPI."""
+    """Runs a Python script with --measure FILE on n ranks. Returns the JSON that the script wrote
+    to this file.
+
+    python: the interpreter that runs the script. The mpiexec in the folder of this interpreter
+    starts the ranks. If there is no mpiexec in this folder, find_mpiexec() finds one."""
     from minidl.cli.machine import environment, find_mpiexec
 
     mpiexec = Path(python).parent / "mpiexec"
@@ -300,7 +306,7 @@ def on_ranks(n, *command, python=sys.executable, **environ):
 
 
 def write_figures(figures, path):
-    """Writes the figures to the file that `measured` reads."""
+    """Writes the figures as JSON to the file `path`. measured() reads this file."""
     Path(path).write_text(json.dumps(figures))
 
 
@@ -357,8 +363,8 @@ def span(figures):
 
 
 def print_bars(bars):
-    """Prints a line for each bar: the figure, the figure by the shortest times, the goal, and
-    whether the goal is met."""
+    """Prints a line for each bar. The line has the figure, the figure by the shortest times, and
+    the goal, and tells if the goal is reached."""
     print("\nbars (of ratios: the median of turns; in brackets that of the least times)")
     for b in bars:
         sign, verdict = "<=" if b["at_most"] else ">=", "met" if b["met"] else "NOT MET"

@@ -190,6 +190,7 @@ def operations(lib, model, x):
 
 def products_inside(size, places, kernel, stride, padding):
     """Along one side of an image, each pair (place in the result, place in the window) is one
-    product. Returns the number of pairs whose pixel is inside the image, not in its padding."""
+    product. Returns the number of pairs with a pixel inside the image. The other pairs have a pixel
+    in the padding."""
     read = stride * np.arange(places)[:, None] - padding + np.arange(kernel)
     return int(((0 <= read) & (read < size)).sum())

@@ -90,8 +90,9 @@ def peaks():
 
 @functools.cache
 def rates():
-    """Returns {"bandwidth": bytes per second, "float32" and "float16": operations per second}.
-    Returns None on the stand-in for CuPy, where these rates mean nothing."""
+    """Measures the GPU's rates. Returns {"bandwidth": bytes per second, "float32" and "float16":
+    operations per second}. Returns None on the stand-in for CuPy, where these rates mean
+    nothing."""
     from minidl.profile import peaks
 
     if on_stand_in():
@@ -177,9 +178,10 @@ def verdict(rung):
 
 
 def speed(rung):
-    """Returns the columns with a rung's speed, and with its share of a copy's speed or of cuBLAS's
-    speed in the same dtype. A depthwise convolution is compared with a copy, because moving bytes
-    limits its speed. On the stand-in for CuPy the share is empty, because it means nothing."""
+    """Returns the columns for a rung. They are its speed and its share. The share is the speed
+    divided by the speed of a copy, or of cuBLAS in the same dtype. A depthwise convolution is
+    compared with a copy, because moving bytes limits its speed. On the stand-in for CuPy the share
+    is empty, because it means nothing."""
     if not rung.flop or rung.name.endswith("_depthwise"):
         return {"GB/s": rung.n_bytes / rung.time_s / 1e9, "of": "a copy",
                 "share": f"{rung.copy_s / rung.time_s:.0%}" if rates() else ""}
@@ -210,8 +212,8 @@ def gpt_and_batch(size):
 
 
 def minidl_step(size, level="O0"):
-    """Returns (model, optimizer, step). step() takes one step and returns the loss, which is on the
-    GPU."""
+    """Returns (model, optimizer, step). step() does one training step and returns the loss, which
+    is on the GPU."""
     import minidl
     from minidl import nn, optim
     from minidl.nn import functional as F
@@ -236,8 +238,8 @@ def minidl_step(size, level="O0"):
 
 
 def torch_step(size, model, half, device="cuda"):
-    """Returns a function that takes one step in PyTorch, with the weights of minidl's model. half:
-    if True, uses autocast and a GradScaler."""
+    """Returns a function without arguments. It does one training step in PyTorch, with the weights
+    of minidl's model. half: if True, uses autocast and a GradScaler."""
     import torch
     import torch_gpt
     from torch.nn import functional as F
@@ -501,10 +503,10 @@ def tested(files):
 
 
 def test_rows(files, report):
-    """Returns rows for pytest's XML report: one row with the numbers of passed, failed and skipped
-    tests, and one row for each failed test. The numbers are read from <testsuite>. The <testcase>
-    elements are not counted, because an interrupted test also has one, and this element looks like
-    a test that has passed."""
+    """Returns rows for pytest's XML report. The first row has the numbers of passed, failed and
+    skipped tests. Then there is one row for each failed test. The numbers are read from
+    <testsuite>. The <testcase> elements are not counted, because an interrupted test also has one,
+    and this element looks like a test that has passed."""
     name = files[0] if len(files) == 1 else f"{Path(files[0]).parent}, {len(files)} files"
     suite = next(report.iter("testsuite"), None)
     if suite is None or suite.get("tests") == "0":

@@ -6,11 +6,11 @@
     torch     PyTorch's op
     copy      NumPy's copy of an array of the same size
 
-Peers take turns. Times are medians in ns per element. Ratios are (peer's time / kernel's time).
-Above 1, the kernel is faster. "bound" is the time to copy the bytes that the op must move. Its
-ratio may exceed 1 on two threads, because NumPy's copy uses one thread. On a GPU (--device cuda)
-chain and out= are left out, and the GPU makes the copy. There the ratio of "bound" is the fraction
-of the GPU's bandwidth that a kernel reaches.
+The kernel and its peers are timed in turn. Times are medians in ns per element. A ratio is (peer's
+time / kernel's time). If it is above 1, the kernel is faster. "bound" is the time to copy the bytes
+that the op must move. Its ratio may exceed 1 on two threads, because NumPy's copy uses one thread.
+On a GPU (--device cuda) chain and out= are left out, and the GPU makes the copy. There the ratio of
+"bound" is the fraction of the GPU's bandwidth that a kernel reaches.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def print_head(args):
 
 def compare(op, shape, contestants, n_bytes, args):
     """Measures an op on an array of this shape for each number of threads. Prints and yields the
-    figures. n_bytes: bytes read and written for each element."""
+    figures. n_bytes: the number of bytes that the op reads and writes for each element."""
     n = shape[0] * shape[1]
     if args.device != "cpu":
         peers = {"kernel", "copy", *["torch"] * torch_runs_on(args.device)}
@@ -87,7 +87,8 @@ def compare(op, shape, contestants, n_bytes, args):
 
 def bars_of(figures, goals):
     """Returns {op: [bars]}. At each size an op must be goals[op] times as fast as NumPy's chain,
-    and as fast as PyTorch. For each size, the worst shape and the worst number of threads count."""
+    and as fast as PyTorch. The figure of a size is the figure of its worst shape and worst number
+    of threads."""
     return {op: [bar(f"{op}, {n >> 20} M: {peer} / kernel",
                      min(f["ratio"][peer] for f in mine), wanted,
                      best=min(f["best"][peer] for f in mine))

@@ -1,4 +1,4 @@
-"""A GPT for benchmarks: a batch, its loss, a training step, and the final loss of a training.
+"""A small GPT for benchmarks: makes a batch, does a training step, and returns the final loss.
 
 bench_compression.py and bench_large_batch.py check that methods that send less train equally well.
 They call `final_losses`, which returns the final loss of a small GPT. The GPT trains on the
@@ -18,7 +18,7 @@ from minidl.parallel import DataParallel
 
 VOCAB = 256
 SHAPE = VOCAB, 32, 2, 4, 64  # vocabulary, context, layers, heads, width
-RANKS, BATCH = 4, 4  # BATCH: windows of a rank in a step
+RANKS, BATCH = 4, 4  # BATCH: texts of a rank in a step
 
 
 def batch_of(rank, rows, context):
@@ -33,7 +33,8 @@ def loss_of(model, x, y):
 
 
 def step_of(model, optimizer, x, y):
-    """Returns a function that takes one step and returns its loss."""
+    """Returns a function without arguments. It does one training step and returns the loss of this
+    step."""
     def step():
         optimizer.zero_grad()
         value = loss_of(model, x, y)
@@ -45,9 +46,9 @@ def step_of(model, optimizer, x, y):
 
 
 def final_loss(t, wrap, make_optimizer, seed, n_steps, n_dense=0, shape=SHAPE):
-    """Trains for n_steps. Returns the loss on 256 other windows. The learning rate falls to 0 along
-    a cosine. wrap(net, t, optimizer) returns the module to call. If this module has a method
-    step(), it is called after the optimizer's step. n_dense: the first n_dense steps use data
+    """Trains for n_steps. Returns the loss on 256 other texts. The learning rate falls to 0 along a
+    cosine. wrap(net, t, optimizer) returns the module to call. If this module has a method step(),
+    it is called after the optimizer's step. n_dense: the first n_dense steps use data
     parallelism."""
     data = text.stdlib_corpus(1 << 18)
     minidl.manual_seed(seed)

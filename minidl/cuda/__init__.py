@@ -1,24 +1,24 @@
 """Runs .cu files on arrays: on a GPU through CuPy, on the CPU through a C++ compiler.
 
-    run.py    minidl.kernel(file, name)(grid, block, args): the arrays decide the device
+    run.py    launches a kernel: minidl.kernel(file, name)(grid, block, args)
     gpu.py    launches a kernel through CuPy
     host/     launches a kernel on the CPU: translates the file to C++, compiles and runs it
-    checks/   does the same, and checks every access: finds races and accesses outside an array
-    nvrtc.py  compiles with NVIDIA's own compiler, without a GPU, in a process of its own
+    checks/   does the same as host/, and finds races and accesses outside an array
+    nvrtc.py  compiles with NVIDIA's own compiler, without a GPU, in a separate process
               (nvrtc_process.py)
     tool.py   the command `minidl kernel`. minidl/text.py lays out its tables
-    device.py         finds and chooses GPUs: the functions of torch.cuda
-    host_memory.py    pinned memory, and copies on a stream of their own
+    device.py         finds and chooses GPUs. Its functions have the names of torch.cuda's
+    host_memory.py    makes pinned memory, and copies arrays on a separate stream
     index_check.py    checks indices on a GPU without waiting for it
     dispatch.py       chooses between a kernel and NumPy. No other file chooses
-    launch.py         a launch over elements, and a launch over many arrays
-    rows.py           kernels that work on rows: which version runs on which device
-    grad_norm.py      the norm of many arrays in one launch
+    launch.py         launches a kernel over elements, or over many arrays
+    rows.py           chooses the version of a kernel that works on rows
+    grad_norm.py      computes the norm of many arrays in one launch
     unscale_check.py  unscales gradients and checks that all are finite, in one launch
-    philox.py         random bits made on a GPU, equal to NumPy's
-    fuse.py           a chain of elementwise ops as one kernel, without writing CUDA
-    cuda_graph.py     a training step as one launch
-    cublas.py         matrix products on a GPU by NVIDIA's BLAS, called directly
+    philox.py         makes random bits on a GPU, equal to NumPy's
+    fuse.py           makes one kernel from a chain of elementwise ops
+    cuda_graph.py     runs a training step as one launch
+    cublas.py         multiplies matrices on a GPU by calls of cuBLAS, NVIDIA's BLAS
 
 kernels/host/ holds CUDA's own functions and variables for the CPU.
 """

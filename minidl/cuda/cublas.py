@@ -1,4 +1,4 @@
-"""Matrix products on a GPU: cuBLAS, NVIDIA's BLAS, called directly.
+"""Multiplies matrices on a GPU by direct calls of cuBLAS, NVIDIA's BLAS.
 
 CuPy's own matmul cannot be part of a CUDA graph. CuPy refuses every call of cuBLAS during a
 capture, although cuBLAS allows such calls (CuPy 14.2: NotImplementedError in setStream). So during
@@ -45,7 +45,7 @@ def matmul(a, b):
     """Returns a @ b. a (..., n, k) and b (..., k, m) are CuPy arrays of two or more dimensions.
 
     float16 products are summed in float32. If cuBLAS cannot compute the result in one call (another
-    dtype, batches that must be broadcast, an empty array), this calls CuPy's matmul."""
+    dtype, batches that must be broadcast, an empty array), this function calls CuPy's matmul."""
     library = backend.library_of(a)
     cublas = load()
     batch = common_batch(a.shape[:-2], b.shape[:-2])
@@ -119,14 +119,16 @@ def view_layout(x):
 
 @functools.cache
 def factors(char):
-    """Returns pointers to 1 and 0, in the type in which products of this dtype are summed."""
+    """Returns pointers to the numbers 1 and 0, in the type in which products of this dtype are
+    summed. char: the letter of the dtype, such as "f"."""
     c_type = ctypes.c_double if char == "d" else ctypes.c_float
     return ctypes.byref(c_type(1)), ctypes.byref(c_type(0))
 
 
 def sums_in(char):
-    """Returns the type in which cuBLAS multiplies and sums this dtype: a COMPUTE constant.
-    For float32 this is TF32 after set_float32_matmul_precision("high"), or with CUPY_TF32=1."""
+    """Returns a COMPUTE constant: the type in which cuBLAS multiplies and sums matrices of this
+    dtype. For float32 this is TF32 after set_float32_matmul_precision("high"), or with CUPY_TF32=1.
+    char: the letter of the dtype, such as "f"."""
     if char == "f":
         modes = device.cublas_modes()
         if modes.get_compute_type(np.float32) == modes.COMPUTE_TYPE_TF32:

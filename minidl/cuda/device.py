@@ -1,4 +1,4 @@
-"""Finds and chooses GPUs, and tells how much memory arrays use: the functions of `torch.cuda`.
+"""Finds and chooses GPUs, and tells how much memory arrays use. The names are torch.cuda's.
 
     minidl.cuda.is_available()             True if CuPy finds a GPU
     minidl.cuda.set_device(local_rank)     from now on "cuda" means this GPU, in this thread

@@ -2,12 +2,12 @@
 
     arrays of CuPy                        the kernel, through CuPy
     arrays of NumPy, a C++ compiler       the kernel, compiled for the CPU
-    anything else                         the reference, in NumPy: for float64, for two dtypes,
-                                          without a compiler (one warning says what to install),
-                                          or with kernels turned off
+    anything else                         the reference, in NumPy. Examples are float64, two dtypes,
+                                          kernels that are turned off, and no compiler (one warning
+                                          tells what to install)
 
-An op calls pick() after autocast, when its dtypes are final. Kernel and reference save the same
-arrays:
+An op calls pick() after autocast, when its dtypes are final. For backward, the kernel and the
+reference save the same arrays. A call of pick():
 
     y = pick(by_kernel, by_numpy, x)(x)
 
@@ -37,8 +37,8 @@ SUM_DTYPES = {dtype: backend.accumulate_dtype(dtype) for dtype in C_TYPES}
 def pick(kernel, reference, *arrays):
     """Returns `kernel` if it may run on these arrays, else `reference`.
 
-    The kernel may run if kernels are turned on, at least one array is floating, and all floating
-    arrays have the same dtype, float32 or float16. For NumPy arrays there must also be a C++
+    The kernel may run if kernels are turned on and at least one array is floating. All floating
+    arrays must have the same dtype, float32 or float16. For NumPy arrays there must also be a C++
     compiler. Arrays of integers, numbers and None are ignored."""
     common, on_host = None, False
     for a in arrays if current().kernels else ():
@@ -71,8 +71,8 @@ def can_launch(file, name, dtype, **defines):
     """Returns True if this kernel is compiled for the CPU, or can be compiled.
 
     Call this function in code that changes arrays before it launches the kernel. Other code does
-    not need it: if there is no disk space to compile a kernel, mode.or_numpy runs that code again,
-    with NumPy."""
+    not need it. If there is no disk space to compile a kernel, mode.or_numpy runs the other code
+    again, with NumPy."""
     try:
         kernel(file, name, dtype, **defines).on_cpu
     except NoRoom as error:

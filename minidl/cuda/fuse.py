@@ -1,12 +1,12 @@
-"""Makes one kernel from a chain of elementwise ops, without writing CUDA.
+"""Makes one kernel from a chain of elementwise ops. The user writes no CUDA.
 
     @minidl.fuse
-    def gate(x, y, b):                     reads x, y, b once and writes one result:
-        return (x + b).sigmoid() * y       16 bytes an element. The separate ops move 36
+    def gate(x, y, b):                     reads x, y, b once, writes one result, and
+        return (x + b).sigmoid() * y       moves 16 bytes an element. Separate ops move 36
 
     print(gate.source)                     the generated .cu, forward and backward
 
-minidl calls the function once, with symbols in place of Tensors. Each operation on a symbol becomes
+minidl calls the function once, with symbols instead of Tensors. Each operation on a symbol becomes
 one line of the forward kernel. The backward kernel first has the same lines. Then it has, in
 reverse order, a line with the local derivative of each operation. So only the inputs are saved. The
 list of operations is a tape, as in backward.py. But backward.py writes its tape while a program

@@ -3,8 +3,8 @@
     compute stream   | backward of b | event | backward of a ...
     copy stream                      | wait for the event, copy b to pinned host memory
 
-A GPU can copy while it computes. For this, the host's memory must be pinned (the system may not
-move it), and the copy must be on a stream of its own. That stream must wait until the source has
+A GPU can copy while it computes. For this, the host's memory must be pinned, so that the system
+does not move it. The copy must be on a separate stream. That stream must wait until the source has
 been computed. It must also wait until the old values in the target have been read. Who waits for
 the copy?
 
@@ -13,9 +13,9 @@ the copy?
     SideStream           the compute stream waits for another thread's work parallel/data/bucket.py
 
 CuPy's pool gives freed memory to a new array at once. This is safe only on the stream that
-allocated the memory. So if two streams use an array, the thread that computes allocates it. This
-array must not be freed until its own stream has waited for the other stream (`join`), or until the
-other stream's event has happened.
+allocated the memory. So if two streams use an array, the thread of the compute stream must allocate
+this array. The array must not be freed until its own stream has waited for the other stream
+(`join`), or the other stream's event has happened.
 
 Source: CUDA C++ Programming Guide, "Asynchronous Concurrent Execution".
 Test: tests/cuda/test_host_memory.py (late copies without a GPU)
@@ -51,8 +51,8 @@ def queue_copy(source, into, stream):
 
 
 def computed(x):
-    """Returns the event that a copy of x must wait for: the end of the work that is now queued on
-    the current stream of x's device. Returns None for a NumPy array."""
+    """Returns an event. A copy of x must wait for this event. It happens at the end of the work
+    that is now queued on the current stream of x's device. Returns None for a NumPy array."""
     if isinstance(x, np.ndarray):
         return None
     with x.device:

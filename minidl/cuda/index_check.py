@@ -8,8 +8,8 @@
 Without a check, a kernel that reads w[index] would read memory of another array, and CuPy's own
 take would silently wrap around. To test index.max() in every op, the host would wait for all
 earlier work. Then the GPU's queue would be empty several times in every step. The record needs no
-extra wait: before the host waits for a number, it queues a copy of the record into pinned memory on
-the same stream. On the CPU the ops check the indices at once.
+extra wait. Before the host waits for a number, it queues a copy of the record on the same stream.
+This copy goes into pinned memory. On the CPU the ops check the indices at once.
 
 Kernel: kernels/index_check.cu   Test: tests/cuda/test_index_check.py
 """

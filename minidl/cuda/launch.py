@@ -37,8 +37,9 @@ def contiguous(xp, x):
 
 
 def scratch(array, kind="workspace", of=None):
-    """Records in the memory ledger an array that an op made for its own use. Without a running
-    ledger, records nothing. Returns the array. Call scratch() before the op makes its next array.
+    """Records an array in the memory ledger, and returns it. An op has made this array for its own
+    use. If no ledger is running, records nothing. Call scratch() before the op makes its next
+    array.
 
     kind: "workspace", or "temporary" for the array that becomes the op's result.
     of:   the array from which `array` was made. If `array` uses the memory of `of`, nothing is
@@ -54,8 +55,8 @@ def elementwise(file, name, dtype, n, args, **defines):
     """Launches one thread for each of n elements. If n is 0, launches nothing.
 
     Kernels count elements with an int. So if n is more than LARGEST, the work is cut into several
-    launches. For each launch, an array of n elements in `args` is replaced by a piece of the array,
-    and the number n in `args` is replaced by the size of the piece."""
+    launches. Each launch gets a piece of each array of n elements in `args`. Instead of the number
+    n in `args`, it gets the size of the piece."""
     if n > LARGEST:
         for at in range(0, n, LARGEST):
             m = min(LARGEST, n - at)
@@ -132,9 +133,9 @@ def pointers(xp, arrays, dtype, what, written=False):
 
 
 def on_device(xp, table):
-    """Returns a copy, on the current device, of a small host array. Equal tables share one copy, so
-    do not write to it. The host does not wait. The first stream that needs the table copies it from
-    pinned memory, and the other streams wait for this copy."""
+    """Copies `table`, a small array of the host, to the current device. Returns the copy. Equal
+    tables share one copy, so do not write to it. The host does not wait. The first stream that
+    needs the table copies it from pinned memory, and the other streams wait for this copy."""
     if xp is np:
         return table
     if getattr(_graph, "pool", None):

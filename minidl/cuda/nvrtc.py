@@ -1,4 +1,4 @@
-"""Compiles a .cu file with NVIDIA's own compiler, without a GPU. Shows errors, registers, spills.
+"""Compiles a .cu file with NVIDIA's compiler, without a GPU. Shows errors, registers and spills.
 
 NVRTC is the compiler that CuPy uses. `pip install 'minidl[nvrtc]'` installs it (60 MB). NVRTC needs
 no GPU driver.

@@ -1,7 +1,7 @@
 """Launches kernels that work on rows: chooses the version for the device and the row length.
 
-A file has several versions of a kernel. They are called rungs, as of a ladder: a later version is
-faster and harder to read.
+A file has several versions of a kernel. They are called rungs, because they are like the rungs of a
+ladder. A later version is faster and harder to read.
 
     cpu  a thread per row, in vectors     for a CPU: cpu/FILE.cu
     v1   a thread per row                 never chosen. Read this version first
@@ -91,7 +91,8 @@ def kept(xp, rung, cols, dtype):
 
 @functools.lru_cache(maxsize=None)
 def _rung(file, name, dtype, cols, rung, form):
-    """Returns (kernel, how many rows one block of this kernel works on). cols: 0 on the CPU."""
+    """Returns (kernel, how many rows one block of this kernel works on). cols: the length of a row,
+    or 0 on the CPU. rung: as in launch(). form: (name, value) pairs for kernel()."""
     xp = None if cols else np
     rung = rung or best_rung(xp, cols, dtype)
     if rung == "cpu":

@@ -1,9 +1,10 @@
-"""Launches a kernel of a .cu file: finds the file and compiles it once for each device.
+"""Launches a kernel of a .cu file. Finds the file and compiles it once for each device.
 
     add3 = minidl.kernel("add3.cu", "add3")
     add3((n_blocks,), (256,), (out, a, b, c, n))   # as in CuPy. The arrays decide the device
 
-On a GPU: gpu.py; on the CPU: host/; with every access checked: checks/.
+gpu.py runs kernels on a GPU, and host/ runs kernels on the CPU. checks/ runs kernels on the CPU and
+checks every access.
 Test: tests/cuda/test_gpu.py, tests/cuda/host/test_compiler.py   Tutorial: tutorials/02_add3.py
 """
 
@@ -39,12 +40,12 @@ def kernel(path: str | PathLike[str], name: str | None = None, *,
     defines: macros, such as {"T": "float"}.
     options: the compiler's options. "-DT=float" defines a macro. All other options are passed to
              NVRTC only.
-    form:    how the CPU runs the kernel: 'auto', 'flat' (a loop over the threads), 'fibre' (threads
-             that can wait for each other) or 'check' (checks each access, and raises KernelError
-             with a report if an access is wrong: checker.py).
-    order:   the order in which the CPU runs threads and blocks: 'ascending', 'descending', or an
-             int > 1, the seed of a random order. All orders except 'ascending' need the fibre form.
-             A correct kernel gives the same bits in any order.
+    form:    how the CPU runs the kernel. 'flat' is a loop over the threads. 'fibre' has threads
+             that can wait for each other. 'auto' chooses one of the two. 'check' checks each access
+             (checker.py). If an access is wrong, it raises KernelError with a report.
+    order:   the order in which the CPU runs threads and blocks. It is 'ascending', 'descending', or
+             an int > 1, which is the seed of a random order. All orders except 'ascending' need the
+             fibre form. A correct kernel gives the same bits in any order.
 
     The kernel is compiled at its first launch. If the file or an included file changes, a later
     launch compiles the kernel again. (A launch within 20 ms after another launch may still run the
@@ -152,7 +153,7 @@ class Kernel:
 
     @property
     def on_cpu(self):
-        """The CpuKernel. It is compiled on first use."""
+        """Returns the CpuKernel. It is compiled on first use."""
         if self._cpu is None:
             # most kernels for which the fibre form is wanted have no flat form. For such a kernel
             # 'auto' means the fibre form, and no second library is compiled
@@ -169,7 +170,7 @@ class Kernel:
 
     @property
     def on_gpu(self):
-        """The GpuKernel for CuPy's current device. It is compiled on first use."""
+        """Returns the GpuKernel for CuPy's current device. It is compiled on first use."""
         if self._gpu is None:
             from minidl.cuda import gpu
 

@@ -93,7 +93,7 @@ def _cpu_table(path, source, defines, tr):
 
 
 def _warnings(path, defines):
-    """Returns the compiler's warnings about a file, as hooks.compiler_warnings does."""
+    """Returns the compiler's warnings about a file, in the form of hooks.compiler_warnings()."""
     text = inline_includes(path)
     return cpu.generated(path, text, defines, None, "fibre", hooks.compiler_warnings)
 
@@ -145,8 +145,8 @@ def run(path, arguments=(), profile=False, gpu="A100", tr=str):
     exit status of the file.
 
     arguments: the file's command line arguments.
-    profile:   if True, also profiles the first launch of each kernel: prints counts for each line
-               (checks/profile.py), and how many blocks fit on an SM of the GPU named `gpu`.
+    profile:   if True, also profiles the first launch of each kernel. It prints counts for each
+               line (checks/profile.py), and how many blocks fit on an SM of the GPU named `gpu`.
     tr:        a function that translates printed lines.
     Raises KernelError if there is no such file, or if `gpu` is not known."""
     if not Path(path).is_file():

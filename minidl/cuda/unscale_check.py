@@ -22,7 +22,8 @@ FILE = "unscale_check.cu"
 
 def run(name, arrays, *factors):
     """Launches the kernel `name`. Returns the number of elements that are inf or nan: (1,) int32,
-    on the arrays' device. The host does not wait."""
+    on the arrays' device. The host does not wait. factors: the kernel multiplies the arrays by
+    these numbers, and writes the results into the arrays. Without factors, it only reads."""
     xp = backend.xp_of(arrays, name)
     total = xp.zeros(1, np.int32)
     for dtype, group in backend.by_dtype(arrays).items():

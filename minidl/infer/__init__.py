@@ -1,4 +1,4 @@
-"""Inference: turns a trained model into a plan, a table of launches that one C loop replays.
+"""Inference. Turns a trained model into a plan, which is a table of launches. A C loop replays it.
 
     graph = infer.trace(model.eval(), x)     a line for each Function that ran  trace, graph
     print(infer.optimise(graph))             {'batch_norm': 3, 'epilogue': 6}   passes/
@@ -31,7 +31,7 @@ decoder = Decoder
 
 
 def compile(graph, threads=1, poison=False):
-    """Returns the Plan of a Graph. program.Plan explains the arguments."""
+    """Returns the Plan of a Graph. The docstring of program.Plan explains the arguments."""
     if not hasattr(graph, "verify"):
         raise TypeError("compile: wanted a Graph, as infer.trace(model, example) returns it; got "
                         f"{type(graph).__name__}")

@@ -7,8 +7,9 @@
     arrivals   | |  |   ||| ||  |
     the plan        [== 3 ==][=== 6 ===]
 
-A batch begins when the plan is free and one of these is true: max_batch requests wait, the oldest
-request has waited max_delay seconds, or the Batcher is closing.
+A batch begins when the plan is free and one of three conditions is true. The first is that
+max_batch requests wait. The second is that the oldest request has waited max_delay seconds. The
+third is that the Batcher is closing.
 
 A batch of n costs less than n batches of one, because the weights are read once. While the plan
 runs, new requests wait for the next batch.

@@ -1,7 +1,7 @@
 """Attention that keeps keys and values (KV cache): only the products of a new token are computed.
 
-The plain form: minidl/plain/kv_cache.py. Here: heads that share keys, a whole prompt in one call,
-and a kernel that reads keys in blocks of 16 tokens.
+The plain form: minidl/plain/kv_cache.py. This file adds heads that share keys, a whole prompt in
+one call, and a kernel that reads keys in blocks of 16 tokens.
 
     keys (B, K, context / 16, E, 16)     16 tokens lie next to each other
     values (B, K, context, E)            row t belongs to the token at position t
@@ -10,7 +10,9 @@ and a kernel that reads keys in blocks of 16 tokens.
     T > 1    a text from position 0 on: stores its keys and values, and computes the attention of
              training
 
-B texts, K heads of keys and values, E numbers in a key. T: the number of new tokens in a call.
+There are B texts and K heads of keys and values. A key has E numbers. T is the number of new tokens
+in a call.
+
 Without a cache, a model computes the products of all n tokens again to get the next token. The
 cache is not in the plan's arena, because its content must remain between calls. Several heads of
 queries may share a head of keys. n_bytes (below) returns the size of the cache.
@@ -38,7 +40,8 @@ def n_bytes(n_layers, n_texts, context, n_kv_heads, head_width):
 class CachedAttention(Function):
     """Stores the keys and values of T new tokens, and attends to all tokens so far.
 
-    qkv (B, T, (H + 2 K) E):   queries, keys and values of the new tokens. H = n_heads, K = n_kv.
+    qkv (B, T, (H + 2 K) E):   queries, keys and values of the new tokens, for B texts. H = n_heads,
+                               K = n_kv. A key has E numbers.
     position (T,):             the positions of the new tokens. They are consecutive.
     keys, values:              the cache. The op writes into these arrays, so it has no gradient.
     angles (context, E):       cos and sin that rotate queries and keys (nn.llama), or None.
@@ -116,8 +119,8 @@ def cached_attention(low, node):
 
 
 def turn(e):
-    """Returns the C text of a function turn(y, x, c). The function rotates x (E) and writes the
-    result to y (E). c has the angles: E / 2 cosines, then E / 2 sines."""
+    """Returns the C text of a function turn(y, x, c). The function rotates the vector x of e
+    numbers, and writes the result to y. c has the angles: e / 2 cosines, then e / 2 sines."""
     n = e // 2
     return f"""  const auto turn = [](float* y, const float* x, const float* c) {{
     SIMD for (int i = 0; i < {n}; ++i) {{
@@ -130,8 +133,9 @@ def turn(e):
 
 def whole_heads(low, qkv, angles, h, kv):
     """Adds a launch that copies qkv into the form that the training kernel reads. Returns the Value
-    of the copy, (B, T, 3 H E). Queries and keys are rotated. Each head of keys and values is copied
-    for every head of queries that shares it."""
+    of the copy, (B, T, 3 h E). h: the number of heads of queries. kv: the number of heads of keys.
+    Queries and keys are rotated. Each head of keys and values is copied for every head of queries
+    that shares it."""
     n_batch, length, width = qkv.shape
     e = width // (h + 2 * kv)
     text = [turn(e), f"  const float* x = qkv + (blockIdx.y * {length}LL + blockIdx.x) * {width};",

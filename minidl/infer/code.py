@@ -3,8 +3,9 @@
     then relu(.)  then add(., %3)        float v0 = x < 0.0f ? 0.0f : x;
                                          float v1 = v0 + in_3;
 
-The expressions come from @minidl.fuse (minidl/cuda/fuse.py). This file adds a few expressions that
-@minidl.fuse does not have, because it has no gradient for them.   Test: tests/infer/test_lower.py
+In the list of steps, "." stands for the result of the step before. The expressions come from
+@minidl.fuse (minidl/cuda/fuse.py). This file adds a few expressions that @minidl.fuse does not
+have, because it has no gradient for them.   Test: tests/infer/test_lower.py
 """
 
 import math
@@ -62,7 +63,7 @@ def literal(x):
 
 
 def lines(steps, own, loads):
-    """Writes steps in C. Returns ([C statements], the C name of the last result).
+    """Writes a node's steps in C. Returns ([C statements], the C name of the last result).
 
     own: the C name of the result of the node's own operation.
     loads: {number of an input: the C expression that reads an element of this input}."""

@@ -1,7 +1,7 @@
 """Generates text with a GPT or a Llama, token by token, with a cache of keys and values.
 
-The plain form: minidl/plain/kv_cache.py. Here: whole models as plans, several texts, and a whole
-prompt in one call.
+The plain form: minidl/plain/kv_cache.py. This file adds whole models as plans, several texts, and a
+whole prompt in one call.
 
     step = infer.decoder(gpt.eval(), context=512)
     step.generate(ids, 100, temperature=0.8, top_k=50, top_p=0.95, generator=g)
@@ -14,8 +14,8 @@ prompt in one call.
                    takes about as long as reading all weights once
 
 prefill and step return the logits of the next token. The model returns the same logits if it gets
-the whole text. The plain form of sampling: minidl/plain/sampling.py. Here: several texts, and
-random draws by the Gumbel trick (nn/models.py).
+the whole text. The plain form of sampling: minidl/plain/sampling.py. This file samples for several
+texts. It draws by the Gumbel trick (nn/models.py).
 Source: Pope et al. 2022 (arXiv 2211.05102); Holtzman et al. 2020 (top-p).
 Test: tests/infer/test_decoder.py   Tutorial: tutorials/28_transformer.py
 """

@@ -48,6 +48,7 @@ class Node:
     kind: a Function class or a function of arrays. It is None for a chain, which has only steps.
     inputs: Values, numbers and None. None stands for an input that is left out, such as a bias. The
     operation reads the first n_own inputs. The steps read the other inputs.
+    steps: elementwise operations that run on the operation's result, one after the other.
     pad: ((top, bottom), (left, right)), the widths of a border of zeros around an image
     (N, H, W, C). The border is added after the steps. None means that there is no border."""
 

@@ -29,8 +29,8 @@ ENOUGH = 16
 def where(node):
     """Returns three things. The first is (N, H, W, C), the shape of the result without its border.
     The second is the name of a C++ type that computes addresses in the result. The third is a
-    function border(first, last, row). This function returns a list with one C++ line, which writes
-    the border of this row for the channels from first to last - 1. If the result has no border, the
+    function border(first, last, row). border() returns a list with one C++ line. This line writes
+    the border of a row, for the channels from first to last - 1. If the result has no border, the
     list is empty. row: the name of the C++ variable that holds the number of the row."""
     n, h, w, c = node.output.shape
     (top, bottom), (left, right) = node.pad or ((0, 0), (0, 0))

@@ -1,4 +1,4 @@
-"""A load of requests for a Batcher, and a model of the Batcher on a simulated clock.
+"""Makes a load of requests for a Batcher, and models the Batcher on a simulated clock.
 
     arrivals = poisson(rate=200, n=1000, seed=0)       times in s, exponential gaps
     latencies = offer(batcher, x, arrivals)            measured: a real clock, a real plan

@@ -35,7 +35,7 @@ Layout = namedtuple("Layout", "root offset strides")
 class Launch:
     """One launch of a plan. Exactly one of text, kernel and eager is given.
 
-    text: the C text of a generated kernel, with NAME in place of the kernel's name.
+    text: the C text of a generated kernel, with NAME instead of the kernel's name.
     kernel: a function that returns a kernel of the project.
     eager: a Node without a kernel. It runs as an eager op.
     args: a list of arrays, numbers, Values and pairs (Value, function). The function of a pair gets
@@ -95,8 +95,9 @@ class Lowering:
 
     def view(self, node):
         """Records that the results of a node are views of the input's bytes, and returns True.
-        Returns False if the results are not views. If a reshape of a strided input is not a view, a
-        launch is added that copies the input. The results are then views of this copy."""
+        Returns False if the results are not views. There is one exception. If a reshape of a
+        strided input is not a view, this function adds a launch that copies the input, and returns
+        True. The results are then views of this copy."""
         source = node.inputs[0]
         if source.array is not None:
             return False

@@ -5,12 +5,13 @@ the lowest free gap. Here it goes into the smallest free gap. Also, this file tr
 of the values, and checks that no two values overlap.
 
 A value is alive from the step that writes it to the last step that reads it. At each step, all
-values that are alive must fit in the arena. The bound is the most bytes that are alive at one step:
-no plan can need less. A greedy method places the largest values first. It mostly reaches the bound.
-The result depends on the order of the values, so `plan` tries three orders. While the best plan
-needs more than the bound, the value with the highest end goes to the front of the order, and all
-values are placed again. The exact optimum is NP-hard to find. tests/infer/test_memory.py computes
-the optimum of small inputs by a mixed-integer program.
+values that are alive must fit in the arena. The bound is the largest number of bytes that are alive
+at one step. No plan can need less. A greedy method places the largest values first. Mostly its plan
+needs no more than the bound. The result depends on the order of the values, so `plan` tries three
+orders. If the best plan needs more than the bound, the value with the highest end goes to the front
+of the order. Then all values are placed again. This is repeated up to ROUNDS times. The exact
+optimum is NP-hard to find. tests/infer/test_memory.py computes the optimum of small inputs by a
+mixed-integer program.
 
 Source: Pisarchyk & Lee 2020 (arXiv 2001.03288).   Test: tests/infer/test_memory.py
 """

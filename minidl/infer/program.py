@@ -6,14 +6,14 @@
                 copy the result out           a new array: the next call overwrites the arena
 
 An input or a result of 512 KiB or more is not copied. The plan writes its address into the table,
-in place of the address in the arena. Measured on an int8 layer of width 1,024: with 256 rows the
-copies of the input and of the result took a sixth of the layer's time. With 64 rows the layer is
-faster with the copies, because the arena is in the caches.
+instead of the address in the arena. This was measured on an int8 layer of width 1,024. With 256
+rows the copies of the input and of the result took a sixth of the layer's time. With 64 rows the
+layer is faster with the copies, because the arena is in the caches.
 
-One launch from Python takes some microseconds, as long as all the arithmetic of a small layer. One
-launch in a replay takes a fraction of a microsecond. A line without a kernel runs as an eager op
-between two parts of the table.
-Source: CUDA graphs are the same idea.   Test: tests/infer/test_program.py
+One launch from Python takes some microseconds. All the arithmetic of a small layer takes the same
+time. One launch in a replay takes a fraction of a microsecond. A line without a kernel runs as an
+eager op between two parts of the table.
+A CUDA graph is the same idea.   Test: tests/infer/test_program.py
 """
 
 import ctypes
@@ -41,12 +41,11 @@ class Call(ctypes.Structure):  # MinidlCall of kernels/host/replay.cpp
 
 
 def memory_of(n_bytes):
-    """Returns a uint8 array of n_bytes for the weights of a plan. The array is in pages of 2 MiB if
-    Linux allows this: on request Linux gives large pages to memory that begins and ends at the
+    """Returns a uint8 array of n_bytes for the weights of a plan. If Linux allows this, the array
+    is in pages of 2 MiB. On request, Linux gives large pages to memory that begins and ends at the
     boundary of a page. One step of a text model reads all weights once. With large pages the
-    processor looks up 500 times fewer page addresses. Measured on Zen 4: a step then took 0.6 of
-    the time if the weights were in memory, and 0.85 of the time if the weights were in the L3
-    cache."""
+    processor looks up 500 times fewer page addresses. On a Zen 4, a step then took 0.6 of the time
+    if the weights were in memory. If the weights were in the L3 cache, it took 0.85 of the time."""
     if n_bytes < HUGE // 2 or not hasattr(mmap, "MADV_HUGEPAGE"):
         return linear.aligned(-(-n_bytes // 4)).view(np.uint8)
     size = -(-n_bytes // HUGE) * HUGE
@@ -194,7 +193,7 @@ class Plan:
         return found
 
     def _point_to(self, value, array):
-        """Changes the addresses in the table: the launches then use `array` in place of the value's
+        """Changes the addresses in the table. The launches then use `array` instead of the value's
         array in the arena."""
         first = address(array)
         for word, apart in self._direct[value]:
@@ -223,7 +222,7 @@ class Plan:
 
     def _result(self, value, in_arena):
         """Returns a new array, into which the launches will write the result. Returns None if the
-        result will be copied out of the arena."""
+        launches must write the result into the arena. Then it will be copied out."""
         if not self._direct[value]:
             return None
         made = linear.aligned(-(-value.n_bytes // 4)).view(np.uint8)[:value.n_bytes]

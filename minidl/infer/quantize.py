@@ -1,7 +1,7 @@
-"""Linear layers and convolutions in integers: 8 bits for x and w, or 8 or 4 bits for w alone.
+"""Runs linear layers and convolutions in integers. x and w have 8 bits, or only w has 8 or 4 bits.
 
-The plain form, which explains the zero point: minidl/plain/quantize.py. Here: nodes of a graph,
-ranges from calibration, convolutions, 4 bits, and training with the rounding.
+The plain form, which explains the zero point: minidl/plain/quantize.py. This file adds nodes of a
+graph, ranges from calibration, convolutions, 4 bits, and training with the rounding.
 
     q = infer.quantize(graph)                                        range of x found in each run
     q = infer.quantize(graph, calibrate=batches, method="mse")       range of x from these inputs
@@ -14,18 +14,22 @@ Without calibration, convolutions are not quantized. With calibration, a batch n
 convolution is first folded into the convolution's weights. The border of the image is filled with
 the zero point.
 
-Methods for the range of x. minmax: from the smallest to the largest value of x. percentile: the
-smallest 0.005 per cent of the values and the largest 0.005 per cent are outside of the range. mse:
-the range with the least squared error. Inside the range, rounding causes the error. Outside, the
-error comes from clipping to the range. kl: the range for which the histogram of x loses the least
-information. Numbers are rounded to the nearest, ties to even, as in ONNX.
+There are four methods to choose the range of x:
+
+    minmax       from the smallest to the largest value of x
+    percentile   0.005 per cent of the values are below the range, and 0.005 per cent above
+    mse          the range with the least squared error. Values inside the range are rounded, and
+                 values outside are clipped. Both cause errors
+    kl           the range for which the histogram of x loses the least information
+
+Numbers are rounded to the nearest, ties to even, as in ONNX.
 
     infer.quantize(graph, bits=8)    rounds only the weights. x is not rounded, so no calibration is
     infer.quantize(graph, bits=4)    needed. A layer with weights (n, k) reads n k bits / 8 bytes of
                                      weights and 4 n ceil(k / group) bytes of scales. group: the
                                      weights that share a scale
 
-Training with the rounding: fake_quantize. Source: Jacob et al. 2018 (arXiv 1712.05877);
+fake_quantize is for training with the rounding. Source: Jacob et al. 2018 (arXiv 1712.05877);
 Migacz 2017 (TensorRT's kl).   Test: tests/infer/test_quantize.py
 """
 
@@ -56,8 +60,8 @@ def quantize(graph, calibrate=None, method="minmax", bits=None):
     bits:      None, 8 or 4. With 8 or 4 only the weights are rounded, to this many bits, and x
                stays in float32.
 
-    Raises ValueError if the graph has no layer to quantize, if `calibrate` is empty, or if the x of
-    a layer has nan or inf for one of the inputs in `calibrate`."""
+    Raises ValueError if the graph has no layer to quantize, or if `calibrate` is empty. Raises it
+    also if the x of a layer has nan or inf for one of the inputs in `calibrate`."""
     if method not in METHODS or bits not in (None, 4, 8) or bits and calibrate is not None:
         raise ValueError(f"quantize: got method={method!r} and bits={bits}; want a method of "
                          f"{', '.join(METHODS)}, and bits=None, 8 or 4. With bits=8 or 4 only the "

@@ -5,14 +5,14 @@
 
 A stream runs its launches one after the other. Launches on different streams are ordered only by
 events. If a launch needs the result of the last launch on a stream, the launch goes to this stream.
-Otherwise it goes to the stream whose last launch is the earliest. For each needed launch on
-another stream, the launch waits for an event, unless another event already guarantees that the
+Otherwise it goes to the stream whose last launch is the earliest. If the launch needs a launch on
+another stream, it waits for an event. It does not wait if another event already guarantees that the
 needed launch is complete.
 
 Memory: on one stream the bytes of a value are free after its last reader. On several streams this
 reader may still run when the next value is written. So values a and b share bytes only if all
 launches that read or write a are complete before b is written. Streams and events must guarantee
-this order (the relation "happens before", Lamport 1978). `races` checks the finished table: it
+this order (the relation "happens before", Lamport 1978). `races` checks the finished table. It
 looks at each pair of launches that touch the same bytes.
 
     plan = infer.streamed(graph, n_streams=2); y = plan(x)      x, y on the GPU; print(plan.table)

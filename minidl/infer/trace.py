@@ -1,7 +1,7 @@
 """Makes the graph of a model: runs the model once, and records every Function that it applies.
 
-The plain form: minidl/plain/compiler.py, `trace`. Here: the model's own Tensors and ops, and a
-second run that shows if the model applies the same ops to other numbers.
+The plain form: minidl/plain/compiler.py, `trace`. This file records the model's own Tensors and
+ops. A second run shows if the model applies the same ops to other numbers.
 
     graph = infer.trace(model.eval(), x)
 
@@ -11,8 +11,8 @@ parameter, the graph refers to the parameter. Every other array is a constant. S
 only if the model applies the same ops to every input of this shape. So the model runs a second
 time, with other numbers. If an op, an attribute or a constant differs, trace raises an error that
 names the difference. Last, trace runs the graph by eager ops on the second input, and compares the
-results with the model's results. The results differ if the model writes into an array in place:
-such a write is not a Function, so the graph does not contain it.
+results with the model's results. The results differ if the model writes into an array in place.
+Such a write is not a Function, so the graph does not contain it.
 
 Test: tests/infer/test_trace.py
 """
@@ -105,7 +105,7 @@ def _record(model, arrays, are_tensors):
 
 
 class Recorder:
-    """A Recorder is called in place of the forward of each Function (Mode.intercept). The call runs
+    """A Recorder is called instead of the forward of each Function (Mode.intercept). The call runs
     this forward and records a Node.
 
     inputs: the Values of the inputs. nodes: the Nodes so far. known: {id of an array: its

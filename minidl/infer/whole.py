@@ -47,7 +47,7 @@ def by_four(q):
 
 def by_bits(q, bits):
     """Packs the weights q (n, k) of a linear_weights line. With 8 bits the result has the shape
-    (number of panels, k, 64). With 4 bits it has the shape (number of panels, k / 2, 64): 8 is
+    (number of panels, k, 64). With 4 bits it has the shape (number of panels, k / 2, 64). 8 is
     added to each weight, and one byte holds two neighbouring weights of a row."""
     p = panels(q)
     if bits == 8:
@@ -57,8 +57,8 @@ def by_bits(q, bits):
 
 
 def _parts(low, node):
-    """The line's weights have the shape (n, k). Returns a tuple (m, n, k, number of blocks, steps):
-    m is the number of rows of x, a block has some of these rows, and steps is the result of
+    """Returns the sizes of a product: a tuple (m, n, k, number of blocks, steps). x has m rows, and
+    the weights have the shape (n, k). A block computes up to ROWS rows. `steps` is the result of
     lower.steps_of. Returns None if the line must run as an eager op."""
     x, w, _, bias = node.inputs[:4]
     if x.dtype != np.float32 or not x.n_bytes or bias is not None and not lower.is_constant(bias):

@@ -5,8 +5,8 @@
     sentences  makes the text of a finding
     kinds      the name and the remedy of each kind of finding
     report     holds findings and traffic, and prints them
-    lines      finds the line of the file for a place in compiled code
-    places     finds what is on a line: an array, the loops around it
+    lines      finds the line of the .cu file for an address in compiled code
+    places     finds the array on a line, and the loops around the line
     profile    counts, for each line, the memory requests that a GPU would make
     occupancy  computes how many blocks fit on an SM
 """

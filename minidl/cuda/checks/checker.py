@@ -10,12 +10,13 @@
 3. The kernel runs three times, with threads and blocks in ascending, descending and shuffled order.
    It runs in a process of its own (kernels/host/session.cpp), so a crash does not end Python. A
    correct kernel gives the same bits in each order.
-4. sentences.py makes sentences from the findings. report.py makes a text of the sentences and the
-   memory traffic.
+4. sentences.py makes sentences from the findings. report.py makes the text of the report. It has
+   these sentences and the memory traffic.
 
-Two accesses are a race if nothing orders their threads. __syncthreads, __syncwarp, and fences with
-atomics order threads (kernels/host/order.h). If two threads write the same value, that is only a
-warning.
+Two threads have a race if they access the same element, one of them writes, and nothing decides
+which access is first. Two atomic operations never race. The order is decided by __syncthreads,
+__syncwarp, and fences with atomics (kernels/host/order.h). If two threads write the same value,
+that is only a warning.
 Test: tests/cuda/checks/test_check*.py   Tutorial: tutorials/02_add3.py
 """
 
@@ -217,7 +218,8 @@ class _Run:
         return profiles.make(raw, lines, name_of, shared)
 
     def _child(self, orders, results, after, outcomes, variables, raw=None):
-        """Runs the kernel in all orders, in a child process. Returns its exit status."""
+        """Runs the kernel in all orders, in a child process. Returns the exit status of this
+        process."""
         for region in self.arena.regions:
             region.fill()
         packed = self.kernel.signature.pack(self.grid, self.block, self.arena.passed(),

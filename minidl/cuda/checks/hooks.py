@@ -82,8 +82,8 @@ class CheckLaunch(ctypes.Structure):
 
 @functools.cache
 def hooks():
-    """Returns the library with the checking functions. Loads it in such a way that the libraries of
-    kernels find these functions."""
+    """Loads the library with the checking functions, and returns it. The libraries of kernels can
+    call these functions."""
     cpu.runtime()
     flags = compiler.find_compiler().runtime_flags
     library = compiler.load_host("check", flags, "check.cpp", "session.cpp", "locals.cpp",
@@ -96,8 +96,8 @@ def hooks():
 
 
 class SharedMemory:
-    """Memory that this process shares with the child process of a check, filled with zeros. fresh:
-    if True, the memory is at an address that was not used before."""
+    """Memory that this process shares with the child process of a check. It is filled with zeros.
+    fresh: if True, the memory is at an address that was not used before."""
 
     def __init__(self, n_bytes, fresh=False):
         self.n_bytes, self.fresh = n_bytes, fresh
@@ -117,10 +117,11 @@ def compile_check(path, defines, instance="", profile=False):
     """Returns the cpu.Library of a file for the check form, from the cache if possible. Else
     compiles the file.
 
-    instance: the instance of a template, such as 'scale<float, 4>'. profile: if True, branches also
-    call functions, and the other checks are left out. The library's attribute `warnings` is a list
-    of the compiler's warnings: [[(file, line, option, text), names of the kernels that can run this
-    line]]."""
+    instance: the instance of a template, such as 'scale<float, 4>'. profile: if True, branches call
+    functions of minidl, too. But then the library checks neither bounds nor arithmetic, and has no
+    warnings.
+    The library's attribute `warnings` is a list of the compiler's warnings. Each element is a pair:
+    (file, line, option, text), and the names of the kernels that can run this line."""
     cxx = compiler.find_compiler()
     # -O1 keeps every load and store of the text, but keeps local variables in registers
     bounds = "bounds" if cxx.kind == "gnu" else "array-bounds"
@@ -249,9 +250,10 @@ _PURE = re.compile(  # functions that use the value of their argument
 
 
 def _may_stay_unset(rest, name):
-    """Returns True if code may read a variable before it has a value. rest: the text after the
-    variable's declaration. Returns False if the variable is passed to a function that may ignore
-    the value, such as a shuffle."""
+    """Returns True if code may read the variable `name` before the variable has a value. There is
+    one exception. If the variable is passed to a function that may ignore the value, such as a
+    shuffle, returns False, because such a read may be correct.
+    rest: the text after the variable's declaration."""
     first = re.search(rf"\b{name}\b", rest)
     if not first:
         return False

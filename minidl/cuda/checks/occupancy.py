@@ -54,8 +54,8 @@ def occupancy(gpu, threads, registers, shared_bytes):
 
 
 def sentence(o):
-    """Returns a sentence for an Occupancy: 'A100: 6 blocks an SM, 48 of 64 warps, 75%, limited by
-    registers'."""
+    """Returns a sentence for the Occupancy `o`, such as 'A100: 6 blocks an SM, 48 of 64 warps, 75%,
+    limited by registers'."""
     least = [what for what, n in o.limits.items() if n == o.blocks]
     limits = reduce(lambda a, b: f"{a}, and by {b}", least)
     share = f"{100 * o.warps / o.max_warps:.0f}%"

@@ -1,8 +1,9 @@
 """Reads the text of a .cu file around a line: finds the array on the line and the loops around it.
 
 A finding has only the line of an access. The reader also wants to know which loop does not end, or
-the name of the array (the compiler tells only the array's type). The functions here find this in
-the text. They do not parse C++, but only match brackets (minidl/cuda/host/scan.py).
+the name of the array. The compiler tells only the array's type. The functions of this file find the
+loop and the name in the text. They do not parse C++, but only match brackets
+(minidl/cuda/host/scan.py).
 Test: tests/cuda/checks/test_places.py
 """
 
@@ -22,7 +23,8 @@ def _text(path, file):
 
 
 def enclosing_loops(path, file, line):
-    """Returns the first lines of the loops around a line, the innermost loop first."""
+    """Finds the loops around the line `line`. Returns a list with the number of the line where each
+    loop begins. The innermost loop is first."""
     text = _text(path, file)
     starts = [0, *(m.end() for m in re.finditer("\n", text))]
     if not 0 < line <= len(starts):
@@ -42,8 +44,8 @@ def enclosing_loops(path, file, line):
 
 
 def earlier_uses(path, file, line, name):
-    """Returns the numbers of the lines that use a variable, from its declaration to the line before
-    `line`. Looks at no more than 40 lines, and returns no more than four numbers."""
+    """Returns the numbers of the lines that use the variable `name`, from its declaration to the
+    line before `line`. Looks at no more than 40 lines. Returns no more than four numbers."""
     lines = _text(path, file).splitlines()[: line - 1]
     found = []
     for number in range(len(lines), max(0, len(lines) - 40), -1):
@@ -97,9 +99,9 @@ def _elements(extents):
 
 
 def array_on(path, file, line, c_type, known):
-    """Returns text such as 'tile, a float [64]' for the array that a line uses with an index.
-    c_type: the array's type. known: names of variables that may be the array. If the name is not
-    certain, the text has only the type."""
+    """Finds the array that a line uses with an index. Returns text such as 'tile, a float [64]'. If
+    the array's name is not certain, the text has only the type.
+    c_type: the array's type. known: names of variables that may be the array."""
     text = _text(path, file)
     lines = text.splitlines()
     if not 0 < line <= len(lines):

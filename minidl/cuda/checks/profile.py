@@ -7,7 +7,11 @@
        9                                32     32.0         1
 
 A request is one instruction of one warp. A request to global memory moves sectors of 32 bytes. A
-request to shared memory takes a wavefront for each word that its busiest bank must deliver.
+request to shared memory takes several wavefronts: as many as the words that its busiest bank must
+deliver.
+
+Three columns are means over the requests: `threads`, `sectors`, and `best`, the fewest sectors that
+could move these bytes. `worst` is the largest number of sectors of one request.
 
 kernels/host/profile.cpp counts the requests, with the threads in ascending order. The counts are
 exact if all threads of a warp execute a line equally often. In an unrolled loop, all copies of a
@@ -131,7 +135,7 @@ def _table(accesses, shared, tr):
 
 
 def make(raw, lines, name_of, shared):
-    """Returns the Profile for the counts in `raw`, a Raw.
+    """Returns the Profile for the counts in `raw`, a struct that profile.cpp has filled.
 
     lines:   {place in the code: (file, line)}.
     name_of: a function that gets the number of a region and returns the name of its array.

@@ -42,8 +42,8 @@ class Finding:
 
     @property
     def order(self):
-        """A number: findings with smaller numbers come first in a report. A cause comes before its
-        possible effects."""
+        """Returns a number. Findings with smaller numbers come first in a report, so a cause comes
+        before its possible effects."""
         return next((i for i, words in enumerate(CAUSES_FIRST) if words and words in self.kind), 1)
 
     def __str__(self):
@@ -92,7 +92,8 @@ class Report:
 
     @property
     def bytes_read(self):
-        """The bytes loaded from all arrays. An atomic operation counts as a load and as a store."""
+        """Returns the number of bytes that were loaded from all arrays. An atomic operation counts
+        as a load and as a store."""
         return sum(t.load_bytes + t.atomic_bytes for t in self.ledger.values())
 
     @property

@@ -1,4 +1,4 @@
-"""Makes sentences from the numbers that the check form recorded, each with a remedy.
+"""Makes sentences from the numbers that the check form recorded. Each sentence has a remedy.
 
     RACE, x 19, thread 3 at 0x4a2, thread 19 at 0x481
     -> reduce.cu:14: data race: thread 3 reads s[19], thread 19 wrote it at line 12, no barrier ...
@@ -39,7 +39,7 @@ class Shared:
     is_shared: bool = True
 
     def at(self, offset):
-        """Returns the name of the element at `offset` bytes: 'tile[3][32]'."""
+        """Returns the name of the element at `offset` bytes, such as 'tile[3][32]'."""
         index = offset // self.element
         if self.columns == index == 0 <= self.rows:  # a variable that is not an array
             return self.name
@@ -198,8 +198,8 @@ class Words:
         return self.shared[f.region - len(self.regions)].at(f.offset)
 
     def _outside(self, f, remedy):
-        """Returns (text, remedy) for an access outside of an array. The text has the size of the
-        array that is nearest to the access."""
+        """Returns (text, remedy) for the finding f, an access outside of an array. The text has the
+        size of the array that is nearest to the access."""
         if f.region < 0:
             return ("a NULL pointer", NULL) if f.offset < PAGE else ("which is in no array", remedy)
         if f.region < len(self.regions):
@@ -216,7 +216,7 @@ class Words:
 
 
 def compiler_finding(path, file, line, option, text):
-    """Returns a warning of the C++ compiler as a Finding. path: the path of the kernel's file."""
+    """Returns a Finding for a warning of the C++ compiler. path: the path of the kernel's file."""
     kind, remedy = COMPILER[option]
     name = re.search(r"[‘'](\w+)['’]", text)
     if "uninit" in option and name:
@@ -243,18 +243,21 @@ def coordinates(i, size):
 
 
 def _tuple(place, size):
-    """Returns '3' if `size` is 1 in y and z. Else returns '(3, 1)' or '(3, 1, 0)'."""
+    """Returns the coordinates `place` (x, y, z) as text, such as '(3, 1, 0)'. If `size` is 1 in z,
+    returns '(3, 1)'. If it is also 1 in y, returns '3'. size: the size of the grid or of the
+    block."""
     dimensions = max((d + 1 for d in range(3) if size[d] > 1), default=1)
     return str(place[0]) if dimensions == 1 else str(tuple(place[:dimensions]))
 
 
 def _local(f):
-    """Returns 'four[0], a local array' or 'v, a local variable'. f.size: the number of elements of
-    the array, or 0 if the variable is not an array."""
+    """Returns the local variable of the finding f as text: 'four[0], a local array' or 'v, a local
+    variable'. f.size is 0 if the variable is not an array."""
     name = ctypes.string_at(f.text).decode()
     return f"{name}[{f.offset}], a local array" if f.size else f"{name}, a local variable"
 
 
 def _c_type(f):
-    """Returns the compiler's name for the type of the finding's array, such as 'float [64]'."""
+    """Returns the compiler's name for the type of the array in the finding f, such as
+    'float [64]'."""
     return re.sub(r"\b(const|struct) ", "", ctypes.string_at(f.text).decode().strip("'"))

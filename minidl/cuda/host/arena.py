@@ -145,8 +145,8 @@ class Region:
 
     @property
     def granule(self):
-        """The number of bytes for one cell of shadow memory. It is the size of one element if all
-        parts begin at multiples of this size. Else it is 1."""
+        """Returns the number of bytes for one cell of shadow memory. It is the size of one element
+        if all arrays of the region begin at multiples of this size. Else it is 1."""
         size = min(p.array.itemsize for p in self.parts)
         fits = size in (1, 2, 4, 8) and self.n_bytes % size == 0
         return size if fits and all(p.offset % size == 0 for p in self.parts) else 1

@@ -68,13 +68,14 @@ class Signature:
 
     def wanted(self):
         """Returns the conditions on the arrays of a launch, a list of (i, dtype, flags). Argument i
-        must have these flags and this dtype. `dtype` is the id of a dtype, or 0 for any dtype.
-        kernels/host/arrays.cpp checks the conditions."""
+        must have this dtype and these flags. `dtype` is the id of a NumPy dtype, or 0 for any
+        dtype. `flags` are bits of NumPy's array.flags.num. kernels/host/arrays.cpp checks the
+        conditions."""
         return [(i, 0 if dtype is None else id(dtype), flags) for i, dtype, flags in self._pointers]
 
     def pack_objects(self, grid, block, args, shared_mem, order, threads):
-        """Returns the same as pack(), but with id(array) in place of each array's address. It
-        checks less than pack(). Returns None if the caller must use pack()."""
+        """Returns the same as pack(), but with id(array) instead of each array's address. It checks
+        less than pack(). Returns None if the caller must use pack()."""
         words = list(args)
         try:
             for i in self._arrays:

@@ -8,9 +8,9 @@ Several ranks may need the same kernel at the same time. Each rank compiles into
 and then renames this file to the final name. A rename replaces the whole file, so no process loads
 half a library.
 
-When a library is loaded, its code can run. So a library is loaded only if its checksum is right,
-and if it belongs to this user, to root or to the owner of the folder in MINIDL_CACHE. Else it is
-compiled again.
+When a library is loaded, its code can run. So a library is loaded only under two conditions. Its
+checksum must be right. It must belong to this user, to root or to the owner of the folder in
+MINIDL_CACHE. Else it is compiled again.
 
 If the cache folder cannot be written or is full, this process warns and uses a temporary folder. If
 the temporary folder is full, too, the process uses a folder in memory. If the folder in memory is
@@ -68,9 +68,9 @@ class Compiler:
 
     @property
     def flags(self):
-        """Flags for kernels. They optimise for this machine's processor. The environment variable
-        MINIDL_CPU chooses another processor: x86-64 for any PC, x86-64-v3 for a PC with AVX2, or
-        any name that the compiler knows."""
+        """Returns the compiler's flags for kernels. They optimise for this machine's processor. The
+        environment variable MINIDL_CPU chooses another processor: x86-64 for any PC, x86-64-v3 for
+        a PC with AVX2, or any name that the compiler knows."""
         # -mtls-dialect=gnu2 is not used: with it, glibc before 2.40 loses vector registers when a
         # thread first uses a __shared__ variable (bug 31372).
         cpu = os.environ.get("MINIDL_CPU") or "native"
@@ -83,8 +83,8 @@ class Compiler:
 
     @property
     def runtime_flags(self):
-        """Flags for the runtime library. They do not optimise for this processor, because that
-        makes only kernels faster."""
+        """Returns the compiler's flags for the runtime library. They do not optimise for this
+        processor, because that makes only kernels faster."""
         # FORTIFY, the default of some compilers, would stop the program when a fibre returns from a
         # fault
         flags = ("-std=gnu++17 -O2 -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -w "
@@ -205,8 +205,8 @@ def cached(key):
 
 
 def is_whole(file):
-    """Returns True if the file's checksum is the one that was written with the file, and if no
-    other user can have written the file."""
+    """Returns True if the file has the checksum that was written with it, and no other user can
+    have written the file."""
     try:
         data, told = file.read_bytes(), _sum_of(file).read_text("ascii")
         return told == hashlib.sha256(data).hexdigest() and is_ours(file)
@@ -231,9 +231,10 @@ def writable_folder():
 
 
 def own_folder(why):
-    """Makes a temporary folder for this process and returns it. The first folder is in TMPDIR, and
-    a warning tells the reason, `why`. The second folder is in memory. Raises NoSpace if no folder
-    can be made."""
+    """Makes a temporary folder for this process and returns it. The folder of the first call is in
+    TMPDIR, or in memory if TMPDIR has no space. The folder of the second call is in memory. Raises
+    NoSpace if no folder can be made.
+    why: the reason, for the warning of the first call."""
     if not _made:
         warnings.warn(f"the folder for compiled kernels {why} (MINIDL_CACHE, else "
                       "~/.cache/minidl): each process compiles its own. Name another folder in "
@@ -309,8 +310,8 @@ def kept(path):
 
 
 def load_host(name, flags, *files):
-    """Returns the library of these files of kernels/host/, a ctypes.CDLL. Compiles it if needed.
-    Libraries that are loaded later find the functions of this library."""
+    """Returns a ctypes.CDLL: the library `name` of minidl, made from these files of kernels/host/.
+    Compiles it with these flags if needed. Libraries that are loaded later find its functions."""
     key = key_of(name, *flags)
     sources = [str(HOST / f) for f in files]
     file = cached(key) or build(key, [*flags, *sources], describe=f"minidl's {name} library")

@@ -6,8 +6,8 @@
     fibre form:  the launcher gives the kernel to the fibre engine   (kernels/host/fibre.cpp)
                  launchers.py writes both
 
-A launch compiles only one kernel of a file, because the compiler needs time to vectorise loops. It
-takes 0.9 s for all six kernels of softmax, and 0.3 s for one kernel.
+A launch compiles only one kernel of a file, because the compiler needs time to vectorise loops. To
+compile all six kernels of softmax takes 0.9 s, and to compile one of them takes 0.3 s.
 
 A few changes turn the text into C++. A kernel gets four more parameters before its own (threadIdx,
 blockIdx, blockDim, gridDim). `extern __shared__ float s[]` becomes a pointer. In the fibre form,
@@ -86,13 +86,13 @@ class CpuKernel:
             raise KernelError(f"kernel {self.name}: {runtime().minidl_error().decode()}")
 
     def watch(self, files, stamp):
-        """From now on, if the files have changed since `stamp`, a launch runs nothing and raises
-        Edited."""
+        """After this call, a launch raises Edited and runs nothing if the files have changed since
+        `stamp`. files: a Files. stamp: what files.stamp() returned."""
         self._files, self._stamp = files, stamp
 
     def _what_start_needs(self):
         """Returns the address of a struct Kernel of kernels/host/arrays.cpp. Returns None if
-        NumPy's arrays have another layout in this Python."""
+        NumPy's arrays do not have the memory layout that arrays.cpp expects."""
         if not arrays_are_known():
             return None
         wanted, launcher = self.signature.wanted(), ctypes.cast(self.launcher, ctypes.c_void_p)
@@ -107,8 +107,8 @@ def load(path, defines, name=None, form="auto"):
     """Returns the Library with the kernel `name` of the file at `path`, from the cache if possible.
     Else compiles it.
 
-    name: for a template, an instance: 'scale<float, 4>'. If None, the library has all kernels of
-    the file.
+    name: the kernel's name, or an instance of a template, such as 'scale<float, 4>'. If None, the
+    library has all kernels of the file.
 
     If a file has __device__ or __constant__ variables, all its kernels are in one library, because
     they may share these variables. Raises KernelError if the kernel is missing or does not
@@ -147,7 +147,8 @@ def _load(path, text, defines, name, form):
 
 def generated(path, text, defines, name, form, build):
     """Returns build(code), where `code` is the C++ of the kernel `name`. If name is None, `code`
-    has all kernels of the file that compile. So a kernel with an error does not stop the others."""
+    has all kernels of the file that compile. So a kernel with an error does not stop the others.
+    build: a function that gets C++ code. It raises KernelError if the code has an error."""
     without = set()
     while True:
         try:
@@ -307,7 +308,8 @@ def _edits(source, plans, has_fibres):
 
 
 def _copy(source, f):
-    """Returns the text of a kernel with only its name changed, to minidl_plain_<name>."""
+    """Returns the text of the kernel f, a Function. Only the kernel's name is changed, to
+    minidl_plain_<name>."""
     head = source.text[f.head : f.open_paren]
     head = re.sub(r"\bextern\s*\"C\"|\b(?:static|inline|__forceinline__)\b", "", head)
     head = head.replace("__global__", "static __attribute__((noinline))")
@@ -320,14 +322,14 @@ def _copy(source, f):
 
 
 def _hidden(index, after):
-    """Returns the text of the parameters that a kernel gets before its own. after: the text after
-    the '('."""
+    """Returns the text of the parameters that a kernel gets before its own. index: "" or the text
+    of one more parameter. after: the text after the kernel's '('."""
     return f"MINIDL_BUILTINS{index}" + ("" if re.match(r"\s*\)", after) else ", ")
 
 
 def _apply(text, edits):
-    """Returns the edited text. The last edit is made first, so that the offsets of the other edits
-    do not change."""
+    """Returns `text` after these edits, (begin, end, new text). The last edit is made first, so
+    that the offsets of the other edits do not change."""
     for begin, end, new in sorted(edits, key=lambda e: (e[0], e[1]), reverse=True):
         # the lines after the edit must keep their numbers
         lost_lines = "\n" * (text[begin:end].count("\n") - new.count("\n"))

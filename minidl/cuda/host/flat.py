@@ -103,7 +103,8 @@ def plan(source, name):
 
 
 def _vectorises(body, helpers):
-    """Returns True if the compiler may vectorise the loop over threads."""
+    """Returns True if the compiler may vectorise the loop over threads. body: the text of the
+    kernel. helpers: the text of the other code that the kernel can run."""
     text = f"{body}\n{helpers}"
     return not (_has_long_loop(text) or "atomic" in text
                 or re.search(r"\b(volatile|printf|assert)\b", text))
@@ -116,8 +117,8 @@ def _without(body, edits):
 
 
 def _has_long_loop(text):
-    """Returns True if the text has a loop that compilers do not unroll: a while loop, or a for loop
-    whose limit is neither a number up to 16 nor a constant in capital letters."""
+    """Returns True if the text has a loop that compilers do not unroll. Compilers unroll a for loop
+    if its limit is a number up to 16, or a constant in capital letters."""
     if re.search(r"\b(while|do)\b", text):
         return True
     for m in re.finditer(r"\bfor\s*\(", text):
@@ -160,14 +161,15 @@ _PLAIN_DECLARATION = re.compile(
 
 
 def _is_plain(statement):
-    """Returns a true value if the statement is a declaration without calls."""
+    """Returns a true value if the statement is a declaration that calls no function."""
     calls = re.search(r"\b\w+\s*\(", statement.replace("(minidl_x)", ""))
     return _PLAIN_DECLARATION.match(statement) and not calls
 
 
 def _guard(body, variable, params):
-    """Returns (begin, end, replacement, bound) of the guard around the kernel. Returns None if
-    there is no text that is certainly a guard.
+    """Finds the guard around the kernel. Returns (begin, end, replacement, bound). The comparison
+    of the index with `bound` is the text from `begin` to `end`. The caller puts `replacement`
+    there, "true" or "false". Returns None if no text is certainly a guard.
 
     A guard is `if (i >= n) return;`, or `if (i < n) statement` as the last statement of the kernel.
     Before the guard there may be only declarations."""
@@ -197,16 +199,16 @@ def _is_assigned(body, bound):
 
 def _end_of_statement(text):
     """Returns the offset of the brace or semicolon that ends the first statement of `text`. If the
-    statement is a loop without braces, the result is wrong: a semicolon in the loop's head. But
-    then more text follows, and the caller returns None."""
+    statement is a loop without braces, the result is wrong. It is then the offset of a semicolon in
+    the loop's head. But then more text follows, and the caller returns None."""
     if block := re.match(r"\s*\{", text):
         return match_bracket(text, block.end() - 1)
     return text.find(";")
 
 
 def _grid_stride(body, params):
-    """Returns (index type, variable, bound, edits) if the kernel has only declarations and then a
-    grid-stride loop. Else returns None."""
+    """Returns None, or a tuple if the kernel has only declarations and then a grid-stride loop. The
+    tuple is (type of the loop's variable, name of this variable, bound, edits)."""
     header = re.search(r"\bfor\s*\(", body)
     if not header:
         return None

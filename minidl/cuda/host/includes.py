@@ -155,12 +155,13 @@ def _files_of(path):
 
 
 def for_nvrtc(path, defines):
-    """Returns the whole text of a kernel file for NVRTC: NVIDIA's headers, then `defines` as
-    #define lines, then kernels/nvrtc.h with C's names, then the file with its includes in place.
+    """Returns the whole text of a kernel file for NVRTC. It begins with NVIDIA's headers. Then come
+    `defines` as #define lines, kernels/nvrtc.h with C's names, and the file itself. The included
+    files replace the #include lines.
 
-    The included files are in the text because CuPy's cache compares only the text: it would not
-    notice a change in an included file. The macros come after the headers because NVIDIA's headers
-    have template parameters called T. With -DT=float they would become `template <typename
+    The included files are in the text because CuPy's cache compares only the text. The cache would
+    not notice a change in an included file. The macros come after the headers because NVIDIA's
+    headers have template parameters called T. With -DT=float they would become `template <typename
     float>`."""
     headers = _NVIDIA_HEADER.findall(inline_includes(path, keep_headers=True))
     head = [f"#include <{h}>" for h in dict.fromkeys(headers)]

@@ -1,8 +1,10 @@
 """Writes the C++ that starts a compiled kernel: its exported launcher, in the flat or fibre form.
 
     flat     loops over blocks and threads, with the kernel inline in the innermost loop. If flat.py
-             found the index, one loop over tiles of the index   -> minidl_run_flat, a thread pool
-    fibre    the kernel as a function of one thread           -> minidl_run_fibres, an engine
+             found the index, it is one loop over tiles of the index. A thread pool runs the loops
+             (minidl_run_flat)
+    fibre    a function that runs the kernel for one thread. The fibre engine calls it
+             (minidl_run_fibres)
 
 In both forms the launcher is exported as minidl_launch_<number>. It reads the kernel's arguments
 from a MinidlLaunch (kernels/host/runtime.h).
@@ -116,9 +118,9 @@ MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
 
 
 def plain(name, number, arguments):
-    """Returns the C++ code of a launcher for a copy of the kernel that was not edited. The launcher
-    is exported, and runs one thread after the other. selfcheck.py compares the flat form, which
-    edits the kernel's source, with this copy."""
+    """Returns the C++ code of a launcher for an unedited copy of the kernel. The launcher is
+    exported, and runs one thread after the other. selfcheck.py compares the flat form, which edits
+    the kernel's source, with this copy."""
     return f"""
 static void minidl_plain_{number}(const MinidlLaunch* L, long long begin, long long end) {{
   const dim3 grid(L->grid[0], L->grid[1], L->grid[2]), block(L->block[0], L->block[1], L->block[2]);

@@ -30,7 +30,7 @@ _NOT_CODE = re.compile(
 
 
 def blank_out(text):
-    """Returns `text` with spaces in place of comments, strings and # lines. Offsets do not
+    """Returns `text` with spaces instead of comments, strings and # lines. Offsets do not
     change."""
     return _NOT_CODE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
 
@@ -46,8 +46,8 @@ def names_of_types(text, blank):
 
 
 def lists_of_parameters(text):
-    """Returns {name: body} for macros that stand for several parameters of a function. Such a body
-    is `int rows, int cols`."""
+    """Returns {name: body} for macros that stand for several parameters of a function. An example
+    of such a body is `int rows, int cols`."""
     text = re.sub(r"[ \t]*\\\n[ \t]*", " ", text)  # joins lines at backslashes
     found = re.finditer(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([\w \t*]+,[\w \t*,]+)$", text, re.M)
     return {m[1]: m[2] for m in found}
@@ -60,8 +60,8 @@ _WORDS = re.compile(r"(?:(?:(?:__align__|alignas)\s*\((?:[^()]|\([^()]*\))*\)"
 
 
 def shared_first(text):
-    """Returns `text` with the words of all __shared__ declarations in the same order, so that other
-    code needs to know only this order. Removes `static`. Line numbers do not change.
+    """Returns `text` with the words of all __shared__ declarations in the same order. Other code
+    then needs to know only this order. Removes `static`. Line numbers do not change.
 
         extern volatile float __shared__ s[];   ->   extern __shared__ volatile float s[];"""
     if "__shared__" not in text:

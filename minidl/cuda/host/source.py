@@ -5,7 +5,7 @@
 
 This code only scans the text (scan.py). It finds a barrier or a warp call by its name. Later the
 compiler reads the same text. So if this code reads a signature wrongly, the compiler reports a type
-error, and there is no wrong launch.
+error, and no wrong launch is possible.
 
 Form:  flat   no barrier, warp call or __shared__ in the kernel or its functions: a loop is enough
        fibre  all others: threads must be able to wait for each other (kernels/host/fibre.cpp)

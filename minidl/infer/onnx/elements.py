@@ -98,7 +98,8 @@ def cast(x, dtype):
 
 def _rows(f, x, axis, opset):
     """Applies f, a softmax function, along an axis. Before version 13 of ONNX's operators, a
-    softmax goes over all dimensions from this axis on."""
+    softmax goes over all dimensions from this axis on. opset: the version of the operators in the
+    file."""
     if opset >= 13:
         return f(x, -1 if axis is None else axis)
     axis = (1 if axis is None else axis) % max(x.ndim, 1)

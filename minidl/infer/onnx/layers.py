@@ -29,8 +29,8 @@ def _whole(a, b):
 
 
 def Gemm(a, b: Raw, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):
-    """Uses F.linear if the weight b is constant and alpha and beta are 1, because a plan packs the
-    weight of F.linear only once."""
+    """If the weight b is constant, and alpha and beta are 1, uses F.linear. The reason is that a
+    plan packs the weight of F.linear only once."""
     a = a.T if transA else a
     constant = isinstance(b, np.ndarray)
     if alpha == beta == 1 and constant and a.dtype.kind == "f" and (
@@ -262,7 +262,11 @@ def Attention(q, k, v, mask=None, past_k=None, past_v=None, n_keys: Known = None
 
 def _bias(mask, n_rows, n_keys, first, n_valid, causal, left, right, dtype):
     """Returns the bias that is added to the scores: -inf where a query must not see a key, else 0
-    or the mask. Returns None if the bias is 0 everywhere."""
+    or the mask. Returns None if the bias is 0 everywhere.
+
+    first: the position of the first query. n_valid: for each text the number of its keys, or None
+    if all keys count. left, right: how many keys before and after its position a query sees. A
+    negative number means all keys."""
     at, key = first + np.arange(n_rows)[:, None], np.arange(n_keys)
     seen = (key <= at) | (not causal)
     seen = seen & ((key >= at - left) | (left < 0)) & ((key <= at + right) | (right < 0))

@@ -75,8 +75,8 @@ def _imported(onnx, path, known, table, most_bytes):
 
 
 class Model:
-    """A file as a function of Tensors. The arguments of the function are the file's inputs whose
-    values are not known."""
+    """A file as a function of Tensors. The arguments of the function are the file's inputs without
+    a known value."""
 
     def __init__(self, onnx, proto, known, table, most_bytes):
         self.onnx, self.graph, self.table, self.most_bytes = onnx, proto.graph, table, most_bytes
@@ -274,8 +274,9 @@ def _name(node):
 
 
 def _value(scope, name, reader):
-    """Returns the value of a name. Each value must be made before it is read, so a file with a
-    cycle is refused."""
+    """Returns scope[name], a value that an earlier operator has computed. Raises Refused if there
+    is no such value, for example in a file with a cycle. reader: the name of what reads the value,
+    for the error message."""
     if name not in scope:
         raise Refused(f"import_onnx: {reader} reads {name!r}, but no operator before it makes "
                       f"{name!r}")

@@ -65,7 +65,7 @@ def from_arrays(function, name=None):
 
 def operators(module):
     """Returns {name: function} of the operators in a module. module: the module's globals().
-    Operators are the functions of the module whose names begin with a capital letter."""
+    A function of the module is an operator if its name begins with a capital letter."""
     return {name: f for name, f in module.items() if name[0].isupper() and inspect.isfunction(f)
             and f.__module__ == module["__name__"]}
 

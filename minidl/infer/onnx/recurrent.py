@@ -11,9 +11,11 @@ from minidl.nn import functional as F
 
 
 def _recurrent(x, w, r, b, lengths, h, direction, layout, hidden_size, order, run):
-    """Calls run(x W^T, states, r, b) for each direction. Returns (y, *last states), in ONNX's order
+    """Runs a recurrent layer, once for each direction. Returns (y, *last states), in ONNX's order
     of axes.
 
+    x, w, r, b, lengths: the layer's inputs in ONNX. h: a list of the initial states.
+    run: a function of minidl, called as run(x W^T, states, r, b).
     order: minidl's gate j is ONNX's gate order[j].
     layout: 1 if the batch is the first axis."""
     if lengths is not None and (lengths != x.shape[0]).any():

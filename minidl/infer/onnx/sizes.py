@@ -55,8 +55,8 @@ def _gather(x, index, *, axis=0):
 
 def _einsum(*xs, equation):
     """Returns the number of elements of the result or of the largest operand, whichever is larger.
-    If the equation has no "->", the result may have all labels. If the equation has "...", returns
-    the product of the sizes of all operands."""
+    If the equation has no "->", the function counts as if the result had all labels. If the
+    equation has "...", returns the product of the sizes of all operands."""
     left = equation.replace(" ", "").partition("->")[0].split(",")
     if "." in equation:
         return math.prod(math.prod(x.shape) for x in xs)

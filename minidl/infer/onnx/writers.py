@@ -312,8 +312,9 @@ def _along(w, x, matrices):
 
 
 def _affine(xs, shape, node):
-    """Returns [scale, shift]. If the scale is missing, returns ones in its place. If the shift is
-    missing, returns zeros in its place. shape: the shape of these ones and zeros."""
+    """Returns [scale, shift]. xs: the names of the input, the scale and the shift. If the scale is
+    missing, returns ones instead. If the shift is missing, returns zeros instead. shape: the shape
+    of these ones and zeros."""
     return [np.full(shape, i, node.output.dtype) if v is None else v
             for v, i in zip((*xs, None)[1:3], (1, 0))]
 

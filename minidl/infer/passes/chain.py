@@ -1,7 +1,7 @@
 """Joins elementwise lines into one chain, which reads every array once and writes one array.
 
-The plain form: minidl/plain/compiler.py, `fuse`. Here: lines of the graph, numbers as operands, and
-one kernel for each chain.
+The plain form: minidl/plain/compiler.py, `fuse`. This file works on lines of the graph, allows
+numbers as operands, and makes one kernel for each chain.
 
     %1 = mul(x, %0)
     %2 = sigmoid(%1)              %3 = chain(x, %0, b) then v0 = mul(x, %0)
@@ -35,8 +35,8 @@ def chain(graph):
 
 
 def is_link(node):
-    """Returns True if the line can be a step of a chain: it is elementwise, all its arrays have the
-    dtype of its result, and the result is not empty."""
+    """Returns True if the line can be a step of a chain. Such a line is elementwise, all its arrays
+    have the dtype of its result, and the result is not empty."""
     return node.kind is not None and not node.steps and len(node.outputs) == 1 and (
         code.is_elementwise(node.op, node.attributes, node.inputs, node.output.dtype)) and all(
         v.dtype == node.output.dtype for v in node.values) and bool(node.values) and (
@@ -52,7 +52,8 @@ def as_chain(node):
 
 
 def link(graph, node):
-    """Returns a chain of the same shape whose result only `node` reads, or None."""
+    """Returns a chain that can be joined with `node`, or None. The chain's result must have the
+    shape of the node's result, and only `node` may read it."""
     users, producers = graph.users(), graph.producers()
     for v in node.values:
         before = producers.get(v)

@@ -7,7 +7,7 @@
                                          %4 = to_nchw(%3)
 
 With the channels last, the pixels under a row of the filter lie next to each other in memory. So a
-convolution multiplies the image in place (cpu/infer.cuh), without a copy of the patches. A
+convolution reads the pixels where they are (cpu/infer.cuh), and needs no copy of the patches. A
 convolution reads the zeros of its border from memory, as it reads other pixels. The line that
 writes the image also writes this border. If several lines read the image and want different
 borders, the border is added to a copy of the image. The pass does not change convolutions with
@@ -142,8 +142,8 @@ def _conv(node, lasts, o):
 
 
 def _conv_int8(node, lasts, o):
-    """Asks for no border around the input, because the convolution itself adds a border of zero
-    points."""
+    """Returns the parts of the new line, as _conv does. The line wants no border around its input,
+    because the convolution itself adds a border of zero points."""
     return "conv_int8_nhwc", conv_int8_nhwc, node.inputs[:4], o, NONE
 
 
@@ -154,7 +154,8 @@ def _max_pool(node, lasts, o):
 
 
 def _avg_pool(node, lasts, o):
-    """Also takes adaptive_avg_pool2d if its result is one pixel, the mean of the whole image."""
+    """Returns the parts of the new line, or None if the pooling must not change. An
+    adaptive_avg_pool2d changes only if its result is one pixel, the mean of the whole image."""
     x = node.inputs[0]
     if x not in lasts:
         return None
