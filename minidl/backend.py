@@ -61,15 +61,15 @@ def using_device_of(arrays):
 
 
 def an_array(y):
-    """Returns y as a CuPy array. If y is a CuPy array already, returns y itself: cupy.asarray would
-    copy y to the current device."""
+    """Returns y as a CuPy array. If y is a CuPy array already, returns y itself, because
+    cupy.asarray would copy y to the current device."""
     cupy = sys.modules["cupy"]
     return y if isinstance(y, cupy.ndarray) else cupy.asarray(y)
 
 
 def library_of(x):
-    """Returns the module that made the device array x: cupy, or a tests' module that replaces
-    cupy."""
+    """Returns the module that made the array x on a GPU: cupy, or the module that replaces cupy in
+    a test."""
     return sys.modules[type(x).__module__.partition(".")[0]]
 
 
@@ -84,8 +84,8 @@ class device(str):
     name."""
 
     def __new__(cls, type, index=None):
-        """device("cuda:1") and device("cuda", 1) are the same. Raises ValueError for another
-        name."""
+        """Makes a device from its name: device("cuda:1"), or device("cuda", 1) for the same device.
+        Raises ValueError if the name is not the name of a device."""
         name = str(type) if index is None else f"{type}:{index}"
         kind, colon, number = name.partition(":")
         if kind not in ("cpu", "cuda") or colon and not number.isdigit():
@@ -256,7 +256,8 @@ def accumulate_dtype(dtype):
 
 
 def by_dtype(arrays):
-    """Returns {dtype: [array, ...]}, in order of first appearance. Takes arrays or Tensors."""
+    """Returns {dtype: [array, ...]}. The dtypes are in the order in which they first appear.
+    arrays: arrays or Tensors."""
     groups = {}
     for x in arrays:
         groups.setdefault(x.dtype, []).append(x)

@@ -105,8 +105,9 @@ def pack(node, inputs, arrays, outputs, packers):
 
 
 def note(y, tensors):
-    """Records the versions of `tensors`. These are tensors that the backward of y reads, but that
-    its forward did not save, such as indices. Skips values that are not Tensors. Returns y."""
+    """Records the versions of `tensors`, so that check() also finds a change of one of them. Call
+    note() for tensors that the backward of y reads, but that its forward did not save, such as
+    indices. Skips values that are not Tensors. Returns y."""
     if y.grad_fn is not None:
         y.grad_fn.saved_inputs = [*y.grad_fn.saved_inputs,
                                   *[(x, x.version) for x in tensors if hasattr(x, "_memory")]]

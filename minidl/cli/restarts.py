@@ -144,8 +144,8 @@ def is_bug(past):
 
 
 def alike(how):
-    """Returns the sentence with "#" in place of the parts that may differ when the same bug happens
-    again."""
+    """Returns the sentence `how` with some parts replaced by "#": the parts that may differ when
+    the same bug happens again. how: what ended an attempt, in words."""
     return re.sub(DIFFERS, "#", how)
 
 

@@ -60,8 +60,8 @@ def comments(text):
 
 
 def _in_python(text):
-    """Returns [(row, column, mark)] of the comments, also of comments in a kernel whose code is a
-    string in the script."""
+    """Returns [(row, column, mark)] of all comments in a Python script. mark: "#" or "//". If the
+    code of a kernel is a string in the script, the comments of the kernel are included."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     found = [(*t.start, "#") for t in tokens if t.type == tokenize.COMMENT]
     found = [(row - 1, column, mark) for row, column, mark in found]

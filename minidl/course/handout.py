@@ -172,9 +172,10 @@ def public(text):
 
 
 def _needed(text, hides):
-    """Returns the needed parts of a grader's file. These are the statements that are not
-    definitions, the functions grade_* and personal, and all definitions that these parts need.
-    hides: True if functions of the file raise Hidden, which must then be imported."""
+    """Returns a grader's file with only the parts that grading needs. Statements that are not
+    definitions stay. The functions grade_* and personal stay, and every definition that one of
+    these parts uses. hides: if True, functions of the file raise Hidden, so the result also imports
+    Hidden."""
     tree, lines = ast.parse(text), text.splitlines(keepends=True)
 
     def names(node, context):

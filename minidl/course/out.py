@@ -35,12 +35,12 @@ def script_of(fn):
 
 
 def write(name, save):
-    """Writes out/<name> by save(path). Returns the path of the file, or None.
+    """Writes the file out/<name>. Returns the path of the file, or None.
 
-    Another run may write the same file at the same time. So each run saves the file in its own
-    folder, and then moves the file to out/. So the file in out/ is always complete. If the file
-    cannot be written, prints a message and returns None. The script then continues, because it
-    prints its table later."""
+    save: a function; save(path) writes the file. Another run may write the same file at the same
+    time. So each run saves the file in its own folder, and then moves the file to out/. The file in
+    out/ is always complete. If the file cannot be written, prints a message and returns None. The
+    script then continues, because it prints its table later."""
     path = Path("out", name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

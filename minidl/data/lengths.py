@@ -4,17 +4,18 @@ The plain form: minidl/plain/lengths.py. This file adds a budget of tokens, targ
 formulas.
 
 Each token and each padding value takes one place in a batch. Waste is the fraction of all places
-that is padding: 1 - E[L] / E[max L of a batch]. `pools` makes random pools of samples, sorts each
-pool by length, and cuts it into batches. With a budget of tokens, each batch has as many samples as
-the budget allows, so all batches have about the same cost. `packs` puts several texts into one row.
-The longest text comes first, and each text goes into the first row that has room (Johnson 1973). A
-mask separates the texts of a row (the argument `positions` of GPT and Llama).
+that is padding: 1 - E[L] / E[max L of a batch]. L is the length of a sample, and E is the mean.
+`pools` makes random pools of samples, sorts each pool by length, and cuts it into batches. With a
+budget of tokens, each batch has as many samples as the budget allows, so all batches have about the
+same cost. `packs` puts several texts into one row. The longest text comes first, and each text goes
+into the first row that has room (Johnson 1973). A mask separates the texts of a row (the argument
+`positions` of GPT and Llama).
 
-Ranks wait for the slowest rank. The fraction of time in which they wait is
-1 - E[cost] / E[max cost of `size` batches]. So the batches of one step should have similar lengths
-on all ranks. Pipeline.shard(rank, size, groups=seed) deals `size` neighbouring batches to one step.
-Use pools of 50 batches for each rank. In such a pool only the few longest batches differ much from
-their neighbours.
+Ranks wait for the slowest rank. Let `size` be the number of ranks. The fraction of time in which
+they wait is 1 - E[cost] / E[max cost of `size` batches]. So the batches of one step should have
+similar lengths on all ranks. In Pipeline.shard(rank, size, groups=seed), `size` neighbouring
+batches are the batches of one step. Use pools of 50 batches for each rank. In such a pool only the
+few longest batches differ much from their neighbours.
 
     shape = dict(lengths=n_tokens, tokens=4096)
     Pipeline(texts).group(lengths.pools(**shape), lengths.pad).shard(rank, size, groups=0)
@@ -137,8 +138,8 @@ def waste(lengths, batches, capacity=None):
 
 
 def expected_waste(lengths, batch_size, pool=1):
-    """Returns 1 - E[L] / E[max], by a formula from the distribution of the lengths. With pool=1 the
-    samples are not sorted.
+    """Returns the expected waste, 1 - E[L] / E[max L of a batch], from the distribution of the
+    lengths. L is the length of a sample, and E is the mean. With pool=1 the samples are not sorted.
 
     Sort N = pool * batch_size random lengths. The longest length of batch k, k = 0, 1, ..., has the
     place (k + 1) * batch_size in the sorted order. This length is at most x if at least (k + 1) *

@@ -1,5 +1,5 @@
 """Deals units to ranks like cards. After a restart, deals the unused units to any number of ranks.
-A unit is a sample, a batch, or a list of samples.
+A unit is a sample, a batch, or a list of samples. `size` is the number of ranks.
 
 The plain form: minidl/plain/shuffle.py. This file adds four ways to treat the tail, groups of
 neighbours, and ranks that have used unequal numbers of units.

@@ -217,9 +217,10 @@ class Pipeline:
         return elements
 
     def _late_work(self, epoch, seed, batches):
-        """Returns a function work(number, item). If `batches` is True, this function applies the
-        stages after batch() to a batch. Otherwise it applies the stages before batch() to an item
-        of a stream."""
+        """Returns a function work(number, item). If `batches` is True, `item` is a batch, and
+        work() applies the stages after batch() to it. Otherwise `item` is an item of a stream, and
+        work() applies the stages before batch() to it. number: the number of the item, which
+        selects its random stream."""
         chosen = [(depth, fn, argument) for depth, (fn, argument, late) in enumerate(self._late, 32)
                   if late == batches]
 
@@ -262,9 +263,10 @@ class Pipeline:
         return prefetch(tasks, work, self._prefetch * per_batch, self._workers, say, ranks=size)
 
     def _gathered(self, items, epoch):
-        """Yields (tasks, batch). A batch has elements that filter() has kept, or items of a stream.
-        `tasks` has the tasks of these elements, and of the dropped elements between these elements.
-        If the last tasks make no batch, they come with DROPPED in place of a batch."""
+        """Makes batches. Yields (tasks, batch) for each batch. items: pairs (task, element). An
+        element that filter() has dropped is DROPPED, and is in no batch. `tasks` has the tasks of
+        the batch's elements, and the tasks of the dropped elements between them. If the last
+        elements make no batch, yields (their tasks, DROPPED)."""
         batch_size, drop_last, collate = self._batch
         work = self._late_work(epoch, default_generator().seed, batches=True)
         tasks, kept = [], []

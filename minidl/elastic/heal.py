@@ -10,10 +10,11 @@ gets an error from a message. The survivors then interrupt each other's calls an
 work. So `state` is called again, on the new transport, and the new objects get the kept state, as
 if from a snapshot. No disk is used.
 
-    shrunk       n - 1 ranks repeat the step: the same bits as n - 1 ranks that load a snapshot of
-                 this step
-    replaced     a new process gets the lost rank number: the same bits as a run without a fault
-    both lost    a rank and its buddy died together: all ranks go back to the last snapshot
+    shrunk       n - 1 ranks repeat the step. They get the same bits as n - 1 ranks that load a
+                 snapshot of this step
+    replaced     a new process gets the lost rank number. The run gets the same bits as a run
+                 without a fault
+    both lost    if a rank and its buddy died together, all ranks go back to the last snapshot
     divided      tensor or pipeline parallelism: healed if new processes replace the dead processes,
                  because `state` then makes the same grid. With fewer ranks, all ranks go back to
                  the last snapshot, if `state` can make a grid of the remaining ranks

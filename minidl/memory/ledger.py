@@ -18,11 +18,11 @@ kinds of arrays, from their allocation until they are freed.
         loss = ...; loss.backward(); optimizer.step()
     print(ledger.report())                                 at the peak; ledger.plot("out/06.png")
 
-A recording sees the arrays that Functions return, save and pass back. It follows each buffer until
-Python frees it. (A buffer is an array that owns its memory; its views do not count.) An op also
-makes arrays for its own use. It reports the large ones by `scratch` (cuda/launch.py), and the
-recording sees only these. workspace.py has formulas for their bytes. A recording does not see
-temporary arrays inside an expression, such as the product in `a * b + c`.
+A recording sees the arrays that a Function returns in forward, saves, and returns in backward. It
+follows each buffer until Python frees it. (A buffer is an array that owns its memory; its views do
+not count.) An op also makes arrays for its own use. It reports the large ones by `scratch`
+(cuda/launch.py), and the recording sees only these. workspace.py has formulas for their bytes. A
+recording does not see temporary arrays inside an expression, such as the product in `a * b + c`.
 tests/memory/test_ledger.py and benchmarks/bench_memory.py compare the recorded bytes with the
 memory that the process uses.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3: where did all the memory go?

@@ -183,8 +183,8 @@ class _Segment:
     """A function, the settings of its first run, and the arrays to keep.
 
     call    (inputs, options), with the index of an input in place of each Tensor
-    edges   a list of where the segment's gradients go: the index of an input, or a parameter. A
-            place is listed once for each use
+    edges   a list of the targets of the segment's gradients. A target is the index of an input, or
+            a parameter. It is listed once for each use
     kept    arrays of the first run that are kept and not computed again"""
 
     def __init__(self, fn, call, tensors, keep):
@@ -224,7 +224,7 @@ class _Segment:
 
     def run_again(self, inputs, kept):
         """Does the second run, with the settings of the first run, and records the segment's graph.
-        Returns the outputs that want gradients. Afterwards, generators and modules have the same
+        Returns the outputs that require gradients. Afterwards, generators and modules have the same
         state as before this call."""
         now = {generator: generator.get_state() for generator in self.generators}
         for generator, state in self.generators.items():

@@ -59,9 +59,9 @@ Sizes = namedtuple("Sizes", "padded columns weight images y each width half merg
 
 
 def workspace(*roots, rows=1):
-    """Returns the most bytes of workspace that an op in the graph of `roots` needs, in forward or
-    backward, if the number of samples is multiplied by `rows`. Ops that are not in FORMULAS count
-    0."""
+    """Returns the largest workspace of an op in the graph of `roots`, in bytes. Forward and
+    backward both count. rows: a factor; the result is for a batch with `rows` times as many
+    samples. An op that is not in FORMULAS counts 0."""
     return max((f(node, rows) for node in nodes(roots) if (f := FORMULAS.get(type(node)))),
                default=0)
 
@@ -169,8 +169,9 @@ def attention(node, rows):
 
 
 def _block(heads, n_queries, n_keys, e, ev, half, dropout):
-    """Returns (forward, backward), two numbers of elements: the most that forward holds, and the
-    most that backward holds, for a block of scores."""
+    """Returns (forward, backward): the most elements that forward holds for a block of scores, and
+    the most that backward holds. e, ev: the numbers of elements of a key and of a value. half: True
+    if the arrays are float16."""
     q, k, v, o = (heads * n * width for n, width in (
         (n_queries, e), (n_keys, e), (n_keys, ev), (n_queries, ev)))
     scores = heads * n_queries * n_keys
@@ -193,8 +194,8 @@ def _dtype(node):
 
 
 def sizes(node, rows):
-    """Returns the Sizes of a convolution, for the largest block of a batch whose number of samples
-    is multiplied by `rows`."""
+    """Returns the Sizes of a convolution, for its largest block of samples. rows: a factor; the
+    batch has `rows` times as many samples as the node."""
     (n, c, *image), w = node.shapes
     stride, padding, dilation, groups = node.options
     dtype, out = node.output_meta[0][1], node.out

@@ -181,7 +181,7 @@ class Profile:
 
     @cached_property
     def summary(self):
-        """Returns the figures of the report, a dict. summary.py computes them."""
+        """Returns a dict with all numbers of the report. summary.py computes it."""
         return summary.of(self.ranks)
 
     def report(self, tr=str):

@@ -153,8 +153,8 @@ def _plan(has):
 def _sources(shape, of_key, turn):
     """Returns two lists, or None if slices are missing. The first list has the slices
     (rank, part, first, end) that form the whole tensor. The second list has, for each slice, the
-    list of all ranks that have this slice. If several ranks have a slice, `rank` is one of these
-    ranks: for the next tensor it is the next of them. turn: the number of the tensor."""
+    list of all ranks that have this slice. `rank` is one of these ranks. turn: the number of the
+    tensor. It selects `rank`, so that the ranks of a list take turns from tensor to tensor."""
     found, holders = [], []
     part = next(iter(of_key))
     parts = [None] if part is None else [(*part[:3], i) for i in range(len(part[1]) - 1)]

@@ -94,8 +94,8 @@ def sealed(body):
 
 
 def unsealed(data):
-    """Returns the body in the bytes that sealed() made. If the bytes have changed, raises
-    ValueError with the reason."""
+    """data: the bytes that sealed(body) returned. Returns this body. If the bytes have changed,
+    raises ValueError with the reason."""
     try:
         seal = json.loads(data)
         digest = hashlib.sha256(json.dumps(seal["body"], sort_keys=True).encode()).hexdigest()

@@ -83,7 +83,7 @@ def _dict_in(path):
 
 def whole_numbers(config, *names):
     """Returns the values of the options `names` of the config. Raises ValueError if one of these
-    values is not an integer from 1 on."""
+    values is not an integer, or is less than 1."""
     for name in names:
         value = config.get(name)
         if type(value) is not int or not 0 < value < 1 << 40:

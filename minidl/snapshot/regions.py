@@ -67,7 +67,8 @@ def whole(name, leaf):
 
 
 def _cut(p, all_of_it):
-    """Returns (shape of the whole tensor, Region.whole, Region.part) of a parameter."""
+    """Returns three fields of the Region of the parameter p: (shape of the whole tensor,
+    Region.whole, Region.part). all_of_it: the value of Region.whole."""
     if getattr(p, "part", None) is None:
         return tuple(p.shape), all_of_it, None
     t, dim, bounds, repeats = p.part
