@@ -5,9 +5,9 @@ are added. This file differs in three ways:
 
 - forward and backward take and return arrays. So backward records no graph, and can free memory
   while it runs. But minidl has no gradients of gradients.
-- a node keeps an edge to the producer of each input, not the input itself. It keeps only the arrays
-  that forward gave to `save`. So the memory of activations is the sum of the saved arrays, and can
-  be counted.
+- a node keeps an edge to the node that made each input, not the input itself. It keeps only the
+  arrays that forward gave to `save`. So the memory of activations is the sum of the saved arrays,
+  and can be counted.
 - a forward may have options and several results, and some inputs may need no gradient.
 
 Two calls can be skipped on a first reading. `current()` returns the Mode, the settings under which
@@ -85,8 +85,8 @@ def edge_from(x):
 
 
 def join(node, edges, outputs):
-    """Puts the node into the graph. Its depth is one more than the depth of its deepest
-    producer."""
+    """Puts the node into the graph. Its depth is one more than the largest depth of the nodes that
+    made its inputs."""
     producers = [edge[0] for edge in edges if type(edge) is tuple]
     node.edges = edges
     node.depth = 1 + max([producer.depth for producer in producers], default=0)

@@ -44,7 +44,7 @@ def handout(folder, tutorials=(), answers=None, personal=False, root=ROOT):
     """Writes the handout into `folder`, and the teachers' files into `answers`. Returns 0.
 
     tutorials: the numbers of the graded tutorials. The default is all tutorials. personal: if True,
-    every student has other inputs, drawn from the name that GitHub or Gradescope gives. Raises
+    every student has different inputs, drawn from the name that GitHub or Gradescope gives. Raises
     ExerciseError if the handout cannot be written."""
     folder, answers = Path(folder), Path(answers or f"{folder}-answers")
     known = exercise.tutorials(root)

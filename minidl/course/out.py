@@ -191,8 +191,8 @@ def _own_numbers(first, last):
 
 
 def _around(figure):
-    """Returns the rectangle of everything that is visible, in inches. matplotlib's own rectangle,
-    "tight", also contains empty subfigures."""
+    """Returns the smallest rectangle around everything that is visible, in inches. matplotlib's own
+    rectangle, "tight", also contains empty subfigures."""
     from matplotlib.transforms import Bbox
 
     for _ in range(2):  # the first layout still uses the sizes of the previous slide

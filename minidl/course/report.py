@@ -213,8 +213,8 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
 
     A folder is a student's repository, or it has the files that are in a student's work/. number:
     the tutorial or exercise to grade. If None, course.cfg names the tutorials. personal: if True,
-    each student has other inputs, drawn from the folder's name. Returns 0. Raises ExerciseError if
-    there is no such folder or exercise."""
+    each student has different inputs, drawn from the folder's name. Returns 0. Raises ExerciseError
+    if there is no such folder or exercise."""
     folders = sorted(f for f in Path(folder).glob("*") if f.is_dir())
     if not folders:
         raise ExerciseError(f"wanted a folder for each student in {folder}; there is no folder in "

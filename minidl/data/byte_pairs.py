@@ -1,4 +1,4 @@
-"""A tokenizer. It turns a text into tokens, and back. Tokens are fewer and longer than bytes.
+"""A tokenizer. It turns a text into tokens, and back. A text has fewer tokens than bytes.
 
     tokenizer = Tokenizer.learn(text, 1024)                  or, with the tokens of GPT-2:
     tokenizer = Tokenizer.from_hugging_face("gpt2/")         vocab.json, merges.txt

@@ -1,4 +1,4 @@
-"""Keeps a pipeline's elements in a folder: computed once, read by all ranks in every epoch.
+"""Keeps a pipeline's elements in a folder. An element is computed once. All ranks read it later.
 
     pipeline.json       {"n": how many elements}        a pipeline with another n raises an error
     host-pid-x.data     record | record | ...           each process appends to its own files. At

@@ -1,4 +1,4 @@
-"""Threads work ahead. Their results come in order.
+"""Threads load items before they are needed. The items come in order.
 
 The plain form: minidl/plain/prefetch.py. This file adds several threads, and a rule for their
 number.

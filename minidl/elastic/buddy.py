@@ -1,7 +1,7 @@
 """Copies of each rank's state in memory. Rank r + 1 is the buddy of rank r, and keeps r's state.
 
-The plain form: minidl/plain/buddy.py. Here the copy is sent while the next step runs. State is sent
-only if no other rank has this state. Several ranks may die, and the others may continue.
+The plain form: minidl/plain/buddy.py. In this file the copy is sent while the next step runs. State
+is sent only if no other rank has it. Several ranks may die, and the others may continue.
 
     step k - 1              |  step k                                 |  step k + 1
     .. optimizer.step()     |  forward, backward, optimizer.step()    |
@@ -45,8 +45,8 @@ rank with the same rank number.
 
 If f of N ranks die together, state is lost if a rank and its buddy are among them. The probability
 is 1 - N/(N-f) C(N-f, f) / C(N, f), which is 2/(N-1) for f = 2. C(N, f) is the binomial coefficient.
-If state is lost, the run goes back to the snapshot. Without shards one survivor is enough: a dead
-pair loses only the states of its random generators.
+If state is lost, the run goes back to the snapshot. Without shards one survivor is enough. Then, if
+a rank and its buddy die together, only the states of their random generators are lost.
 
 Source: Zheng et al. 2004, "FTC-Charm++" (double in-memory checkpoints)
 Test: tests/elastic/test_buddy.py   Used by: heal.py

@@ -16,9 +16,9 @@ The Host is one of the Mode's packers (saved.py). It replaces a saved array by a
 arrays from outside are not copied, because their owner keeps them on the device anyway.
 
 CuPy's arrays are copied on a separate stream, to and from pinned memory (host_memory.py). Python
-runs ahead of the GPU, so each stream must wait for events of the other stream. Function k runs
-(fk) and saves the array ak. The events are ek (fk has run), ok (ak was copied out) and ik (ak was
-copied back in):
+runs ahead of the GPU, so each stream must wait for events of the other stream. In this picture
+Function 0 runs (f0) and saves the array a0. Its events are e0 (f0 has run), o0 (a0 was copied out)
+and i0 (a0 was copied back in). The names for Functions 1, 2, ... are made in the same way:
 
     compute stream   f0, e0 | f1, e1 | f2, wait o0 | f3, in a0's memory ... wait i1 | backward 1
     copy stream           wait e0, out a0, o0 | wait e1, out a1, o1 ...  in a1, i1 | in a0, i0

@@ -15,8 +15,8 @@
 A convolution works on blocks of s samples (conv.samples_at_once), and frees these arrays before the
 next block begins. So it holds at most the largest of these sums, for any size of the batch. Without
 blocks the memory would grow with the batch: the columns have about kh kw times the elements of the
-images. fp16 on a CPU is multiplied in fp32. Then the convolution also holds fp32 copies of the two
-operands, and the product in fp32 and in fp16.
+images. On a CPU, fp16 arrays are multiplied in fp32. Then the convolution also holds fp32 copies of
+the two operands, and the product in fp32 and in fp16.
 
     linear            BLAS needs nothing for fp32. For fp16 on a CPU the operands A and B are copied
                       in fp32. The kernel cpu/linear.cu also needs packed copies of B, and of A if
