@@ -6,7 +6,7 @@
 
 For a leaf the node holds the Tensor, not its array. So the array may be freed after forward, and be
 gathered again before backward (ZeRO frees weights). Three steps may replace a saved array. Each
-step works on the result of the step before it:
+step works on the result of the previous step:
 
     round      a bfloat16 node computes in float32, but saves 2-byte values      (precision/bf16.py)
     leaf       the leaf replaces its array, if the leaf wants a gradient         (here)

@@ -54,8 +54,8 @@ STARTING_S = 3.0  # instead of TOGETHER_S, while some ranks are not in world() y
 PASSED_ON_S = 0.15  # time for mpiexec to pass on output before ranks are killed
 KILLED_S = 5.0  # time for the guards to kill their ranks; after this time mpiexec is ended
 LOOKS = 8  # how often the supervisor asks for each rank's place within deadline_s
-LATER = 2  # looks after deadline_s: a Watch has the same deadline and must print first
-ANSWER_S = 0.5  # the shortest time between two looks: a busy machine answers slowly
+LATER = 2  # how often it asks after deadline_s: a Watch has the same deadline and must print first
+ANSWER_S = 0.5  # the shortest time between two questions: a busy machine answers slowly
 
 
 @dataclass(eq=False)
@@ -78,7 +78,7 @@ class Rank:
     place: str = ""  # the line of the script, from the rank's last answer
     at: str = ""  # from the same answer: the instruction of every call on the stack, as text
     answered: bool = True  # the rank has answered the last question
-    same: int = 0  # how many looks in a row have found the rank at the same instruction
+    same: int = 0  # how many times in a row the rank was at the same instruction
     heard: float = 0.0  # when the rank last reported a state or a step
     step: int | None = None  # how many steps of training are done
     begins: int | None = None  # the first step that the rank reported
@@ -145,7 +145,7 @@ class Supervisor:
         self.failure = None  # what ended the run, in words without process numbers
         self.failed = []  # the ranks that caused the failure
         self.interrupted = False
-        self.heal, self._lost = heal, []  # _lost: the dead ranks of a run that heals
+        self.heal, self._lost = heal, []  # _lost: the dead ranks, with --heal
         token = new_token()
         self._door = Door(token, one_host, backlog=4096)
         addresses = "+".join(["127.0.0.1"] if one_host else own_addresses())

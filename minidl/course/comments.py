@@ -1,12 +1,12 @@
 '''Shows a tutorial or a kernel with its comments and docstrings in the reader's language.
 
     docs/zh/comments.po          each comment of a script, its lines joined, and its translation
-    docs/zh/tutorials/07.txt     the head of a script, and the tasks of its exercises
+    docs/zh/tutorials/07.txt     the docstring of a script, and the tasks of its exercises
 
 The English script is the only source of the code. When a file is written for a reader, each comment
 is looked up by its English words. `minidl exercise`, `notebook`, `handout` and the site write such
-files. The site also shows the kernels that the head of a script names. If a comment has changed
-since its translation, the comment is shown in English, and `make register` lists it. So no
+files. The site also shows the kernels that the docstring of a script names. If a comment has
+changed since its translation, the comment is shown in English, and `make register` lists it. So no
 translation is shown that is older than the English comment.
 
 Test: tests/course/test_comments.py
@@ -90,15 +90,15 @@ def _docstrings(text, lines):
 
 
 def kernels_named(text):
-    """Returns the paths of the .cu files of kernels/ that the head of a script names. Readers will
-    also open these files."""
+    """Returns the paths of the .cu files of kernels/ that the docstring of a script names. Readers
+    will also open these files."""
     named = dict.fromkeys(re.findall(r"\b\w+\.cu\b", ast.get_docstring(ast.parse(text)) or ""))
     return [path for name in named if (path := language.ROOT / "kernels" / name).exists()]
 
 
 def known(kind):
-    """Returns {digest of the English text: its translation} of all comments, heads of tutorials and
-    tasks of exercises. kind: the language, such as "zh"."""
+    """Returns {hash of the English text: its translation}. It has all comments, the docstrings of
+    the tutorials, and the tasks of the exercises. kind: the language, such as "zh"."""
     return _known(kind, language.folder(kind))
 
 

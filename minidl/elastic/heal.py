@@ -1,4 +1,4 @@
-"""Healing in place: if ranks die, the others keep their memory and repeat the interrupted step.
+"""Healing: if ranks die, the other ranks keep their memory and repeat the interrupted step.
 
     step 7 .. all-reduce ..  revoke, shrink | which state? | state(t), then restored | step 7 ..
               rank 2 dies                     a few messages   its shard from its buddy
@@ -15,9 +15,10 @@ if from a snapshot. No disk is used.
     replaced     a new process gets the lost rank number. The run gets the same bits as a run
                  without a fault
     both lost    if a rank and its buddy died together, all ranks go back to the last snapshot
-    divided      tensor or pipeline parallelism: healed if new processes replace the dead processes,
-                 because `state` then makes the same grid. With fewer ranks, all ranks go back to
-                 the last snapshot, if `state` can make a grid of the remaining ranks
+    divided      with tensor or pipeline parallelism, the step is repeated only if new processes
+                 replace the dead processes, because `state` then makes the same grid. With fewer
+                 ranks, all ranks go back to the last snapshot, if `state` can make a grid of the
+                 remaining ranks
 
 Only the objects that `state` returns are rolled back. Other objects keep the interrupted step. For
 example, the script's own list of losses has the loss of this step twice. Send no messages between
@@ -120,7 +121,7 @@ def _keep(buddies, step):
 
 def _begin(t, state, folder, n_steps, held, since):
     """Prepares training, at the beginning or after a death at time `since`. Returns (the step from
-    which all ranks go on, the step of the snapshot that was loaded or 0, Parts). All ranks must
+    which all ranks continue, the step of the snapshot that was loaded or 0, Parts). All ranks must
     call _begin().
 
     held: a list of this rank's Buddies, empty on a new process. The list is changed in place: at

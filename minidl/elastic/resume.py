@@ -1,7 +1,7 @@
 """Loads the newest snapshot that is undamaged for all ranks.
 
-If a snapshot is damaged, its index is renamed, and a line on stderr reports this. Then the snapshot
-before it is tried.
+If a snapshot is damaged, its index is renamed, and a line on stderr reports this. Then the previous
+snapshot is tried.
 
 Test: tests/elastic/test_restart.py   Used by: restart.py, heal.py
 """

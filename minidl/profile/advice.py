@@ -4,7 +4,7 @@ Each cause of lost time has a sentence, and takes a share of the step. The three
 largest shares give the three sentences. If there are fewer than three causes, sentences about the
 largest operator, Python's share and the roofline follow.
 
-Test: tests/profile/test_advice.py, each sentence with a planted cause   Figures: summary.py
+Test: tests/profile/test_advice.py, each sentence with a planted cause   Numbers: summary.py
 """
 
 from collections import Counter

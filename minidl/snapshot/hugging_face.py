@@ -167,7 +167,8 @@ def llama(folder, config, n_tensors):
 
 class Tensors:
     """The tensors of a folder's safetensors files: tensors[name] is a float32 array. If the model
-    was saved without its head, the names in the files lack the first part, such as "model."."""
+    was saved without its output layer, the names in the files lack the first part, such as
+    "model."."""
 
     def __init__(self, folder):
         index, self.found = folder / "model.safetensors.index.json", {}
