@@ -11,8 +11,8 @@ works in another way:
    and its gradient is then complete. No sort is needed, and the order is the same on every rank.
 3. A node frees its saved arrays as soon as its backward is done.
 
-An edge is None if no gradient is needed, a leaf Tensor, or the pair (Function, output slot). The
-walk uses loops and no recursion, so a chain of 50,000 ops works.
+An edge has one of three forms: None if no gradient is needed, a leaf Tensor, or a pair (Function,
+output slot). The walk uses loops and no recursion, so a chain of 50,000 ops works.
 Test: tests/test_backward.py   Tutorial: tutorials/01_autograd.py
 """
 
@@ -189,8 +189,9 @@ def _backward(node, gys, ledger):
 
 def _start(root, gradient):
     """Returns the gradient array with which backward starts at a root, in the dtype of the root.
-    Raises RuntimeError if the root does not require a gradient, or if it has no gradient and more
-    than one element. Raises ValueError if its gradient has another shape."""
+    Raises RuntimeError if the root does not require a gradient. Also raises RuntimeError if
+    `gradient` is None and the root has more than one element. Raises ValueError if `gradient` does
+    not have the shape of the root."""
     if not root._requires_grad:
         raise RuntimeError("backward of a tensor that does not require a gradient. The tensor was "
                            "made under no_grad, or none of its inputs has requires_grad=True")

@@ -104,10 +104,10 @@ class Function:
 
     forward passes the arrays that backward needs to `self.save(...)`. backward finds them in
     `self.saved`. No other array is kept. `self.needs[i]` is True if input i needs a gradient. It is
-    always False under no_grad, so forward can skip work that only backward uses. If forward
-    broadcast or cast an input, backward may return the gradient of this input in the broadcast
-    shape and the promoted dtype. The walk then sums and casts the gradient. Do not write into
-    output gradients: another node may hold the same array.
+    always False under no_grad, so forward can skip work that only backward uses. If forward has
+    broadcast or cast an input, backward may return this input's gradient in the broadcast shape and
+    in the promoted dtype. The walk then sums and casts the gradient. Do not write into output
+    gradients: another node may hold the same array.
 
     PyTorch's form also works: static methods with a ctx, on Tensors (static_forms.py)."""
 

@@ -147,7 +147,7 @@ def say(text):
 
 
 def names_hosts(launcher):
-    """Returns True if ranks may start on other hosts, because mpiexec has options, or because a
+    """Returns True if ranks may start on other hosts. This is so if mpiexec has options, or if a
     variable of a job is set. If False, the launcher listens only on the loopback address."""
     return len(launcher) > 1 or any(name in os.environ for name in JOBS)
 

@@ -105,8 +105,8 @@ SAID = {
 
 
 def checked(line):
-    """Returns the message `line`. Raises ValueError if the kind of the message is not in SAID, or
-    if the message does not have the values of its kind."""
+    """Returns the message `line`. Raises ValueError if SAID does not have this kind of message, or
+    if values of the message are missing or wrong."""
     what = line.get("say")
     if not isinstance(what, str) or what not in SAID:
         raise ValueError(f"unknown message {what!r:.100}")

@@ -177,9 +177,9 @@ def _room(grids, shown):
 
 
 def _own_numbers(first, last):
-    """Shows the numbers and the label of a shared x axis on the panel `last`, and of a shared y
-    axis on the panel `first`. In the whole figure another panel may have these numbers, and that
-    panel may be hidden."""
+    """Shows the numbers and the label of a shared x axis on the panel `last`. Does the same for a
+    shared y axis on the panel `first`. In the whole figure another panel may have these numbers,
+    and that panel may be hidden."""
     alike = last.get_shared_x_axes().get_siblings(last)
     if len(alike) > 1:
         last.tick_params(labelbottom=True)

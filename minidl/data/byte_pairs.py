@@ -120,9 +120,9 @@ class Tokenizer:
 
     @classmethod
     def from_hugging_face(cls, folder: str | PathLike[str]) -> Tokenizer:
-        """Returns the tokenizer of a model's folder, from tokenizer.json or, if that is missing,
-        from vocab.json and merges.txt. Reads the files of GPT-2 and Llama 3. Nothing is downloaded.
-        Raises ValueError if a file needs a feature that minidl does not have, such as a
+        """Returns the tokenizer of a model's folder. Reads tokenizer.json. If this file is missing,
+        reads vocab.json and merges.txt. The files of GPT-2 and Llama 3 can be read. Nothing is
+        downloaded. Raises ValueError if a file needs a feature that minidl does not have, such as a
         normalizer."""
         return cls(*vocabulary_files.read_folder(Path(folder)))
 

@@ -28,8 +28,9 @@ on such batches).
 
 A stream is a source without [i], such as an IterableDataset. Its pipeline can only have the stages
 map, filter, batch and prefetch. The stream holds its own position: the pipeline's state_dict()
-contains the stream's state_dict(). If the stream has a method used(item), the pipeline calls
-used(item) for each item whose batch it has yielded, but not for items that are only loaded ahead.
+contains the stream's state_dict(). If the stream has a method used(item), the pipeline calls it for
+each item of a batch that it has yielded. It does not call used(item) for an item that is only
+loaded ahead.
 
 Sources: grain (Google), tf.data (Murray et al. 2021, arXiv 2101.12127).
 Test: tests/data/test_pipeline.py   Tutorial: tutorials/26_input.py

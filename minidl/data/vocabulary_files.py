@@ -97,8 +97,9 @@ def _lines_of(path):
 # -- Hugging Face's file
 
 def read_folder(folder):
-    """Returns the arguments of Tokenizer, from tokenizer.json in a model's folder or, if that is
-    missing, from vocab.json and merges.txt. Raises ValueError if these files are missing, too."""
+    """Returns the arguments of Tokenizer, read from a model's folder. Reads tokenizer.json. If this
+    file is missing, reads vocab.json and merges.txt. Raises ValueError if these files are missing,
+    too."""
     path = folder / "tokenizer.json"
     if path.exists():
         return read_one(path)

@@ -38,10 +38,10 @@ copy is enough, and this copy always has the state of the interrupted step.
 For float32 weights with Adam and ZeRO, S is 12/n bytes for each parameter. With data parallelism 12
 bytes for each parameter are copied, and none are sent.
 
-In a divided model (a grid of tensor or pipeline parallel ranks) a rank's whole state is its shard,
-although replicas along dp have some of this state, too. The parts of the model do not fit on fewer
-ranks. So such a run can use these copies only on the same number of ranks. Each rank gets the state
-of the old rank with the same rank number.
+In a divided model (a grid of tensor or pipeline parallel ranks) a rank's whole state is its shard.
+This is also true if replicas along dp have a part of this state, too. The parts of the model do not
+fit on fewer ranks. So such a run can use these copies only on the same number of ranks. Each rank
+gets the state of the old rank with the same rank number.
 
 If f of N ranks die together, state is lost if a rank and its buddy are among them. The probability
 is 1 - N/(N-f) C(N-f, f) / C(N, f), which is 2/(N-1) for f = 2. C(N, f) is the binomial coefficient.

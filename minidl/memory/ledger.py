@@ -22,7 +22,7 @@ A recording sees the arrays that a Function returns in forward, saves, and retur
 follows each buffer until Python frees it. (A buffer is an array that owns its memory; its views do
 not count.) An op also makes arrays for its own use. It reports the large arrays by `scratch`
 (cuda/launch.py), and the recording sees them. workspace.py has formulas for their bytes. The
-recording does not see small arrays, and temporary arrays inside an expression, such as the product
+recording does not see small arrays, or temporary arrays inside an expression, such as the product
 in `a * b + c`. tests/memory/test_ledger.py and benchmarks/bench_memory.py compare the recorded
 bytes with the memory that the process uses.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3: where did all the memory go?

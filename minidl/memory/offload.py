@@ -81,9 +81,10 @@ class Host:
             weakref.finalize(self, self._worker.shutdown, wait=False)
 
     def pack(self, node, held, inputs, outputs):
-        """A packer. If the node has saved `held`, and `held` is a large array that no leaf owns,
-        returns (a Stored, a function that gets the array back). The node keeps this pair in place
-        of the array. Otherwise returns None, and the node keeps the array."""
+        """A packer. It moves the array `held`, which the node has saved, to the host's memory. Then
+        it returns (a Stored, a function that gets the array back), and the node keeps this pair in
+        place of the array. But if `held` is small or a leaf owns it, the packer does nothing. Then
+        it returns None, and the node keeps the array."""
         if current().intercept is not None:  # recompute() frees the arrays of its segment anyway
             return None
         if not hasattr(held, "base") or held.nbytes < self.min_bytes:

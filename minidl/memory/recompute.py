@@ -36,9 +36,9 @@ def recompute(fn, *inputs, keep=None, **options):
     """Returns fn(*inputs, **options). Keeps only the inputs for backward, which calls fn again.
 
     fn:      a function, usually a Module. A second call must do the same as the first. The
-             parameters that fn uses are found automatically. If fn uses a tensor that an op outside
-             of fn has computed, and the tensor requires a gradient, then this tensor must be an
-             input. Otherwise ValueError is raised.
+             parameters that fn uses are found automatically. fn may use a tensor that an op outside
+             of fn has computed. If this tensor requires a gradient, it must be an input. Otherwise
+             ValueError is raised.
     inputs, options:  Tensors, also in tuples, lists and dicts. Other values are passed to fn
              unchanged.
     keep:    None, or a function keep(op_name) -> bool. If it returns True, the results of this op

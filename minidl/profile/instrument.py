@@ -191,8 +191,8 @@ def _kernel(method):
 
 
 def _bytes_of(args):
-    """Returns how many bytes all arrays in args have together. Returns None if one of these arrays
-    is a table of addresses, because the sizes of the arrays at the addresses are not known."""
+    """Returns the number of bytes of all arrays in args together. If one of these arrays is a table
+    of addresses, returns None, because the sizes of the arrays at these addresses are not known."""
     n_bytes = 0
     for a in args:
         if type(a) not in NUMBERS and a.ndim:

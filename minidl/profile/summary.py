@@ -182,7 +182,7 @@ def _operator_of(op):
 
 def _sums(parts, what, figures_of):
     """Adds up the numbers of all items with the same key, and divides each sum by the number of
-    ranks and steps. Returns [(key, {name: mean})], the longest time first.
+    ranks times the number of steps. Returns [(key, {name: mean})], the longest time first.
 
     parts: the dicts from _rank. The items are in the lists part[what] of these dicts. figures_of: a
     function; figures_of(*item) returns (key, {name: number})."""
@@ -232,8 +232,8 @@ def _kernels(parts):
 
 
 def _collectives(parts):
-    """Returns a row (a dict) for each pair of an algorithm, such as ring.all_reduce, and a line of
-    code that calls this algorithm."""
+    """Returns a row (a dict) for each pair (algorithm, line). The algorithm is a name such as
+    ring.all_reduce. The line is a line of code that calls this algorithm."""
     def figures_of(span, wait_s, moving_s):
         sent, received, messages, peers, _, _, line = span[5]
         return (span[1], line, peers), dict(
