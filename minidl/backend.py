@@ -322,8 +322,8 @@ def result_dtype(operands):
 
 def promote(operands, to_float=False):
     """Returns the operands, with every array cast to the `result_dtype` of the operands. Python
-    scalars are not cast. to_float: if the `result_dtype` is an integer or bool, casts to float32
-    instead, as `torch.exp(int_tensor)` does."""
+    scalars are not cast. to_float: if True, and the `result_dtype` is an integer or bool, the
+    arrays are cast to float32 instead. `torch.exp(int_tensor)` does the same."""
     a, b = operands[0], operands[-1]
     if len(operands) <= 2 and hasattr(a, "dtype") and hasattr(b, "dtype"):
         if a.dtype is b.dtype and a.dtype.kind == "f":  # the most frequent case: nothing to do

@@ -124,8 +124,8 @@ def empty(*size: Sizes, dtype: DType | None = None, device: Device | None = None
 
 def arange(start: float, end: float | None = None, step: float = 1, *, dtype: DType | None = None,
            device: Device | None = None, requires_grad: bool = False) -> Tensor:
-    """Returns start, start + step, ..., all before `end`. arange(n) counts from 0 to n - 1. The
-    default dtype is int64 if all arguments are integers, else float32."""
+    """Returns start, start + step, and so on, without `end`. arange(n) returns 0, 1, ..., n - 1.
+    The default dtype is int64 if all arguments are integers, else float32."""
     start, end = (0, start) if end is None else (start, end)
     dtype = np.dtype(backend.result_dtype([start, end, step]) if dtype is None else dtype)
     if dtype == np.int64:

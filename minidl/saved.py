@@ -47,8 +47,8 @@ class Pack(tuple):
 
 def pack(node, inputs, arrays, outputs, packers):
     """Replaces arrays in `node._saved`: the array of a leaf by the leaf, and other arrays by the
-    result of a packer. If an input or output shares memory with a saved array, records its version
-    in `node.saved_inputs`. outputs: a list of Tensors."""
+    result of a packer. If an input or output shares memory with a saved array, records the version
+    of this memory in `node.saved_inputs`. outputs: a list of Tensors."""
     all_held = []
     notes = node.saved_inputs = []  # (tensor or Memory, version)
     edges = node.edges

@@ -116,9 +116,9 @@ class Tensor:
         self.version += 1
 
     def array_to_change(self, who):
-        """Returns the array, for a function that writes into it outside of the graph, such as a
-        collective. Adds 1 to `version`. Raises RuntimeError if the graph needs to record the
-        write. `who` is the name of the function in this error."""
+        """Returns the array of this tensor. Call it in a function that writes into the array
+        outside of the graph, such as a collective. Adds 1 to `version`. Raises RuntimeError if the
+        graph needs to record the write. `who` is the name of the function in this error."""
         if self.grad_fn is not None or (self._requires_grad and is_grad_enabled()):
             kind = f"the result of {self.grad_fn}"
             if self.is_leaf:

@@ -85,9 +85,10 @@ def nics(root="/sys"):
 
 
 def touched(array, maps="/proc/self/numa_maps"):
-    """Returns {node: number of pages} of the array's memory, or {} if the system does not list
-    pages. The numbers are sums over all mappings that contain a part of the array. There may be
-    several mappings, because NumPy asks for huge pages in the middle of an array."""
+    """Counts the pages of the array's memory on each node. Returns {node: number of pages}, or {}
+    if the system does not list pages. The numbers are sums over all mappings that contain a part of
+    the array. There may be several mappings, because NumPy asks for huge pages in the middle of an
+    array."""
     try:
         lines = Path(maps).read_text().splitlines()
     except OSError:

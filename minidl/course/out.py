@@ -156,7 +156,7 @@ def slides(figure, name):
 
 
 def _room(grids, shown):
-    """Makes each column and row of a grid very small if none of its panels is shown.
+    """Makes a column or a row of a grid very small if it has no panel that is shown.
 
     Returns [width, height]: the fractions of the figure's width and of its height that are still
     used. If there are several grids, returns the smallest fractions.

@@ -142,9 +142,9 @@ class Tokenizer:
     def encode(self, text: str, *, allowed_special: str | Collection[str] = (),
                disallowed_special: str | Collection[str] = "all") -> list[int]:
         """Returns the ids of a text. If the text has a special token that is in allowed_special,
-        this token becomes its id. If it is only in disallowed_special, encode() raises ValueError.
-        If the token is in neither of the two arguments, it is encoded as ordinary text. "all"
-        stands for all special tokens. tiktoken has the same rules."""
+        this token becomes its id. If the token is in disallowed_special and not in allowed_special,
+        encode() raises ValueError. If the token is in neither of the two arguments, it is encoded
+        as ordinary text. "all" stands for all special tokens. tiktoken has the same rules."""
         if not isinstance(text, str):
             raise TypeError(f"encode: want a str, got {type(text).__name__}")
         return list(self.encode_iterable([text], allowed_special=allowed_special,

@@ -39,8 +39,8 @@ FILLS = (0, -100)  # padding of ids and of targets: cross entropy ignores -100
 
 
 def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
-    """Returns a function lists(epoch) for Pipeline.group, which returns the batches of an epoch. A
-    batch is a list of indices. The samples of a batch have similar lengths.
+    """Returns a function for Pipeline.group: lists(epoch) returns a list with all batches of the
+    epoch. A batch is a list of indices. The samples of a batch have similar lengths.
 
     lengths:    the length of each sample.
     batch_size: how many samples a batch has. Pass either batch_size or tokens.
@@ -72,8 +72,8 @@ def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
 
 
 def packs(lengths, capacity, pool=1000, seed=0):
-    """Returns a function lists(epoch) for Pipeline.group, which returns the rows of an epoch. A row
-    is a list of indices. The samples of a row have at most `capacity` tokens together.
+    """Returns a function for Pipeline.group: lists(epoch) returns a list with all rows of the
+    epoch. A row is a list of indices. The samples of a row have at most `capacity` tokens together.
 
     lengths: the length of each sample.
     pool:    how many samples are packed together, by first fit decreasing."""
@@ -120,9 +120,10 @@ def pad(samples, fills=FILLS):
 
 
 def pack(samples, capacity, fills=FILLS):
-    """Returns (*fields, positions), Tensors (capacity,). They are one row: the samples one after
-    another, and then padding. The positions start at 0 in every sample, and are 0 in the padding.
-    samples: tuples of vectors. fills: the padding value of each field."""
+    """Puts all samples into one row, one after another, and then padding. Returns a Tensor
+    (capacity,) for each field, and then `positions`, another Tensor (capacity,). The positions
+    start at 0 in every sample, and are 0 in the padding. samples: tuples of vectors. fills: the
+    padding value of each field."""
     fields = [_filled([s[f] for s in samples], capacity, fill)
               for f, fill in zip(range(len(samples[0])), fills, strict=True)]
     positions = _filled([np.arange(len(s[0])) for s in samples], capacity, 0)

@@ -60,9 +60,9 @@ def dealt(units, size, tail, spare=(), generator=None):
 
 
 def split(units, n_more, size):
-    """Repeats n_more times: halves the list that has the most samples. Returns `units` with n_more
-    additional rows, an array (n + n_more, 3). A row is (list, begin, end). Raises ValueError if
-    every list has only one sample."""
+    """Halves the list that has the most samples, and repeats this n_more times. Returns `units`
+    with n_more additional rows, an array (n + n_more, 3). A row is (list, begin, end). Raises
+    ValueError if every list has only one sample."""
     rows = [tuple(row) for row in units.tolist()]
     for _ in range(n_more):
         k = max(range(len(rows)), key=lambda i: rows[i][2] - rows[i][1])

@@ -98,12 +98,12 @@ class Pipeline:
         return self._stage(stages.cached, cache.Folder(folder) if folder else {})
 
     def shard(self, rank, size, tail=None, groups=None):
-        """Keeps this rank's elements: rank, rank + size, rank + 2 size, ...
+        """Keeps the elements of this rank. Their numbers are rank, rank + size and so on.
 
         tail:   how to treat the last elements (partition.py). The default is "split" after group(),
                 otherwise "pad".
-        groups: a seed, or None. With a seed, `size` neighbouring elements stay in one round, and
-                the rounds come in random order. With None, the elements stay in order."""
+        groups: a seed, or None. A round is `size` neighbouring elements, one for each rank. With a
+                seed, the rounds come in random order. With None, the elements stay in order."""
         self._only_before("shard", shard=self._shard, batch=self._batch)
         partition.check(rank, size, tail or "pad")
         new = self._stage(stages.sharded, rank, size, tail, groups)

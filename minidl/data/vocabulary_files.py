@@ -187,7 +187,7 @@ def _special(added, path):
 # -- for both formats
 
 def _checked(ids, special, vocab_path, pairs, merges_path, whole_words=False):
-    """Checks a vocabulary. Returns ({id: bytes}, [(bytes, bytes)]).
+    """Checks a vocabulary. Returns it as Tokenizer takes it: ({id: bytes}, [(bytes, bytes)]).
 
     ids:   {characters: id}.
     pairs: [(place in the file, [left characters, right characters])]."""

@@ -52,7 +52,7 @@ REPLACEMENTS = "MINIDL_REPLACEMENTS"  # the launcher sets it to the number of ne
 
 
 def run(train, state, n_steps, folder="runs", every=50, t=None):
-    """Trains up to n_steps. Returns the objects after the last step.
+    """Trains until n_steps steps are done. Returns the objects after the last step.
 
     state(t)                    makes the objects on t. Returns {name: object with state_dict() and
                                 load_state_dict()}: a "model", and if needed an "optimizer", a
@@ -189,8 +189,9 @@ def _has_lost(t):
 def _all_have_ended(t, ended):
     """Returns True if all ranks have finished training, so that no rank needs another rank. The
     result is the same on all ranks. Each rank must call this function exactly once in each group.
-    The call is an agreement, and the Shrink that follows also consists of agreements. If a rank
-    left the call out, its Shrink would meet the call of another rank."""
+    The call is an agreement, and the Shrink that follows also consists of agreements. If a rank did
+    not call this function, the first agreement of its Shrink would be paired with the call of
+    another rank."""
     if isinstance(t.innermost, ulfm.Healing):
         if not ulfm.all_say(t.innermost, ended):
             return False

@@ -83,8 +83,8 @@ class Host:
     def pack(self, node, held, inputs, outputs):
         """A packer. It moves the array `held`, which the node has saved, to the host's memory. Then
         it returns (a Stored, a function that gets the array back), and the node keeps this pair in
-        place of the array. But if `held` is small or a leaf owns it, the packer does nothing. Then
-        it returns None, and the node keeps the array."""
+        place of the array. The packer does nothing inside recompute(), or if `held` is small, or if
+        an input that is a leaf owns it. Then it returns None, and the node keeps the array."""
         if current().intercept is not None:  # recompute() frees the arrays of its segment anyway
             return None
         if not hasattr(held, "base") or held.nbytes < self.min_bytes:

@@ -64,9 +64,9 @@ def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zer
 
 
 def _counts(model, precision):
-    """Returns a list of (number of parameters, their row of WIDTHS). For a Module the list has two
-    entries: level O2 leaves the parameters of batch norm in fp32, and these are the second entry.
-    At other levels the second entry has 0 parameters."""
+    """Returns a list of pairs (number of parameters, their row of WIDTHS). For a Module the list
+    has two pairs. At level O2 the second pair is for the parameters of batch norm, which stay in
+    fp32. At other levels the second pair has 0 parameters."""
     if isinstance(model, int):
         return [(model, WIDTHS[precision])]
     wide = {p for m in model.modules() if isinstance(m, BatchNorm) for p in m.parameters()}
@@ -91,8 +91,7 @@ def activations(model, batch, loss, precision="O0", dtype=np.float16):
 
 def _forward(model, batch, loss, precision, dtype, times):
     """Returns (saved, workspace), in bytes. saved: what a forward saves for this batch. workspace:
-    the workspace of a batch with the number of rows multiplied by `times`. The model is unchanged
-    afterwards."""
+    the workspace for a batch with `times` times as many rows. The model is unchanged afterwards."""
     batch = [x if isinstance(x, Tensor) else Tensor(np.asarray(x)) for x in batch]
     kept = [(t, t.array, t.grad) for t in (*model.parameters(), *model.buffers())]
     statistics = [(b.array, b.array.copy()) for b in model.buffers()]  # batch norm changes them

@@ -46,7 +46,8 @@ def recompute(fn, *inputs, keep=None, **options):
              matrix products.
 
     fn may return Tensors, numbers and None, also in tuples, lists and dicts. Raises TypeError for
-    other results, and RuntimeError in backward if fn does not do the same again."""
+    other results, and RuntimeError in backward if the second call of fn does not do the same as the
+    first."""
     if not current().grad:
         return fn(*inputs, **options)
     tensors = _tensors((inputs, options))
@@ -268,9 +269,9 @@ class _Segment:
         return results if several else results[0]
 
     def _store(self, value, known):
-        """Returns a pair (where, what), from which `_load` gets the same value in the second run.
-        The second run has the `known` arrays, too, so they are not kept. If `value` is another
-        array, it is added to `kept`."""
+        """Returns a pair that stands for `value`. In the second run, `_load` returns the value of
+        this pair. known: arrays that the second run has, too, so they are not kept. If `value` is
+        another array, it is added to `kept`."""
         if type(value) is Pack:  # rounded to bfloat16
             return "pack", (self._store(value[0], known), value[1])
         if not hasattr(value, "nbytes"):

@@ -171,7 +171,7 @@ def attention(node, rows):
 def _block(heads, n_queries, n_keys, e, ev, half, dropout):
     """Returns (forward, backward): the most elements that forward holds for a block of scores, and
     the most that backward holds. e, ev: the numbers of elements of a key and of a value. half: True
-    if the arrays are float16."""
+    if the arrays are cast before they are multiplied."""
     q, k, v, o = (heads * n * width for n, width in (
         (n_queries, e), (n_keys, e), (n_keys, ev), (n_queries, ev)))
     scores = heads * n_queries * n_keys

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 def autocast(device_type: str = "cuda", dtype: DType | None = None, enabled: bool = True, *,
              white: Sequence[str] = (), black: Sequence[str] = ()) -> Iterator[None]:
     """A `with` block, or a decorator, in which each op runs in the precision of its list (see the
-    top of this file). With enabled=False they run in the precision of their inputs.
+    top of this file). With enabled=False each op runs in the precision of its inputs.
 
     device_type:   sets the default of dtype: "cuda" gives float16, "cpu" gives bfloat16. No array
                    moves to another device.
