@@ -207,8 +207,9 @@ def import_cupy():
 
 
 def overwrite(array, source, casting="unsafe"):
-    """Copies `source` into `array`: array[...] = source. `source` may be on any device, or from any
-    library that NumPy can read. Raises TypeError if `casting` (as in NumPy) forbids the cast."""
+    """Copies `source` into `array`: array[...] = source. source: an array on any device, or an
+    array of another library that NumPy can read. Raises TypeError if `casting` (as in NumPy)
+    forbids the cast."""
     cupy = sys.modules.get("cupy")
     if cupy is None or not isinstance(source, cupy.ndarray):
         source = np.asarray(source)

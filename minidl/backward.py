@@ -216,8 +216,8 @@ def _add(a, b):
 
 def _fit(g, shape, dtype, node):
     """Returns the gradient g in the shape and dtype of an input of the node. Sums g over the
-    dimensions that forward broadcast, and casts the sum. Raises RuntimeError if the shape cannot
-    fit."""
+    dimensions that forward has broadcast, and casts the sum. Raises RuntimeError if the shape of g
+    does not fit."""
     if type(g) is np.ndarray and g.shape == shape and g.dtype == dtype:
         return g
     g = backend.array_of(g)  # a backward may return the Tensors that minidl.grad gave it

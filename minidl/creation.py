@@ -38,8 +38,9 @@ def _tensor(array, dtype, device, requires_grad):
 
 
 def _array(data):
-    """Returns `data` as an array. Returns the same memory if `data` is an array or a Tensor. Python
-    floats become float32. Raises ValueError for text, and for lists of different lengths."""
+    """Returns `data` as an array. If `data` is an array or a Tensor, the result has the same
+    memory. Python floats become float32. Raises ValueError for text, and for lists of different
+    lengths."""
     if isinstance(data, Tensor):
         return data.array
     if hasattr(data, "ndim") and hasattr(data, "dtype") and not isinstance(data, np.generic):

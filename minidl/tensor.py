@@ -89,7 +89,7 @@ class Tensor:
 
     @staticmethod
     def _from(array, grad_fn=None, slot=0):
-        """Returns the tensor for a result of an op. A result of integers gets no grad_fn."""
+        """Returns a tensor with a result of an op. A result of integers gets no grad_fn."""
         self = object.__new__(Tensor)
         if grad_fn is not None and array.dtype is not DEFAULT_FLOAT:
             grad_fn = grad_fn if is_floating(array.dtype) else None

@@ -103,8 +103,8 @@ def answering(hosts, ask_s=ASK_S):
 
 
 def places(hosts, n):
-    """Returns the hosts for n ranks in mpiexec's form, such as node1:2,node2:1. Fills the first
-    hosts first."""
+    """Returns a text with the hosts for n ranks, in the form that mpiexec reads, such as
+    node1:2,node2:1. Fills the first hosts first."""
     given = []
     for host, slots in hosts.items():
         if (here := min(slots, n)) > 0:

@@ -202,7 +202,8 @@ class _Interrupted(Exception):
 
 
 def _supervised(command, env, supervisor, its_stdin):
-    """Starts mpiexec and supervises the ranks. Returns the exit status. A signal ends all ranks."""
+    """Starts mpiexec and supervises the ranks. Returns the exit status. If this process gets
+    SIGINT, SIGTERM or SIGHUP, all ranks are ended."""
 
     def interrupt(number, _):
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

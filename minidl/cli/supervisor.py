@@ -226,8 +226,8 @@ class Supervisor:
         traces.remove(self._traces)
 
     def _note_traces(self, child):
-        """Looks for MPI's files once while ranks start, and once when all ranks are in MPI. If
-        mpiexec is killed, it is too late to look for them."""
+        """Looks for MPI's files once while ranks start, and once when all ranks are in MPI. When
+        mpiexec has been killed, it is too late to look for them."""
         in_mpi = all(rank.state not in ("born", "joining") for rank in self.ranks)
         phase = 2 if len(self.ranks) >= self.n and in_mpi else 1 if self.ranks else 0
         if phase > self._phase:

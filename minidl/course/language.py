@@ -72,9 +72,9 @@ def texts(number, kind=None):
 
 
 def parts_of(path):
-    """Returns {name: (hash of the English text, the translation)} of a file of whole texts. Each
-    text comes after a line `=== name of hash`, such as `=== 07a of 0123456789ab`. Returns {} if
-    there is no such file."""
+    """Reads a file with whole texts. Returns {name: (hash of the English text, the translation)}.
+    Each text comes after a line `=== name of hash`, such as `=== 07a of 0123456789ab`. Returns {}
+    if there is no such file."""
     if not path.exists():
         return {}
     parts = re.split(r"^=== (\w+) of ([0-9a-f]{12})\n", path.read_text(encoding="utf-8"),

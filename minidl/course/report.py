@@ -123,7 +123,8 @@ def _plain(text):
 
 
 def as_gradescope(found):
-    """Returns Gradescope's results.json: https://gradescope-autograders.readthedocs.io, "specs"."""
+    """Returns the text of Gradescope's results.json. Its form is described at
+    https://gradescope-autograders.readthedocs.io, under "specs"."""
     points, of = total(found)
     tests = [{"name": f"{r.exercise}: {tr(r.checked)}", "number": r.exercise, "score": r.points,
               "max_score": r.of, "status": "passed" if r.verdict == "passed" else "failed",
@@ -235,8 +236,8 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
 
 
 def _graded(folder, wanted, answers, personal, root):
-    """Returns a student's line of the table: {exercise: its points, "total": ..., "of": ...}. A
-    folder that cannot be graded gets 0 points."""
+    """Returns a student's line of the table: {exercise: its points, "total": the sum, "of": the
+    possible sum}. A folder that cannot be graded gets 0 points."""
     work = folder / "work" if (folder / "work").is_dir() else folder
     how = {"answers": answers and Path(answers), "student": folder.name if personal else None}
     try:

@@ -165,8 +165,9 @@ class Tokenizer:
         return itertools.chain.from_iterable(self._parts(found, refused))
 
     def _parts(self, found, refused):
-        """Yields lists and iterators of ids, which Python's C code joins fast. found: pairs from
-        words(). Raises ValueError if the text has a special token of `refused`."""
+        """Yields the ids of a text, in lists and iterators. The caller joins them by itertools,
+        which is fast. found: pairs from words(). Raises ValueError if the text has a special token
+        that is in `refused`."""
         for part, name in found:
             yield itertools.chain.from_iterable(map(self._cache.__getitem__, part))
             if name in refused:

@@ -149,7 +149,8 @@ class DataLoader:
 
 
 class _Chunks(IterableDataset):
-    """The batches to load, as a stream for the pipeline. The sampler holds the position."""
+    """A stream for the DataLoader's pipeline. Its items tell which batches to load. The sampler
+    holds the position."""
 
     def __init__(self, loader):
         self.loader = loader

@@ -140,8 +140,9 @@ def read_one(path):
 
 
 def _pattern(cutter, path):
-    """Returns the pattern of a pre_tokenizer. It must be ByteLevel, or a Split by the pattern of
-    GPT-2 or Llama 3 and then ByteLevel. Otherwise raises ValueError."""
+    """Returns the pattern of a pre_tokenizer. Two forms are allowed. One form is ByteLevel. The
+    other form is a Split by the pattern of GPT-2 or Llama 3, and after it ByteLevel. Raises
+    ValueError for another form."""
     steps = cutter.get("pretokenizers", [cutter]) if isinstance(cutter, dict) else []
     steps = steps if isinstance(steps, list) else []
     steps = [step if isinstance(step, dict) else {} for step in steps]

@@ -119,7 +119,8 @@ class Buddies:
         self.exposed_s = self.copied_s = 0.0
 
     def save(self, step):
-        """Copies the state of the objects. All ranks must call this at the beginning of `step`."""
+        """Copies the state of the objects. All ranks must call save() at the beginning of
+        `step`."""
         self.settle()
         start = self.t.time()
         shard, common, numbers = _parts(self.t, self.objects)
@@ -164,7 +165,7 @@ class Buddies:
             self.exposed_s += self.t.time() - start
 
     def report(self):
-        """Returns the Report of this rank. Call this after a death, when all running calls have
+        """Returns the Report of this rank. Call report() after a death, when all running calls have
         ended."""
         # this rank's send may have failed, although the left neighbour's shard has arrived
         with contextlib.suppress(Exception):
@@ -175,8 +176,9 @@ class Buddies:
                       self.divided)
 
     def let_go(self, step=None):
-        """Drops the objects to free memory. If the objects have the state of the chosen step, and
-        there is no copy of this state, copies it first."""
+        """Drops the objects to free memory. step: the step that all ranks will restore, or None. If
+        the objects have the state of this step, and there is no copy of this state, copies it
+        first."""
         if self.live and self.live[0] == step and step not in self.mine:
             shard, common, _ = _parts(self.t, self.objects)
             self.mine[step] = Copy(self.live[1], _copy(shard), _copy(common))

@@ -255,7 +255,8 @@ class Ledger:
 
     def plot(self, path):
         """Draws the timeline into the picture file `path`. The picture has one band for each kind.
-        The events are on the horizontal axis, the MiB that each kind holds on the vertical axis."""
+        The horizontal axis shows the events. The vertical axis shows the MiB that each kind
+        holds."""
         import matplotlib
         matplotlib.use("Agg")
         from matplotlib import pyplot as plt

@@ -76,8 +76,9 @@ def _counts(model, precision):
 
 
 def activations(model, batch, loss, precision="O0", dtype=np.float16):
-    """Returns (bytes that the forward of `loss(model, *batch)` saves, most bytes of workspace).
-    Runs forwards of the first row, and of the first two rows."""
+    """Returns (saved, workspace), in bytes. saved: what the forward of `loss(model, *batch)` saves.
+    workspace: the largest workspace of an op. To find them, runs forwards of the first row and of
+    the first two rows."""
     rows = {len(array) for array in batch}
     if len(rows) != 1 or min(rows) < 2:
         raise ValueError("predict wants a batch whose arrays all have the same number of rows, at "

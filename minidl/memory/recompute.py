@@ -203,7 +203,8 @@ class _Segment:
 
     def run(self, inputs):
         """Does the first run. Returns (outputs, the leaves in the order of `arrivals`). Raises
-        TypeError or ValueError if fn returns or uses values that it must not."""
+        TypeError if fn returns a value that is not allowed. Raises ValueError if fn uses a tensor
+        that must be an input."""
         with (random.watched() as self.generators, watched_training() as self.training,
               running(intercept=self._first)):
             outputs = self._run(inputs)

@@ -138,7 +138,7 @@ def _packed(m, k, p, in_order):
 
 
 def cross_entropy(node, rows):
-    """Returns the bytes of workspace that a CrossEntropy needs, whose targets are class ids."""
+    """Returns the bytes of workspace that a CrossEntropy with class ids as targets needs."""
     dtype = _dtype(node)
     if not node.weighted and usable(np.empty(0, dtype)):
         return 0
@@ -222,8 +222,8 @@ def _mergeable(shape, strides):
 
 
 def _columns(s):
-    """Returns (the bytes that are held while the columns are made, the bytes while they are
-    used)."""
+    """Returns two numbers of bytes: the bytes that are held while the columns are made, and the
+    bytes that are held while the columns are used. s: the Sizes."""
     if s.merged:
         return s.padded * s.width, s.padded * s.width
     return (s.padded + s.columns) * s.width, s.columns * s.width

@@ -240,8 +240,8 @@ def _step(lane, method, optimizer, *args, **options):
 
 
 def _message_tap(body):
-    """Does the same as `_tap`, for methods of transports. If one message is sent inside of another,
-    only the outer message counts."""
+    """Does the same as `_tap`, for methods of transports. If a method of a transport calls another
+    such method to send its message, only the outer call counts."""
     def counted(lane, method, *args, **options):
         if lane.muted:
             return method(*args, **options)

@@ -145,7 +145,7 @@ class Profile:
 
     def forget(self):
         """Forgets the model and the optimizer, so that their memory can be freed. elastic/heal.py
-        calls this before it makes a new model and a new optimizer."""
+        calls forget() before it makes a new model and a new optimizer."""
         self.optimizer = self.model = None
         self.lane.names.clear()
 

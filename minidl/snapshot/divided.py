@@ -38,7 +38,8 @@ from minidl.snapshot import regions
 
 
 def is_divided(model):
-    """Returns True if each rank has only a part of the model. ZeRO's shards do not count."""
+    """Returns True if each rank has only a part of the model. A shard of ZeRO does not count as a
+    part."""
     return isinstance(model, Pipeline) or any(p.part or p.is_local for p in regions.names(model))
 
 

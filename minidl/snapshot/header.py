@@ -104,8 +104,8 @@ def _whole(text):
 
 
 def _entries(told, start, size):
-    """Checks the tensors. Returns {name: Entry}. start: the place of the first byte after the
-    header. size: the bytes of the file."""
+    """Checks the tensors that the header describes. Returns {name: Entry}. told: the header, a
+    dict. start: the place of the first byte after the header. size: the bytes of the file."""
     metadata = told.pop("__metadata__", None)
     if metadata is not None:
         if not isinstance(metadata, dict):
