@@ -1,4 +1,4 @@
-"""The array decides which library, which device and which dtype an op uses.
+"""The arrays of an op decide which library, which device and which dtype the op uses.
 
     NumPy array -> numpy, on the CPU        CuPy array -> cupy, on its CUDA device
 

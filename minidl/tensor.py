@@ -1,4 +1,4 @@
-"""A tensor: an array, whether it wants a gradient, and which Function made it.
+"""A tensor: an array, a flag for its gradient, and the Function that made it.
 
     x = minidl.tensor([1.0, 2.0], requires_grad=True)     a leaf: grad_fn is None
     y = x * x                                             y.grad_fn is a node Mul; y is output 0

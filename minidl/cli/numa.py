@@ -4,9 +4,9 @@ The plain form, with the picture and the formula of the time: minidl/plain/numa.
 real machines. Its functions bind the ranks of a launcher, measure near and far memory, and find the
 node of each page.
 
-`minidl run --bind numa` binds each rank to the cores of one node. The nodes are taken in turn.
-`--bind core` binds a rank to one core for each thread of the rank. mpiexec does the binding, and
-`options` returns the options for mpiexec. `minidl doctor` shows the result.
+`minidl run --bind numa` binds each rank to the cores of one node. The ranks are given to the nodes
+in turn. `--bind core` binds a rank to one core for each thread of the rank. mpiexec does the
+binding, and `options` returns the options for mpiexec. `minidl doctor` shows the result.
 
 Sources: the kernel's Documentation/ABI/stable/sysfs-devices-node; MPICH's Hydra and Open MPI's
 PRRTE manuals (-bind-to, --map-by).   Test: tests/cli/test_numa.py

@@ -28,10 +28,10 @@ A Watch also observes ranks (comm/observe/lookout.py). Watch and supervisor find
 A Watch runs inside the ranks. It knows the message that a rank waits for, so it finds a deadlock
 after a second. A Watch also works under mpirun without this file. The supervisor runs outside the
 ranks. It knows how a rank ended. It also finds a rank that hangs outside minidl's calls, a rank
-that has no Watch, and a rank that does not answer. The supervisor asks
-all ranks for their places LOOKS + LATER times before it ends a run that does not move. So a Watch
-prints first. Watch and supervisor send their questions as lines of JSON over
-TCP, and places.py finds a rank's place in its script.
+that has no Watch, and a rank that does not answer. The supervisor asks all ranks for their places
+LOOKS + LATER times before it ends a run that does not move. So a Watch prints first. Watch and
+supervisor send their questions as lines of JSON over TCP, and places.py finds a rank's place in its
+script.
 
 Test: tests/cli/test_supervisor.py   Used by: launcher.py
 """

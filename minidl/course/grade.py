@@ -1,10 +1,10 @@
 '''Grades a student's file: `minidl check 07` runs tutorials/graders/07_ring.py on work/07_ring.py.
 
 A grader judges in this process. The student's code runs in another process (student.py). The exit
-status and the output of that process do not count: the grader decides from the numbers that come
-back. A grader is a generator function. Its argument is the student's process. A grader yields a
-line for every check that passed. At the first check that did not pass, it raises Wrong, with a
-message that helps the student:
+status and the output of that process do not count: the grader decides from the values that the
+process returns. A grader is a generator function. Its argument is the student's process. A grader
+yields a line for every check that passed. At the first check that did not pass, it raises Wrong,
+with a message that helps the student:
 
     def doubled(module, x):                 runs in the student's process
         return module.double(x)

@@ -4,8 +4,8 @@
     idx_folder(path)  any four files in MNIST's format: MNIST itself, or Fashion-MNIST, which
                       Debian's package dataset-fashion-mnist puts in /usr/share/datasets
 
-Each returns (train, test), two ArrayDatasets. The pixels of an image are numbers in [0, 1]. All
-images are an array (N, 1, H, W), float32, and all labels are an array (N,), int64.
+Each function returns (train, test), two ArrayDatasets. The pixels of an image are numbers from 0
+to 1. All images are an array (N, 1, H, W), float32, and all labels are an array (N,), int64.
 `images, labels = train[:]` gives these arrays.
 Test: tests/data/test_datasets.py   Tutorial: tutorials/07_ring.py
 Source: Alpaydin and Kaynak, "Optical recognition of handwritten digits", UCI repository 1998.

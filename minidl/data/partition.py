@@ -1,8 +1,9 @@
 """Deals units to ranks like cards. After a restart, deals the unused units to any number of ranks.
 A unit is a sample, a batch, or a list of samples. `size` is the number of ranks.
 
-The plain form: minidl/plain/shuffle.py. This file adds four ways to treat the tail, groups of
-neighbours, and ranks that have used unequal numbers of units.
+The plain form: minidl/plain/shuffle.py. This file adds four ways to treat the tail, which has fewer
+units than there are ranks. It also adds groups of neighbours, and ranks that have used unequal
+numbers of units.
 
     units         a b c d e f g h i j        the units of an epoch, in order; four ranks
     round 0       a b c d                    rank r takes units r, r + size, r + 2 size ...

@@ -29,8 +29,8 @@ another number of ranks each sample is still used exactly once in an epoch, if t
 are equal parts of one batch (data.Passes). A restart loses at most `every` - 1 steps, and the steps
 that were done while a snapshot was being written.
 
-If the newest snapshot is damaged, it is set aside with a message. Then the previous snapshot is
-loaded.
+If the newest snapshot is damaged, its index is renamed, and a message reports this. Then the
+previous snapshot is loaded.
 Source: torchrun's contract (PyTorch, "Torch Distributed Elastic"): load_checkpoint, then train.
 Test: tests/elastic/test_restart.py, tests/chaos/   Tutorial: tutorials/21_fault_tolerance.py
 """

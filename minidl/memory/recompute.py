@@ -1,4 +1,4 @@
-"""Recompute (activation checkpointing): keep a segment's inputs, and run it again in backward.
+"""Recompute (activation checkpointing): backward runs a segment again, from its kept inputs.
 
 The plain form: minidl/plain/recompute.py. Here too, a segment is one node of the graph. But the
 edges of this node go to the segment's inputs and to every parameter that the segment uses, one edge

@@ -1,4 +1,4 @@
-"""Wraps functions while a profile runs, to time them. Without a profile nothing is wrapped.
+"""Wraps functions while a profile runs, to measure their times. Otherwise nothing is wrapped.
 
 It wraps forward and backward of every Function, and the methods in TAPS, at the end of this file.
 Collectives are not wrapped: comm/collective.py reads `timeline.recording` once in each call. A

@@ -19,7 +19,7 @@ Loading. Each rank reads its tensors one after another, and keeps only its parts
 Random generators belong to ranks, not to slices. Ranks that divide a layer must draw the same
 numbers. On the same grid each rank gets its own state back. On another grid, the ranks that draw
 the same numbers form a group. Group i gets the state of group i on the old grid. If the old grid
-had fewer groups, the further groups get new streams (snapshot.py).
+had fewer groups, the other groups get new streams (snapshot.py).
 
 Each slice is sent once, unless the writer of its tensor has the slice already.
 Test: tests/snapshot/test_divided.py   Used by: snapshot.py, fit.py
