@@ -1,4 +1,4 @@
-"""The array decides which library, which device and which dtype an op uses.
+"""The arrays of an op decide which library, which device and which dtype the op uses.
 
     NumPy array -> numpy, on the CPU        CuPy array -> cupy, on its CUDA device
 
@@ -61,15 +61,15 @@ def using_device_of(arrays):
 
 
 def an_array(y):
-    """Returns y as a CuPy array. If y is a CuPy array already, returns y itself: cupy.asarray would
-    copy y to the current device."""
+    """Returns y as a CuPy array. If y is a CuPy array already, returns y itself, because
+    cupy.asarray would copy y to the current device."""
     cupy = sys.modules["cupy"]
     return y if isinstance(y, cupy.ndarray) else cupy.asarray(y)
 
 
 def library_of(x):
-    """Returns the module that made the device array x: cupy, or a tests' module that replaces
-    cupy."""
+    """Returns the module that made the array x on a GPU: cupy, or the module that replaces cupy in
+    a test."""
     return sys.modules[type(x).__module__.partition(".")[0]]
 
 
@@ -84,8 +84,8 @@ class device(str):
     name."""
 
     def __new__(cls, type, index=None):
-        """device("cuda:1") and device("cuda", 1) are the same. Raises ValueError for another
-        name."""
+        """Makes a device from its name: device("cuda:1"), or device("cuda", 1) for the same device.
+        Raises ValueError if the name is not the name of a device."""
         name = str(type) if index is None else f"{type}:{index}"
         kind, colon, number = name.partition(":")
         if kind not in ("cpu", "cuda") or colon and not number.isdigit():
@@ -207,8 +207,9 @@ def import_cupy():
 
 
 def overwrite(array, source, casting="unsafe"):
-    """Copies `source` into `array`: array[...] = source. `source` may be on any device, or from any
-    library that NumPy can read. Raises TypeError if `casting` (as in NumPy) forbids the cast."""
+    """Copies `source` into `array`: array[...] = source. source: an array on any device, or an
+    array of another library that NumPy can read. Raises TypeError if `casting` (as in NumPy)
+    forbids the cast."""
     cupy = sys.modules.get("cupy")
     if cupy is None or not isinstance(source, cupy.ndarray):
         source = np.asarray(source)
@@ -256,7 +257,8 @@ def accumulate_dtype(dtype):
 
 
 def by_dtype(arrays):
-    """Returns {dtype: [array, ...]}, in order of first appearance. Takes arrays or Tensors."""
+    """Returns {dtype: [array, ...]}. The dtypes are in the order in which they first appear.
+    arrays: arrays or Tensors."""
     groups = {}
     for x in arrays:
         groups.setdefault(x.dtype, []).append(x)
@@ -321,8 +323,8 @@ def result_dtype(operands):
 
 def promote(operands, to_float=False):
     """Returns the operands, with every array cast to the `result_dtype` of the operands. Python
-    scalars are not cast. to_float: if the `result_dtype` is an integer or bool, casts to float32
-    instead, as `torch.exp(int_tensor)` does."""
+    scalars are not cast. to_float: if True, and the `result_dtype` is an integer or bool, the
+    arrays are cast to float32 instead. `torch.exp(int_tensor)` does the same."""
     a, b = operands[0], operands[-1]
     if len(operands) <= 2 and hasattr(a, "dtype") and hasattr(b, "dtype"):
         if a.dtype is b.dtype and a.dtype.kind == "f":  # the most frequent case: nothing to do

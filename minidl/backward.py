@@ -6,13 +6,13 @@ works in another way:
 1. The walk first counts the edges into each leaf. When the count of a leaf falls to zero, its
    gradient is complete. The walk then adds it to `leaf.grad` and calls the hooks of the leaf, once.
    Other nodes may still wait for their turn.
-2. Nodes are taken by decreasing depth. A producer has a smaller depth than every node that uses
-   its result. So the producer comes after these nodes, and its gradient is then complete. No sort
-   is needed, and the order is the same on every rank.
+2. The depth of a node is one more than the largest depth of the nodes that made its inputs. The
+   walk takes the nodes by decreasing depth. So a node comes after all nodes that use its result,
+   and its gradient is then complete. No sort is needed, and the order is the same on every rank.
 3. A node frees its saved arrays as soon as its backward is done.
 
-An edge is None (no gradient wanted), a leaf Tensor, or (Function, output slot). The walk uses loops
-and no recursion, so a chain of 50,000 ops works.
+An edge has one of three forms: None if no gradient is needed, a leaf Tensor, or a pair (Function,
+output slot). The walk uses loops and no recursion, so a chain of 50,000 ops works.
 Test: tests/test_backward.py   Tutorial: tutorials/01_autograd.py
 """
 
@@ -45,8 +45,8 @@ def nodes(roots):
 
 
 def leaf_uses(roots):
-    """Returns {leaf: number of edges that lead to it} for the graph of `roots`. These are the
-    leaves that backward will reach. The number says how many gradients will come to the leaf."""
+    """Returns {leaf: number of edges that lead to it} for the graph of `roots`. The dict has all
+    leaves that backward will reach. The number tells how many gradients will come to the leaf."""
     uses = {}
     starts = [edge_to(root) for root in roots if root._requires_grad]
     for edge in itertools.chain(starts, *(node.edges for node in nodes(roots))):
@@ -137,9 +137,9 @@ def refuse_create_graph(create_graph):
 
 
 def _observe(node, gys):
-    """Calls the node's hooks from Tensor.register_hook. A hook may replace an entry of gys. Then
-    stores the gradients of the outputs for which Tensor.retain_grad was called. gys: the gradients
-    of the node's outputs."""
+    """Calls the hooks that Tensor.register_hook has added to the node. A hook may replace an entry
+    of gys. gys: the gradients of the node's outputs. Then stores the gradient of each output for
+    which Tensor.retain_grad was called."""
     for slot, hook in node.gradient_hooks:
         if gys[slot] is not None:
             gys[slot] = hook.change(gys[slot])
@@ -151,7 +151,8 @@ def _observe(node, gys):
 
 def _own(g, others):
     """Returns the array g, or a copy of g if other code can see its memory. `leaf.grad` must be an
-    array of its own, because the user may write into it. others: arrays that may be g itself."""
+    array of its own, because the user may write into it. others: arrays that other code holds. If g
+    is one of them, g is copied."""
     if g.base is not None or any(g is other for other in others):
         return g.copy()
     return g
@@ -188,7 +189,9 @@ def _backward(node, gys, ledger):
 
 def _start(root, gradient):
     """Returns the gradient array with which backward starts at a root, in the dtype of the root.
-    Raises RuntimeError or ValueError if the root or its gradient does not fit."""
+    Raises RuntimeError if the root does not require a gradient. Also raises RuntimeError if
+    `gradient` is None and the root has more than one element. Raises ValueError if `gradient` does
+    not have the shape of the root."""
     if not root._requires_grad:
         raise RuntimeError("backward of a tensor that does not require a gradient. The tensor was "
                            "made under no_grad, or none of its inputs has requires_grad=True")
@@ -213,8 +216,8 @@ def _add(a, b):
 
 def _fit(g, shape, dtype, node):
     """Returns the gradient g in the shape and dtype of an input of the node. Sums g over the
-    dimensions that forward broadcast, and casts the sum. Raises RuntimeError if the shape cannot
-    fit."""
+    dimensions that forward has broadcast, and casts the sum. Raises RuntimeError if the shape of g
+    does not fit."""
     if type(g) is np.ndarray and g.shape == shape and g.dtype == dtype:
         return g
     g = backend.array_of(g)  # a backward may return the Tensors that minidl.grad gave it

@@ -38,8 +38,9 @@ def _tensor(array, dtype, device, requires_grad):
 
 
 def _array(data):
-    """Returns `data` as an array. Returns the same memory if `data` is an array or a Tensor. Python
-    floats become float32. Raises ValueError for text, and for lists of different lengths."""
+    """Returns `data` as an array. If `data` is an array or a Tensor, the result has the same
+    memory. Python floats become float32. Raises ValueError for text, and for lists of different
+    lengths."""
     if isinstance(data, Tensor):
         return data.array
     if hasattr(data, "ndim") and hasattr(data, "dtype") and not isinstance(data, np.generic):
@@ -124,8 +125,8 @@ def empty(*size: Sizes, dtype: DType | None = None, device: Device | None = None
 
 def arange(start: float, end: float | None = None, step: float = 1, *, dtype: DType | None = None,
            device: Device | None = None, requires_grad: bool = False) -> Tensor:
-    """Returns start, start + step, ..., all before `end`. arange(n) counts from 0 to n - 1. The
-    default dtype is int64 if all arguments are integers, else float32."""
+    """Returns start, start + step, and so on, without `end`. arange(n) returns 0, 1, ..., n - 1.
+    The default dtype is int64 if all arguments are integers, else float32."""
     start, end = (0, start) if end is None else (start, end)
     dtype = np.dtype(backend.result_dtype([start, end, step]) if dtype is None else dtype)
     if dtype == np.int64:

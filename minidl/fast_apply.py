@@ -28,7 +28,7 @@ def apply(cls, *inputs, **options) -> Tensor:
     arrays = []
     needs = []
     edges = []
-    depth = 0  # the depth of the deepest producer
+    depth = 0  # the largest depth of the nodes that made the inputs
     wanted = False  # True if any input wants a gradient
     # True if forward can be called directly: no block around the call changes how it runs, and all
     # arrays are float32.

@@ -5,9 +5,9 @@ are added. This file differs in three ways:
 
 - forward and backward take and return arrays. So backward records no graph, and can free memory
   while it runs. But minidl has no gradients of gradients.
-- a node keeps an edge to the producer of each input, not the input itself. It keeps only the arrays
-  that forward gave to `save`. So the memory of activations is the sum of the saved arrays, and can
-  be counted.
+- a node keeps an edge to the node that made each input, not the input itself. It keeps only the
+  arrays that forward gave to `save`. So the memory of activations is the sum of the saved arrays,
+  and can be counted.
 - a forward may have options and several results, and some inputs may need no gradient.
 
 Two calls can be skipped on a first reading. `current()` returns the Mode, the settings under which
@@ -85,8 +85,8 @@ def edge_from(x):
 
 
 def join(node, edges, outputs):
-    """Puts the node into the graph. Its depth is one more than the depth of its deepest
-    producer."""
+    """Puts the node into the graph. Its depth is one more than the largest depth of the nodes that
+    made its inputs."""
     producers = [edge[0] for edge in edges if type(edge) is tuple]
     node.edges = edges
     node.depth = 1 + max([producer.depth for producer in producers], default=0)
@@ -104,15 +104,15 @@ class Function:
 
     forward passes the arrays that backward needs to `self.save(...)`. backward finds them in
     `self.saved`. No other array is kept. `self.needs[i]` is True if input i needs a gradient. It is
-    always False under no_grad, so forward can skip work that only backward uses. If forward
-    broadcast or cast an input, backward may return the gradient of this input in the broadcast
-    shape and the promoted dtype. The walk then sums and casts the gradient. Do not write into
-    output gradients: another node may hold the same array.
+    always False under no_grad, so forward can skip work that only backward uses. If forward has
+    broadcast or cast an input, backward may return this input's gradient in the broadcast shape and
+    in the promoted dtype. The walk then sums and casts the gradient. Do not write into output
+    gradients: another node may hold the same array.
 
     PyTorch's form also works: static methods with a ctx, on Tensors (static_forms.py)."""
 
     differentiable = True  # False if results are integers or bools (argmax, <): they need no graph
-    precision = "grey"  # the op's class under autocast: white, black, grey or banned (amp.py)
+    precision = "grey"  # the op's list under autocast: white, black, grey or banned (amp.py)
     # "same": inputs are cast to one dtype. "float": integer inputs are also cast to float32.
     promotes = None
     arithmetic = True  # False if forward only moves elements: no dtype is cast then (bf16.py)

@@ -7,8 +7,8 @@ Test: tests/test_nest.py
 
 
 def each(fn, value):
-    """Returns the same nest with fn(leaf) in place of each leaf. A leaf is any value that is not a
-    tuple, list or dict."""
+    """Returns a copy of `value` with fn(leaf) in place of each leaf. value: nested tuples, lists
+    and dicts. A leaf is any value that is not a tuple, list or dict."""
     if isinstance(value, dict):
         return type(value)({key: each(fn, inner) for key, inner in value.items()})
     if isinstance(value, tuple) and hasattr(value, "_fields"):  # a namedtuple
@@ -19,7 +19,7 @@ def each(fn, value):
 
 
 def leaves(value):
-    """Returns a list of all leaves of a nest, in order."""
+    """Returns a list of all leaves of `value` (see each()), in order."""
     found = []
     each(found.append, value)
     return found

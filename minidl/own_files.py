@@ -5,7 +5,7 @@
     is_ours(path)                True if only this user, root, or the owner of the folder
                                  MINIDL_CACHE can have written the file
 
-Used by: cuda/host/compiler.py (libraries), comm/select.py (measured figures), cuda/dispatch.py
+Used by: cuda/host/compiler.py (libraries), comm/select.py (measured times), cuda/dispatch.py
 Test: tests/cuda/host/test_compiler.py, tests/comm/test_select.py
 """
 

@@ -46,8 +46,9 @@ def set_printoptions(precision: int | None = None, threshold: int | None = None,
                      edgeitems: int | None = None, linewidth: int | None = None,
                      profile: str | None = None, sci_mode: bool | None = None) -> None:
     """Changes how tensors are printed from now on. If an argument is None, this option does not
-    change. Only sci_mode differs: if it is None, the sizes of the elements decide.
-    profile: "default", "short" or "full". The options start from this profile."""
+    change. There is one exception: if sci_mode is None, the sizes of the elements decide. profile:
+    "default", "short" or "full". If given, all options are first set to the values of this
+    profile."""
     if profile is not None and profile not in _PROFILES:
         raise ValueError(f"set_printoptions: profile must be one of {[*_PROFILES]}; got "
                          f"{profile!r}")

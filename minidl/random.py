@@ -87,8 +87,8 @@ class Generator:
 
     def normal(self, *shape, mean=0.0, std=1.0, dtype: DTypeLike = np.float32, draw=None) -> Any:
         """Returns numbers from a normal distribution, by the method of Box and Muller (1958): two
-        draws give two numbers. The numbers of a CPU and a GPU may differ by a rounding error of
-        float64, because a CPU and a GPU compute log, sin and cos in different ways."""
+        draws give two numbers. The numbers of a CPU and of a GPU may differ by a rounding error of
+        float64. The reason is that CPU and GPU compute log, sin and cos in different ways."""
         shape = _as_shape(shape)
         n = _numel(shape)
         draws = self.bits(2 * -(-n // 2), draw).astype(np.float64)

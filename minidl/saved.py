@@ -6,7 +6,7 @@
 
 For a leaf the node holds the Tensor, not its array. So the array may be freed after forward, and be
 gathered again before backward (ZeRO frees weights). Three steps may replace a saved array. Each
-step works on the result of the step before it:
+step works on the result of the previous step:
 
     round      a bfloat16 node computes in float32, but saves 2-byte values      (precision/bf16.py)
     leaf       the leaf replaces its array, if the leaf wants a gradient         (here)
@@ -47,8 +47,8 @@ class Pack(tuple):
 
 def pack(node, inputs, arrays, outputs, packers):
     """Replaces arrays in `node._saved`: the array of a leaf by the leaf, and other arrays by the
-    result of a packer. If an input or output shares memory with a saved array, records its version
-    in `node.saved_inputs`. outputs: a list of Tensors."""
+    result of a packer. If an input or output shares memory with a saved array, records the version
+    of this memory in `node.saved_inputs`. outputs: a list of Tensors."""
     all_held = []
     notes = node.saved_inputs = []  # (tensor or Memory, version)
     edges = node.edges
@@ -105,8 +105,9 @@ def pack(node, inputs, arrays, outputs, packers):
 
 
 def note(y, tensors):
-    """Records the versions of `tensors`. These are tensors that the backward of y reads, but that
-    its forward did not save, such as indices. Skips values that are not Tensors. Returns y."""
+    """Records the versions of `tensors`, so that check() also finds a change of one of them. Call
+    note() for tensors that the backward of y reads, but that its forward did not save, such as
+    indices. Skips values that are not Tensors. Returns y."""
     if y.grad_fn is not None:
         y.grad_fn.saved_inputs = [*y.grad_fn.saved_inputs,
                                   *[(x, x.version) for x in tensors if hasattr(x, "_memory")]]

@@ -1,4 +1,4 @@
-"""A tensor: an array, whether it wants a gradient, and which Function made it.
+"""A tensor: an array, a flag for its gradient, and the Function that made it.
 
     x = minidl.tensor([1.0, 2.0], requires_grad=True)     a leaf: grad_fn is None
     y = x * x                                             y.grad_fn is a node Mul; y is output 0
@@ -89,7 +89,7 @@ class Tensor:
 
     @staticmethod
     def _from(array, grad_fn=None, slot=0):
-        """Returns the tensor for a result of an op. A result of integers gets no grad_fn."""
+        """Returns a tensor with a result of an op. A result of integers gets no grad_fn."""
         self = object.__new__(Tensor)
         if grad_fn is not None and array.dtype is not DEFAULT_FLOAT:
             grad_fn = grad_fn if is_floating(array.dtype) else None
@@ -116,9 +116,9 @@ class Tensor:
         self.version += 1
 
     def array_to_change(self, who):
-        """Returns the array, for a function that writes into it outside of the graph, such as a
-        collective. Adds 1 to `version`. Raises RuntimeError if the graph needs to record the
-        write. `who` is the name of the function in this error."""
+        """Returns the array of this tensor. Call it in a function that writes into the array
+        outside of the graph, such as a collective. Adds 1 to `version`. Raises RuntimeError if the
+        graph needs to record the write. `who` is the name of the function in this error."""
         if self.grad_fn is not None or (self._requires_grad and is_grad_enabled()):
             kind = f"the result of {self.grad_fn}"
             if self.is_leaf:
@@ -274,8 +274,8 @@ class Tensor:
         return twin
 
     def __getstate__(self):
-        """Returns what copy and pickle keep: the values, without gradient, graph and hooks, as in
-        PyTorch."""
+        """Returns the part of a tensor that copy and pickle keep: the values. The gradient, the
+        graph and the hooks are not kept, as in PyTorch."""
         slots = {"array": self.array, "_requires_grad": self._requires_grad, "_grad": None,
                  "grad_fn": None, "slot": 0, "_memory": None, "_hooks": None}
         return getattr(self, "__dict__", None), slots
@@ -297,15 +297,15 @@ class LeafHook:
     zero.py). A user's function is wrapped in a ReadyHook or a GradientHook."""
 
     def change(self, gradient):
-        """Backward calls this when the gradient is complete, before adding it to `leaf.grad`.
-        Returns the array that is added to `leaf.grad` instead."""
+        """Backward calls change() when the gradient is complete. Returns the array that backward
+        then adds to `leaf.grad`, in place of `gradient`."""
         return gradient
 
     def gradient_ready(self, leaf):
-        """Backward calls this after it has added the gradient to `leaf.grad`."""
+        """Backward calls gradient_ready() after it has added the gradient to `leaf.grad`."""
 
     def cleared(self, leaf):
-        """zero_grad() calls this after it has cleared `leaf.grad`."""
+        """zero_grad() calls cleared() after it has cleared `leaf.grad`."""
 
 
 class ReadyHook(LeafHook):
@@ -326,8 +326,8 @@ class GradientHook(LeafHook):
         self.hook = hook
 
     def change(self, gradient):
-        """Returns the gradient array that backward uses from here on: the result of the hook, or
-        the same array if the hook returns None."""
+        """Calls the user's hook with `gradient`. Returns the array that backward then uses: the
+        result of the hook, or `gradient` if the hook returns None."""
         changed = self.hook(Tensor._from(gradient))
         if changed is None:
             return gradient

@@ -32,11 +32,11 @@ class Handle:
 class LeafHook:
     """Has three methods, which are called at three moments of a leaf's gradient."""
     def change(self, gradient: Tensor | ndarray) -> Any:
-        """Backward calls this when the gradient is complete, before adding it to `leaf.grad`."""
+        """Backward calls change() when the gradient is complete."""
     def gradient_ready(self, leaf: Any) -> Any:
-        """Backward calls this after it has added the gradient to `leaf.grad`."""
+        """Backward calls gradient_ready() after it has added the gradient to `leaf.grad`."""
     def cleared(self, leaf: Any) -> Any:
-        """zero_grad() calls this after it has cleared `leaf.grad`."""
+        """zero_grad() calls cleared() after it has cleared `leaf.grad`."""
 class Size(tuple):
     """A shape: a tuple of integers."""
     def numel(self) -> Any: ...
@@ -57,8 +57,7 @@ class Tensor:
     @data.setter
     def data(self, value: Any) -> None: ...
     def array_to_change(self, who: Any) -> Any:
-        """Returns the array, for a function that writes into it outside of the graph, such as a
-        collective."""
+        """Returns the array of this tensor."""
     @property
     def memory(self) -> Memory:
         """Returns the Memory object (saved.py) that this tensor shares with its views."""
@@ -112,8 +111,7 @@ class Tensor:
     def __deepcopy__(self, memo: Any) -> Any:
         """Returns a leaf with a copy of the array and of the gradient, and without hooks."""
     def __getstate__(self) -> Any:
-        """Returns what copy and pickle keep: the values, without gradient, graph and hooks, as in
-        PyTorch."""
+        """Returns the part of a tensor that copy and pickle keep: the values."""
     def __hash__(self) -> int:
         """Return hash(self)."""
     array: Any
@@ -833,8 +831,7 @@ class GradientHook(LeafHook):
     """The hook of Tensor.register_hook."""
     def __init__(self, hook: Any) -> None: ...
     def change(self, gradient: Tensor | ndarray) -> Any:
-        """Returns the gradient array that backward uses from here on: the result of the hook, or
-        the same array if the hook returns None."""
+        """Calls the user's hook with `gradient`."""
 class ReadyHook(LeafHook):
     """The hook of Tensor.on_grad_ready."""
     def __init__(self, hook: Any) -> None: ...

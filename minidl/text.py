@@ -150,7 +150,7 @@ def errors_translated():
 
 
 def in_words(ranks):
-    """Returns a list of ranks in words: "rank 2", "ranks 0-3" or "ranks 0, 2, 5"."""
+    """Returns a text that names the ranks: "rank 2", "ranks 0-3" or "ranks 0, 2, 5"."""
     ranks = list(ranks)
     if len(ranks) == 1:
         return f"rank {ranks[0]}"

@@ -7,7 +7,8 @@ All commands follow one rule. A command uses the clone that contains the first P
 among the arguments. If there is no such file, or if it is in no clone, the command uses the clone
 that contains the current folder. If there is no such clone, it uses the installed package. Without
 this rule a student could edit a kernel in ~/new, and the command would run the kernel in ~/old. If
-another clone is running, the command prints a line and starts itself again with the chosen clone.
+the command was started from another clone, it prints a line and starts itself again from the chosen
+clone.
 
 Test: tests/cli/test_clone.py   Used by: main.py
 """
@@ -40,8 +41,8 @@ def wanted(arguments):
 
 
 def follow(arguments):
-    """Starts the command again with the clone that wanted() chooses. Returns if that clone is
-    already running."""
+    """Starts the command again with the clone that wanted() chooses. Does nothing if the command
+    was started from that clone."""
     clone = wanted(arguments)
     if clone is None or clone == HERE:
         return

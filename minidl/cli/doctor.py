@@ -3,9 +3,9 @@
     ok     installed and tried                       !!     broken: the exit status is 1
     --     not installed; what works without it      ->     how to repair or add it
 
-Every check tries the program or library: it starts two ranks, compiles a file, runs a kernel on the
-GPU. An MPI or CUDA library of the wrong version may crash. So such a library is tried in another
-process.
+Every check uses the program or library that it checks. For example, it starts two ranks, compiles a
+file, or runs a kernel on the GPU. An MPI or CUDA library of the wrong version may crash. So such a
+library is tried in another process.
 
 Test: tests/cli/test_main.py
 """

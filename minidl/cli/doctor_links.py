@@ -1,8 +1,9 @@
 """`minidl doctor --links 2 4`: measures how fast messages are with 2 ranks, then with 4 ranks.
 
 For each number of ranks it prints the time of a ping-pong between two ranks. Then it prints the
-figures by which select.py chooses an all-reduce, and the chosen all-reduce for each size. This
-takes about 2 s. The figures are stored. `select.stored(t)` reads them.
+measured numbers from which select.py chooses an all-reduce. For each size of an array it prints the
+chosen all-reduce. This takes about 2 s. The measured numbers are stored in a file, and
+`select.stored(t)` reads them.
 
 Test: tests/comm/test_select.py
 """
@@ -59,7 +60,8 @@ def ping_pong(t, n_bytes, rounds=ROUNDS):
 
 
 def report(t):
-    """Measures and stores the figures. Returns the text to print. All ranks must call report()."""
+    """Measures the links between the ranks, and stores the measured numbers. Returns the text to
+    print. All ranks must call report()."""
     lines = []
     if t.size > 1:
         short, long = ping_pong(t, 8), ping_pong(t, 1 << 22, 9)

@@ -27,8 +27,8 @@ def local_rank(environ):
 
 
 def own_gpu(environ, devices="/dev"):
-    """Returns the variables to add to a rank's environment, so that the rank sees one GPU. This is
-    a dict with one variable, or {} if no variable has to be added."""
+    """Returns the variables to add to a rank's environment, so that the rank sees one GPU. The
+    result is a dict with one variable, or {} if no variable has to be added."""
     rank, n_ranks = local_rank(environ), _number(environ, LOCAL_SIZE)
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:

@@ -66,7 +66,8 @@ def of_slurm(env):
 
 
 def _expanded(group):
-    """Returns the names of the hosts in a group. rack[1-2]n[08-10,12] gives rack1n08, rack1n09, ...
+    """Returns a list of names of hosts. group: one name with ranges of numbers. For example,
+    rack[1-2]n[08-10,12] gives rack1n08, rack1n09, ...
     """
     parts = [[text] if i % 2 == 0 else _numbers(text)
              for i, text in enumerate(re.split(r"\[([^\]]*)\]", group))]
@@ -102,8 +103,8 @@ def answering(hosts, ask_s=ASK_S):
 
 
 def places(hosts, n):
-    """Returns the hosts for n ranks in mpiexec's form, such as node1:2,node2:1. Fills the first
-    hosts first."""
+    """Returns a text with the hosts for n ranks, in the form that mpiexec reads, such as
+    node1:2,node2:1. Fills the first hosts first."""
     given = []
     for host, slots in hosts.items():
         if (here := min(slots, n)) > 0:

@@ -10,10 +10,10 @@ reference. float32 has a rounding error of 6e-8. A sum of n terms in another ord
 sqrt(n) rounding errors. The tolerance is 8 times this difference.
 
 The time is the median over the repeats, and counts only the launches. On a GPU each repeat is the
-mean of several launches in a row, so that Python's own time does not count. GB/s counts each array
-of a launch once, because the launch must move at least these bytes. "of a copy" compares the speed
-with the speed of a copy that moves the same number of bytes. A matrix product is limited by
-arithmetic, so its speed is in GFLOP/s, with 2 operations for a multiply-add.
+mean of several launches in a row, so that Python's own time does not count. For GB/s each array of
+a launch counts once, because the launch must move at least these bytes. The column "of a copy"
+compares the speed with the speed of a copy that moves the same number of bytes. A matrix product is
+limited by arithmetic, so its speed is in GFLOP/s, with 2 operations for a multiply-add.
 
 Source: the programs of llm.c's dev/cuda.   Test: tests/cli/test_kernel_bench.py
 The rungs: kernel_rungs.py, kernel_rungs_more.py   Tutorial: tutorials/03_kernel_tour.py

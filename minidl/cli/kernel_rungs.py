@@ -149,7 +149,7 @@ def cross_entropy(op, draw, rows, cols):
 
 def matmul(op, draw, m, n, k):
     """Returns a Case in float32, and on a GPU one more Case in float16. The functions attention()
-    and conv() below do the same."""
+    and conv() below use the same dtypes."""
     a, b = draw(m, k), draw(k, n)
     cases = [Case(ladder(op.by_kernel, (1, 2, 3), a, b), np.matmul(*exact(a, b)), k,
                   2 * m * n * k)]
@@ -222,7 +222,7 @@ def convolution(op, draw, x_shape, w_shape, options, rungs, weight_rungs):
 
 
 def columns(name, args):
-    """Returns the result that the function `name` of conv should return. conv_columns computes it
+    """Returns the reference for a convolution: the result of the function `name` of conv_columns,
     in float64. args: the arguments of this function, three arrays and then options."""
     return getattr(conv_columns, name)(*exact(*args[:3]), *args[3:])
 

@@ -1,8 +1,8 @@
 """More rungs for `minidl kernel bench`: optimizers, passes over many arrays, compression, and the
 kernels of tutorial 03. The functions have the same form as in kernel_rungs.py.
 
-On a GPU every kernel of a file is a rung. On a CPU the rungs are the kernel that training uses
-there, and the kernels that need no table of GPU addresses.
+On a GPU every kernel of a file is a rung. On a CPU a file has two kinds of rungs: the kernel that
+training uses there, and the kernels that need no table of GPU addresses.
 
 Test: tests/cli/test_kernel_bench.py   Used by: kernel_bench.py
 """
@@ -338,8 +338,8 @@ def int8_linear(op, draw, rows, outs, k):
 
 
 def tour(op, draw, rows, cols):
-    """Returns Cases for kernels with one block for each row of an array (rows, cols), and for
-    kernels that transpose an array (cols, cols)."""
+    """Returns Cases for two kinds of kernels. Some kernels have one block for each row of an array
+    (rows, cols). The others transpose an array (cols, cols)."""
     x, square, block = draw(rows, cols), draw(cols, cols), 256
 
     def by_row(name):

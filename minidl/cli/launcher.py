@@ -147,7 +147,7 @@ def say(text):
 
 
 def names_hosts(launcher):
-    """Returns True if ranks may start on other hosts, because mpiexec has options, or because a
+    """Returns True if ranks may start on other hosts. This is so if mpiexec has options, or if a
     variable of a job is set. If False, the launcher listens only on the loopback address."""
     return len(launcher) > 1 or any(name in os.environ for name in JOBS)
 
@@ -202,7 +202,8 @@ class _Interrupted(Exception):
 
 
 def _supervised(command, env, supervisor, its_stdin):
-    """Starts mpiexec and supervises the ranks. Returns the exit status. A signal ends all ranks."""
+    """Starts mpiexec and supervises the ranks. Returns the exit status. If this process gets
+    SIGINT, SIGTERM or SIGHUP, all ranks are ended."""
 
     def interrupt(number, _):
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -4,9 +4,9 @@ The plain form, with the picture and the formula of the time: minidl/plain/numa.
 real machines. Its functions bind the ranks of a launcher, measure near and far memory, and find the
 node of each page.
 
-`minidl run --bind numa` binds each rank to the cores of one node. The nodes are taken in turn.
-`--bind core` binds a rank to one core for each thread of the rank. mpiexec does the binding, and
-`options` returns the options for mpiexec. `minidl doctor` shows the result.
+`minidl run --bind numa` binds each rank to the cores of one node. The ranks are given to the nodes
+in turn. `--bind core` binds a rank to one core for each thread of the rank. mpiexec does the
+binding, and `options` returns the options for mpiexec. `minidl doctor` shows the result.
 
 Sources: the kernel's Documentation/ABI/stable/sysfs-devices-node; MPICH's Hydra and Open MPI's
 PRRTE manuals (-bind-to, --map-by).   Test: tests/cli/test_numa.py
@@ -85,9 +85,10 @@ def nics(root="/sys"):
 
 
 def touched(array, maps="/proc/self/numa_maps"):
-    """Returns {node: number of pages} of the array's memory, or {} if the system does not list
-    pages. The numbers are sums over all mappings that contain a part of the array. There may be
-    several mappings, because NumPy asks for huge pages in the middle of an array."""
+    """Counts the pages of the array's memory on each node. Returns {node: number of pages}, or {}
+    if the system does not list pages. The numbers are sums over all mappings that contain a part of
+    the array. There may be several mappings, because NumPy asks for huge pages in the middle of an
+    array."""
     try:
         lines = Path(maps).read_text().splitlines()
     except OSError:

@@ -9,10 +9,11 @@ The first process forks before it imports minidl. The parent is the guard, and w
 The guard inherits the connection to mpiexec. So MPICH's mpiexec does not notice that a rank died,
 and does not kill the other ranks before the launcher knows the reason.
 
-The script runs as in `python script.py`, with three differences. stdout is written line by line.
-Tracebacks begin with the rank. The launcher is told how the script ends. A thread answers when the
-launcher asks for the rank's place in the script. Without `minidl run` (`python -m minidl.cli.rank
-script.py` under any mpiexec) there is no guard, and abort.guarded ends all ranks through MPI.
+The script runs as in `python script.py`, with four differences. stdout is written line by line. The
+first line of a traceback names the rank. The rank tells the launcher how the script ends. A thread
+answers when the launcher asks for the rank's place in the script. `python -m minidl.cli.rank
+script.py` also works, under any mpiexec and without `minidl run`. Then there is no guard, and
+abort.guarded ends all ranks through MPI.
 
 Test: tests/cli/test_supervisor.py, tests/mpi/test_abort.py   Used by: launcher.py
 """
@@ -262,7 +263,8 @@ def _of_script(trace):
 
 
 def _answer(link):
-    """Answers the launcher, which asks where this rank is, or tells the rank to end.
+    """Reads the messages of the launcher. If the launcher asks where this rank is, answers. For any
+    other message, ends the rank.
 
     When the launcher ends, the guard ends this rank. The rank must still run then, so that the
     guard can see which files MPI has made. If the guard has ended as well, the rank ends itself
@@ -283,7 +285,8 @@ def _answer(link):
 
 
 def _position(frame):
-    """Returns a short text that changes when a thread executes another instruction."""
+    """Returns a short text for the place in the code where a thread is. The text changes when the
+    thread executes another instruction. frame: the thread's innermost frame, or None."""
     places = []
     while frame is not None:
         places.append(f"{frame.f_code.co_name}+{frame.f_lasti}")
@@ -292,8 +295,8 @@ def _position(frame):
 
 
 def _serves(frame):
-    """Returns True if a thread answers remote calls. Such a thread may wait for any length of
-    time."""
+    """Returns True if a thread answers remote calls. Such a thread may wait for any length of time.
+    frame: the thread's innermost frame."""
     while frame is not None:
         if frame.f_code.co_name == "_serve_one" and "minidl" in frame.f_code.co_filename:
             return True

@@ -123,8 +123,8 @@ def attempt_of(n, status, supervisor, seconds):
     ranks, left = supervisor.ranks, supervisor.left()
     steps = [rank.step for rank in supervisor.failed if rank.step is not None] or [
         rank.step for rank in left if rank.step is not None]
-    # If ranks are left, the attempt ended in the step of the slowest rank. If the run healed until
-    # no rank was left, the attempt ended in the step of the last rank.
+    # If ranks are left, the attempt ended in the step of the slowest rank. With --heal it is
+    # possible that no rank is left. Then the attempt ended in the step of the last rank.
     behind = min if left else max
     begins = [rank.begins for rank in ranks if rank.begins is not None]
     how = "done" if status == 0 else supervisor.failure or f"mpiexec ended with status {status}"
@@ -138,14 +138,14 @@ def is_bug(past):
         return False
     before, last = past[-2:]
     if last.absent == last.n and any(a.step is not None for a in past):
-        return False  # ranks started earlier, but now no rank starts: a host shuts down
+        return False  # ranks started earlier, but no rank starts now: a host may shut down
     return (before.step, alike(before.how), before.status) == (
         last.step, alike(last.how), last.status)
 
 
 def alike(how):
-    """Returns the sentence with "#" in place of the parts that may differ when the same bug happens
-    again."""
+    """Returns the sentence `how` with some parts replaced by "#": the parts that may differ when
+    the same bug happens again. how: what ended an attempt, in words."""
     return re.sub(DIFFERS, "#", how)
 
 

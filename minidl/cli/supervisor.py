@@ -16,10 +16,10 @@ and so on (supervised.py). The first of these failures ends the run, and the mes
     no rank moves for `deadline_s`: every rank stays at the same Python instruction
     no rank of an elastic.run has done a step for `silence_s`
 
-With --heal a failure of the first kind is printed and does not end the run. The other ranks
-continue (elastic/), and may take `start_s` seconds to heal. But the run ends if a rank dies before
-all ranks are in world(), or if no rank is left. The run also fails if the group's first rank dies
-after its elastic.run. Only this rank does the rest of the script, such as writing the result.
+With --heal a failure of the first kind is printed and does not end the run. The other ranks make a
+new group, within `start_s` seconds, and continue (elastic/heal.py). But the run ends if a rank dies
+before all ranks are in world(), or if no rank is left. The run also fails if the group's first rank
+dies after its elastic.run. Only this rank does the rest of the script, such as writing the result.
 
 A rank that raises an exception prints the traceback itself. At the end of every run the guards kill
 their ranks, and then mpiexec ends.
@@ -28,9 +28,10 @@ A Watch also observes ranks (comm/observe/lookout.py). Watch and supervisor find
 A Watch runs inside the ranks. It knows the message that a rank waits for, so it finds a deadlock
 after a second. A Watch also works under mpirun without this file. The supervisor runs outside the
 ranks. It knows how a rank ended. It also finds a rank that hangs outside minidl's calls, a rank
-that has no Watch, and a rank that does not answer. The supervisor waits longer, for LOOKS + LATER
-looks, so that a Watch prints first. Watch and supervisor send their questions as lines of JSON over
-TCP, and places.py finds a rank's place in its script.
+that has no Watch, and a rank that does not answer. The supervisor asks all ranks for their places
+LOOKS + LATER times before it ends a run that does not move. So a Watch prints first. Watch and
+supervisor send their questions as lines of JSON over TCP, and places.py finds a rank's place in its
+script.
 
 Test: tests/cli/test_supervisor.py   Used by: launcher.py
 """
@@ -53,8 +54,8 @@ STARTING_S = 3.0  # instead of TOGETHER_S, while some ranks are not in world() y
 PASSED_ON_S = 0.15  # time for mpiexec to pass on output before ranks are killed
 KILLED_S = 5.0  # time for the guards to kill their ranks; after this time mpiexec is ended
 LOOKS = 8  # how often the supervisor asks for each rank's place within deadline_s
-LATER = 2  # looks after deadline_s: a Watch has the same deadline and must print first
-ANSWER_S = 0.5  # the shortest time between two looks: a busy machine answers slowly
+LATER = 2  # how often it asks after deadline_s: a Watch has the same deadline and must print first
+ANSWER_S = 0.5  # the shortest time between two questions: a busy machine answers slowly
 
 
 @dataclass(eq=False)
@@ -77,7 +78,7 @@ class Rank:
     place: str = ""  # the line of the script, from the rank's last answer
     at: str = ""  # from the same answer: the instruction of every call on the stack, as text
     answered: bool = True  # the rank has answered the last question
-    same: int = 0  # how many looks in a row have found the rank at the same instruction
+    same: int = 0  # how many times in a row the rank was at the same instruction
     heard: float = 0.0  # when the rank last reported a state or a step
     step: int | None = None  # how many steps of training are done
     begins: int | None = None  # the first step that the rank reported
@@ -104,8 +105,8 @@ SAID = {
 
 
 def checked(line):
-    """Returns the message `line`. Raises ValueError if the kind of the message is not in SAID, or
-    if the message does not have the values of its kind."""
+    """Returns the message `line`. Raises ValueError if SAID does not have this kind of message, or
+    if values of the message are missing or wrong."""
     what = line.get("say")
     if not isinstance(what, str) or what not in SAID:
         raise ValueError(f"unknown message {what!r:.100}")
@@ -125,8 +126,8 @@ def signal_name(number):
 
 
 class Supervisor:
-    """Supervises one run. Start mpiexec with `environment`. Then `run(mpiexec, wake)` waits for the
-    end.
+    """Supervises one run. Start mpiexec with the variables in the attribute `environment`. Then
+    `run(mpiexec, wake)` waits for the end of the run.
 
     n:          how many ranks there are
     deadline_s: how many seconds ranks may wait without moving. None or 0 means no limit
@@ -144,7 +145,7 @@ class Supervisor:
         self.failure = None  # what ended the run, in words without process numbers
         self.failed = []  # the ranks that caused the failure
         self.interrupted = False
-        self.heal, self._lost = heal, []  # _lost: the dead ranks of a run that heals
+        self.heal, self._lost = heal, []  # _lost: the dead ranks, with --heal
         token = new_token()
         self._door = Door(token, one_host, backlog=4096)
         addresses = "+".join(["127.0.0.1"] if one_host else own_addresses())
@@ -225,8 +226,8 @@ class Supervisor:
         traces.remove(self._traces)
 
     def _note_traces(self, child):
-        """Looks for MPI's files once while ranks start, and once when all ranks are in MPI. If
-        mpiexec is killed, it is too late to look for them."""
+        """Looks for MPI's files once while ranks start, and once when all ranks are in MPI. When
+        mpiexec has been killed, it is too late to look for them."""
         in_mpi = all(rank.state not in ("born", "joining") for rank in self.ranks)
         phase = 2 if len(self.ranks) >= self.n and in_mpi else 1 if self.ranks else 0
         if phase > self._phase:
@@ -404,9 +405,10 @@ class Supervisor:
             self._fail(absent[0] if len(absent) == 1 else absent, f"ended its script {how}", 1)
 
     def _judge_lost(self, left, now):
-        """Records dead ranks as lost, if the run heals. left: the ranks that failed. Returns the
-        other failed ranks, which called sys.exit. The run ends when the scripts of all ranks that
-        are not lost have ended. It does not wait for MPI_Finalize, which may hang after a death."""
+        """Handles failed ranks with --heal. left: the ranks that failed. A failed rank that has not
+        called sys.exit is dead, and is recorded as lost. Returns the other failed ranks. The run
+        ends when the scripts of all ranks that are not lost have ended. It does not wait for
+        MPI_Finalize, which may hang after a death."""
         for rank in left:
             if rank.state != "exits" and rank not in self._lost:
                 self._lost.append(rank)
@@ -424,9 +426,9 @@ class Supervisor:
         return [rank for rank in left if rank not in self._lost]
 
     def _judge_healed(self, others):
-        """Sets the status when all ranks that are left have ended their script. The first rank of a
-        group usually writes the results. So the run has failed if that rank died after its
-        elastic.run."""
+        """Sets the exit status of the run, when all living ranks have ended their scripts. others:
+        the living ranks. The first rank of a group usually writes the results. So the run has
+        failed if that rank died after its elastic.run."""
         if not self._lost or any(rank.first for rank in others):
             self.status = 0
             return
@@ -436,8 +438,8 @@ class Supervisor:
         self._end_with(how, 1)
 
     def _judge_healing(self, others, now):
-        """Ends the run if a rank died before all ranks were in world(), or if healing takes longer
-        than `start_s`."""
+        """Ends the run if a rank died before all ranks were in world(). Also ends the run if the
+        living ranks, `others`, need more than `start_s` seconds to make a new group."""
         early = [rank for rank in self._lost if rank.state in ("born", "joining")]
         if early and now - early[0].ended_at > STARTING_S and any(
                 rank.state in ("born", "joining") for rank in others):
@@ -450,7 +452,7 @@ class Supervisor:
                        healing)
 
     def left(self):
-        """Returns all ranks except the dead ranks of a run that heals."""
+        """Returns all ranks that are not recorded as lost. Ranks are lost only with --heal."""
         return [rank for rank in self.ranks if rank not in self._lost]
 
     def _left_badly(self, rank, now):
@@ -481,9 +483,9 @@ class Supervisor:
 
     def _listen(self, now):
         """Ends the run if no rank has reported a step or a state for silence_s seconds. Then it
-        prints where some ranks are in the script. These are the ranks that a signal has stopped. If
-        no rank was stopped, these are the ranks that do not answer. If all ranks answer, these are
-        the ranks with the fewest steps."""
+        prints the place in the script of the suspected ranks. If a signal has stopped some ranks,
+        the suspects are these ranks. Otherwise they are the ranks that do not answer. If all ranks
+        answer, they are the ranks with the fewest steps."""
         ranks = self.left()
         training = [rank for rank in ranks if not rank.trained and rank.state != "finished"]
         silent_s = now - max((rank.heard for rank in ranks), default=now)
@@ -508,9 +510,10 @@ class Supervisor:
             self._tell(rank, "rank", ask="where")
 
     def _look(self, now):
-        """Asks each rank for its place, in regular intervals. Ends the run if no rank has moved in
-        LOOKS + LATER looks. Also ends the run if a rank has waited in world() for deadline_s
-        seconds, or if a signal stopped a rank for this long."""
+        """Asks each rank for its place, at regular intervals. Ends the run if each rank has given
+        the same place, or no answer, LOOKS + LATER times in a row. Also ends the run if a rank has
+        waited in world() for deadline_s seconds, or if a signal has stopped a rank for deadline_s
+        seconds."""
         busy = [rank for rank in self.ranks if rank.status is None]
         waiting = [rank for rank in busy if rank.state == "joining"]
         absent = [rank for rank in self.ranks if rank.state == "born"]
@@ -544,8 +547,9 @@ class Supervisor:
         self._end_with("\n".join(lines), 1)
 
     def _fail(self, ranks, how, status, more=""):
-        """Ends the run and prints a sentence. ranks: a Rank or a list of Ranks. more: the end of
-        the sentence. It is printed, but is not part of `failure`."""
+        """Ends the run with the exit status `status`, and prints a sentence. ranks: the subject of
+        the sentence, a Rank or a list of Ranks. how: the rest of the sentence, which is also kept
+        in the attribute `failure`. more: a text after the sentence, which is only printed."""
         one = isinstance(ranks, Rank)
         who = ranks if one else in_words([rank.name for rank in ranks]) + ":"
         self.failure, self.failed = how, [ranks] if one else ranks

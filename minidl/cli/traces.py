@@ -25,8 +25,8 @@ FOLDER = re.compile(r"(/\S*/ompi\.(\d+))/")
 
 
 def of(pid):
-    """Returns the set of MPI's paths that a process and its descendants use. The set is empty on a
-    system without /proc."""
+    """Returns a set of paths: MPI's files and folders that a process and its descendants use. The
+    set is empty on a system without /proc."""
     found, family = set(), below(pid)
     for each in family:
         held = []

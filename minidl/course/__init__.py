@@ -11,7 +11,7 @@
     handout   writes a course for students, without solutions
     language  shows texts in the reader's language
     comments  shows the comments of a script in the reader's language
-    training  the options of a script that trains by any technique
+    training  the options of train_gpt.py, which select techniques
     disk      a simulated disk that may lose power, for the tutorial about snapshots
     renamed   brings old names in a student's files up to date
     guard     two processes between the grader and the student's code

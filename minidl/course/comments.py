@@ -1,12 +1,12 @@
 '''Shows a tutorial or a kernel with its comments and docstrings in the reader's language.
 
     docs/zh/comments.po          each comment of a script, its lines joined, and its translation
-    docs/zh/tutorials/07.txt     the head of a script, and the tasks of its exercises
+    docs/zh/tutorials/07.txt     the docstring of a script, and the tasks of its exercises
 
 The English script is the only source of the code. When a file is written for a reader, each comment
 is looked up by its English words. `minidl exercise`, `notebook`, `handout` and the site write such
-files. The site also shows the kernels that the head of a script names. If a comment has changed
-since its translation, the comment is shown in English, and `make register` lists it. So no
+files. The site also shows the kernels that the docstring of a script names. If a comment has
+changed since its translation, the comment is shown in English, and `make register` lists it. So no
 translation is shown that is older than the English comment.
 
 Test: tests/course/test_comments.py
@@ -60,8 +60,8 @@ def comments(text):
 
 
 def _in_python(text):
-    """Returns [(row, column, mark)] of the comments, also of comments in a kernel whose code is a
-    string in the script."""
+    """Returns [(row, column, mark)] of all comments in a Python script. mark: "#" or "//". If the
+    code of a kernel is a string in the script, the comments of the kernel are included."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     found = [(*t.start, "#") for t in tokens if t.type == tokenize.COMMENT]
     found = [(row - 1, column, mark) for row, column, mark in found]
@@ -90,15 +90,15 @@ def _docstrings(text, lines):
 
 
 def kernels_named(text):
-    """Returns the paths of the .cu files of kernels/ that the head of a script names. Readers will
-    also open these files."""
+    """Returns the paths of the .cu files of kernels/ that the docstring of a script names. Readers
+    will also open these files."""
     named = dict.fromkeys(re.findall(r"\b\w+\.cu\b", ast.get_docstring(ast.parse(text)) or ""))
     return [path for name in named if (path := language.ROOT / "kernels" / name).exists()]
 
 
 def known(kind):
-    """Returns {digest of the English text: its translation} of all comments, heads of tutorials and
-    tasks of exercises. kind: the language, such as "zh"."""
+    """Returns {hash of the English text: its translation}. It has all comments, the docstrings of
+    the tutorials, and the tasks of the exercises. kind: the language, such as "zh"."""
     return _known(kind, language.folder(kind))
 
 

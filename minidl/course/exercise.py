@@ -11,7 +11,7 @@
 
 07a means only this exercise: `minidl exercise 07a --force` blanks 07a and keeps the others.
 
-An exercise and its solution stand in one place only: in the tutorial, a script that runs.
+An exercise and its solution are in one place only: in the tutorial, which is a script that runs.
 
 Test: tests/course/test_exercise.py
 '''

@@ -1,10 +1,10 @@
 '''Grades a student's file: `minidl check 07` runs tutorials/graders/07_ring.py on work/07_ring.py.
 
 A grader judges in this process. The student's code runs in another process (student.py). The exit
-status and the output of that process do not count: the grader decides from the numbers that come
-back. A grader is a generator function. Its argument is the student's process. A grader yields a
-line for every check that passed. At the first check that did not pass, it raises Wrong, with a
-message that helps the student:
+status and the output of that process do not count: the grader decides from the values that the
+process returns. A grader is a generator function. Its argument is the student's process. A grader
+yields a line for every check that passed. At the first check that did not pass, it raises Wrong,
+with a message that helps the student:
 
     def doubled(module, x):                 runs in the student's process
         return module.double(x)
@@ -21,7 +21,8 @@ functions last, after it has checked all properties and counters. A handout (han
 have these functions. So the checks that need these functions run only with the course's folder of
 answers: `answers/`, or `check --answers FOLDER`.
 
-Inputs are drawn from SEED + a number. With `check --student NAME` each student has other inputs.
+Inputs are drawn from SEED + a number. With `check --student NAME` each student has different
+inputs.
 
 A grader's file also has wrong answers that it must reject: WRONG = {"07a": {name of the mistake:
 (code, text of the message)}}. `code` is the whole code of the exercise, or {right: wrong}. In the
@@ -110,7 +111,7 @@ def results(number, root=ROOT, work=WORK, deadline=DEADLINE, answers=None, stude
 
     After `deadline` seconds the student's process prints where it is, and ends.
     answers: the folder of the course's answers. student: a name. The inputs are drawn from a seed
-    that depends on the name, so each student has other inputs."""
+    that depends on the name, so each student has different inputs."""
     seed, file = seed_of(student), grader_file(number[:2], root)
     graders = grader(number[:2], root, answers, seed)
     names = [name[len("grade_") :] for name in vars(graders) if name.startswith("grade_" + number)]

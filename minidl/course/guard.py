@@ -88,7 +88,7 @@ def _serve(*arguments):
 
 def _wait(child, life=None):
     """Waits for the end of the child. Returns its wait status. Kills the child if the other end of
-    `life` is closed, or if SIGTERM came, because then the parent of this process has ended."""
+    `life` is closed, or if SIGTERM came. Both mean that the parent of this process has ended."""
     while True:
         pid, status = os.waitpid(-1, os.WNOHANG)  # any child, also one that was inherited
         if pid == child:

@@ -44,7 +44,7 @@ def handout(folder, tutorials=(), answers=None, personal=False, root=ROOT):
     """Writes the handout into `folder`, and the teachers' files into `answers`. Returns 0.
 
     tutorials: the numbers of the graded tutorials. The default is all tutorials. personal: if True,
-    every student has other inputs, drawn from the name that GitHub or Gradescope gives. Raises
+    every student has different inputs, drawn from the name that GitHub or Gradescope gives. Raises
     ExerciseError if the handout cannot be written."""
     folder, answers = Path(folder), Path(answers or f"{folder}-answers")
     known = exercise.tutorials(root)
@@ -172,9 +172,10 @@ def public(text):
 
 
 def _needed(text, hides):
-    """Returns the needed parts of a grader's file. These are the statements that are not
-    definitions, the functions grade_* and personal, and all definitions that these parts need.
-    hides: True if functions of the file raise Hidden, which must then be imported."""
+    """Returns a grader's file with only the parts that grading needs. Statements that are not
+    definitions stay. The functions grade_* and personal stay, and every definition that one of
+    these parts uses. hides: if True, functions of the file raise Hidden, so the result also imports
+    Hidden."""
     tree, lines = ast.parse(text), text.splitlines(keepends=True)
 
     def names(node, context):

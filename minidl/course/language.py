@@ -1,7 +1,7 @@
 '''Shows texts in the reader's language: MINIDL_LANG=zh minidl check 07.
 
     docs/zh/messages.po          English and Chinese of each message, in GNU gettext's format
-    docs/zh/tutorials/07.txt     whole texts: the head of a tutorial, and the tasks of its exercises
+    docs/zh/tutorials/07.txt     whole texts: a tutorial's docstring, and the tasks of its exercises
 
 minidl/text.py tells how a message is found. The first line of a whole text has a hash of the
 English text. If the English text has changed later, the translation is shown with a note that it is
@@ -65,16 +65,16 @@ def digest(text):
 
 
 def texts(number, kind=None):
-    """Returns {"head": (hash of the English text, the translation), "07a": ...} of a tutorial.
-    Returns {} if the tutorial has no translation. kind: the language. If None, the reader's
-    language."""
+    """Returns {name: (hash of the English text, the translation)} of a tutorial. The name is "head"
+    for the docstring of the script, and "07a", "07b", ... for the tasks of the exercises. Returns
+    {} if the tutorial has no translation. kind: the language. If None, the reader's language."""
     return parts_of(folder(kind or language()) / "tutorials" / f"{number}.txt")
 
 
 def parts_of(path):
-    """Returns {name: (hash of the English text, the translation)} of a file of whole texts. Each
-    text comes after a line `=== name of hash`, such as `=== 07a of 0123456789ab`. Returns {} if
-    there is no such file."""
+    """Reads a file with whole texts. Returns {name: (hash of the English text, the translation)}.
+    Each text comes after a line `=== name of hash`, such as `=== 07a of 0123456789ab`. Returns {}
+    if there is no such file."""
     if not path.exists():
         return {}
     parts = re.split(r"^=== (\w+) of ([0-9a-f]{12})\n", path.read_text(encoding="utf-8"),
@@ -87,8 +87,8 @@ def translated(number, name, english):
     """Returns a text of a tutorial in the reader's language. If the English text has changed since
     the translation, the first line is a note about this.
 
-    number: the tutorial, such as "07". name: "head", or an exercise such as "07a". english: the
-    English text, which is returned if there is no translation."""
+    number: the tutorial, such as "07". name: "head" for the docstring of the script, or an exercise
+    such as "07a". english: the English text, which is returned if there is no translation."""
     if language() == "en" or name not in (found := texts(number)):
         return english
     of, text = found[name]

@@ -35,12 +35,12 @@ def script_of(fn):
 
 
 def write(name, save):
-    """Writes out/<name> by save(path). Returns the path of the file, or None.
+    """Writes the file out/<name>. Returns the path of the file, or None.
 
-    Another run may write the same file at the same time. So each run saves the file in its own
-    folder, and then moves the file to out/. So the file in out/ is always complete. If the file
-    cannot be written, prints a message and returns None. The script then continues, because it
-    prints its table later."""
+    save: a function; save(path) writes the file. Another run may write the same file at the same
+    time. So each run saves the file in its own folder, and then moves the file to out/. The file in
+    out/ is always complete. If the file cannot be written, prints a message and returns None. The
+    script then continues, because it prints its table later."""
     path = Path("out", name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,7 +156,7 @@ def slides(figure, name):
 
 
 def _room(grids, shown):
-    """Makes each column and row of a grid very small if none of its panels is shown.
+    """Makes a column or a row of a grid very small if it has no panel that is shown.
 
     Returns [width, height]: the fractions of the figure's width and of its height that are still
     used. If there are several grids, returns the smallest fractions.
@@ -177,9 +177,9 @@ def _room(grids, shown):
 
 
 def _own_numbers(first, last):
-    """Shows the numbers and the label of a shared x axis on the panel `last`, and of a shared y
-    axis on the panel `first`. In the whole figure another panel may have these numbers, and that
-    panel may be hidden."""
+    """Shows the numbers and the label of a shared x axis on the panel `last`. Does the same for a
+    shared y axis on the panel `first`. In the whole figure another panel may have these numbers,
+    and that panel may be hidden."""
     alike = last.get_shared_x_axes().get_siblings(last)
     if len(alike) > 1:
         last.tick_params(labelbottom=True)
@@ -191,8 +191,8 @@ def _own_numbers(first, last):
 
 
 def _around(figure):
-    """Returns the rectangle of everything that is visible, in inches. matplotlib's own rectangle,
-    "tight", also contains empty subfigures."""
+    """Returns the smallest rectangle around everything that is visible, in inches. matplotlib's own
+    rectangle, "tight", also contains empty subfigures."""
     from matplotlib.transforms import Bbox
 
     for _ in range(2):  # the first layout still uses the sizes of the previous slide

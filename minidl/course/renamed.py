@@ -104,8 +104,9 @@ def _renumbered(text, old, new):
 
 
 def _one_import(found):
-    """Returns an import such as `from minidl import amp, nn` with the module names of today. A name
-    that is now in another module gets its own line."""
+    """Returns an import, such as `from minidl import amp, nn`, with the module names of today.
+    found: the match of a regular expression with the old import. A name that is now in another
+    module gets its own line."""
     indent, package, names = found.groups()
     names = [name.strip() for name in names.split(",")]
     moved = [name for name in names if f"{package}.{name}" in MODULES]

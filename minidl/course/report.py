@@ -123,7 +123,8 @@ def _plain(text):
 
 
 def as_gradescope(found):
-    """Returns Gradescope's results.json: https://gradescope-autograders.readthedocs.io, "specs"."""
+    """Returns the text of Gradescope's results.json. Its form is described at
+    https://gradescope-autograders.readthedocs.io, under "specs"."""
     points, of = total(found)
     tests = [{"name": f"{r.exercise}: {tr(r.checked)}", "number": r.exercise, "score": r.points,
               "max_score": r.of, "status": "passed" if r.verdict == "passed" else "failed",
@@ -213,8 +214,8 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
 
     A folder is a student's repository, or it has the files that are in a student's work/. number:
     the tutorial or exercise to grade. If None, course.cfg names the tutorials. personal: if True,
-    each student has other inputs, drawn from the folder's name. Returns 0. Raises ExerciseError if
-    there is no such folder or exercise."""
+    each student has different inputs, drawn from the folder's name. Returns 0. Raises ExerciseError
+    if there is no such folder or exercise."""
     folders = sorted(f for f in Path(folder).glob("*") if f.is_dir())
     if not folders:
         raise ExerciseError(f"wanted a folder for each student in {folder}; there is no folder in "
@@ -235,8 +236,8 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
 
 
 def _graded(folder, wanted, answers, personal, root):
-    """Returns a student's line of the table: {exercise: its points, "total": ..., "of": ...}. A
-    folder that cannot be graded gets 0 points."""
+    """Returns a student's line of the table: {exercise: its points, "total": the sum, "of": the
+    possible sum}. A folder that cannot be graded gets 0 points."""
     work = folder / "work" if (folder / "work").is_dir() else folder
     how = {"answers": answers and Path(answers), "student": folder.name if personal else None}
     try:

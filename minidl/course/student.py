@@ -11,10 +11,11 @@ exit status. Arguments must be short. Long inputs are made in both processes fro
 
 So the most harm that the student's code can do is to return wrong numbers, or no numbers. It cannot
 replace a function that compares results, because that function runs in the grader's process. Three
-risks remain. First, the counters (bytes sent, memory held, loads of a kernel) are in the student's
-process, so the student's code could change them. Second, a shortcut passes if the counters do not
-notice it, such as the library's own function under another name. Third, the process runs under the
-same user, who may change any file of the course. So a teacher should also read the answers.
+risks remain. First, the counters are in the student's process, for example the counts of bytes sent
+and of memory held. So the student's code could change them. Second, a shortcut passes if the
+counters do not notice it, such as the library's own function under another name. Third, the process
+runs under the same user, who may change any file of the course. So a teacher should also read the
+answers.
 
 Test: tests/course/test_student.py, tests/course/test_answers.py
 '''
@@ -80,10 +81,11 @@ def load_grader(path, seed=0):
     """Returns a grader, as a module. Its variable SEED, from which inputs are drawn, is set to
     `seed`.
 
-    If `seed` is not 0, and the grader has a function `personal(draw)`, some variables of the grader
-    get new values, such as other sizes. `personal` returns {name of a variable: its new value}.
-    draw: NumPy's random generator, which begins with this seed. The grader's process and the
-    student's process both load the grader in this way, so both have the same inputs."""
+    If `seed` is not 0, and the grader has a function `personal(draw)`, this function is called. It
+    returns {name of a variable: its new value}, for example a new size. These variables of the
+    grader then get the new values. draw: NumPy's random generator, which begins with this seed. The
+    grader's process and the student's process both load the grader in this way, so both have the
+    same inputs."""
     graders = load(path)
     if seed:
         graders.SEED = seed

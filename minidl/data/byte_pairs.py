@@ -1,4 +1,4 @@
-"""A tokenizer. It turns a text into tokens, and back. Tokens are fewer and longer than bytes.
+"""A tokenizer. It turns a text into tokens, and back. A text has fewer tokens than bytes.
 
     tokenizer = Tokenizer.learn(text, 1024)                  or, with the tokens of GPT-2:
     tokenizer = Tokenizer.from_hugging_face("gpt2/")         vocab.json, merges.txt
@@ -120,9 +120,9 @@ class Tokenizer:
 
     @classmethod
     def from_hugging_face(cls, folder: str | PathLike[str]) -> Tokenizer:
-        """Returns the tokenizer of a model's folder, from tokenizer.json or, if that is missing,
-        from vocab.json and merges.txt. Reads the files of GPT-2 and Llama 3. Nothing is downloaded.
-        Raises ValueError if a file needs a feature that minidl does not have, such as a
+        """Returns the tokenizer of a model's folder. Reads tokenizer.json. If this file is missing,
+        reads vocab.json and merges.txt. The files of GPT-2 and Llama 3 can be read. Nothing is
+        downloaded. Raises ValueError if a file needs a feature that minidl does not have, such as a
         normalizer."""
         return cls(*vocabulary_files.read_folder(Path(folder)))
 
@@ -142,9 +142,9 @@ class Tokenizer:
     def encode(self, text: str, *, allowed_special: str | Collection[str] = (),
                disallowed_special: str | Collection[str] = "all") -> list[int]:
         """Returns the ids of a text. If the text has a special token that is in allowed_special,
-        this token becomes its id. If it is only in disallowed_special, encode() raises ValueError.
-        If the token is in neither of the two arguments, it is encoded as ordinary text. "all"
-        stands for all special tokens. tiktoken has the same rules."""
+        this token becomes its id. If the token is in disallowed_special and not in allowed_special,
+        encode() raises ValueError. If the token is in neither of the two arguments, it is encoded
+        as ordinary text. "all" stands for all special tokens. tiktoken has the same rules."""
         if not isinstance(text, str):
             raise TypeError(f"encode: want a str, got {type(text).__name__}")
         return list(self.encode_iterable([text], allowed_special=allowed_special,
@@ -165,8 +165,9 @@ class Tokenizer:
         return itertools.chain.from_iterable(self._parts(found, refused))
 
     def _parts(self, found, refused):
-        """Yields lists and iterators of ids, which Python's C code joins fast. found: pairs from
-        words(). Raises ValueError if the text has a special token of `refused`."""
+        """Yields the ids of a text, in lists and iterators. The caller joins them by itertools,
+        which is fast. found: pairs from words(). Raises ValueError if the text has a special token
+        that is in `refused`."""
         for part, name in found:
             yield itertools.chain.from_iterable(map(self._cache.__getitem__, part))
             if name in refused:

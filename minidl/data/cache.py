@@ -1,4 +1,4 @@
-"""Keeps a pipeline's elements in a folder: computed once, read by all ranks in every epoch.
+"""Keeps a pipeline's elements in a folder. An element is computed once. All ranks read it later.
 
     pipeline.json       {"n": how many elements}        a pipeline with another n raises an error
     host-pid-x.data     record | record | ...           each process appends to its own files. At
@@ -30,7 +30,7 @@ ENTRY = 32  # bytes of the four integers
 
 class Folder:
     """A mapping from element numbers to values, in the folder `path`. Call `begin(n)` before each
-    epoch. Reading a number raises KeyError if its value is missing or damaged."""
+    epoch. folder[number] raises KeyError if the value of this element is missing or damaged."""
 
     def __init__(self, path):
         self.path, self.lock = Path(path), threading.Lock()
@@ -69,7 +69,8 @@ class Folder:
                     self.where.setdefault(number, (name, begin, length, crc))
 
     def _described(self, about):
-        """Returns n of pipeline.json: how many elements the folder's pipeline has."""
+        """Returns n, the number of elements of the folder's pipeline. about: the path of
+        pipeline.json, which holds n. Raises ValueError if this file is damaged."""
         try:
             return json.loads(about.read_text("utf-8"))["n"]
         except (ValueError, LookupError, TypeError, RecursionError) as error:
@@ -123,8 +124,8 @@ class Folder:
 
 
 def _checksum(number, record):
-    """Returns one CRC-32 of a record and the number of its element together. So the check also
-    fails if a record belongs to another element."""
+    """Returns a CRC-32 over two things: the record, and the number of its element. So the check
+    also fails if the record belongs to another element."""
     return zlib.crc32(record, number % (1 << 32))
 
 

@@ -74,7 +74,8 @@ class ConcatDataset(Dataset):
 
 
 def random_split(dataset, lengths, generator=None):
-    """Returns a list of Subsets, in random order and without overlap.
+    """Divides a dataset into parts at random. Returns a list with a Subset for each part. No sample
+    is in two Subsets.
 
     lengths:   the number of samples in each part, or fractions that sum to 1. With fractions, the
                numbers of samples are rounded down. The samples that are left over go to the first

@@ -4,9 +4,9 @@
     idx_folder(path)  any four files in MNIST's format: MNIST itself, or Fashion-MNIST, which
                       Debian's package dataset-fashion-mnist puts in /usr/share/datasets
 
-Each returns (train, test), two ArrayDatasets. An image is in [0, 1]. All images are an array
-(N, 1, H, W), float32, and all labels are an array (N,), int64. `images, labels = train[:]` gives
-these arrays.
+Each function returns (train, test), two ArrayDatasets. The pixels of an image are numbers from 0
+to 1. All images are an array (N, 1, H, W), float32, and all labels are an array (N,), int64.
+`images, labels = train[:]` gives these arrays.
 Test: tests/data/test_datasets.py   Tutorial: tutorials/07_ring.py
 Source: Alpaydin and Kaynak, "Optical recognition of handwritten digits", UCI repository 1998.
 """
@@ -56,8 +56,8 @@ class TensorDataset(ArrayDataset):
 
 def digits():
     """Returns (train, test): 1,437 and 360 images of 8 x 8 pixels, the same on every rank and
-    machine. Both parts have digits from each writer, so accuracy on `test` does not measure new
-    writers. Raises ImportError without scikit-learn."""
+    machine. Both parts have digits from each writer. So the accuracy on `test` does not tell how
+    well a model reads the digits of a new writer. Raises ImportError without scikit-learn."""
     sklearn = importlib.util.find_spec("sklearn")  # find_spec is faster than an import
     if sklearn is None:
         raise ImportError("the digits come with scikit-learn, which is not installed. "

@@ -37,8 +37,8 @@ def read(path, most_bytes=MOST_BYTES):
 
 
 def _array(path, file, most_bytes):
-    """Returns the array. Reads the header first, and then only the bytes that the header announces,
-    because a few bytes of gzip can become gigabytes."""
+    """Returns the array in the open file. Reads the header first, and then only the bytes that the
+    header announces, because a few bytes of gzip can become gigabytes."""
     head = file.read(4)
     if len(head) < 4:
         raise ValueError(f"{path} is truncated: an IDX header has at least 4 bytes; got "

@@ -4,17 +4,18 @@ The plain form: minidl/plain/lengths.py. This file adds a budget of tokens, targ
 formulas.
 
 Each token and each padding value takes one place in a batch. Waste is the fraction of all places
-that is padding: 1 - E[L] / E[max L of a batch]. `pools` makes random pools of samples, sorts each
-pool by length, and cuts it into batches. With a budget of tokens, each batch has as many samples as
-the budget allows, so all batches have about the same cost. `packs` puts several texts into one row.
-The longest text comes first, and each text goes into the first row that has room (Johnson 1973). A
-mask separates the texts of a row (the argument `positions` of GPT and Llama).
+that is padding: 1 - E[L] / E[max L of a batch]. L is the length of a sample, and E is the mean.
+`pools` makes random pools of samples, sorts each pool by length, and cuts it into batches. With a
+budget of tokens, each batch has as many samples as the budget allows, so all batches have about the
+same cost. `packs` puts several texts into one row. The longest text comes first, and each text goes
+into the first row that has room (Johnson 1973). A mask separates the texts of a row (the argument
+`positions` of GPT and Llama).
 
-Ranks wait for the slowest rank. The fraction of time in which they wait is
-1 - E[cost] / E[max cost of `size` batches]. So the batches of one step should have similar lengths
-on all ranks. Pipeline.shard(rank, size, groups=seed) deals `size` neighbouring batches to one step.
-Use pools of 50 batches for each rank. In such a pool only the few longest batches differ much from
-their neighbours.
+Ranks wait for the slowest rank. Let `size` be the number of ranks. The fraction of time in which
+they wait is 1 - E[cost] / E[max cost of `size` batches]. So the batches of one step should have
+similar lengths on all ranks. In Pipeline.shard(rank, size, groups=seed), `size` neighbouring
+batches are the batches of one step. Use pools of 50 batches for each rank. In such a pool only the
+few longest batches differ much from their neighbours.
 
     shape = dict(lengths=n_tokens, tokens=4096)
     Pipeline(texts).group(lengths.pools(**shape), lengths.pad).shard(rank, size, groups=0)
@@ -38,8 +39,8 @@ FILLS = (0, -100)  # padding of ids and of targets: cross entropy ignores -100
 
 
 def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
-    """Returns a function lists(epoch) for Pipeline.group, which returns the batches of an epoch. A
-    batch is a list of indices. The samples of a batch have similar lengths.
+    """Returns a function for Pipeline.group: lists(epoch) returns a list with all batches of the
+    epoch. A batch is a list of indices. The samples of a batch have similar lengths.
 
     lengths:    the length of each sample.
     batch_size: how many samples a batch has. Pass either batch_size or tokens.
@@ -71,8 +72,8 @@ def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
 
 
 def packs(lengths, capacity, pool=1000, seed=0):
-    """Returns a function lists(epoch) for Pipeline.group, which returns the rows of an epoch. A row
-    is a list of indices. The samples of a row have at most `capacity` tokens together.
+    """Returns a function for Pipeline.group: lists(epoch) returns a list with all rows of the
+    epoch. A row is a list of indices. The samples of a row have at most `capacity` tokens together.
 
     lengths: the length of each sample.
     pool:    how many samples are packed together, by first fit decreasing."""
@@ -119,9 +120,10 @@ def pad(samples, fills=FILLS):
 
 
 def pack(samples, capacity, fills=FILLS):
-    """Returns (*fields, positions), Tensors (capacity,). They are one row: the samples one after
-    another, and then padding. The positions start at 0 in every sample, and are 0 in the padding.
-    samples: tuples of vectors. fills: the padding value of each field."""
+    """Puts all samples into one row, one after another, and then padding. Returns a Tensor
+    (capacity,) for each field, and then `positions`, another Tensor (capacity,). The positions
+    start at 0 in every sample, and are 0 in the padding. samples: tuples of vectors. fills: the
+    padding value of each field."""
     fields = [_filled([s[f] for s in samples], capacity, fill)
               for f, fill in zip(range(len(samples[0])), fills, strict=True)]
     positions = _filled([np.arange(len(s[0])) for s in samples], capacity, 0)
@@ -137,8 +139,8 @@ def waste(lengths, batches, capacity=None):
 
 
 def expected_waste(lengths, batch_size, pool=1):
-    """Returns 1 - E[L] / E[max], by a formula from the distribution of the lengths. With pool=1 the
-    samples are not sorted.
+    """Returns the expected waste, 1 - E[L] / E[max L of a batch], from the distribution of the
+    lengths. L is the length of a sample, and E is the mean. With pool=1 the samples are not sorted.
 
     Sort N = pool * batch_size random lengths. The longest length of batch k, k = 0, 1, ..., has the
     place (k + 1) * batch_size in the sorted order. This length is at most x if at least (k + 1) *

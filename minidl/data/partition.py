@@ -1,8 +1,9 @@
 """Deals units to ranks like cards. After a restart, deals the unused units to any number of ranks.
-A unit is a sample, a batch, or a list of samples.
+A unit is a sample, a batch, or a list of samples. `size` is the number of ranks.
 
-The plain form: minidl/plain/shuffle.py. This file adds four ways to treat the tail, groups of
-neighbours, and ranks that have used unequal numbers of units.
+The plain form: minidl/plain/shuffle.py. This file adds four ways to treat the tail, which has fewer
+units than there are ranks. It also adds groups of neighbours, and ranks that have used unequal
+numbers of units.
 
     units         a b c d e f g h i j        the units of an epoch, in order; four ranks
     round 0       a b c d                    rank r takes units r, r + size, r + 2 size ...
@@ -60,9 +61,9 @@ def dealt(units, size, tail, spare=(), generator=None):
 
 
 def split(units, n_more, size):
-    """Repeats n_more times: halves the list that has the most samples. Returns `units` with n_more
-    additional rows, an array (n + n_more, 3). A row is (list, begin, end). Raises ValueError if
-    every list has only one sample."""
+    """Halves the list that has the most samples, and repeats this n_more times. Returns `units`
+    with n_more additional rows, an array (n + n_more, 3). A row is (list, begin, end). Raises
+    ValueError if every list has only one sample."""
     rows = [tuple(row) for row in units.tolist()]
     for _ in range(n_more):
         k = max(range(len(rows)), key=lambda i: rows[i][2] - rows[i][1])

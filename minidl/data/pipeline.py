@@ -28,8 +28,9 @@ on such batches).
 
 A stream is a source without [i], such as an IterableDataset. Its pipeline can only have the stages
 map, filter, batch and prefetch. The stream holds its own position: the pipeline's state_dict()
-contains the stream's state_dict(). If the stream has a method used(item), the pipeline calls
-used(item) for each item whose batch it has yielded, but not for items that are only loaded ahead.
+contains the stream's state_dict(). If the stream has a method used(item), the pipeline calls it for
+each item of a batch that it has yielded. It does not call used(item) for an item that is only
+loaded ahead.
 
 Sources: grain (Google), tf.data (Murray et al. 2021, arXiv 2101.12127).
 Test: tests/data/test_pipeline.py   Tutorial: tutorials/26_input.py
@@ -97,12 +98,12 @@ class Pipeline:
         return self._stage(stages.cached, cache.Folder(folder) if folder else {})
 
     def shard(self, rank, size, tail=None, groups=None):
-        """Keeps this rank's elements: rank, rank + size, rank + 2 size, ...
+        """Keeps the elements of this rank. Their numbers are rank, rank + size and so on.
 
         tail:   how to treat the last elements (partition.py). The default is "split" after group(),
                 otherwise "pad".
-        groups: a seed, or None. With a seed, `size` neighbouring elements stay in one round, and
-                the rounds come in random order. With None, the elements stay in order."""
+        groups: a seed, or None. A round is `size` neighbouring elements, one for each rank. With a
+                seed, the rounds come in random order. With None, the elements stay in order."""
         self._only_before("shard", shard=self._shard, batch=self._batch)
         partition.check(rank, size, tail or "pad")
         new = self._stage(stages.sharded, rank, size, tail, groups)
@@ -217,9 +218,10 @@ class Pipeline:
         return elements
 
     def _late_work(self, epoch, seed, batches):
-        """Returns a function work(number, item). If `batches` is True, this function applies the
-        stages after batch() to a batch. Otherwise it applies the stages before batch() to an item
-        of a stream."""
+        """Returns a function work(number, item). If `batches` is True, `item` is a batch, and
+        work() applies the stages after batch() to it. Otherwise `item` is an item of a stream, and
+        work() applies the stages before batch() to it. number: the number of the item, which
+        selects its random stream."""
         chosen = [(depth, fn, argument) for depth, (fn, argument, late) in enumerate(self._late, 32)
                   if late == batches]
 
@@ -262,9 +264,10 @@ class Pipeline:
         return prefetch(tasks, work, self._prefetch * per_batch, self._workers, say, ranks=size)
 
     def _gathered(self, items, epoch):
-        """Yields (tasks, batch). A batch has elements that filter() has kept, or items of a stream.
-        `tasks` has the tasks of these elements, and of the dropped elements between these elements.
-        If the last tasks make no batch, they come with DROPPED in place of a batch."""
+        """Makes batches. Yields (tasks, batch) for each batch. items: pairs (task, element). An
+        element that filter() has dropped is DROPPED, and is in no batch. `tasks` has the tasks of
+        the batch's elements, and the tasks of the dropped elements between them. If the last
+        elements make no batch, yields (their tasks, DROPPED)."""
         batch_size, drop_last, collate = self._batch
         work = self._late_work(epoch, default_generator().seed, batches=True)
         tasks, kept = [], []

@@ -1,4 +1,4 @@
-"""Threads work ahead. Their results come in order.
+"""Threads load items before they are needed. The items come in order.
 
 The plain form: minidl/plain/prefetch.py. This file adds several threads, and a rule for their
 number.
@@ -13,9 +13,9 @@ waiting. Training on the item takes S seconds. With k workers one step takes
     max(L_io / k, L_cpu * ranks / cores, S)     instead of L + S
 
 So by Little's law k = ceil(L / S) workers are enough. If the cores are the limit, more workers do
-not help. Threads are enough if loading waits for the disk, or computes in NumPy, zlib or hashes,
-because these release Python's global interpreter lock (GIL). If loading holds the GIL, k threads
-are not faster than one thread.
+not help. Threads are enough if loading waits for the disk, or computes in NumPy, zlib or hashes.
+All of these release Python's global interpreter lock (GIL). If loading holds the GIL, k threads are
+not faster than one thread.
 
 workers="auto" begins with one thread. It measures L, L_cpu and S. Then it chooses k and reports k.
 Source: Little 1961.   Test: tests/data/test_prefetch.py   Tutorial: tutorials/26_input.py

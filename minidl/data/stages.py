@@ -6,8 +6,8 @@
     shuffle     get'(i) = get(order[i])          shard   get'(i) = get(rank + size i)
     map         get'(i) = fn(get(i))             batch   get'(i) = collate(get(b i), ... )
 
-A stage is called as stage(below, where, ...). `below` are the Elements of the stage before it, and
-where = (epoch, seed, depth of the stage, position).
+A stage is called as stage(below, where, ...). `below` are the Elements of the stage before it.
+`where` is (epoch, seed, depth, position). depth: the number of the stage in its pipeline.
 
 Test: tests/data/test_pipeline.py   Used by: pipeline.py
 """
@@ -40,7 +40,8 @@ class Elements(NamedTuple):
 
 
 def stream(seed, epoch, depth, number):
-    """Returns the random Generator of element `number` in an epoch, for the stage at `depth`."""
+    """Returns the random Generator of one element, in one epoch and for one stage. number: the
+    number of the element. depth: the number of the stage."""
     return Generator(seed, SAMPLE_STREAMS + (depth << 57) + ((epoch << 36) + int(number))
                      % (1 << 57))
 
@@ -101,8 +102,9 @@ def interleaved(below, where, fn, cycle, block):
 
 
 def cached(below, where, kept):
-    """Stores each element in the mapping `kept`, as (element,). Stores None for a dropped element.
-    """
+    """Returns Elements that are computed only once. get(i) looks for element i in the mapping
+    `kept`. If the element is not there, get(i) computes it and stores (element,) in `kept`. For a
+    dropped element it stores None."""
     def get(i):
         number = int(below.number(i))
         with contextlib.suppress(KeyError):  # the value is missing or damaged
@@ -155,8 +157,9 @@ def sharded(below, where, rank, size, tail, groups):
 
 
 def before(position, size):
-    """Returns the finished entries of a position. If the last entry is for `size` ranks, this entry
-    is not finished: each rank continues where it stopped."""
+    """Returns the entries of a position (partition.py) that are finished. Only the last entry may
+    be unfinished. It is unfinished if it is for `size` ranks, because each rank then continues
+    where it stopped."""
     return position[:-1] if position and position[-1][0] == size else position
 
 

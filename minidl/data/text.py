@@ -67,7 +67,7 @@ def split(data, validation=0.1):
 
 
 class Windows:
-    """A dataset of windows of T = length bytes, one after the other, for evaluation. Sample i is
+    """A dataset for evaluation. It cuts the text into windows of T = length bytes. Sample i is
     (inputs, targets), both (T,) int64. Its targets are the bytes i T + 1 ... (i + 1) T. Every byte
     is a target once, except the first byte and a last part that is shorter than T."""
 
@@ -90,9 +90,9 @@ class Windows:
 
 
 def spread(data, length, n):
-    """Returns (inputs, targets), two Tensors (n, length). They are n windows at equal distances
-    over the text, for an evaluation on a part of a long text. If the text has fewer than n windows,
-    some windows come twice."""
+    """Returns n windows at equal distances in the text. They are (inputs, targets), two Tensors of
+    shape (n, length). Use them to evaluate a model on a part of a long text. If the text has fewer
+    than n windows, some windows come twice."""
     windows = Windows(data, length)
     found = [windows[i] for i in np.linspace(0, len(windows) - 1, n).astype(int)]
     return tuple(Tensor(np.stack(part)) for part in zip(*found, strict=True))
@@ -102,10 +102,10 @@ def random_batches(data, batch_size, length, rank=0, size=1, seed=0, first_step=
     """Returns an endless iterator over batches of random windows: (inputs, targets), two Tensors
     (batch_size, length), int64.
 
-    In step s, the batch_size * size places where the windows of all ranks begin are drawn from
-    (seed, s). Each rank takes its own batch_size places. So all ranks together see the batch that
-    one rank with batch size batch_size * size would see. To resume a run, pass `first_step`. The
-    number of ranks may change if batch_size * size does not change."""
+    The windows of all ranks begin at batch_size * size places. In step s these places are drawn
+    from (seed, s). Each rank takes its own batch_size places. So all ranks together see the batch
+    that one rank with batch size batch_size * size would see. To resume a run, pass `first_step`.
+    The number of ranks may change if batch_size * size does not change."""
     n_places = len(data) - length  # the last window ends with the last byte as its target
     if n_places < 1:
         raise ValueError(f"windows of {length} bytes need a text of {length + 1} bytes or more; "

@@ -97,8 +97,9 @@ def _lines_of(path):
 # -- Hugging Face's file
 
 def read_folder(folder):
-    """Returns the arguments of Tokenizer, from tokenizer.json in a model's folder or, if that is
-    missing, from vocab.json and merges.txt. Raises ValueError if these files are missing, too."""
+    """Returns the arguments of Tokenizer, read from a model's folder. Reads tokenizer.json. If this
+    file is missing, reads vocab.json and merges.txt. Raises ValueError if these files are missing,
+    too."""
     path = folder / "tokenizer.json"
     if path.exists():
         return read_one(path)
@@ -139,8 +140,9 @@ def read_one(path):
 
 
 def _pattern(cutter, path):
-    """Returns the pattern of a pre_tokenizer. It must be ByteLevel, or a Split by the pattern of
-    GPT-2 or Llama 3 and then ByteLevel. Otherwise raises ValueError."""
+    """Returns the pattern of a pre_tokenizer. Two forms are allowed. One form is ByteLevel. The
+    other form is a Split by the pattern of GPT-2 or Llama 3, and after it ByteLevel. Raises
+    ValueError for another form."""
     steps = cutter.get("pretokenizers", [cutter]) if isinstance(cutter, dict) else []
     steps = steps if isinstance(steps, list) else []
     steps = [step if isinstance(step, dict) else {} for step in steps]
@@ -186,7 +188,7 @@ def _special(added, path):
 # -- for both formats
 
 def _checked(ids, special, vocab_path, pairs, merges_path, whole_words=False):
-    """Checks a vocabulary. Returns ({id: bytes}, [(bytes, bytes)]).
+    """Checks a vocabulary. Returns it as Tokenizer takes it: ({id: bytes}, [(bytes, bytes)]).
 
     ids:   {characters: id}.
     pairs: [(place in the file, [left characters, right characters])]."""

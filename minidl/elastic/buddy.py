@@ -1,7 +1,7 @@
 """Copies of each rank's state in memory. Rank r + 1 is the buddy of rank r, and keeps r's state.
 
-The plain form: minidl/plain/buddy.py. Here the copy is sent while the next step runs. State is sent
-only if no other rank has this state. Several ranks may die, and the others may continue.
+The plain form: minidl/plain/buddy.py. In this file the copy is sent while the next step runs. State
+is sent only if no other rank has it. Several ranks may die, and the others may continue.
 
     step k - 1              |  step k                                 |  step k + 1
     .. optimizer.step()     |  forward, backward, optimizer.step()    |
@@ -11,10 +11,10 @@ only if no other rank has this state. Several ranks may die, and the others may 
 There are two kinds of state. Common state is equal on all ranks (weights and moments of data
 parallelism). Common state needs no buddy, because every survivor has it. But the interrupted step
 is done again, so each rank keeps a copy from before the step. A shard is state that only one rank
-has: with ZeRO the rank's block of the weights, m and v; with compression its residuals. A shard is
-copied and sent to the buddy. Before the step continues, the buddy also gets the rank's "numbers".
-These are the states of generators, Adam's step, a sampler's position, buffers, and the names of the
-arrays in the shard.
+has. With ZeRO, it is the rank's block of the weights, m and v. With compression, it is the rank's
+residuals. A shard is copied and sent to the buddy. Before the step continues, the buddy also gets
+the rank's "numbers": the states of generators, Adam's step, a sampler's position, buffers, and the
+names of the arrays in the shard.
 
 When is a copy complete? `save(k)` begins at the end of step k - 1, when the objects have state k:
 
@@ -25,10 +25,10 @@ When is a copy complete? `save(k)` begins at the end of step k - 1, when the obj
 
 Before point 3 a rank's live objects have state k. From point 3 of this save until point 3 of the
 next save, a rank has copies of k and k - 1. The buddy of each rank has the rank's shard of k - 1,
-and also the shard of k if this shard has arrived. So after one death the survivors have a common
-state, with the dead rank's shard. This is the state of the interrupted step. If the rank died
-before its shard had arrived, it is the state of the step before. Without shards one copy is enough,
-and this copy always has the state of the interrupted step.
+and also the shard of k if this shard has arrived. So after one death the survivors together have a
+complete state, with the dead rank's shard. Usually it is the state of the interrupted step. But if
+the rank died before its shard had arrived, it is the state of the previous step. Without shards one
+copy is enough, and this copy always has the state of the interrupted step.
 
     bytes            held in addition to the state            sent in a step
     common state     1 copy; 2 if there are shards            0
@@ -38,15 +38,15 @@ and this copy always has the state of the interrupted step.
 For float32 weights with Adam and ZeRO, S is 12/n bytes for each parameter. With data parallelism 12
 bytes for each parameter are copied, and none are sent.
 
-In a divided model (a grid of tensor or pipeline parallel ranks) a rank's whole state is its shard,
-although replicas along dp have some of this state, too. The parts of the model do not fit on fewer
-ranks. So such a run is healed only on the same number of ranks. Each rank gets the state of the old
-rank with the same rank number.
+In a divided model (a grid of tensor or pipeline parallel ranks) a rank's whole state is its shard.
+This is also true if replicas along dp have a part of this state, too. The parts of the model do not
+fit on fewer ranks. So such a run can use these copies only on the same number of ranks. Each rank
+gets the state of the old rank with the same rank number.
 
 If f of N ranks die together, state is lost if a rank and its buddy are among them. The probability
 is 1 - N/(N-f) C(N-f, f) / C(N, f), which is 2/(N-1) for f = 2. C(N, f) is the binomial coefficient.
-If state is lost, the run goes back to the snapshot. Without shards one survivor is enough: a dead
-pair loses only the states of its random generators.
+If state is lost, the run goes back to the snapshot. Without shards one survivor is enough. Then, if
+a rank and its buddy die together, only the states of their random generators are lost.
 
 Source: Zheng et al. 2004, "FTC-Charm++" (double in-memory checkpoints)
 Test: tests/elastic/test_buddy.py   Used by: heal.py
@@ -70,9 +70,9 @@ class Copy:
     """A rank's state at the beginning of a step, on the host.
 
     numbers  the dict `numbers` of _parts(), packed by objects.py
-    shard    state that only this rank has, 1-d bytes. In the copy of a neighbour's state: None
-             until the shard has arrived
-    common   state that all ranks have, 1-d bytes. None in the copy of a neighbour's state"""
+    shard    state that only this rank has, 1-d bytes. In the copy of a neighbour's state it is None
+             until the neighbour's shard has arrived
+    common   state that all ranks have, 1-d bytes. In the copy of a neighbour's state it is None"""
 
     numbers: np.ndarray
     shard: np.ndarray = None
@@ -119,7 +119,8 @@ class Buddies:
         self.exposed_s = self.copied_s = 0.0
 
     def save(self, step):
-        """Copies the state of the objects. All ranks must call this at the beginning of `step`."""
+        """Copies the state of the objects. All ranks must call save() at the beginning of
+        `step`."""
         self.settle()
         start = self.t.time()
         shard, common, numbers = _parts(self.t, self.objects)
@@ -164,7 +165,7 @@ class Buddies:
             self.exposed_s += self.t.time() - start
 
     def report(self):
-        """Returns the Report of this rank. Call this after a death, when all running calls have
+        """Returns the Report of this rank. Call report() after a death, when all running calls have
         ended."""
         # this rank's send may have failed, although the left neighbour's shard has arrived
         with contextlib.suppress(Exception):
@@ -175,8 +176,9 @@ class Buddies:
                       self.divided)
 
     def let_go(self, step=None):
-        """Drops the objects to free memory. If the objects have the state of the chosen step, and
-        there is no copy of this state, copies it first."""
+        """Drops the objects to free memory. step: the step that all ranks will restore, or None. If
+        the objects have the state of this step, and there is no copy of this state, copies it
+        first."""
         if self.live and self.live[0] == step and step not in self.mine:
             shard, common, _ = _parts(self.t, self.objects)
             self.mine[step] = Copy(self.live[1], _copy(shard), _copy(common))
@@ -211,8 +213,8 @@ def shard_bytes(model, optimizer=None):
 def _parts(t, named):
     """Returns (shard, common, numbers). shard and common are lists of (key, first, end, array). The
     array holds the elements [first, end) of the tensor named `key` (snapshot/regions.py). The
-    arrays are not copied. `numbers` is a dict. Raises TypeError for objects whose state cannot be
-    kept."""
+    arrays are not copied. `numbers` is a dict with the rest of the state. Raises TypeError if
+    another rank cannot keep the state of an object."""
     model, optimizer, others = _sorted_out(named)
     in_parts = divided.is_divided(model)
     if uneven := [key for key, it in others.items() if hasattr(it, "rows")]:
@@ -253,14 +255,17 @@ def _n_bytes(holds):
 
 
 def _room(n_bytes, rooms):
-    """Returns a 1-d array of n_bytes. This is an old array of this size, which is removed from
-    `rooms`, or a new array."""
+    """Returns a 1-d array of n_bytes bytes, with undefined values. rooms: a list of arrays that are
+    no longer used. If one of them has the right size, removes it from the list and returns it.
+    Otherwise returns a new array."""
     fits = [i for i, room in enumerate(rooms) if room.nbytes == n_bytes]
     return rooms.pop(fits[0]) if fits else np.empty(n_bytes, np.uint8)
 
 
 def _copy(entries, rooms=()):
-    """Returns a copy of the entries' elements, one after another, as 1-d bytes."""
+    """Copies the elements of all entries, one entry after another, into one 1-d array of bytes.
+    Returns this array. entries: a list as _parts() returns it. rooms: arrays to use again, as in
+    _room()."""
     holds = _holds(entries)
     flat = _room(_n_bytes(holds), rooms)
     for (*_, array), view in zip(entries, _views(flat, holds).values(), strict=True):
@@ -269,7 +274,9 @@ def _copy(entries, rooms=()):
 
 
 def _views(flat, holds):
-    """Returns {"key/first": 1-d array}, views of the arrays in flat bytes."""
+    """Returns {"key/first": 1-d array}. Each array is a view of a part of `flat`, which _copy() has
+    made. holds: a list of (key, first, end, dtype), one for each array, in the order of the
+    bytes."""
     views, at = {}, 0
     for key, first, end, dtype in holds:
         views[f"{key}/{first}"] = flat[at:at + (end - first) * dtype.itemsize].view(dtype)
@@ -317,12 +324,12 @@ def why_nothing(reports):
 
 
 def restore(t, buddies, reports, chosen, fresh):
-    """Puts the chosen state into `fresh`. These are new objects, made on t. All ranks must call
+    """Puts the chosen state into the new objects `fresh`, which were made on t. All ranks must call
     restore().
 
-    buddies: this rank's Buddies of the chosen generation; None on a new process. All ranks get the
-    numbers of all old ranks. Shards and common state are sent only to ranks that need them and do
-    not have them."""
+    buddies: this rank's Buddies of the chosen generation, or None on a new process. chosen: the
+    result of choose(). All ranks get the numbers of all old ranks. A shard or the common state is
+    sent to a rank only if the rank needs it and does not have it."""
     generation, step = chosen
     # a divided model gets its whole state from the old rank with this rank's number
     in_parts = divided.is_divided(fresh["model"])
@@ -373,8 +380,8 @@ def restore(t, buddies, reports, chosen, fresh):
 
 
 def _put_back(targets, values):
-    """Fills each region with the values of the old rank that had this rank's number. values:
-    {"key/first": elements}."""
+    """Fills the arrays of this rank. targets: a list of (key, array, Region), the regions to fill.
+    values: {"key/first": elements}, from the old rank that had the same rank number."""
     for key, array, region in targets:
         if region.first < region.end:
             was = values[f"{key}/{region.first}"].reshape(-1)
@@ -382,8 +389,10 @@ def _put_back(targets, values):
 
 
 def _fetch(t, flats, holds, holders, needed):
-    """Receives the arrays named in `needed` that this rank does not have, and adds them to `flats`.
-    All ranks must call this."""
+    """Sends and receives shards and the common state. After the call `flats` has every name in
+    `needed`. All ranks must call _fetch(). flats: {name: flat bytes} on this rank. The name is the
+    number of an old rank for its shard, and "common" for the common state. holds: {name: list of
+    (key, first, end, dtype)}. holders: {name: the rank that sends these bytes}."""
     wanted = objects.all_gather(t, [name for name in needed if name not in flats])
     for name, holder in holders.items():
         for rank in range(t.size):
@@ -394,7 +403,8 @@ def _fetch(t, flats, holds, holders, needed):
 
 
 def _overlaps(holds, targets):
-    """Returns True if some elements of `holds` are also elements of the targets."""
+    """Returns True if an array in `holds` has elements that are also in a target. holds: a list of
+    (key, first, end, dtype). targets: a list of (key, array, Region)."""
     wanted = {}
     for key, _, r in targets:
         wanted.setdefault(key, []).append((r.first, r.end))

@@ -1,4 +1,4 @@
-"""Healing in place: if ranks die, the others keep their memory and repeat the interrupted step.
+"""Healing: if ranks die, the other ranks keep their memory and repeat the interrupted step.
 
     step 7 .. all-reduce ..  revoke, shrink | which state? | state(t), then restored | step 7 ..
               rank 2 dies                     a few messages   its shard from its buddy
@@ -10,13 +10,15 @@ gets an error from a message. The survivors then interrupt each other's calls an
 work. So `state` is called again, on the new transport, and the new objects get the kept state, as
 if from a snapshot. No disk is used.
 
-    shrunk       n - 1 ranks repeat the step: the same bits as n - 1 ranks that load a snapshot of
-                 this step
-    replaced     a new process gets the lost rank number: the same bits as a run without a fault
-    both lost    a rank and its buddy died together: all ranks go back to the last snapshot
-    divided      tensor or pipeline parallelism: healed if new processes replace the dead processes,
-                 because `state` then makes the same grid. With fewer ranks, all ranks go back to
-                 the last snapshot, if `state` can make a grid of the remaining ranks
+    shrunk       n - 1 ranks repeat the step. They get the same bits as n - 1 ranks that load a
+                 snapshot of this step
+    replaced     a new process gets the lost rank number. The run gets the same bits as a run
+                 without a fault
+    both lost    if a rank and its buddy died together, all ranks go back to the last snapshot
+    divided      with tensor or pipeline parallelism, the step is repeated only if new processes
+                 replace the dead processes, because `state` then makes the same grid. With fewer
+                 ranks, all ranks go back to the last snapshot, if `state` can make a grid of the
+                 remaining ranks
 
 Only the objects that `state` returns are rolled back. Other objects keep the interrupted step. For
 example, the script's own list of losses has the loss of this step twice. Send no messages between
@@ -50,7 +52,7 @@ REPLACEMENTS = "MINIDL_REPLACEMENTS"  # the launcher sets it to the number of ne
 
 
 def run(train, state, n_steps, folder="runs", every=50, t=None):
-    """Trains up to n_steps. Returns the objects after the last step.
+    """Trains until n_steps steps are done. Returns the objects after the last step.
 
     state(t)                    makes the objects on t. Returns {name: object with state_dict() and
                                 load_state_dict()}: a "model", and if needed an "optimizer", a
@@ -119,7 +121,7 @@ def _keep(buddies, step):
 
 def _begin(t, state, folder, n_steps, held, since):
     """Prepares training, at the beginning or after a death at time `since`. Returns (the step from
-    which all ranks go on, the step of the snapshot that was loaded or 0, Parts). All ranks must
+    which all ranks continue, the step of the snapshot that was loaded or 0, Parts). All ranks must
     call _begin().
 
     held: a list of this rank's Buddies, empty on a new process. The list is changed in place: at
@@ -187,8 +189,9 @@ def _has_lost(t):
 def _all_have_ended(t, ended):
     """Returns True if all ranks have finished training, so that no rank needs another rank. The
     result is the same on all ranks. Each rank must call this function exactly once in each group.
-    The call is an agreement, and the Shrink that follows also consists of agreements. If a rank
-    left the call out, its Shrink would meet the call of another rank."""
+    The call is an agreement, and the Shrink that follows also consists of agreements. If a rank did
+    not call this function, the first agreement of its Shrink would be paired with the call of
+    another rank."""
     if isinstance(t.innermost, ulfm.Healing):
         if not ulfm.all_say(t.innermost, ended):
             return False

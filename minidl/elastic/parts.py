@@ -11,7 +11,8 @@ on more ranks, a new rank begins with an optimizer without moments.
 
 LocalSGD is saved at the end of a round. Then all ranks have the same weights, and only the moments
 differ between the ranks' own snapshots. DiLoCo is saved when no fragment is being sent. The common
-snapshot of DiLoCo holds w and the outer optimizer. The own snapshot of rank k holds w_k.
+snapshot of DiLoCo holds the common weights w and the outer optimizer. Rank k's own snapshot holds
+the weights w_k that rank k trains.
 Test: tests/elastic/test_parts.py   Used by: restart.py, heal.py
 """
 

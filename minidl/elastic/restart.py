@@ -29,8 +29,8 @@ another number of ranks each sample is still used exactly once in an epoch, if t
 are equal parts of one batch (data.Passes). A restart loses at most `every` - 1 steps, and the steps
 that were done while a snapshot was being written.
 
-If the newest snapshot is damaged, it is set aside with a message. Then the snapshot before it is
-loaded.
+If the newest snapshot is damaged, its index is renamed, and a message reports this. Then the
+previous snapshot is loaded.
 Source: torchrun's contract (PyTorch, "Torch Distributed Elastic"): load_checkpoint, then train.
 Test: tests/elastic/test_restart.py, tests/chaos/   Tutorial: tutorials/21_fault_tolerance.py
 """
@@ -46,8 +46,8 @@ from minidl.elastic.resume import resume
 
 
 def run(train, state, n_steps, folder="runs", every=50, t=None):
-    """Builds the state, loads the newest complete snapshot of `folder`, and trains to n_steps.
-    Returns the objects.
+    """Builds the state, loads the newest complete snapshot of `folder`, and trains until n_steps
+    steps are done. Returns the objects.
 
     train    a function train(t, step, **objects) that does step number `step`, once. Its result is
              ignored

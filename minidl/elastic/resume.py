@@ -1,7 +1,7 @@
 """Loads the newest snapshot that is undamaged for all ranks.
 
-If a snapshot is damaged, its index is renamed, and a line on stderr reports this. Then the snapshot
-before it is tried.
+If a snapshot is damaged, its index is renamed, and a line on stderr reports this. Then the previous
+snapshot is tried.
 
 Test: tests/elastic/test_restart.py   Used by: restart.py, heal.py
 """
@@ -15,7 +15,7 @@ from minidl.snapshot.snapshot import SnapshotError
 
 def resume(t, parts, n_steps):
     """Loads the newest undamaged snapshot, if there is one. Returns the number of the next step,
-    which is 0 if there is no snapshot. All ranks must call it.
+    which is 0 if there is no snapshot. All ranks must call resume().
 
     parts: a parts.Parts. Raises SnapshotError if the folder has a snapshot of a step after
     n_steps."""

@@ -18,13 +18,13 @@ kinds of arrays, from their allocation until they are freed.
         loss = ...; loss.backward(); optimizer.step()
     print(ledger.report())                                 at the peak; ledger.plot("out/06.png")
 
-A recording sees the arrays that Functions return, save and pass back. It follows each buffer until
-Python frees it. (A buffer is an array that owns its memory; its views do not count.) An op also
-makes arrays for its own use. It reports the large ones by `scratch` (cuda/launch.py), and the
-recording sees only these. workspace.py has formulas for their bytes. A recording does not see
-temporary arrays inside an expression, such as the product in `a * b + c`.
-tests/memory/test_ledger.py and benchmarks/bench_memory.py compare the recorded bytes with the
-memory that the process uses.
+A recording sees the arrays that a Function returns in forward, saves, and returns in backward. It
+follows each buffer until Python frees it. (A buffer is an array that owns its memory; its views do
+not count.) An op also makes arrays for its own use. It reports the large arrays by `scratch`
+(cuda/launch.py), and the recording sees them. workspace.py has formulas for their bytes. The
+recording does not see small arrays, or temporary arrays inside an expression, such as the product
+in `a * b + c`. tests/memory/test_ledger.py and benchmarks/bench_memory.py compare the recorded
+bytes with the memory that the process uses.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3: where did all the memory go?
 Test: tests/memory/test_ledger.py   Prediction: predict.py   Tutorial: tutorials/06_memory.py
 """
@@ -255,7 +255,8 @@ class Ledger:
 
     def plot(self, path):
         """Draws the timeline into the picture file `path`. The picture has one band for each kind.
-        The events are on the horizontal axis, the MiB that each kind holds on the vertical axis."""
+        The horizontal axis shows the events. The vertical axis shows the MiB that each kind
+        holds."""
         import matplotlib
         matplotlib.use("Agg")
         from matplotlib import pyplot as plt

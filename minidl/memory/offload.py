@@ -16,9 +16,9 @@ The Host is one of the Mode's packers (saved.py). It replaces a saved array by a
 arrays from outside are not copied, because their owner keeps them on the device anyway.
 
 CuPy's arrays are copied on a separate stream, to and from pinned memory (host_memory.py). Python
-runs ahead of the GPU, so each stream must wait for events of the other stream. Function k runs
-(fk) and saves the array ak. The events are ek (fk has run), ok (ak was copied out) and ik (ak was
-copied back in):
+runs ahead of the GPU, so each stream must wait for events of the other stream. In this picture
+Function 0 runs (f0) and saves the array a0. Its events are e0 (f0 has run), o0 (a0 was copied out)
+and i0 (a0 was copied back in). The names for Functions 1, 2, ... are made in the same way:
 
     compute stream   f0, e0 | f1, e1 | f2, wait o0 | f3, in a0's memory ... wait i1 | backward 1
     copy stream           wait e0, out a0, o0 | wait e1, out a1, o1 ...  in a1, i1 | in a0, i0
@@ -81,9 +81,10 @@ class Host:
             weakref.finalize(self, self._worker.shutdown, wait=False)
 
     def pack(self, node, held, inputs, outputs):
-        """A packer. If the node has saved `held`, and `held` is a large array that no leaf owns,
-        returns (a Stored, a function that gets the array back). The node keeps this pair in place
-        of the array. Otherwise returns None, and the node keeps the array."""
+        """A packer. It moves the array `held`, which the node has saved, to the host's memory. Then
+        it returns (a Stored, a function that gets the array back), and the node keeps this pair in
+        place of the array. The packer does nothing inside recompute(), or if `held` is small, or if
+        an input that is a leaf owns it. Then it returns None, and the node keeps the array."""
         if current().intercept is not None:  # recompute() frees the arrays of its segment anyway
             return None
         if not hasattr(held, "base") or held.nbytes < self.min_bytes:

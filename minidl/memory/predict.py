@@ -64,9 +64,9 @@ def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zer
 
 
 def _counts(model, precision):
-    """Returns a list of (number of parameters, their row of WIDTHS). For a Module the list has two
-    entries: level O2 leaves the parameters of batch norm in fp32, and these are the second entry.
-    At other levels the second entry has 0 parameters."""
+    """Returns a list of pairs (number of parameters, their row of WIDTHS). For a Module the list
+    has two pairs. At level O2 the second pair is for the parameters of batch norm, which stay in
+    fp32. At other levels the second pair has 0 parameters."""
     if isinstance(model, int):
         return [(model, WIDTHS[precision])]
     wide = {p for m in model.modules() if isinstance(m, BatchNorm) for p in m.parameters()}
@@ -76,8 +76,9 @@ def _counts(model, precision):
 
 
 def activations(model, batch, loss, precision="O0", dtype=np.float16):
-    """Returns (bytes that the forward of `loss(model, *batch)` saves, most bytes of workspace).
-    Runs forwards of the first row, and of the first two rows."""
+    """Returns (saved, workspace), in bytes. saved: what the forward of `loss(model, *batch)` saves.
+    workspace: the largest workspace of an op. To find them, runs forwards of the first row and of
+    the first two rows."""
     rows = {len(array) for array in batch}
     if len(rows) != 1 or min(rows) < 2:
         raise ValueError("predict wants a batch whose arrays all have the same number of rows, at "
@@ -91,8 +92,7 @@ def activations(model, batch, loss, precision="O0", dtype=np.float16):
 
 def _forward(model, batch, loss, precision, dtype, times):
     """Returns (saved, workspace), in bytes. saved: what a forward saves for this batch. workspace:
-    the workspace of a batch with the number of rows multiplied by `times`. The model is unchanged
-    afterwards."""
+    the workspace for a batch with `times` times as many rows. The model is unchanged afterwards."""
     batch = [x if isinstance(x, Tensor) else Tensor(np.asarray(x)) for x in batch]
     kept = [(t, t.array, t.grad) for t in (*model.parameters(), *model.buffers())]
     statistics = [(b.array, b.array.copy()) for b in model.buffers()]  # batch norm changes them

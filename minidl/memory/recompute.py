@@ -1,4 +1,4 @@
-"""Recompute (activation checkpointing): keep a segment's inputs, and run it again in backward.
+"""Recompute (activation checkpointing): backward runs a segment again, from its kept inputs.
 
 The plain form: minidl/plain/recompute.py. Here too, a segment is one node of the graph. But the
 edges of this node go to the segment's inputs and to every parameter that the segment uses, one edge
@@ -36,9 +36,9 @@ def recompute(fn, *inputs, keep=None, **options):
     """Returns fn(*inputs, **options). Keeps only the inputs for backward, which calls fn again.
 
     fn:      a function, usually a Module. A second call must do the same as the first. The
-             parameters that fn uses are found automatically. If fn uses a tensor that an op outside
-             of fn has computed, and the tensor requires a gradient, then this tensor must be an
-             input. Otherwise ValueError is raised.
+             parameters that fn uses are found automatically. fn may use a tensor that an op outside
+             of fn has computed. If this tensor requires a gradient, it must be an input. Otherwise
+             ValueError is raised.
     inputs, options:  Tensors, also in tuples, lists and dicts. Other values are passed to fn
              unchanged.
     keep:    None, or a function keep(op_name) -> bool. If it returns True, the results of this op
@@ -46,7 +46,8 @@ def recompute(fn, *inputs, keep=None, **options):
              matrix products.
 
     fn may return Tensors, numbers and None, also in tuples, lists and dicts. Raises TypeError for
-    other results, and RuntimeError in backward if fn does not do the same again."""
+    other results, and RuntimeError in backward if the second call of fn does not do the same as the
+    first."""
     if not current().grad:
         return fn(*inputs, **options)
     tensors = _tensors((inputs, options))
@@ -183,8 +184,8 @@ class _Segment:
     """A function, the settings of its first run, and the arrays to keep.
 
     call    (inputs, options), with the index of an input in place of each Tensor
-    edges   a list of where the segment's gradients go: the index of an input, or a parameter. A
-            place is listed once for each use
+    edges   a list of the targets of the segment's gradients. A target is the index of an input, or
+            a parameter. It is listed once for each use
     kept    arrays of the first run that are kept and not computed again"""
 
     def __init__(self, fn, call, tensors, keep):
@@ -202,7 +203,8 @@ class _Segment:
 
     def run(self, inputs):
         """Does the first run. Returns (outputs, the leaves in the order of `arrivals`). Raises
-        TypeError or ValueError if fn returns or uses values that it must not."""
+        TypeError if fn returns a value that is not allowed. Raises ValueError if fn uses a tensor
+        that must be an input."""
         with (random.watched() as self.generators, watched_training() as self.training,
               running(intercept=self._first)):
             outputs = self._run(inputs)
@@ -224,7 +226,7 @@ class _Segment:
 
     def run_again(self, inputs, kept):
         """Does the second run, with the settings of the first run, and records the segment's graph.
-        Returns the outputs that want gradients. Afterwards, generators and modules have the same
+        Returns the outputs that require gradients. Afterwards, generators and modules have the same
         state as before this call."""
         now = {generator: generator.get_state() for generator in self.generators}
         for generator, state in self.generators.items():
@@ -268,9 +270,9 @@ class _Segment:
         return results if several else results[0]
 
     def _store(self, value, known):
-        """Returns a pair (where, what), from which `_load` gets the same value in the second run.
-        The second run has the `known` arrays, too, so they are not kept. If `value` is another
-        array, it is added to `kept`."""
+        """Returns a pair that stands for `value`. In the second run, `_load` returns the value of
+        this pair. known: arrays that the second run has, too, so they are not kept. If `value` is
+        another array, it is added to `kept`."""
         if type(value) is Pack:  # rounded to bfloat16
             return "pack", (self._store(value[0], known), value[1])
         if not hasattr(value, "nbytes"):

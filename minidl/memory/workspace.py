@@ -15,8 +15,8 @@
 A convolution works on blocks of s samples (conv.samples_at_once), and frees these arrays before the
 next block begins. So it holds at most the largest of these sums, for any size of the batch. Without
 blocks the memory would grow with the batch: the columns have about kh kw times the elements of the
-images. fp16 on a CPU is multiplied in fp32. Then the convolution also holds fp32 copies of the two
-operands, and the product in fp32 and in fp16.
+images. On a CPU, fp16 arrays are multiplied in fp32. Then the convolution also holds fp32 copies of
+the two operands, and the product in fp32 and in fp16.
 
     linear            BLAS needs nothing for fp32. For fp16 on a CPU the operands A and B are copied
                       in fp32. The kernel cpu/linear.cu also needs packed copies of B, and of A if
@@ -59,9 +59,9 @@ Sizes = namedtuple("Sizes", "padded columns weight images y each width half merg
 
 
 def workspace(*roots, rows=1):
-    """Returns the most bytes of workspace that an op in the graph of `roots` needs, in forward or
-    backward, if the number of samples is multiplied by `rows`. Ops that are not in FORMULAS count
-    0."""
+    """Returns the largest workspace of an op in the graph of `roots`, in bytes. Forward and
+    backward both count. rows: a factor; the result is for a batch with `rows` times as many
+    samples. An op that is not in FORMULAS counts 0."""
     return max((f(node, rows) for node in nodes(roots) if (f := FORMULAS.get(type(node)))),
                default=0)
 
@@ -138,7 +138,7 @@ def _packed(m, k, p, in_order):
 
 
 def cross_entropy(node, rows):
-    """Returns the bytes of workspace that a CrossEntropy needs, whose targets are class ids."""
+    """Returns the bytes of workspace that a CrossEntropy with class ids as targets needs."""
     dtype = _dtype(node)
     if not node.weighted and usable(np.empty(0, dtype)):
         return 0
@@ -169,8 +169,9 @@ def attention(node, rows):
 
 
 def _block(heads, n_queries, n_keys, e, ev, half, dropout):
-    """Returns (forward, backward), two numbers of elements: the most that forward holds, and the
-    most that backward holds, for a block of scores."""
+    """Returns (forward, backward): the most elements that forward holds for a block of scores, and
+    the most that backward holds. e, ev: the numbers of elements of a key and of a value. half: True
+    if the arrays are cast before they are multiplied."""
     q, k, v, o = (heads * n * width for n, width in (
         (n_queries, e), (n_keys, e), (n_keys, ev), (n_queries, ev)))
     scores = heads * n_queries * n_keys
@@ -193,8 +194,8 @@ def _dtype(node):
 
 
 def sizes(node, rows):
-    """Returns the Sizes of a convolution, for the largest block of a batch whose number of samples
-    is multiplied by `rows`."""
+    """Returns the Sizes of a convolution, for its largest block of samples. rows: a factor; the
+    batch has `rows` times as many samples as the node."""
     (n, c, *image), w = node.shapes
     stride, padding, dilation, groups = node.options
     dtype, out = node.output_meta[0][1], node.out
@@ -221,8 +222,8 @@ def _mergeable(shape, strides):
 
 
 def _columns(s):
-    """Returns (the bytes that are held while the columns are made, the bytes while they are
-    used)."""
+    """Returns two numbers of bytes: the bytes that are held while the columns are made, and the
+    bytes that are held while the columns are used. s: the Sizes."""
     if s.merged:
         return s.padded * s.width, s.padded * s.width
     return (s.padded + s.columns) * s.width, s.columns * s.width

@@ -6,9 +6,9 @@
     grey           all others: the widest dtype of their inputs
     banned         the op would be wrong in fp16: it raises an error that says what to do
 
-Each op declares its class next to its forward (`Function.precision`). The cast is not a node of the
-graph: `Function.apply` passes the cast arrays to forward, and backward casts each gradient to the
-dtype of its input. So a float32 weight gets a float32 gradient.
+Each op is in one of these four lists. It names its list next to its forward (`Function.precision`).
+The cast is not a node of the graph: `Function.apply` passes the cast arrays to forward, and
+backward casts each gradient to the dtype of its input. So a float32 weight gets a float32 gradient.
 
     scaler = amp.GradScaler()
     with amp.autocast():
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 @contextmanager
 def autocast(device_type: str = "cuda", dtype: DType | None = None, enabled: bool = True, *,
              white: Sequence[str] = (), black: Sequence[str] = ()) -> Iterator[None]:
-    """A `with` block, or a decorator, in which ops run in the precision of their class. With
-    enabled=False they run in the precision of their inputs.
+    """A `with` block, or a decorator, in which each op runs in the precision of its list (see the
+    top of this file). With enabled=False each op runs in the precision of its inputs.
 
     device_type:   sets the default of dtype: "cuda" gives float16, "cpu" gives bfloat16. No array
                    moves to another device.
@@ -110,7 +110,7 @@ def initialize(model, optimizer, opt_level="O1", loss_scale=None, dtype=np.float
 
 def prepare(model, opt_level, dtype=np.float16):
     """Does the model's part of `initialize`: casts its parameters and buffers, and replaces its
-    forward by one that casts inputs and outputs."""
+    forward by a function that also casts the inputs and outputs."""
     if opt_level not in ("O0", "O1", "O2", "O3"):
         raise ValueError(f"amp: opt_level must be O0, O1, O2 or O3; got {opt_level!r}")
     forward = model.forward
@@ -150,8 +150,8 @@ class Autocast:
                              + (f"did you mean {close[0]!r}?" if close else "see amp.lists()"))
 
     def cast(self, cls, inputs, arrays):
-        """Returns the arrays to call `cls.forward` with. float64 and integer arrays are not
-        cast."""
+        """Returns the arrays that `cls.forward` will get: `arrays`, cast to the op's dtype. float64
+        and integer arrays are not cast."""
         dtypes = {a.dtype for a in arrays if _narrow(a)}
         target = self.target(op_name(cls), dtypes, cls)
         if not dtypes or dtypes == {target}:

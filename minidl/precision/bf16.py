@@ -75,11 +75,11 @@ def forward(node, *arrays, **options):
 
 
 def _held(saved, known):
-    """Returns the array to keep in place of `saved`, which forward saved. known: the inputs, then
-    the results of forward, as pairs (the float32 array, the caller's array of the same numbers). If
-    `saved` is one of these float32 arrays, returns the caller's array. Otherwise rounds `saved` to
-    bfloat16. But an array with fewer elements than the first input is kept in float32: it may be
-    the sum or mean of a row, and an error in it would change the whole row."""
+    """Returns the array to keep in place of `saved`, which forward saved. known: pairs (a float32
+    array, the caller's array of the same numbers), first of the inputs, and then of the results of
+    forward. If `saved` is one of these float32 arrays, returns the caller's array. Otherwise rounds
+    `saved` to bfloat16. But an array with fewer elements than the first input is kept in float32:
+    it may be the sum or mean of a row, and an error in it would change the whole row."""
     if getattr(saved, "dtype", None) != WIDE:
         return saved
     for inside, outside in known:

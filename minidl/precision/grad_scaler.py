@@ -113,8 +113,8 @@ class GradScaler:
 
     def _move_for(self, optimizer):
         """Moves the scale to the device of this optimizer's gradients. Moves it to the host if the
-        optimizer's step cannot take arrays on the GPU for `unscale` and `skip`. Returns True if the
-        scale is on a GPU afterwards."""
+        optimizer's step does not accept arrays on the GPU as `unscale` and `skip`. Returns True if
+        the scale is on a GPU afterwards."""
         grads = optimizer.gradients()
         return self._move_to(grads[0] if grads and _takes_arrays(optimizer, grads) else None)
 
@@ -310,8 +310,8 @@ def _agreed(bad, optimizer):
 
 
 def _takes_arrays(optimizer, grads):
-    """Returns True if the gradients are on a GPU, and if the optimizer's step takes arrays on the
-    GPU for `unscale` and `skip`."""
+    """Returns True if two conditions are met. The gradients must be on a GPU, and the optimizer's
+    step must accept arrays on the GPU as its arguments `unscale` and `skip`."""
     return type(optimizer).step is Optimizer.step and not isinstance(grads[0], np.ndarray)
 
 

@@ -15,8 +15,8 @@
     record    the profile: lanes, spans, messages     instrument  wraps functions, to time them
     device    times of work on a GPU, by its clock    clocks   converts times to rank 0's clock
     flops     operations and bytes of an operator     peaks    measures this machine's best speed
-    summary   computes the figures of a step          report   writes the figures as text
-    advice    makes three hints from the figures      trace    writes a file for Perfetto
+    summary   computes the numbers of a step          report   writes these numbers as text
+    advice    makes three hints from the numbers      trace    writes a file for Perfetto
     page      an HTML page                            picture  a PNG
 
 Test: tests/profile/   Tutorial: tutorials/19_profile.py

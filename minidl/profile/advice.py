@@ -1,10 +1,10 @@
-"""Makes three sentences from the figures: what takes most of the time, and what to do.
+"""Makes three sentences from the summary of a profile: what takes most of the time, and what to do.
 
 Each cause of lost time has a sentence, and takes a share of the step. The three causes with the
 largest shares give the three sentences. If there are fewer than three causes, sentences about the
 largest operator, Python's share and the roofline follow.
 
-Test: tests/profile/test_advice.py, each sentence with a planted cause   Figures: summary.py
+Test: tests/profile/test_advice.py, each sentence with a planted cause   Numbers: summary.py
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ SIMPLE = [  # (row, the smallest share that gives a sentence, the sentence)
 
 
 def sentences(summary, n=3):
-    """Returns a list of n sentences. summary: the figures, from summary.of()."""
+    """Returns a list of n sentences. summary: the dict that summary.of() returns."""
     step_s = fmean(r["step_s"] for r in summary["ranks"])
     causes = chain(_of_rows(summary, step_s), _of_communication(summary, step_s))
     said = [text for _, text in sorted(causes, reverse=True)]
@@ -56,7 +56,7 @@ def _of_rows(summary, step_s):
 
 def _whom(summary, share):
     """Returns the rest of the sentence "The ranks wait for ...". If the ranks mostly wait for the
-    same rank, the text names this rank. If the figures show a reason, the text names the reason.
+    same rank, the text names this rank. If the summary shows a reason, the text names the reason.
     share: a text such as "30% of the step"."""
     late = sum((Counter(r["late_s"]) for r in summary["ranks"]), Counter())
     who, most = late.most_common(1)[0]

@@ -1,4 +1,4 @@
-"""Wraps functions while a profile runs, to time them. Without a profile nothing is wrapped.
+"""Wraps functions while a profile runs, to measure their times. Otherwise nothing is wrapped.
 
 It wraps forward and backward of every Function, and the methods in TAPS, at the end of this file.
 Collectives are not wrapped: comm/collective.py reads `timeline.recording` once in each call. A
@@ -191,8 +191,8 @@ def _kernel(method):
 
 
 def _bytes_of(args):
-    """Returns how many bytes all arrays in args have together. Returns None if one of these arrays
-    is a table of addresses, because the sizes of the arrays at the addresses are not known."""
+    """Returns the number of bytes of all arrays in args together. If one of these arrays is a table
+    of addresses, returns None, because the sizes of the arrays at these addresses are not known."""
     n_bytes = 0
     for a in args:
         if type(a) not in NUMBERS and a.ndim:
@@ -240,8 +240,8 @@ def _step(lane, method, optimizer, *args, **options):
 
 
 def _message_tap(body):
-    """Does the same as `_tap`, for methods of transports. If one message is sent inside of another,
-    only the outer message counts."""
+    """Does the same as `_tap`, for methods of transports. If a method of a transport calls another
+    such method to send its message, only the outer call counts."""
     def counted(lane, method, *args, **options):
         if lane.muted:
             return method(*args, **options)

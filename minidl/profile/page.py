@@ -21,7 +21,7 @@ COLOURS = {"forward": "#3182bd", "backward": "#08519c", "input": "#e6550d", "opt
 
 
 def write(path, ranks, summary):
-    """Writes the page. ranks: the Records. summary: the figures, from summary.of()."""
+    """Writes the page. ranks: the Records. summary: the dict that summary.of() returns."""
     lanes, rows, spans, ends = [], {}, [], {}
     for e in trace.events(ranks):
         key = e["pid"], e.get("tid")

@@ -1,8 +1,9 @@
-"""Measures the best speed of this machine. `minidl doctor --peaks` runs this and keeps the figures.
+"""Measures the best speed of this machine. `minidl doctor --peaks` measures and stores it.
 
-    float32, float64     operations in a second of a product of two matrices of 1024 rows and
-                         columns (4096 on a GPU)
-    bandwidth            bytes read and written in a second by a copy too large for the caches
+    float32, float64     operations in a second, while two matrices are multiplied. They have 1024
+                         rows and columns (4096 on a GPU)
+    bandwidth            bytes that a copy reads and writes in a second. The arrays are too large
+                         for the caches
 
 The fastest of several rounds counts, because other programs can only make a round slower.
 Test: tests/profile/test_flops.py   Used by: summary.py
@@ -25,7 +26,7 @@ def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5, dtypes=("float32
     {"bandwidth": bytes a second, "threads": number of CPU threads}.
 
     device: "cpu" or "cuda". n: the number of rows of the matrices. n_bytes: the size of the copy.
-    seconds: the time to measure each figure."""
+    seconds: how long each of these numbers is measured."""
     xp, wait = (np, lambda: None) if device == "cpu" else (backend.import_cupy(), cuda.synchronize)
 
     def least(work, *args):
@@ -50,13 +51,13 @@ def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5, dtypes=("float32
 
 def file_of(device="cpu"):
     """Returns the path of the file with the peaks. There is one file for each number of CPU
-    threads. It is in the folder in which comm/select.py keeps its figures."""
+    threads. It is in the folder in which comm/select.py keeps the measured times of messages."""
     return file_in("peaks", f"{platform.node()}-{device}-{cuda.n_threads()}")
 
 
 def stored(device="cpu"):
     """Returns the peaks that store() wrote on this machine, a dict. Returns None if there are none.
-    Warns if the file is damaged or its figures cannot be right."""
+    Warns if the file is damaged, or if a number in it cannot be right."""
     def are_good(found):
         return all(is_number(found[key], 1, MOST_PER_S)
                    for key in ("threads", "float32", "float64", "bandwidth"))

@@ -14,7 +14,7 @@ STEPS = 3  # the number of steps in the picture. With a hundred steps the spans 
 
 def write(path, ranks, summary):
     """Writes the picture into the file `path`. Needs matplotlib, which minidl[tutorials] installs.
-    ranks: the Records. summary: the figures, from summary.of()."""
+    ranks: the Records. summary: the dict that summary.of() returns."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt

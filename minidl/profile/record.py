@@ -12,10 +12,10 @@ this lane. A span is a tuple:
     name     linear, ring.all_reduce, ...          start, end   seconds of this rank's clock
     module   blocks.0.up                           detail       each kind has other details
 
-Work on a GPU has lanes of its own, with times by the GPU's clock (device.py). Their kinds are
-forward, backward and kernel. A step ends when step() of the first optimizer returns. If the program
-calls p.step(), a step ends there instead. At the end rank 0 has the records of all ranks, with
-times by its own clock (clocks.py).
+Work on a GPU has lanes of its own, with times by the GPU's clock (device.py). The kinds of their
+spans are forward, backward and kernel. A step ends when step() of the first optimizer returns. If
+the program calls p.step(), a step ends there instead. At the end rank 0 has the records of all
+ranks, with times by its own clock (clocks.py).
 
 Test: tests/profile/test_record.py
 """
@@ -145,7 +145,7 @@ class Profile:
 
     def forget(self):
         """Forgets the model and the optimizer, so that their memory can be freed. elastic/heal.py
-        calls this before it makes a new model and a new optimizer."""
+        calls forget() before it makes a new model and a new optimizer."""
         self.optimizer = self.model = None
         self.lane.names.clear()
 
@@ -181,7 +181,7 @@ class Profile:
 
     @cached_property
     def summary(self):
-        """Returns the figures of the report, a dict. summary.py computes them."""
+        """Returns a dict with all numbers of the report. summary.py computes it."""
         return summary.of(self.ranks)
 
     def report(self, tr=str):

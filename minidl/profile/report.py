@@ -1,4 +1,4 @@
-"""Makes the text of the report.    Test: tests/profile/test_report.py   Figures: summary.py"""
+"""Makes the text of the report.    Test: tests/profile/test_report.py   Numbers: summary.py"""
 
 from minidl.profile import advice
 from minidl.profile.summary import ROWS, mean_rows, slowest

@@ -1,4 +1,4 @@
-"""Computes the figures of a profile: where the time of a mean step went, on each rank.
+"""Computes the numbers of a profile: where the time of a mean step went, on each rank.
 
 The plain form of spans, own times and roofline: minidl/plain/profile.py. This file adds lanes of
 several ranks and of a GPU, and the time that a rank waits in a collective.
@@ -35,8 +35,8 @@ ROW_OF = {"forward": "forward", "backward": "backward", "input": "input", "optim
 
 
 def of(ranks, peak=None):
-    """Returns the figures: a dict that can be written as JSON. ranks: the Records of all ranks.
-    peak: the peaks of the machine. If None, uses the result of peaks.stored()."""
+    """Returns the summary of a profile: a dict that can be written as JSON. ranks: the Records of
+    all ranks. peak: the peaks of the machine. If None, uses the result of peaks.stored()."""
     peak = peak or peaks.stored("cuda" if any(r.devices for r in ranks) else "cpu") or {}
     last = _last_entries(ranks)
     parts = [_rank(record, last) for record in ranks]
@@ -116,8 +116,8 @@ def _last_entries(ranks):
 
 
 def _rank(record, last):
-    """Returns the figures of one rank, a dict. The entry "rows" has the seconds of a mean step.
-    last: the dict from _last_entries."""
+    """Returns the numbers of one rank, a dict. The entry "rows" tells how the seconds of a mean
+    step are divided. last: the dict from _last_entries."""
     steps = bounds(record)
     begin, end = steps[0][0], steps[-1][1]
     rows, late_s, ops, collectives = Counter(), Counter(), [], []
@@ -181,11 +181,11 @@ def _operator_of(op):
 
 
 def _sums(parts, what, figures_of):
-    """Adds up the figures of all items with the same key. Returns [(key, the figures, as a mean
-    over all ranks and steps)], the longest time first.
+    """Adds up the numbers of all items with the same key, and divides each sum by the number of
+    ranks times the number of steps. Returns [(key, {name: mean})], the longest time first.
 
-    parts: the dicts from _rank. The items are part[what] for each of these dicts. figures_of: a
-    function; figures_of(*item) returns (key, {name of a figure: number})."""
+    parts: the dicts from _rank. The items are in the lists part[what] of these dicts. figures_of: a
+    function; figures_of(*item) returns (key, {name: number})."""
     found = defaultdict(Counter)
     for part in parts:
         n = len(part["steps"]) * len(parts)
@@ -232,8 +232,8 @@ def _kernels(parts):
 
 
 def _collectives(parts):
-    """Returns a row (a dict) for each pair of an algorithm, such as ring.all_reduce, and a line of
-    code that calls this algorithm."""
+    """Returns a row (a dict) for each pair (algorithm, line). The algorithm is a name such as
+    ring.all_reduce. The line is a line of code that calls this algorithm."""
     def figures_of(span, wait_s, moving_s):
         sent, received, messages, peers, _, _, line = span[5]
         return (span[1], line, peers), dict(
@@ -254,5 +254,6 @@ def mean_rows(summary):
 
 
 def slowest(summary):
-    """Returns the figures of the slowest rank: the rank that waits least for other ranks."""
+    """Returns the entry of `summary` for the slowest rank: the rank that waits least for other
+    ranks."""
     return min(summary["ranks"], key=lambda r: r["rows"]["waiting for the slowest rank"])

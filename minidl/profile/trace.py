@@ -1,6 +1,6 @@
 """Writes one trace of all ranks, for ui.perfetto.dev or chrome://tracing, and lists its rules.
 
-    {"traceEvents": [...], "otherData": {"minidl": figures of summary.py}}
+    {"traceEvents": [...], "otherData": {"minidl": the dict of summary.py}}
 
     ph  of                      fields in addition to pid (the rank) and tid (the lane)
     M   names of ranks, lanes   name process_name or thread_name, args {"name"}. For a GPU's lane
@@ -13,8 +13,8 @@
 ts and dur are in microseconds by rank 0's clock, rounded to whole nanoseconds. Time 0 is when the
 first rank began. There are more rules, which tests/profile/cases.py checks. If two spans of
 a lane overlap, one is inside the other. Events of the same kind are in order of time. Each message
-id leaves once and arrives once. A message does not arrive before it leaves. Only a difference up to
-the error of the clocks is allowed.
+id leaves once and arrives once. A message does not arrive before it leaves. But clocks have errors,
+so it may seem to arrive earlier by at most these errors.
 
 Source: the Trace Event Format (Google).   Test: tests/profile/test_trace.py
 """
@@ -99,15 +99,15 @@ def _arguments(span):
 
 
 def write(path, ranks, summary):
-    """Writes the trace into the file `path`. ranks: the Records. summary: the figures, from
-    summary.of()."""
+    """Writes the trace into the file `path`. ranks: the Records. summary: the dict that
+    summary.of() returns."""
     page = {"traceEvents": events(ranks), "otherData": {"minidl": summary}}
     Path(path).write_text(json.dumps(page))
 
 
 def read(path):
-    """Returns (traceEvents, figures) from a trace file. Raises ValueError if minidl did not write
-    the file."""
+    """Returns (traceEvents, summary) from a trace file. summary: the dict that summary.of()
+    returned. Raises ValueError if minidl did not write the file."""
     try:
         page = json.loads(Path(path).read_text())
         return page["traceEvents"], page["otherData"]["minidl"]

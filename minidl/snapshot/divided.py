@@ -19,7 +19,7 @@ Loading. Each rank reads its tensors one after another, and keeps only its parts
 Random generators belong to ranks, not to slices. Ranks that divide a layer must draw the same
 numbers. On the same grid each rank gets its own state back. On another grid, the ranks that draw
 the same numbers form a group. Group i gets the state of group i on the old grid. If the old grid
-had fewer groups, the further groups get new streams (snapshot.py).
+had fewer groups, the other groups get new streams (snapshot.py).
 
 Each slice is sent once, unless the writer of its tensor has the slice already.
 Test: tests/snapshot/test_divided.py   Used by: snapshot.py, fit.py
@@ -38,7 +38,8 @@ from minidl.snapshot import regions
 
 
 def is_divided(model):
-    """Returns True if each rank has only a part of the model. ZeRO's shards do not count."""
+    """Returns True if each rank has only a part of the model. A shard of ZeRO does not count as a
+    part."""
     return isinstance(model, Pipeline) or any(p.part or p.is_local for p in regions.names(model))
 
 
@@ -153,8 +154,8 @@ def _plan(has):
 def _sources(shape, of_key, turn):
     """Returns two lists, or None if slices are missing. The first list has the slices
     (rank, part, first, end) that form the whole tensor. The second list has, for each slice, the
-    list of all ranks that have this slice. If several ranks have a slice, `rank` is one of these
-    ranks: for the next tensor it is the next of them. turn: the number of the tensor."""
+    list of all ranks that have this slice. `rank` is one of these ranks. turn: the number of the
+    tensor. It selects `rank`, so that the ranks of a list take turns from tensor to tensor."""
     found, holders = [], []
     part = next(iter(of_key))
     parts = [None] if part is None else [(*part[:3], i) for i in range(len(part[1]) - 1)]

@@ -1,10 +1,11 @@
 """Writes a file so that after a crash it is complete, or does not exist.
 
-The plain form, with the order of its steps: minidl/plain/elastic.py, `write`. This file adds pieces
-that do not fit in memory together, a name that depends on the content, checksums, and an index with
-its own checksum. The two calls of fsync protect against a power failure. Without the first call,
-the name may be on the disk, but not the bytes. Without the second call, the name of a later file
-may be on the disk, but not the name of this file.
+The plain form, with the order of its steps: minidl/plain/elastic.py, `write`. This file adds four
+things. A file may be larger than the memory, because it is written in pieces. Its name may depend
+on its content. Each file has a checksum. An index contains its own checksum. The two calls of fsync
+protect against a power failure. Without the first call, the name may be on the disk, but not the
+bytes. Without the second call, the name of a later file may be on the disk, but not the name of
+this file.
 
 Source: Pillai et al. 2014, "All File Systems Are Not Created Equal" (OSDI). It shows which writes a
 file system may reorder.
@@ -94,8 +95,8 @@ def sealed(body):
 
 
 def unsealed(data):
-    """Returns the body in the bytes that sealed() made. If the bytes have changed, raises
-    ValueError with the reason."""
+    """data: the bytes that sealed(body) returned. Returns this body. If the bytes have changed,
+    raises ValueError with the reason."""
     try:
         seal = json.loads(data)
         digest = hashlib.sha256(json.dumps(seal["body"], sort_keys=True).encode()).hexdigest()

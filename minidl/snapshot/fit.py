@@ -15,7 +15,8 @@ MOST = 12  # an error lists at most this many differences
 
 def misfits(index, model, optimizer, others, folder, everywhere):
     """Returns a list with a sentence for each difference between the objects and the snapshot. The
-    list is empty if the snapshot fits. everywhere: the keys of tensors(model) of all ranks."""
+    list is empty if the snapshot fits. everywhere: a collection of keys. Each rank has called
+    tensors(model), and the collection has the keys of all these dicts."""
     lacking = [key for key in others if key not in index["others"]]
     if optimizer is not None and index["groups"] is None:
         lacking.append("optimizer")
@@ -86,9 +87,10 @@ def _kind(value):
 
 
 def _same_kind(here, there, may_be_none=True):
-    """Returns True if two values have the same kind, and the values inside have the same kinds. A
-    list of numbers fits a list of numbers of another length. None as `here` fits every value.
-    may_be_none: if True, None as `there` fits every value, too."""
+    """Returns True if two values have the same kind, and the values inside have the same kinds.
+    here: a value of the running program. there: the value in the snapshot. A list of numbers fits a
+    list of numbers of another length. If `here` is None, every value fits. may_be_none: if True,
+    and `there` is None, every value fits, too."""
     a, b = _kind(here), _kind(there)
     if a is type(None) or may_be_none and b is type(None):
         return True
@@ -102,7 +104,7 @@ def _same_kind(here, there, may_be_none=True):
 
 def _other_kinds(here, there, may_be_none=True):
     """Yields a sentence for each value whose kind differs in the two dicts: for example a number
-    here and text there. None and may_be_none: as in _same_kind."""
+    here and text there. may_be_none, and the rules for None: as in _same_kind."""
     for name in sorted(here.keys() & there.keys()):
         if not _same_kind(here[name], there[name], may_be_none):
             yield (f"{name} is {str(there[name])[:80]} in the snapshot, but {str(here[name])[:80]} "

@@ -93,9 +93,9 @@ def _index_of(folder, step):
 
 
 def damage(folder, step, rank=0, size=1):
-    """Returns a sentence if the index or a file of a snapshot is missing or has changed since it
-    was written, else "". Only the files with the numbers rank, rank + size, rank + 2 size, and so
-    on are checked."""
+    """Checks the index of a snapshot, and the files with the numbers rank, rank + size,
+    rank + 2 size, and so on. If one of them is missing, or has changed since it was written,
+    returns a sentence about it. Otherwise returns ""."""
     try:
         files = _index_of(folder, step)["files"]
     except (ValueError, OSError) as error:

@@ -72,8 +72,9 @@ def of_bytes(data):
 
 
 def _parsed(text):
-    """Returns the header as a dict. Raises ValueError if the format does not allow it. Python's
-    JSON reader accepts some texts that the format does not allow, so this function checks more."""
+    """Returns the header as a dict. text: the bytes of the header. Raises ValueError if the text
+    breaks a rule of the format. Python's JSON reader accepts some texts that the format does not
+    allow, so this function checks more."""
     try:
         told = json.loads(text.decode("utf-8"), object_pairs_hook=_no_key_twice,
                           parse_constant=_no_number, parse_int=_whole)
@@ -103,8 +104,8 @@ def _whole(text):
 
 
 def _entries(told, start, size):
-    """Checks the tensors. Returns {name: Entry}. start: the place of the first byte after the
-    header. size: the bytes of the file."""
+    """Checks the tensors that the header describes. Returns {name: Entry}. told: the header, a
+    dict. start: the place of the first byte after the header. size: the bytes of the file."""
     metadata = told.pop("__metadata__", None)
     if metadata is not None:
         if not isinstance(metadata, dict):

@@ -83,7 +83,7 @@ def _dict_in(path):
 
 def whole_numbers(config, *names):
     """Returns the values of the options `names` of the config. Raises ValueError if one of these
-    values is not an integer from 1 on."""
+    values is not an integer, or is less than 1."""
     for name in names:
         value = config.get(name)
         if type(value) is not int or not 0 < value < 1 << 40:
@@ -167,7 +167,8 @@ def llama(folder, config, n_tensors):
 
 class Tensors:
     """The tensors of a folder's safetensors files: tensors[name] is a float32 array. If the model
-    was saved without its head, the names in the files lack the first part, such as "model."."""
+    was saved without its output layer, the names in the files lack the first part, such as
+    "model."."""
 
     def __init__(self, folder):
         index, self.found = folder / "model.safetensors.index.json", {}

@@ -1,4 +1,5 @@
-"""Allows one writer of a snapshot folder at a time. The error of a second writer names the first.
+"""Allows one writer of a snapshot folder at a time. The error of a second writer names the first
+writer.
 
     runs/lock     "process 4711 on node3 since 2026-11-22 07:40:01", exists during a save
 

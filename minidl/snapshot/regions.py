@@ -6,7 +6,7 @@
 
 A region is a range of a tensor's elements in row-major order. To read a region, a rank looks in the
 files for regions that overlap with it. So any stage on any number of ranks can read the snapshot of
-any other stage, and need not know how the tensors were cut. An array of the optimizer has the same
+any other stage. It need not know how the tensors were cut. An array of the optimizer has the same
 regions as the leaf to which it belongs. Buffers and random generators are named after their
 modules. If the model itself is divided (parallel/model/), a region counts the elements of this
 rank's part of the tensor.
@@ -67,7 +67,8 @@ def whole(name, leaf):
 
 
 def _cut(p, all_of_it):
-    """Returns (shape of the whole tensor, Region.whole, Region.part) of a parameter."""
+    """Returns three fields of the Region of the parameter p: (shape of the whole tensor,
+    Region.whole, Region.part). all_of_it: the value of Region.whole."""
     if getattr(p, "part", None) is None:
         return tuple(p.shape), all_of_it, None
     t, dim, bounds, repeats = p.part
@@ -169,8 +170,8 @@ class Piece(NamedTuple):
     nothing.
 
     shape: the shape of the whole tensor.
-    values: values() returns the elements, 1-d. It is called only when the elements are written, so
-            that not all Pieces are in memory at the same time."""
+    values: values() returns the elements, 1-d. values() is called only when the elements are
+            written. So not all Pieces are in memory at the same time."""
 
     key: str
     shape: tuple

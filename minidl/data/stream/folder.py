@@ -260,8 +260,9 @@ class _Open(int):
 
 
 def _checksums(values, entries):
-    """Returns the CRC-32 of each record, (n,) uint32. A CRC-32 also covers the record's time and
-    place. So it also detects a damaged entry."""
+    """Returns the CRC-32 of each record, (n,) uint32. values: the records, bytes objects. entries:
+    their entries in the index. A CRC-32 also covers the time and the end in the entry. So it also
+    detects a damaged entry."""
     places = entries["time"].view(np.uint64) ^ entries["end"]
     places = ((places ^ places >> np.uint64(32)) & np.uint64(0xFFFFFFFF)).tolist()
     crcs = map(zlib.crc32, values, places)

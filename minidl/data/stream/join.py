@@ -213,8 +213,8 @@ class _Merge:
             side.close()
 
     def place(self):
-        """Returns the values of `place` and `kept` in Join.rows() for this partition, without its
-        number."""
+        """Returns the values of `place` and `kept` in Join.rows() for this partition, without the
+        partition's number."""
         kept = [(kind, entry[0]) for kind, waits in enumerate(self.waits)
                 for entry in waits.values()]
         clicks, labels = self.sides

@@ -186,7 +186,8 @@ class KafkaLog(Log):
         raise OSError(f"partition {partition}, offset {offset}: {error}")
 
     def _identity(self):
-        """Returns the id of the cluster and the topic, or None if there is no such topic."""
+        """Returns a text with the id of the cluster and the id of the topic. Returns None if there
+        is no such topic."""
         about = self.admin.list_topics(timeout=self.wait_s)
         if self.topic not in about.topics:
             return None

@@ -164,8 +164,8 @@ class RedisLog(Log):
         return answer
 
     def _write(self, send):
-        """Returns send(). If the server has just started and is still loading its file, calls
-        send() again. This is safe, because such a server has written nothing."""
+        """Calls send() and returns its result. If the server has just started and is still loading
+        its data, calls send() again. This is safe, because such a server has written nothing."""
         until = time.monotonic() + LOADING_S
         while True:
             try:
@@ -176,8 +176,8 @@ class RedisLog(Log):
                 time.sleep(LOOK_S)
 
     def _asked(self, ask):
-        """Returns ask(), which calls the server. Raises ValueError if another program has written a
-        value of another type at a key of the log."""
+        """Calls ask(), which sends a request to the server. Returns the answer. Raises ValueError
+        if another program has written a value of another type at a key of the log."""
         try:
             return ask()
         except self.error as error:

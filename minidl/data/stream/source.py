@@ -60,10 +60,11 @@ class Steps:
     elements 0 to n - 1, but a log has no end and deletes its beginning. A subclass defines:
 
     _open(stop)         returns its readers, one for each partition of this rank
-    _step(readers, at)  returns (parts, number of records, True if more records may come, the time
-                        of the next event or inf if there is none). at: the smallest of these times
-                        over all ranks in the step before. It is None in the first step, and if all
-                        times were inf
+    _step(readers, at)  does a step on this rank. Returns (parts, n, more, time). n: the number of
+                        records. more: True if more records may come. time: the time of the next
+                        event, or inf if there is no event. at: the smallest `time` that any rank
+                        returned in the previous step. In the first step `at` is None. It is also
+                        None if every `time` was inf
     _same()             returns the settings that must match when a run resumes"""
 
     def __init__(self, t, partitions, readers):
@@ -244,7 +245,9 @@ def closed_blocks(log, partition, first, n, block, block_ms, until, idle_s, stop
 
 
 def _closed(have, n, block, block_ms):
-    """Returns how many of the first records make a block, or 0 if the block is not complete yet."""
+    """Returns the number of records of the next block, or 0 if the block is not complete yet. have:
+    the Records that were read and are in no block yet. n: the known length of the block, or 0.
+    block, block_ms: as in Source."""
     if n:
         return n if have.n >= n else 0
     late = np.flatnonzero(have.times[:block] >= have.times[0] + block_ms) if (
@@ -253,9 +256,9 @@ def _closed(have, n, block, block_ms):
 
 
 def fresh(log, partition, at, n, until, idle_s, stop):
-    """Yields the Records of a partition from offset `at` on, when they come, at most n at a time.
-    If no record came for idle_s, yields empty Records. Ends at the offset `until`, or when the
-    event `stop` is set."""
+    """Reads a partition from offset `at` on, and waits for new records. Yields Records, each with
+    at most n records. If no record came for idle_s seconds, yields empty Records. Ends at the
+    offset `until`, or when the event `stop` is set."""
     since = time.monotonic()
     while not stop.is_set() and (until is None or at < until):
         records = log.read(partition, at, n if until is None else min(n, until - at))
