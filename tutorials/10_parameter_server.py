@@ -106,7 +106,8 @@ def sgd(lr):
 
 
 def train(t, args, rule, seconds=np.inf, slow=1.0, steps=np.inf):
-    """Trains on the digits, for `seconds` or `steps`, whichever ends first.
+    """Trains on the digits. The training ends after `seconds` or after `steps`, whichever comes
+    first.
 
     Rank 0 serves, and returns the server. The other ranks are workers. A worker computes a gradient
     in one modelled second, and the last rank in `slow` seconds. A worker returns a list with

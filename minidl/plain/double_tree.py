@@ -11,11 +11,11 @@ of the array.
                     1   3     5   7               6   4     2   0
 
 In tree 1 rank 0 is the root. The height of any other rank is the number of zeros at the end of its
-binary form: ranks 1, 3, 5 and 7 have height 0, ranks 2 and 6 have height 1, and rank 4 has height
-2. The parent of a rank of height h is at the distance 2^h. Two ranks are at this distance. The
-parent is the one whose height is h+1. If n is too small, this rank does not exist. Then take the
-binary form of the rank's number, and change its last 1 to 0. This gives the parent. With 8 ranks,
-the parent of 4 would be 8, which does not exist. So its parent is 0.
+binary form. So ranks 1, 3, 5 and 7 have height 0, ranks 2 and 6 have height 1, and rank 4 has
+height 2. The parent of a rank of height h is at the distance 2^h. Two ranks are at this distance.
+The parent is the one whose height is h+1. If n is too small, this rank does not exist. Then take
+the binary form of the rank's number, and change its last 1 to 0. This gives the parent. With 8
+ranks, the parent of 4 would be 8, which does not exist. So its parent is 0.
 
 If n is even, tree 2 is the mirror image of tree 1. If n is odd, tree 2 is tree 1 with every rank
 moved on by one place, and rank 0 is an inner rank in both trees.
