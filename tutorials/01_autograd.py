@@ -6,8 +6,8 @@ its gradients are right.
     python tutorials/01_autograd.py               one process; picture: out/01_autograd.png
 
 A computation y = f_k(... f_2(f_1(x))) is a graph of small functions. Each function knows its own
-derivative. The chain rule multiplies these derivatives, from the result back to the inputs. With
-g = d loss / d output:
+derivative. The chain rule multiplies these derivatives, from the result back to the inputs. Let g
+be d loss / d output:
 
     multiply   u = x y       gx = g y,  gy = g x
     tanh       v = tanh x    gx = g (1 - v v)
@@ -59,7 +59,7 @@ class LogSumExp(minidl.Function):
 
 
 def backward(loss):
-    """Returns {leaf: d loss / d leaf}. The simplest form of minidl/backward.py."""
+    """Returns {leaf: d loss / d leaf}. This is the simplest form of minidl/backward.py."""
     gradient = {loss.grad_fn: np.ones_like(loss.array)}  # {node or leaf: sum of its gradients}
     for node in reversed(nodes_in_order(loss)):  # a node comes after all nodes that use its output
         gxs = node.backward(gradient.pop(node))
@@ -159,8 +159,8 @@ def main(t, args):
 
 
 def draw(plt, named, curves):
-    """Draws the graph, with value and gradient of every node (left), and the error for each h
-    (right)."""
+    """Draws two plots. Left: the graph, with the value and the gradient of every node. Right: the
+    error for each h."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5.6), width_ratios=(1.15, 1))
     places = [(0, 1.6), (0, 0), (1.75, 0), (1.75, 1.6), (3.5, 0.8)]
     for (tensor, name), (across, up) in zip(named, places, strict=True):

@@ -62,7 +62,7 @@ def blocks(n, block):
 def two_launches(check, a, b, c):
     """Computes out = (a + b) + c by two launches, through the array t.
 
-    Returns ([what check() returns for each launch], out)."""
+    Returns (a list with the result of check() for each launch, out)."""
     n = a.size
     t = np.empty_like(a)
     out = np.empty_like(a)
@@ -78,9 +78,10 @@ def one_launch(check, a, b, c):
 
 
 def checked(name, args, names):
-    """Runs a kernel in the check form. Returns {our name of the array: its Traffic}.
+    """Runs a kernel in the check form. Returns {name of an array: its Traffic}, with the names of
+    this script.
 
-    names: {the kernel's name of an array: our name}."""
+    names: {name of an array in the kernel: its name in this script}."""
     n = args[0].size
     report = cuda.check(FILE, blocks(n, BLOCK), BLOCK, args, name=name, outputs=["out"])
     if report.errors:
@@ -94,7 +95,8 @@ def n_bytes(launches):
 
 
 def seconds(work, device, repeats=15):
-    """Returns the median wall time of work() in seconds. On a GPU it waits until work() is done."""
+    """Returns the median wall time of work() in seconds. On a GPU, each measured time ends when the
+    GPU has finished."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -170,7 +172,8 @@ def compare_times(args, table, generator, n):
 
 
 def relu_bias(t, table, generator):
-    """Checks the exercise's kernel: its errors, its bytes, its result. Adds rows to the table."""
+    """Checks the errors, the bytes and the result of the exercise's kernel. Adds rows to the
+    table."""
     rows, cols = 37, 27  # 999 elements: not a multiple of the block
     a, b, c = (generator.normal(rows, cols) for _ in range(3))
     bias = generator.normal(cols)
@@ -190,7 +193,7 @@ def relu_bias(t, table, generator):
 
 
 def wrong_guard(n):
-    """Checks a copy of add3 with `<=` in its guard. Returns the Report."""
+    """Checks a copy of add3 with `<=` in its guard. Returns the Report of the check."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "wrong_guard.cu")
         text = (cuda.KERNELS / "add3.cu").read_text()

@@ -82,9 +82,11 @@ def centered(x):
 
 
 def versions(table, kernel, outputs, inputs, wanted, theory, allowed):
-    """Checks v1, v2, v3 of a kernel that computes y from x.
+    """Checks the versions v1, v2 and v3 of a kernel that computes y from x.
 
-    Adds rows to the table. Returns the Reports."""
+    outputs: {name: array}. inputs: x and the other inputs. wanted: the right y. theory: for each
+    version, the bytes of x and y for each element. allowed: the tolerance of y. Adds rows to the
+    table. Returns a list with the Report of each version."""
     name = kernel.replace("_", " ")
     rows = len(wanted)
     reports, errors = [], []
@@ -116,7 +118,7 @@ class Counted(np.ndarray):
 def adamw(table, n):
     """Runs a first step of AdamW, op by op and fused. Adds rows to the table.
 
-    Returns (bytes a parameter op by op, bytes a parameter fused)."""
+    Returns two numbers, the bytes for each parameter: op by op, and fused."""
     arrays = minidl.Generator(4).uniform(4, n)
     lr, b1, b2, eps, decay = 1e-3, 0.9, 0.999, 1e-8, 0.01
     step = lr / (1 - b1)
@@ -201,7 +203,8 @@ def left_out(t, table, generator):
 
 
 def exercises(args, table, x):
-    """Checks the exercises' kernels on x: bytes, errors, shared memory of `center`.
+    """Runs the kernels of the exercises on x. Checks the bytes and the errors of each kernel. For
+    the kernel `center` it also checks the number of accesses to shared memory.
 
     Adds rows to the table."""
     rows, cols = x.shape
@@ -263,8 +266,8 @@ def main(t, args):
 
 
 def draw(plt, norms, softmaxes, adamws, n):
-    """Draws a sum in shared memory, phase by phase (left), and the bytes of every version
-    (right)."""
+    """Draws two plots. Left: a sum in shared memory, phase by phase. Right: the bytes of every
+    version."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(14.5, 6.4), width_ratios=(1.2, 1))
     left.set_title("Shared memory of `center`: one block of 8 threads")
     # (label, elements written, elements still needed, [(thread, element that it reads)])

@@ -87,7 +87,7 @@ def stops_at(dtype, start):
 
 
 def largest_ignored(dtype):
-    """Returns log2 of u, the largest power of two with 1 - u = 1 in this type."""
+    """Returns log2 of the largest power of two u with 1 - u = 1 in this type."""
     power = 0
     while dtype(1) - dtype(2.0**power) != dtype(1):
         power -= 1
@@ -167,8 +167,8 @@ def bounds(name, sizes):
 
 
 def draw(plt, sizes, curves, paths):
-    """Draws half an ulp of fp16 and fp32 (left), errors of three sums, and a weight by step
-    (right)."""
+    """Draws three plots. Left: half an ulp of fp16 and fp32. Middle: errors of three sums. Right: a
+    weight after each step."""
     figure, (spacing, left, right) = plt.subplots(1, 3, figsize=(16, 5.2))
     x = np.geomspace(1e-3, 60000, 400)
     for dtype, name, colour in ((np.float16, "fp16", RED), (np.float32, "fp32", BLUE)):

@@ -7,10 +7,10 @@ fp16 gradients below 2^-25 become 0. If the loss is multiplied by a large scale,
 
 fp16 has 5 bits of exponent and 10 of fraction:
 
-    becomes 0  |  fewer digits  |        11 digits of 2        |  becomes inf
+    becomes 0  |  fewer digits  |      11 binary digits        |  becomes inf
              2^-25            2^-14                         65504
 
-fp16 costs half the memory of fp32. On a GPU it costs a fraction of the time. But gradients are
+fp16 costs half the memory of fp32. On a GPU it takes only a part of the time. But gradients are
 small. If gradients are normally distributed with standard deviation sigma, the error function gives
 the part of them that becomes 0. A factor S makes this part smaller. The chain rule is linear, so S
 times the loss gives S times every gradient:
@@ -20,10 +20,11 @@ times the loss gives S times every gradient:
 S is a power of two, so scaling does not round. The largest safe S depends on the gradients, and it
 changes during training. So training finds it by trying. An inf in a gradient shows that S is too
 large: then halve S and skip the step. After N good steps, double S. A step divides the gradients by
-S in fp32, because in fp16 they would become 0 again. Then it looks for inf, and clips. At the end
-it updates an fp32 master copy of the weights, and rounds the copy to fp16. Without the master copy,
-an update below half of the last digit would not change an fp16 weight. Part 3 uses the names of
-NVIDIA's library apex for four levels of precision. The step above is level O2:
+S in fp32, because in fp16 they would become 0 again. Then it looks for inf in the gradients, and
+clips their norm. At the end it updates an fp32 master copy of the weights, and rounds the copy to
+fp16. Without the master copy, an update below half of the last digit would not change an fp16
+weight. Part 3 uses the names of NVIDIA's library apex for four levels of precision. The step above
+is level O2:
 
     O0   all fp32                  O1   products in fp16, sums and exponentials in fp32 (autocast)
     O3   all fp16                  O2   fp16 weights, fp32 master copies, a scaled loss
@@ -78,11 +79,12 @@ class DynamicLossScaler:
 
 
 def mixed_step(weights, masters, grads, scale, lr, max_norm):
-    """Does one SGD step. If a gradient has inf or nan, changes nothing and returns True.
+    """Does one SGD step. If a gradient has inf or nan, it changes nothing and returns True.
+    Otherwise it changes the weights and returns False.
 
     weights: fp16 arrays; masters: their fp32 copies; grads: fp16 gradients of the loss times
     `scale`. The norm of all gradients together is clipped to max_norm: if it is larger, multiply
-    every gradient by max_norm / norm. Returns False after a step that changed the weights."""
+    every gradient by max_norm / norm."""
     # >>> exercise 05b: one step in mixed precision
     # In this order: unscale in fp32; look for inf and nan (np.isfinite); clip; update the masters
     # in place; copy them into the weights in place.
@@ -155,7 +157,8 @@ def fits(g):
 
 
 def part_lost(args, table, normal):
-    """Counts the part of normal gradients that becomes 0 in fp16, at four scales.
+    """Takes normally distributed gradients. Counts the part of them that becomes 0 in fp16, at four
+    scales.
 
     Adds rows to the table."""
     for power in (0, 4, 8, 12):
@@ -184,8 +187,8 @@ def log2_of_safe(g):
 
 
 def largest_scales(table, normal, real):
-    """Tries scales S to find the largest S without inf. Checks that a dynamic scale falls to this
-    S."""
+    """Tries scales S to find the largest S without inf, for normally distributed gradients and for
+    the gradients of a model (`real`). Checks that a dynamic scale falls to the S of the model."""
     for whose, g in (("normal", normal), ("the model's", real)):
         largest = max(power for power in range(64) if fits(2.0**power * g))
         theory = log2_of_safe(g)
@@ -253,7 +256,8 @@ def main(t, args):
 
 
 def draw(plt, g, real, curves, scales, safe):
-    """Draws histograms of S g for four S (left), the losses and the dynamic scale (right)."""
+    """Draws histograms of S g for four scales S (left). Right: the losses, and the dynamic
+    scale."""
     figure = plt.figure(figsize=(14, 8))
     left, right = figure.subfigures(1, 2, width_ratios=(1.15, 1))
     panels, (above, below) = left.subplots(4, 1, sharex=True), right.subplots(2, 1)

@@ -75,7 +75,8 @@ def recompute(layers, x):
 
 
 def run(layers, x, segments):
-    """Runs the chain of layers. segments: [(start, stop, True if backward recomputes it)]."""
+    """Runs the chain of layers. segments: [(start, stop, True if backward recomputes this
+    segment)]."""
     for start, stop, again in segments:
         x = recompute(layers[start:stop], x) if again else layers[start:stop](x)
     return x
@@ -101,9 +102,9 @@ def peak_bytes(sizes, segments):
 
 
 def choose_segments(sizes, budget):
-    """Returns segments, [(start, stop, recomputed)], whose peak_bytes() is at most `budget`.
-
-    Of all such segments, these run the fewest layers twice. Returns None if no segments fit."""
+    """Returns a list of segments, [(start, stop, recomputed)], whose peak_bytes() is at most
+    `budget`. Of all such lists, it returns the one that runs the fewest layers twice. Returns None
+    if there is no such list."""
     # >>> exercise 06a: segments for unequal layers under a budget
     # There are n = len(sizes) - 1 layers. Each segment begins where the one before ends:
     # (0, a, ...), (a, b, ...), ..., (..., n, ...). You may try all ways to cut the layers into
@@ -249,8 +250,8 @@ def main(t, args):
 
 
 def draw(plt, ledgers, peaks, sizes, segments, budget):
-    """Draws memory over a step, with all results kept and recomputed (above). Below: the peaks for
-    equal layers, and the segments of unequal layers."""
+    """Draws the memory over a step (above): with all results kept, and with recompute. Below: the
+    peaks for equal layers, and the segments of unequal layers."""
     figure, (above, (left, right)) = plt.subplots(2, 2, figsize=(14, 9))
     colours = {"parameters": "#08519c", "gradients": "#fd8d3c", "master weights": "#3182bd",
                "optimizer": "#9ecae1", "inputs": "#bdbdbd", "activations": "#74c476",

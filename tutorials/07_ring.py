@@ -6,7 +6,8 @@ An all-reduce is a reduce-scatter, then an all-gather. In both, data goes around
     python tutorials/07_ring.py --sim 4               picture: out/07_ring.png
 
 Data parallel: every rank has the whole model and 1/p of the batch. The gradient of a mean is the
-mean of the gradients. So the ranks average their gradients, take the same step, and stay equal:
+mean of the gradients. So the ranks average their gradients and take the same step, and their
+weights stay equal:
 
     d/dw  mean over all p b samples  =  mean over the p ranks of ( d/dw  mean over its b samples )
 
@@ -167,7 +168,8 @@ def film(t):
 
 
 def count_an_all_reduce(t, args, table, n):
-    """Compares one all-reduce of n float32 with theory: result, messages, bytes, seconds."""
+    """Does one all-reduce of n float32 numbers. Compares its result, its messages, its bytes and
+    its seconds with the theory."""
     p, r = t.size, t.rank
     x = np.arange(n, dtype=np.float32) % 1000  # small integers: their sums are exact
     total = p * x + p * (p - 1) // 2  # rank r contributes x + r

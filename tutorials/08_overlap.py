@@ -198,7 +198,8 @@ def count_a_step(t, args, table, cap, alone):
 
 
 def constants(args, p):
-    """Returns C, a and b of the head's formulas, in seconds, for modelled_step on p ranks."""
+    """Returns C, a and b, in seconds, for modelled_step on p ranks. The formulas are at the top of
+    this file."""
     n_bytes = args.layers * (args.layer_kib * 256 // p * p) * 4
     C = args.layers * args.layer_us * 1e-6
     a = 2 * (p - 1) * args.alpha

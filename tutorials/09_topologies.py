@@ -19,8 +19,8 @@ sum. So every all-reduce that adds each part once sends 2 (p-1) K in total. Two 
       between nodes       2 (m-1)/m K/g
 
 A step costs alpha seconds, and a byte costs beta seconds. For short arrays the number of steps
-matters most. For long arrays the bytes through the busiest port matter most. On one switch, if p is
-a power of two, halving and doubling is faster than the ring at every size. But it sends most of its
+matters most. For long arrays the bytes of the busiest rank matter most. On one switch, if p is a
+power of two, halving and doubling is faster than the ring at every size. But it sends most of its
 bytes to the farthest rank. So if links between nodes are slower, the bytes between nodes matter
 most.
 
@@ -92,7 +92,7 @@ def sum_on_tree(t, x, parents, tag):
 
 
 def double_tree_all_reduce(t, x):
-    """Sums x over the ranks: one half of x on each tree, both at the same time."""
+    """Sums x over the ranks. Each tree sums one half of x, and both trees work at the same time."""
     half_0, half_1 = chunks.split(x, 2)
     # tags tell the messages of the two trees apart
     other = t.spawn(sum_on_tree, t, half_1, second_tree(t.size), 1)
@@ -101,7 +101,8 @@ def double_tree_all_reduce(t, x):
 
 
 def node_groups(t, g):
-    """Returns two transports: for this node, and for the ranks with the same place in all nodes."""
+    """Returns two transports. The first has the ranks of this rank's node. The second has one rank
+    of each node: the rank with the same place in its node as this rank. g: the ranks of a node."""
     node, place = divmod(t.rank, g)
     inside = t.subgroup(range(node * g, node * g + g))
     across = t.subgroup(range(place, t.size, g))
@@ -126,8 +127,9 @@ def hierarchical_all_reduce(t, x, groups):
 def modelled(p, all_reduce, n_bytes, alpha, beta, network=Links.uniform):
     """Returns the seconds of an all-reduce of n_bytes on p simulated ranks.
 
-    network(alpha, beta) are the links. In the modelled time, the number of bytes is always
-    multiplied by beta. So a short array with a larger beta takes the time of a long array."""
+    alpha, beta: the seconds of a message, and of a byte. network(alpha, beta) returns the links. In
+    the modelled time, the number of bytes is always multiplied by beta. So a short array with a
+    larger beta takes the time of a long array."""
 
     def body(t):
         all_reduce(t, np.ones(MODEL_BYTES // 4, np.float32))
@@ -137,8 +139,8 @@ def modelled(p, all_reduce, n_bytes, alpha, beta, network=Links.uniform):
 
 
 def compare(p, ways, n_bytes, alpha, beta, network):
-    """Returns {name: modelled seconds} of all ways and of the tree. The double tree sends in
-    segments."""
+    """Returns {name: modelled seconds} of all these all-reduces and of the tree. The double tree
+    sends in segments."""
     segments = MODEL_BYTES // 8
     if alpha:
         extra = 2 * double_tree.height_of(p) - 3
@@ -180,7 +182,8 @@ def ways_and_costs(p, g, K):
 
 
 def who_sends(t, args, table, ways, n, g):
-    """Runs each way on these ranks. Adds rows of sums, bytes and steps.
+    """Runs each all-reduce of `ways` on these ranks. Adds rows with the sums, the bytes and the
+    steps.
 
     Returns {name: matrix}. Row i, column j: the bytes that rank i sends to rank j."""
     p, r = t.size, t.rank
@@ -272,8 +275,8 @@ def in_units(n_bytes):
 
 
 def draw(plt, matrices, g, n_bytes, sizes, times, link):
-    """Draws the bytes that rank i sends to rank j (above), and time divided by the ring's time
-    (below)."""
+    """Draws the bytes that rank i sends to rank j (above). Below: the time of each all-reduce,
+    divided by the ring's time."""
     p = len(next(iter(matrices.values())))
     figure = plt.figure(figsize=(14, 9.2))
     above, below = figure.subfigures(2, 1, height_ratios=(1.1, 1))

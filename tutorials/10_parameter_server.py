@@ -83,7 +83,7 @@ def mean_of_all(server):
 
 
 def at_most(s):
-    """Returns a function for Rule: may_pull with this s."""
+    """Returns the function that a Rule needs: may_pull with this s."""
     return lambda clocks, worker: may_pull(clocks, worker, s)
 
 
@@ -100,12 +100,14 @@ def network():
 
 
 def sgd(lr):
-    """Returns a function for Server. The function makes an SGD optimizer of given parameters."""
+    """Returns the function that a Server needs. It makes an SGD optimizer for the parameters that
+    it gets."""
     return lambda parameters: optim.SGD(parameters, lr=lr)
 
 
 def train(t, args, rule, seconds=np.inf, slow=1.0, steps=np.inf):
-    """Trains on the digits, for `seconds` or `steps`, whichever ends first.
+    """Trains on the digits. The training ends after `seconds` or after `steps`, whichever comes
+    first.
 
     Rank 0 serves, and returns the server. The other ranks are workers. A worker computes a gradient
     in one modelled second, and the last rank in `slow` seconds. A worker returns a list with
@@ -138,7 +140,8 @@ def train(t, args, rule, seconds=np.inf, slow=1.0, steps=np.inf):
 
 
 def on_these_ranks(t, args, table):
-    """Counts the bytes of the server's link, and of a ring of all workers.
+    """Counts the bytes that the server sends and receives, and the bytes that a rank sends in a
+    ring of all workers.
 
     Adds rows to the table."""
     n_workers = t.size - 1
@@ -197,9 +200,8 @@ def largest_rate(tau):
 
 
 def seconds_to(most, spans):
-    """Returns the earliest start of a gradient that was computed with weights of a loss <= `most`.
-
-    Returns inf if there is no such gradient."""
+    """Takes the gradients that were computed with weights whose loss is at most `most`. Returns the
+    earliest start of these gradients, or inf if there are none."""
     return min((start for _, start, _, _, loss in spans if loss <= most), default=np.inf)
 
 

@@ -194,8 +194,9 @@ def by_hand(t, args, table, width, n_layers):
 def train(t, stage, args, half):
     """Trains a GPT on the standard library's text for args.steps steps.
 
-    half: True for float16 with float32 masters. Returns (losses, the bytes of each of KINDS between
-    steps, bytes sent in the last step, the parallel model, the memory ledger of the last step)."""
+    half: True for float16 with float32 masters. Returns (losses, a list with the bytes of each kind
+    in KINDS between steps, bytes sent in the last step, the parallel model, the memory ledger of
+    the last step)."""
     t = Ledger(t)
     minidl.manual_seed(0)
     module = put(args, nn.GPT(256, args.context, args.layers, 4, args.width))
@@ -244,7 +245,8 @@ def n_own(model, stage):
 
 
 def bytes_held(stage, whole, own):
-    """Returns the bytes of each of KINDS, by the table in the head. whole: X; own: X/p."""
+    """Returns a list with the bytes of each kind in KINDS, by the table at the top of this file.
+    whole: X; own: X/p."""
     weights = own if stage == 3 else whole
     gradients = own if stage >= 2 else whole
     return [2 * weights, 2 * gradients, 4 * own, 4 * own + 4 * own]

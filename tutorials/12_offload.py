@@ -31,7 +31,7 @@ are sent up:
 
     T = C + L d + alpha           if the host needs less than a step, L u < C
 
-A batch of B tokens needs 6 X B flop: 6 X B / R seconds at R flop/s. To send 4X bytes takes 4 X beta
+A batch of B tokens needs 6 X B flop: 6 X B / R seconds at R flop/s. Sending 4X bytes takes 4 X beta
 seconds, with beta seconds a byte. So the transfer can be hidden behind the computing if B is at
 least 2/3 beta R tokens, for any X.
 
@@ -108,8 +108,9 @@ class HostAdam:
         self.lanes.wait(coming)
 
     def delayed_step(self):
-        """Like step(), but one step late. Sends up the weights that the last step's update made.
-        Starts an update with this step's gradients. This update runs during the next step."""
+        """Does the work of step(), but one step later. Sends up the weights that the last step's
+        update made. Starts an update with this step's gradients. This update runs during the next
+        step."""
         # >>> exercise 12a: the one-step delayed update
         # Go through the buckets i, from the last to the first. If the step before started an
         # update, self.updated[i] is its job. Then send the weights of bucket i up, after this job.
@@ -159,7 +160,7 @@ def train(t, args, table):
 
 def timeline(args, tokens, delayed):
     """Runs three steps of equal layers on a modelled clock. Returns (the lanes, the seconds of each
-    step)."""
+    step). tokens: the tokens of a batch. delayed: if True, the updates are delayed."""
     n = args.layer_elems
     link = args.link_us * 1e-6, 1e-9 / args.link_gb  # alpha, beta
     lanes = Modelled(link, 1e-9 * args.update_ns)
@@ -188,7 +189,7 @@ def last_step(args, tokens, delayed):
 
 
 def seconds(args, tokens):
-    """Returns {name: seconds of a step}, by the formulas of the head."""
+    """Returns {name: seconds of a step}, by the formulas at the top of this file."""
     n = args.layer_elems
     L = args.layers
     d = 2e-9 * n / args.link_gb

@@ -248,7 +248,8 @@ def with_sequences(t, args, table, of_sums):
 
 
 def where(t, n_bytes):
-    """Prints the time of an all-reduce along tp for two orders of the axes, with 4 ranks a node."""
+    """Prints the time of an all-reduce of n_bytes along the tensor-parallel axis tp. It does this
+    for two orders of the axes, with 4 ranks in a node."""
     links = Links.nodes(4, intra=(5e-6, 1e-11), inter=(20e-6, 1e-10))
     for order in ("tp cp ep dp pp", "dp cp ep pp tp"):
         sizes = grid.shape(16, order, tp=4, dp=4)
@@ -272,7 +273,7 @@ def draw(plt, n, shares):
     colours = [LINES[i % len(LINES)] for i in range(n)]
 
     def matrix(x, y, wide, high, name, cuts=None):
-        """cuts: "columns" or "rows", or None if all ranks have the whole matrix."""
+        """Draws a matrix. cuts: "columns" or "rows", or None if all ranks have the whole matrix."""
         for i in range(n if cuts else 1):
             w, h = wide / n if cuts == "columns" else wide, high / n if cuts == "rows" else high
             at = x + i * w * (cuts == "columns"), y + (n - 1 - i) * h * (cuts == "rows")

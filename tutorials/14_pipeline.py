@@ -1,7 +1,7 @@
 """14  Pipelines: GPipe, 1F1B, interleaved, zero bubble.    60 minutes, needs: 06, 07
 
-The bubble is the part of the time in which ranks are idle. It depends only on p and m. 1F1B needs
-less memory than GPipe and has the same bubble.
+The bubble is the part of the time in which ranks are idle. It depends only on the number of ranks p
+and the number of micro-batches m. 1F1B needs less memory than GPipe and has the same bubble.
 
     mpirun -n 4 python tutorials/14_pipeline.py       or: minidl run -n 4 tutorials/14_pipeline.py
     python tutorials/14_pipeline.py --sim 4           picture: out/14_pipeline.png
@@ -63,7 +63,7 @@ def order(s, p, m):
 
     ("F", i) is the forward of micro-batch i, and ("B", i) is its backward."""
     # >>> exercise 14a: the order of 1F1B
-    # Write the three phases of the header. First only forwards, until the first backward can come
+    # Write the three phases of 1F1B. First only forwards, until the first backward can come
     # back. Then one forward and one backward in turn. Then the remaining backwards. Forwards and
     # backwards go from micro-batch 0 to m-1. m may be smaller than p - s - 1.
     ahead = min(p - s - 1, m)
@@ -75,7 +75,8 @@ def order(s, p, m):
 
 
 def one_f_one_b(p, m):
-    """Returns order() of every rank, as a list of objects `Do`, which schedule.py takes."""
+    """Returns, for each of p ranks, its order() as a list of `Do` objects. schedule.py has orders
+    in this form."""
     return [[Do(kind, s, i) for kind, i in order(s, p, m)] for s in range(p)]
 
 

@@ -10,7 +10,7 @@ n = t pp d ranks train a model of X weights. t ranks divide every matrix (tutori
 groups of t ranks are a pipeline (14). Each of d pipelines takes a part of the batch (07). Every
 rank has three coordinates, its numbers along tp, pp and dp (comm/grid.py). The ranks of a group
 differ in one coordinate. Let the model have L layers of width h. Let a pipeline have m
-micro-batches, each of b s tokens. Then a rank sends in a step
+micro-batches, each of b texts with s tokens. Then a rank sends in a step
 
     along   what                                              numbers
     tp      4 all-reduces of activations a layer              4 L/pp m 2 (t-1)/t b s h
@@ -63,8 +63,9 @@ Net = namedtuple("Net", "weights layers width tokens m seconds")
 def choose(n, limit, net, links):
     """Returns the fastest layout of n ranks that holds at most `limit` bytes a rank.
 
-    A layout is {axis: number of ranks along it}, with the axis that varies fastest first. links:
-    the network. Returns None if no layout fits."""
+    A layout is {axis: number of ranks along it}, with the axis that varies fastest first. Returns
+    None if no layout fits. net: a Net, which describes the model. links: the links of the
+    network."""
     # >>> exercise 15a: which layout
     # Try every (tp, pp, dp) with the product n, in every order of these three axes. Every tp and pp
     # up to n is allowed. grid.shape(n, "dp pp tp cp ep", tp=2, pp=2, dp=2) returns a layout in

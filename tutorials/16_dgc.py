@@ -156,7 +156,8 @@ class Forgetful(DGC):
 
 
 def methods(args):
-    """Returns {name: (its Method or None, the optimizer's momentum)}."""
+    """Returns {name: (its Method, the optimizer's momentum)}. The Method of "dense" is None: all
+    elements are sent."""
     top = {"sparsity": 1 - args.keep, "min_size": 256}
     return {
         "dense": (None, 0.9),
@@ -171,9 +172,9 @@ def methods(args):
 def train(t, args, name):
     """Trains on handwritten digits with the method `name`.
 
-    Returns (losses, sent, counted, formula). losses: on the whole training set, every 10 steps.
-    sent: for each loss, the bytes that this rank had sent before. counted and formula: the bytes of
-    all steps except the first, by the ledger and by the formula."""
+    Returns (losses, sent, counted, formula). losses: the losses on the whole training set, one for
+    every 10 steps. sent: for each loss, the bytes that this rank had sent before. counted and
+    formula: the bytes of all steps except the first, by the ledger and by the formula."""
     method, momentum = methods(args)[name]
     images, labels = datasets.digits()[0][:]
     t = Ledger(t)
@@ -246,8 +247,8 @@ OPTIONS = {
 
 
 def draw(plt, curves, p, args):
-    """Draws the loss over the bytes sent (left), and the bytes sent over the number of ranks
-    (right)."""
+    """Draws two plots. Left: the loss over the bytes sent. Right: the bytes sent, over the number
+    of ranks."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5.2), width_ratios=[1.35, 1])
     green, purple = "#31a354", "#756bb1"
     styles = {"dense": (BLUE, "-"), "top-k, the rest lost": (GREY, "--"),

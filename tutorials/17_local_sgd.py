@@ -14,11 +14,11 @@ different. Let w_k be the weights of rank k. The distance of the ranks is the ro
     post-local    data parallelism for the first t0 of T steps, while gradients change fast. The
                   other steps are in rounds of H steps. So a rank sends t0 + (T - t0)/H times, each
                   time 2(p-1)/p K bytes (exercise 17a)
-    adaptive      H falls with the loss, because late in training noise hurts more. With the
-                  learning rate lr and r = lr0 loss / (lr loss0), the paper has
-                  H = ceil(H0 sqrt(r)) and PaddlePaddle's optimizer ceil(sqrt(H0 r)). H0, lr0 and
-                  loss0 are from the first round. This script prints both values of H, and trains
-                  with the paper's value
+    adaptive      H falls with the loss, because late in training noise hurts more. lr is the
+                  learning rate, and r = lr0 loss / (lr loss0). H0, lr0 and loss0 are the values of
+                  the first round. In the paper, H = ceil(H0 sqrt(r)). In PaddlePaddle's optimizer,
+                  H = ceil(sqrt(H0 r)). This script prints both values of H, and trains with the
+                  paper's value
     DiLoCo        a round starts with the weights w. DiLoCo takes the difference w - mean of w_k as
                   a gradient. An outer SGD with Nesterov's momentum makes a step with this gradient
                   (exercise 17b). H may be hundreds

@@ -20,10 +20,10 @@ ratio is 1 / (1 + B_noise/B). So a training needs
 
     steps(B) = S_min (1 + B_crit/B)        S_min: the steps with a very large batch
 
-3. If the batch is k times as large, the learning rate may be up to k times as large (scaled_rate,
-warmed_up). The first layer that diverges has the largest |gradient| / |weights|. In LARS and LAMB
-(exercise 18b) the length of a layer's step is a fixed share of the length of its weights:
-|step| = lr * trust * |w|.
+3. If the batch is k times as large, the learning rate may be up to k times as large (the functions
+scaled_rate and warmed_up). The first layer that diverges has the largest |gradient| / |weights|. In
+LARS and LAMB (exercise 18b) the length of a layer's step is a fixed share of the length of its
+weights: |step| = lr * trust * |w|.
 
 Papers: Goyal et al. 2017 (arXiv 1706.02677); You et al. 2017 and 2019 (1708.03888, 1904.00962);
 McCandlish et al. 2018 (1812.06162); Chan, Golub and LeVeque 1983.

@@ -8,8 +8,8 @@ This training computes the right numbers, but it has three faults. A trace shows
 
 **Rows.** A span is a part of a step with a begin and an end: input, forward, backward, optimizer or
 collective. Spans may be inside others. Every moment of a step counts once, for the innermost span
-around it. A moment outside of all spans counts as Python. So the rows add up to the time of the
-step.
+around it. A moment outside of all spans counts as Python. So the rows of the printed table add up
+to the time of the step.
 
 **Waiting.** In a collective the ranks wait until the last rank has entered. Then the bytes move. To
 measure the wait separately from the transfer, the ranks' clocks must agree. Rank 0 sends a message
@@ -169,7 +169,7 @@ def train(t, args, faults):
 
 
 def for_the_exercise(p):
-    """Returns the steps of a profile as the argument `ranks` of find_faults()."""
+    """p: a profile. Returns its steps in the form of find_faults's argument `ranks`."""
     ranks = []
     for record in p.ranks:
         steps = [(begin, end, []) for begin, end in summary.bounds(record)]

@@ -251,7 +251,8 @@ def main(t, args):
 
 
 def draw(plt, spans, offsets, errors, loads):
-    """Draws three plots: values in the arena, quantisation errors, latency over request rate."""
+    """Draws three plots: the values in the arena, the errors of quantisation, and the latency over
+    the request rate."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(16, 5.2))
     for k, ((n, first, last), at) in enumerate(zip(spans, offsets, strict=True)):
         left.bar(first, n / 1e3, last - first + 1, at / 1e3, align="edge", edgecolor="white",

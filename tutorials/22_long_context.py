@@ -184,7 +184,8 @@ def in_half(table):
 
 
 def methods(t, args, table):
-    """Compares the bytes that ring attention and Ulysses send with the formulas."""
+    """Counts the bytes that ring attention and Ulysses send. Compares these numbers with the
+    formulas."""
     n, m, width = t.size, args.tokens, 8
 
     def ones(heads):

@@ -73,7 +73,8 @@ def places(t, choice, n_experts):
 
 
 def through_experts(t, x, choice, gate, kept, expert, n_experts):
-    """Returns y, (T, h). For a kept token it is gate times the result of the chosen expert, else 0.
+    """Returns y, (T, h). For a kept token, y is gate times the result of the chosen expert. For
+    other tokens y is 0.
 
     x (T, h): this rank's tokens. choice (T,): the expert of each token. gate (T,): a factor for
     each token. kept (T,): True or False for each token. Call expert(e, rows) only on the rank that
@@ -137,7 +138,8 @@ def by_hand(t, args, table):
 
 
 def layer_costs(t, args, table):
-    """Compares the bytes that nn.MoE sends, and the choices that it drops, with the formulas."""
+    """Counts the bytes that nn.MoE sends, and the choices that it drops. Compares these numbers
+    with the formulas."""
     n, n_experts, h, k = t.size, 2 * t.size, 8, 2
     minidl.manual_seed(0)
     layer = put(args, nn.MoE(h, n_experts=n_experts, top_k=k))
@@ -235,7 +237,8 @@ def train(t, args, table, name):
 
 
 def busiest(loads):
-    """Returns the largest share of the tokens that an expert has, in the mean of the last 5 steps.
+    """Takes the mean share of the tokens of each expert, over the last 5 steps. Returns the largest
+    of these shares.
     """
     return loads[-5:].mean(axis=0).max()
 

@@ -63,7 +63,8 @@ ORDERS = {  # name: (the writes after a step, in order; records (lost, repeated)
 
 
 def joined(arrivals, partitions, window, slack):
-    """Returns [(n, key, label)]: after n arrivals it is known that this key's label is 0 or 1.
+    """Returns [(n, key, label)]. An entry means: after n arrivals it is known that the click `key`
+    has this label, 0 or 1.
 
     arrivals  a list of (partition, kind, key, time), in the order in which they are read. time is
               the event time. kind is "click", "label" or "idle". "idle": from here to its next
@@ -107,8 +108,8 @@ def life(t, folder, writes, log, ends, dies):
     """Runs from the saved state to the end of the log. Returns the weights.
 
     Weight i counts how often record i was trained on. If `dies` is True, the run stops in its
-    second step, before the last of its writes, and returns None. ends: the number of records of
-    each partition."""
+    second step, before the last of its writes, and returns None. writes: what each step writes, in
+    order, such as ["offset", "weights"]. ends: the number of records of each partition."""
     model = nn.Linear(1, sum(ends), bias=False)
     model.weight.array[...] = 0
     source = Source(log, t, per_partition=M, block=4 * M, until=ends)
@@ -219,7 +220,8 @@ def train(x, truth, labels, loss_of, rate=0.3):
 
 
 def late_labels(args, table):
-    """Trains in each of the two ways to treat late labels.
+    """Trains in each of the two ways to treat late labels: to wait for a window, and to count each
+    item at once.
 
     Returns {way: the list that train() returns}. All ranks do the same."""
     x, truth, delays, arrivals = shown_and_clicked(args.shown)

@@ -159,7 +159,8 @@ def main(t, args):
 
 
 def draw(plt, history):
-    """Draws the first and the last program (left), and lines and bytes after each pass (right)."""
+    """Draws the first and the last program (left). Right: the lines and the bytes after each
+    pass."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(15, 6), width_ratios=(2, 1))
     for column, (name, _, _, text) in enumerate((history[0], history[-1])):
         lines = [line.split(" = ")[1].split("(")[0] + "".join(

@@ -125,7 +125,8 @@ def prefetching(args, table):
 def padding(t, table, sizes, batch):
     """Compares the padding with its formula. Adds to the table how long ranks wait.
 
-    Returns {"random", "sorted pools", "packed": the batches}, for the picture."""
+    Returns {name: the batches}, for the picture. The names are "random", "sorted pools" and
+    "packed"."""
     ways = {}
     for name, pool in (("random", 1), ("sorted pools", 50)):
         ways[name] = lengths.pools(sizes, batch, pool=pool)(0)

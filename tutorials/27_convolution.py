@@ -4,7 +4,7 @@
     python tutorials/27_convolution.py --sim 4          picture: out/27_convolution.png
 
 A window of weights slides over an image. At each position the result is a sum of products. x are N
-images with C channels, y the results with O channels. A window has kh rows and kw columns:
+images with C channels. y are the results, with O channels. A window has kh rows and kw columns:
 
     y[n, o, r, s] = sum over c, i, j of  w[o, c, i, j] * x[n, c, r + i, s + j]
 
@@ -228,7 +228,8 @@ def without(barrier, x, w):
 
 
 def tiles(t, args, table, x, w):
-    """Part 3: checks the kernel's values, loads and barriers. Returns the bytes of its two tiles.
+    """Part 3: checks the kernel's values, loads and barriers. Returns the bytes of its two tiles in
+    shared memory.
     """
     grid, block, arguments = launch_of(x, w)
     with tempfile.TemporaryDirectory() as folder:

@@ -51,10 +51,10 @@ token, and not the whole text again. With L layers, and K heads of keys with E n
 
     bytes = 2 L K E * tokens * 4
 
-The plain pages: minidl/plain/transformer.py, sampling.py, kv_cache.py. The real ones:
+The plain pages: minidl/plain/transformer.py, sampling.py, kv_cache.py. minidl's own code:
 minidl/nn/llama.py, minidl/infer/decoder.py. Papers: Vaswani et al. 2017; Su et al. 2021 (RoPE);
-Touvron et al. 2023 (Llama); Press & Wolf 2017 (shared weights); Holtzman et al. 2020 (top-p);
-Pope et al. 2022 (the cache).
+Touvron et al. 2023 (Llama); Press & Wolf 2017 (shared weights); Holtzman et al. 2020 (top-p); Pope
+et al. 2022 (the cache).
 Exercises: `minidl exercise 28` writes work/28_transformer.py, `minidl check 28` grades it.
 """
 
@@ -173,8 +173,8 @@ def scores(first, n, width=16):
 
 
 def blocks(table):
-    """Part 1: compares nn.Llama's block with the plain page's block: the result and the
-    gradient."""
+    """Part 1: computes the result and the gradient of nn.Llama's block. Compares both with the
+    block of the plain page."""
     n_tokens, width, hidden = 6, 16, 40
     minidl.manual_seed(1)
     block = llama.LlamaBlock(width, HEADS, HEADS, width // HEADS, hidden, 1e-5).double()

@@ -5,8 +5,8 @@ moved.
 
     python tutorials/29_flash_attention.py       one process; picture: out/29_flash_attention.png
 
-1. Attention has L queries and L keys, and each is a row of E numbers. S are the scores, and P is
-the softmax of each row of S:
+1. Attention has L queries and L keys, and each is a row of E numbers. S is the matrix of the
+scores, and P is the softmax of each row of S:
 
     S = Q K^T / sqrt(E)        P = softmax(S)        O = P V
 
@@ -17,11 +17,11 @@ Three operations write S and P to memory and read them again. So they move
 Usually E is 64 or 128 and L is some thousands, so nearly all of these numbers are in S and P. To
 move them takes longer than the arithmetic.
 
-2. Tiles. Hold some rows of Q in fast memory. Fetch K and V some keys at a time. With each of these
-parts, compute a part of S: this is a tile. It is stored only until the next tile comes. The softmax
-of a row needs two numbers over all keys: the largest score m, and the sum l of e^(s - m). m, l and
-the sum o for the output are updated with each tile. If the tile has a larger score, the new m' is
-larger than m, and the old sums are scaled down (online softmax, exercise 29a):
+2. Tiles. Hold some rows of Q in fast memory. Fetch the rows of K and V for some keys at a time.
+With each of these parts, compute a part of S: this is a tile. It is stored only until the next tile
+comes. The softmax of a row needs two numbers over all keys: the largest score m, and the sum l of
+e^(s - m). m, l and the sum o for the output are updated with each tile. If the tile has a larger
+score, the new m' is larger than m, and the old sums are scaled down (online softmax, exercise 29a):
 
     m' = max(m, largest of the tile)      l' = e^(m - m') l + sum of e^(s - m')
                                           o' = e^(m - m') o + e^(s - m') V_tile
@@ -49,7 +49,7 @@ keys. But D_i can be computed without the other keys, from dO and O (exercise 29
 the block has fetched (exercise 29c). The numbers that the kernel loads and stores are counted. They
 are equal to the formula of part 2.
 
-The plain pages: minidl/plain/attention.py, flash.py. The real ones: minidl/ops/attention.py,
+The plain pages: minidl/plain/attention.py, flash.py. minidl's own code: minidl/ops/attention.py,
 kernels/attention.cu. Papers: Dao et al. 2022, FlashAttention (arXiv 2205.14135); Dao 2023 (arXiv
 2307.08691); Milakov & Gimelshein 2018 (arXiv 1805.02867; online softmax).
 Exercises: `minidl exercise 29` writes work/29_flash_attention.py, `minidl check 29` grades it.
@@ -74,8 +74,8 @@ ROWS, KEYS, WIDTH = 16, 8, 8  # for the kernel: rows of Q in a block, keys in a 
 
 def add_tile(m, total, o, s, v):
     """Returns (m, total, o) after one more tile. m (R, 1), total (R, 1) and o (R, E) are the
-    results after the earlier tiles: -inf, 0 and 0 at first. total is l in the head of this file. s
-    (R, n): the scores of the tile. v (n, E): the values of its keys."""
+    results after the earlier tiles: -inf, 0 and 0 at first. total is the sum l of part 2. s (R, n):
+    the scores of the tile. v (n, E): the values of its keys."""
     # >>> exercise 29a: the running sum of online softmax
     # In each row, the new m is the larger one of the old m and the tile's largest score (use
     # keepdims=True). total and o are sums with e^(s - old m), so multiply total and o by

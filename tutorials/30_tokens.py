@@ -45,8 +45,8 @@ same tokens.
 Each rank counts the words of its part of the text, and the counts of all ranks are added up. So all
 ranks learn exactly the same pairs. The ranks send only the counts, not the text.
 
-The plain page: minidl/plain/tokens.py. The real one: minidl/data/byte_pairs.py. Papers: Gage 1994;
-Sennrich et al. 2016 (arXiv 1508.07909); Radford et al. 2019 (GPT-2).
+The plain page: minidl/plain/tokens.py. minidl's own code: minidl/data/byte_pairs.py. Papers: Gage
+1994; Sennrich et al. 2016 (arXiv 1508.07909); Radford et al. 2019 (GPT-2).
 Exercises: `minidl exercise 30` writes work/30_tokens.py, `minidl check 30` grades it.
 """
 

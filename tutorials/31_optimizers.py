@@ -195,8 +195,9 @@ def valley_loss(w):
 
 
 def valley(args, table):
-    """Trains two weights, x and y, on the valley. Returns {name of the optimizer: its path}. A path
-    is (steps + 1, 2): the weights before the first step and after each step."""
+    """Trains two weights, x and y, on a loss that is steep in y and flat in x (the valley). Returns
+    {name of the optimizer: its path}. A path is (steps + 1, 2): the weights before the first step
+    and after each step."""
     paths = {}
     for name, step in VALLEY.items():
         w = VALLEY_START.copy()
@@ -241,9 +242,9 @@ RATE = 0.01
 
 
 def decays(args, table):
-    """Part 3: computes the decay of weights with gradients +G, -G, +G, ... Returns {"AdamW" or
-    "Adam with L2": an array (steps + 1, number of sizes)}: for each size G, the weight over the
-    steps."""
+    """Part 3: computes the decay of weights with gradients +G, -G, +G, ... Returns {name: array},
+    where name is "AdamW" or "Adam with L2". The array has the shape (steps + 1, number of sizes).
+    Column j has the weight before the first step and after each step, for the size G = SIZES[j]."""
     # For each G there are two weights, with opposite gradients. In the mean of the two weights the
     # steps +lr and -lr cancel, so only the decay is left. The arrays are (2, number of sizes)
     signs = np.array([[1.0], [-1.0]])
@@ -275,7 +276,8 @@ def decays(args, table):
 
 
 def decayed(way, size, n_steps):
-    """Returns the weight after n_steps by the formula of part 3, for w0 = 1. size: G."""
+    """Returns the weight after n_steps by the formula of part 3, for w0 = 1. way: "AdamW" or "Adam
+    with L2". size: the size G of the gradients +G, -G, +G, ..."""
     if way == "AdamW":
         size = 1.0
     return (1 - RATE * DECAY / size) ** n_steps
@@ -411,8 +413,8 @@ OPTIONS = {
 
 
 def draw(plt, paths, weights, squares):
-    """Draws three plots. Left: paths on the valley. Middle: weights that decay. Right: the mean
-    square of the activations after each layer."""
+    """Draws three plots. Left: the paths of the optimizers on the valley. Middle: weights that
+    decay. Right: the mean square of the activations after each layer."""
     figure, (map_of, decay, layers) = plt.subplots(1, 3, figsize=(17, 5.2),
                                                    width_ratios=(1.25, 1, 1))
     x, y = np.meshgrid(np.linspace(-2, 3.2, 200), np.linspace(-0.9, 2.7, 200))

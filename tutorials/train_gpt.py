@@ -2,8 +2,8 @@
 
     minidl run -n 4 tutorials/train_gpt.py          (or mpirun -n 4 python tutorials/train_gpt.py,
                                                      or python tutorials/train_gpt.py --sim 2)
-Goal: see how the parts of the framework work together in one script. It runs half a minute on two
-cores. Prerequisites: 01_autograd, 07_ring.
+Goal: see how the parts of the framework work together in one script. It runs for half a minute on
+two cores. Prerequisites: 01_autograd, 07_ring.
 
 The text is the source code of the package asyncio, from your own Python. The tokenizer cuts the
 text into tokens of a few bytes (data/byte_pairs.py). The model reads `context` tokens and predicts
@@ -19,14 +19,14 @@ sent in buckets, and a ring all-reduce sums them. For K bytes of gradients each 
 2(N-1)/N K bytes. The weights of all ranks stay equal to the last bit. The N ranks together compute
 what one rank would compute with the whole batch.
 
-    --zero 1, 2 or 3    divides over the ranks: 1 the optimizer's state, 2 also the gradients, 3
-                        also the weights (11_zero)
+    --zero 1, 2 or 3    1 divides the optimizer's state over the ranks, 2 also divides the
+                        gradients, and 3 also divides the weights (11_zero)
     --amp O1, O2, O3    mixed precision (05_amp)
     --recompute K       cuts the blocks into K segments. Of a segment only the inputs are stored;
                         backward computes the rest again (06_memory)
     --offload 1         keeps the optimizer's state in host memory, and updates it there
                         (12_offload)
-    --pp 2 --tp 2       cuts the layers into 2 stages, each matrix into 2 parts (15_hybrid_3d)
+    --pp 2 --tp 2       cuts the layers into 2 stages, and each matrix into 2 parts (15_hybrid_3d)
     --save DIR          saves a snapshot every 100 steps (--every) and at the end
     --resume DIR        continues from the last snapshot, --resume DIR@STEP from the snapshot of
                         step STEP. The weights get the same bits as without a break
@@ -164,7 +164,7 @@ def gpt(args):
 
 
 def on_ranks(t, args, exact=False):
-    """Returns this rank's GPT, a Replica, or its part of the GPT, a GridGPT.
+    """Returns a Replica, which has a whole GPT, or a GridGPT, which has this rank's part of a GPT.
 
     exact: if True, the GPT is in float64, without mixed precision and ZeRO, to compare gradients.
     """

@@ -7,10 +7,11 @@ with an example that you can run:
     python -m minidl.plain.ring
 
 The pages use only NumPy and earlier pages, and nothing else of minidl. (Examples with several ranks
-also use minidl.comm.simulate, which runs all ranks in one process.) So each page is also a test:
-the real file must give the same bits, or a result within a stated bound. Read the page first. The
-real file is harder to read, because it must be fast and safe. The last lines of the page say what
-the real file adds.
+also use minidl.comm.simulate, which runs all ranks in one process.) Each technique also has a real
+file, which is the file of minidl that users of the library run. It must give the same bits as the
+page, or a result within a stated bound. So each page is also a test. Read the page first. The real
+file is harder to read, because it must be fast and safe. The last lines of the page say what the
+real file adds.
 
 One device
 
@@ -63,7 +64,7 @@ request.wait() waits until the message is sent or received.
     buddy               each rank keeps a copy of its neighbour's state in memory
     shuffle             a new order in every epoch, divided among any number of ranks
     input               extract, transform, load: stages that work at the same time
-    numa                which cores a rank runs on, so that its memory is near
+    numa                each rank runs on the cores that are near its memory
     stream              records that never end, each used exactly once, also after a crash
     late_labels         records wait a limited time for their labels, which come later
     rpc                 a function runs on another rank: a request and its answer
@@ -74,7 +75,7 @@ After training
     compiler            a program becomes a list of lines, and neighbouring lines become one
     memory_plan         results that are not needed at the same time share memory
     kv_cache            text token by token: the keys and values of earlier tokens are kept
-    profile             where the time goes: spans that add up, and the least time possible
+    profile             the time of each part of a step, and the least time that is possible
 
 docs/book.md lists every page with its real file.
 """

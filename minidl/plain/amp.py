@@ -4,7 +4,7 @@ Forward and backward in float16 are faster, and need half of the memory. But a f
 only 11 significant bits, and a number above 65504 becomes inf (page floats). Two things go wrong:
 
     a small step is lost       w = 1, lr * g = 0.0002. The float16 nearest to 0.9998 is 1, because
-                               the next smaller one is 0.9995. So w never moves
+                               the next smaller one is 0.9995. So w never changes
     -> float32 masters         weights are kept and updated in float32. Each step computes with
                                float16 copies of the weights
 
@@ -13,7 +13,7 @@ only 11 significant bits, and a number above 65504 becomes inf (page floats). Tw
                                large. Before the update they are divided by S, in float32
 
 The larger S is, the fewer small gradients are lost. But if S is too large, large gradients become
-inf. So S is found while training. If a gradient is inf or nan, this step is skipped, and S is
+inf. So training finds S by trying. If a gradient is inf or nan, this step is skipped, and S is
 halved. After `interval` good steps S is doubled.
 
     float32 master ─ round ─► float16 weight ─ forward, backward of S * loss ─► float16 gradient
@@ -22,15 +22,16 @@ halved. After `interval` good steps S is doubled.
 
 Memory of a parameter: 2 bytes for the weight, 2 for its gradient, 4 for the master (page memory).
 
-This is level O2. In level O1 the weights stay in float32, and each operation has its own type. A
-matrix product casts its inputs to float16. Softmax and loss are computed in float32, because an
-exponential overflows and a long sum loses digits. In level O1 the gradients need the scale S, too.
+This method is called level O2, as in NVIDIA's library apex. In level O1 the weights stay in
+float32, and each operation has its own type. A matrix product casts its inputs to float16. Softmax
+and loss are computed in float32, because an exponential overflows and a long sum loses digits. In
+level O1 the gradients need the scale S, too.
 
 Paper: Micikevicius et al., "Mixed precision training", 2018.
-The real one, minidl/precision/grad_scaler.py and minidl/optim/master.py, adds: any optimizer,
-clipping, ranks that skip a step together, bfloat16 (which needs masters but no scale), and a test
-for inf on the GPU, so that the CPU does not wait for it. minidl/precision/amp.py chooses the type
-of each operation.
+This page is the plain version. The real one, minidl/precision/grad_scaler.py and
+minidl/optim/master.py, adds: any optimizer; clipping; ranks that skip a step together; bfloat16,
+which needs masters but no scale; and a test for inf on the GPU, for which the CPU does not wait.
+minidl/precision/amp.py chooses the type of each operation.
 """
 
 import numpy as np
@@ -40,8 +41,9 @@ def step(masters, gradients, lr, scale, good_steps, interval):
     """Does one step of gradient descent. Changes masters, a list of float32 arrays, in place.
 
     gradients(weights, scale) returns float16 arrays: the gradients of scale * loss with respect to
-    the float16 weights. Returns the new scale, and the number of good steps since the scale
-    last changed."""
+    the float16 weights. Returns the new scale, and the number of good steps since the scale last
+    changed. lr: the learning rate. interval: the number of good steps after which the scale is
+    doubled."""
     weights = [w.astype(np.float16) for w in masters]
     scaled = gradients(weights, scale)
     if not all(np.isfinite(g).all() for g in scaled):

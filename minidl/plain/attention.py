@@ -11,8 +11,8 @@ take. The vectors are the rows of Q, K and V, each of shape (T, E).
 
             key 0  1  2  3
     query 0     x  .  .  .     The causal mask: token i must not see later tokens, because it is
-          1     x  x  .  .     trained to predict them. At a point of the picture S is -infinity
-          2     x  x  x  .     (in the code -1e30), so P is exactly 0.
+          1     x  x  .  .     trained to predict them. Where the picture has a point, S is
+          2     x  x  x  .     -infinity (-1e30 in this file), so P is exactly 0.
           3     x  x  x  x
 
 A sum of E products with mean 0 has a size of about sqrt(E). So the scores are divided by sqrt(E),
@@ -22,8 +22,8 @@ look for H different things. Then Q, K and V have the shape (T, H E). Head h use
 the memory: it never holds all scores at once.
 
 Paper: Vaswani et al., "Attention is all you need", 2017.
-The real one, minidl/ops/attention.py, adds: blocks of scores instead of all scores at once, other
-masks, dropout, half precision, kernels.
+This page is the plain version. The real one, minidl/ops/attention.py, adds: blocks of scores
+instead of all scores at once, other masks, dropout, half precision, and kernels.
 """
 
 import numpy as np

@@ -15,10 +15,10 @@ The rules compute with Tensors, too. So a gradient is a Tensor that remembers ho
 gradient has a gradient, too: grad(grad(y)) is the second derivative.
 
 Source: Griewank & Walther, "Evaluating Derivatives", 2008.
-The real one, minidl/function.py and minidl/backward.py, adds: gradients in `x.grad`, memory that is
-freed while backward runs, any dtype, a GPU, hooks, and no recursion. The rules of the real one
-compute with arrays and not with Tensors. That is faster and needs less memory, but it gives no
-second derivatives.
+This page is the plain version. The real one, minidl/function.py and minidl/backward.py, adds:
+gradients in `x.grad`, memory that is freed while backward runs, any dtype, a GPU, hooks, and no
+recursion. The rules of minidl's operations compute with arrays and not with Tensors. That is faster
+and needs less memory, but it gives no second derivatives.
 """
 
 import numpy as np

@@ -13,13 +13,14 @@ begins a new bucket. All ranks have the same layers, so they send the same bucke
 
 On this page backward only starts the messages: isend and irecv return at once. wait() is called
 after backward. With L layers, K bytes in total and buckets of B bytes, a rank sends about K/B
-messages to each other rank instead of L messages. Only the last bucket is sent when there is
-nothing left to compute.
+messages to each other rank instead of L messages. Most buckets are sent while backward still
+computes. While the last bucket is sent, there is nothing left to compute.
 
 Paper: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020.
-The real one, minidl/parallel/data/bucket.py, adds: a thread that runs an all-reduce for each
-bucket, with fewer bytes than the exchange of this page; hooks in backward that fill the buckets;
-buckets in the order of the first backward; and parameters that a rank did not use.
+This page is the plain version. The real one, minidl/parallel/data/bucket.py, adds: a thread that
+runs an all-reduce for each bucket, with fewer bytes than the exchange of this page; hooks in
+backward that fill the buckets; buckets in the order of the first backward; and parameters that a
+rank did not use.
 """
 
 import numpy as np

@@ -26,9 +26,9 @@ and its neighbour's state, for each of the steps k - 1 and k. If two ranks die a
 lost only if they are neighbours. With n ranks, the share of pairs that are neighbours is 2 / (n-1).
 
 Paper: Zheng, Shi & Kalé, "FTC-Charm++: An In-Memory Checkpoint-Based Fault Tolerant Runtime for
-Charm++ and MPI", 2004. The real one, minidl/elastic/buddy.py, adds: copies that are sent while the
-step computes, no copies of data that all ranks have, several deaths, and a restart with fewer
-ranks.
+Charm++ and MPI", 2004. This page is the plain version. The real one, minidl/elastic/buddy.py, adds:
+copies that are sent while the step computes, no copies of data that all ranks have, several deaths,
+and a restart with fewer ranks.
 """
 
 import numpy as np

@@ -21,9 +21,9 @@ fusing.
 
 Papers: Chen et al., "TVM: An Automated End-to-End Optimizing Compiler for Deep Learning", 2018;
 Frostig, Johnson & Leary, "Compiling machine learning programs via high-level tracing", 2018.
-The real one, minidl/infer/trace.py and minidl/infer/passes/chain.py, adds: a check that the program
-does the same for other numbers, every operation of a model, and kernels. On this page NumPy still
-makes an array for every step of a line.
+This page is the plain version. The real one, minidl/infer/trace.py and
+minidl/infer/passes/chain.py, adds: a check that the program does the same for other numbers, every
+operation of a model, and kernels. On this page NumPy still makes an array for every step of a line.
 """
 
 from collections import namedtuple

@@ -1,7 +1,8 @@
 """Convolution: a small window of weights slides over an image; three ways to compute the result.
 
 x (N, C, H, W) are N images of C channels. w (O, C, kh, kw) has a window for each of O output
-channels. The result y (N, O, oh, ow) has one number for each place where the window fits:
+channels. A window has kh rows and kw columns. The result y (N, O, oh, ow) has one number for each
+place where the window fits:
 
     y[n, o, r, s] = sum over c, i, j of  w[o, c, i, j] * x[n, c, r + i, s + j]
 
@@ -25,8 +26,9 @@ gradient of x.
 
 Papers: LeCun et al., "Gradient-based learning applied to document recognition", 1998; Chellapilla
 et al., "High performance convolutional neural networks for document processing", 2006 (im2col).
-The real one, minidl/ops/conv.py, adds: strides, padding, dilation and groups; kernels of the
-implicit form, for a GPU and for a CPU; and Winograd's form, which needs 16 products instead of 36.
+This page is the plain version. The real one, minidl/ops/conv.py, adds: strides, padding, dilation
+and groups; kernels of the implicit form, for a GPU and for a CPU; and Winograd's form, which needs
+16 products instead of 36 for a window of 3 x 3 at 2 x 2 places.
 """
 
 import itertools

@@ -6,18 +6,18 @@ permutation from (seed, epoch), and from nothing else. For example:
     epoch 0    7 2 9 0 | 4 1 8 3 | 5 6         ten samples in batches of 4
     epoch 1    3 0 6 5 | 9 7 1 2 | 8 4
 
-    random      in a fixed order neighbours are always in the same batch, and training may see
-                all samples of one class first
-    repeatable  the same seed gives the same batches: two runs can be compared
-    a position  the order of an epoch can be made again. So two numbers say where a run is: the
-                epoch, and how many of its samples were used. A stopped run continues there
+    random      the order is random. In a fixed order, neighbours would always be in the same
+                batch, and training might see all samples of one class first
+    repeatable  the same seed gives the same batches. So two runs can be compared
+    a position  two numbers say where a run is: the epoch, and how many of its samples were used.
+                A stopped run makes the order of this epoch again, and continues there
 
 The order is a list of indices. The samples themselves are not moved until a batch is made.
 
 Source: Bottou, "Stochastic gradient descent tricks", 2012.
-The real one, minidl/data/loader.py and minidl/data/sampler.py, adds: samples that threads load one
-by one and ahead of time, also from files (page prefetch), orders that are divided among ranks, and
-a copy to the GPU.
+This page is the plain version. The real one, minidl/data/loader.py and minidl/data/sampler.py,
+adds: samples that threads load one by one, ahead of time and also from files (page prefetch);
+orders that are divided among ranks; and a copy to the GPU.
 """
 
 import numpy as np

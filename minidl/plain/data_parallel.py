@@ -12,9 +12,10 @@ All ranks begin with the same weights and take the same steps. So their weights 
 result is the same as on one rank with the whole batch.
 
 Paper: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020.
-The real one, minidl/parallel/data/data_parallel.py, adds: sending of the first gradients while the
-later ones are computed (page buckets), parameters without a gradient on some rank, ranks without
-samples, and several batches between two all-reduces.
+This page is the plain version. The real one, minidl/parallel/data/data_parallel.py, adds: messages
+with the first gradients, which are sent while backward computes the others (page buckets);
+parameters without a gradient on some rank; ranks without samples; and several batches between two
+all-reduces.
 """
 
 import numpy as np

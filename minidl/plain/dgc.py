@@ -18,9 +18,10 @@ would go on in a direction that may be wrong by now.
 Each rank gets the pairs of all ranks: (n-1) * 8 k bytes, with 4 bytes for an index and 4 for a
 value. The ring needs 2 (n-1)/n * 4 L bytes for all L elements. Usually k is a thousandth of L.
 
-Paper: Lin et al., "Deep Gradient Compression", 2018. The real one, minidl/parallel/data/dgc.py,
-adds: a larger share k / L in the first epochs, clipping of the gradients before they are added,
-small tensors that are sent whole, several tensors in one message, and snapshots of u and v.
+Paper: Lin et al., "Deep Gradient Compression", 2018. This page is the plain version. The real one,
+minidl/parallel/data/dgc.py, adds: a larger share k / L in the first epochs, clipping of the
+gradients before they are added, small tensors that are sent whole, several tensors in one message,
+and snapshots of u and v.
 """
 
 import numpy as np

@@ -11,11 +11,11 @@ of the array.
                     1   3     5   7               6   4     2   0
 
 In tree 1 rank 0 is the root. The height of any other rank is the number of zeros at the end of its
-binary form: ranks 1, 3, 5 and 7 have height 0, ranks 2 and 6 have height 1, and rank 4 has height
-2. The parent of a rank of height h is at the distance 2^h. Two ranks are at this distance. The
-parent is the one whose height is h+1. If n is too small, this rank does not exist. Then change the
-lowest 1 bit of the rank's number to 0: this gives the parent. With 8 ranks, the parent of 4 would
-be 8, which does not exist. So its parent is 0.
+binary form. So ranks 1, 3, 5 and 7 have height 0, ranks 2 and 6 have height 1, and rank 4 has
+height 2. The parent of a rank of height h is at the distance 2^h. Two ranks are at this distance.
+The parent is the one whose height is h+1. If n is too small, this rank does not exist. Then take
+the binary form of the rank's number, and change its last 1 to 0. This gives the parent. With 8
+ranks, the parent of 4 would be 8, which does not exist. So its parent is 0.
 
 If n is even, tree 2 is the mirror image of tree 1. If n is odd, tree 2 is tree 1 with every rank
 moved on by one place, and rank 0 is an inner rank in both trees.
@@ -25,9 +25,10 @@ the ring. An inner rank sends K/2 to its parent and K/2 to each of its two child
 tree it is a leaf, and sends K/2 to its parent. Together this is 2K.
 
 Papers: Sanders, Speck & Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and
-scan", 2009; Jeaugey, "Massively Scale Your Deep Learning Training with NCCL 2.4", 2019. The real
-one, minidl/comm/double_tree.py, adds: each half is sent in segments, one after the other, and both
-trees do each step together; other operations; and the formula of its bytes.
+scan", 2009; Jeaugey, "Massively Scale Your Deep Learning Training with NCCL 2.4", 2019. This page
+is the plain version. The real one, minidl/comm/double_tree.py, adds: halves that are sent in
+segments, one after the other; steps that both trees do together; other operations than the sum; and
+a formula for the bytes that are sent.
 """
 
 import numpy as np
@@ -39,7 +40,7 @@ def parent(rank, n):
     """Returns the parent of a rank in tree 1 of n ranks, or None for rank 0, the root."""
     if rank == 0:
         return None
-    lowest = 1  # the lowest 1 bit: 2^h
+    lowest = 1  # the value of the last 1 in the binary form: 2^h
     while rank % (2 * lowest) == 0:
         lowest = 2 * lowest
     # Of the two ranks `without` and rank + lowest, one is a multiple of 4 * lowest. The other one
@@ -65,8 +66,8 @@ def both_trees(t):
 
 
 def reduce(t, x):
-    """Sums x over all ranks along tree 1, with the rank numbers of t. Rank 0 gets the sum in its
-    x."""
+    """Sums x over all ranks along tree 1. The ranks have the numbers of the transport t. Rank 0
+    gets the sum in its x."""
     for child in children(t.rank, t.size):
         x += t.recv(np.empty_like(x), child)
     if t.rank != 0:

@@ -18,16 +18,16 @@ all, whenever a rank dies:
                    in the system's memory                    (a folder holds the names)
 
 A reader finds x with all its bytes, or no x. It never reads x.tmp. There is one file for each rank
-and saved step. step4 is the state before step 4. A step counts as saved if the files of all n ranks
-exist.
+and saved step. The files with the names step4-... have the state before step 4. A step counts as
+saved if the files of all n ranks exist.
 
 With a snapshot every E steps, a death loses at most E steps of work.
 
 Paper: Pillai et al., "All File Systems Are Not Created Equal", 2014 (what is left of a file after a
 crash).
-The real one, minidl/elastic/restart.py and minidl/snapshot/durable.py, adds: a launcher that starts
-the ranks again, checksums, writing while training goes on, and another number of ranks after a
-restart.
+This page is the plain version. The real one, minidl/elastic/restart.py and
+minidl/snapshot/durable.py, adds: a launcher that starts the ranks again, checksums, writing while
+training goes on, and another number of ranks after a restart.
 """
 
 import io

@@ -18,19 +18,21 @@ takes at most
 
     C = ceil(factor * T k / n)          factor 1.25: a quarter more than an equal share
 
-The choices form a queue: all first choices, then all second choices, and so on. Among choices of
-the same kind, the tokens of rank 0 come before the tokens of rank 1, and so on. A choice whose
-place in the queue (0, 1, ...) is C or more is dropped: it adds nothing to y. To know the places, a
-rank needs only counts from the other ranks: how many of their tokens have each expert as first
-choice, as second choice, ...
+The tokens that choose an expert form a queue. First come the tokens that have this expert as first
+choice, then the tokens that have it as second choice, and so on. Among choices of the same kind,
+the tokens of rank 0 come before the tokens of rank 1, and so on. A choice whose place in the queue
+(0, 1, ...) is C or more is dropped: it adds nothing to y. To know the places, a rank needs only
+counts from the other ranks: how many of their tokens have each expert as first choice, as second
+choice, ...
 
 Backward sends along the same paths: the gradients of y go to the experts, and the gradients of the
 rows come back. So there are four all-to-alls, two in forward and two in backward. In each
 all-to-all a rank has about k T / n rows, and sends (n-1)/n of these rows to other ranks.
 
 Papers: Lepikhin et al., "GShard", 2020; Fedus, Zoph & Shazeer, "Switch Transformers", 2021.
-The real one, minidl/parallel/model/experts.py and minidl/nn/moe.py, adds: backward, any number of
-experts on a rank, a loss or a bias that makes the loads equal, and no loop over the tokens.
+This page is the plain version. The real one, minidl/parallel/model/experts.py and minidl/nn/moe.py,
+adds: backward, any number of experts on a rank, a loss or a bias that makes the loads equal, and no
+loop over the tokens.
 """
 
 import math
@@ -41,7 +43,8 @@ from minidl.plain.ulysses import all_to_all
 
 
 def route(x, router, k):
-    """Returns the k best experts of each token, (tokens, k), the best first, and their gates."""
+    """Returns two arrays (tokens, k): the k best experts of each token, the best expert first, and
+    the gates of these experts."""
     p = np.exp(x @ router)
     p /= p.sum(axis=1, keepdims=True)
     choice = np.argsort(-p, axis=1, kind="stable")[:, :k]
@@ -59,7 +62,8 @@ def everywhere(t, x):
 
 
 def places(t, choice, counts):
-    """Returns the place of each choice of this rank in its expert's queue.
+    """Returns an array (tokens, k). It has, for each choice of this rank's tokens, the place in the
+    queue of the chosen expert.
 
     counts: (n ranks, k, n experts). counts[r, j, e] is the number of tokens of rank r that have
     expert e as choice j."""
@@ -75,7 +79,9 @@ def places(t, choice, counts):
 
 
 def moe(t, x, router, expert, k, factor):
-    """Returns y for this rank's tokens x (tokens, width). expert(rows) is this rank's expert."""
+    """Returns y for this rank's tokens x (tokens, width). expert(rows) returns the results of this
+    rank's expert for these rows. router: the matrix W. An expert takes at most ceil(factor T k / n)
+    tokens."""
     choice, gates = route(x, router, k)
     own = np.array([np.bincount(choice[:, j], minlength=t.size) for j in range(k)])
     counts = everywhere(t, own)

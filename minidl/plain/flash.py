@@ -3,8 +3,8 @@
 Attention is O = softmax(S) V with S = Q K^T / sqrt(E). S is much larger than Q, K, V and O. Here
 the keys come in blocks, and S exists for one block at a time. A softmax needs two numbers for each
 row: the largest score m, and the sum l of e^(score - m), over ALL keys. Both numbers can be updated
-with every block. If a block has a larger maximum m', l and o are scaled down, as if m' had been the
-maximum from the beginning:
+with every block. So can o, the sum of the values times e^(score - m). If a block has a larger
+maximum m', l and o are scaled down, as if m' had been the maximum from the beginning:
 
     a new block of keys:    m' = max(m, largest new score)
     the sums so far:        l, o  <-  e^(m - m') l,  e^(m - m') o
@@ -29,8 +29,9 @@ numbers.
 
 Papers: Dao et al., "FlashAttention", 2022; Milakov & Gimelshein, "Online normalizer calculation for
 softmax", 2018.
-The real one, minidl/ops/attention.py and minidl/ops/attention_kernel.py, adds: blocks of queries,
-masks (a causal one skips half of the work), dropout, kernels that keep a block in registers.
+This page is the plain version. The real one, minidl/ops/attention.py and
+minidl/ops/attention_kernel.py, adds: blocks of queries, masks (a causal mask skips half of the
+work), dropout, and kernels that keep a block in registers.
 """
 
 import numpy as np
@@ -42,7 +43,7 @@ def forward(q, k, v, block):
     block: the number of keys in a block."""
     scale = q.shape[1]**-0.5
     m = np.full((len(q), 1), -np.inf)
-    total = np.zeros((len(q), 1))  # l in the head of the file
+    total = np.zeros((len(q), 1))  # l at the top of this file
     o = np.zeros_like(q)
     for start in range(0, len(k), block):
         keys = slice(start, start + block)

@@ -25,9 +25,9 @@ summed in this way.
 
 Papers: Kahan, "Further remarks on reducing truncation errors", 1965; Higham, "Accuracy and
 Stability of Numerical Algorithms", 2002.
-The real one, minidl/backend.py and minidl/ops/reduce.py, adds: a wider type in every operation that
-sums: float32 for float16 and bfloat16. NumPy's own sum is pairwise: it cuts a long array into
-blocks.
+This page is the plain version. The real one, minidl/backend.py and minidl/ops/reduce.py, adds: a
+wider type in every operation that computes a sum. For float16 and bfloat16 this type is float32.
+NumPy's own sum is pairwise: it cuts a long array into blocks.
 """
 
 import math

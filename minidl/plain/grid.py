@@ -12,12 +12,12 @@
                                                               and N C of gradients back
 
 n is the length of the axis. A replica is a set of ranks that together hold the model once. In a
-step it has N samples of C numbers. A rank has P weights. The table counts the numbers that one rank
-sends for a stage of two matrices, as on the page tensor_parallel. There are two all-reduces of N C
-numbers. In each of them a rank sends 2 (n-1)/n of the numbers.
+step a replica computes N samples of C numbers. A rank has P weights. The table counts the numbers
+that one rank sends for a stage of two matrices, as on the page tensor_parallel. There are two
+all-reduces of N C numbers. In each of them a rank sends 2 (n-1)/n of the numbers.
 
 The ranks of a group differ on one axis only. Tensor groups send most, and wait for every message.
-So the tensor axis is the digit that changes first when the ranks are counted 0, 1, 2, ... Then the
+So when the ranks are counted 0, 1, 2, ..., the index on the tensor axis changes first. Then the
 ranks of a tensor group are neighbours, inside one node.
 
 A step uses three earlier pages (data_parallel, pipeline, tensor_parallel), each page in its own
@@ -25,9 +25,9 @@ group of ranks. The pipeline runs the micro-batches. The tensor group of a stage
 At the end the replicas take the mean of their gradients.
 
 Paper: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
-Megatron-LM", 2021. The real one, minidl/comm/grid.py and minidl/parallel/model/grid_gpt.py, adds:
-axes for the tokens of a text and for experts, groups along several axes, other orders of the axes,
-the formulas of the bytes, and a whole GPT.
+Megatron-LM", 2021. This page is the plain version. The real one, minidl/comm/grid.py and
+minidl/parallel/model/grid_gpt.py, adds: axes for the tokens of a text and for experts, groups along
+several axes, other orders of the axes, formulas for the bytes that are sent, and a whole GPT.
 """
 
 import numpy as np

@@ -2,7 +2,8 @@
 
     halving     ranks n/2 apart are partners. Each rank keeps one half of its array, sends the other
                 half to its partner, and adds the half that it receives. Then it does the same with
-                the half that it kept, and a partner n/4 apart. The last partner is the next rank
+                the half that it kept, and a partner n/4 apart. In the last step the partners are
+                neighbours
 
                 rank 0  |########|      |####....|      |##......|      |#.......|
                 rank 1  |########|  ──► |####....|  ──► |##......|  ──► |.#......|
@@ -22,10 +23,10 @@ first sends its array to rank i, which adds it. Only the first p ranks go on. At
 sends the sum to rank p + i.
 
 Papers: Rabenseifner, "Optimization of Collective Reduction Operations", 2004; Thakur et al.,
-"Optimization of Collective Communication Operations in MPICH", 2005. The real one,
-minidl/comm/halving_doubling.py, adds: arrays of any shape, other operations, a form for short
-arrays in which partners exchange whole arrays (fewer messages, more bytes), and the formula of its
-bytes.
+"Optimization of Collective Communication Operations in MPICH", 2005. This page is the plain
+version. The real one, minidl/comm/halving_doubling.py, adds: arrays of any shape; other operations
+than the sum; for short arrays, a form in which partners exchange whole arrays, with fewer messages
+and more bytes; and a formula for the bytes that are sent.
 """
 
 import numpy as np

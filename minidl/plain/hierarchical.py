@@ -2,7 +2,7 @@
 
     node 0   rank 0  1         1  inside each node: reduce-scatter. Each of its g ranks has one
                   │  │            of the g parts of the node's sum
-    node 1   rank 2  3         2  between nodes: ranks with the same part all-reduce that part.
+    node 1   rank 2  3         2  between nodes: all-reduce of each part, by the ranks that have it.
                   │  │            Here 0, 2, 4 are one group, and 1, 3, 5 are another
     node 2   rank 4  5         3  inside each node: all-gather. Each rank has all parts
 
@@ -18,9 +18,9 @@ A `Group` is a transport between some of the ranks of t. Its ranks have new numb
 a function that takes a transport, such as the ring, works in a group as it works with all ranks.
 
 Paper: Mikami et al., "Massively Distributed SGD: ImageNet/ResNet-50 Training in a Flash", 2018.
-The real one, minidl/comm/hierarchical.py, adds: nodes of different sizes, any other all-reduce
-between the nodes, a second form in which only one rank of each node sends to other nodes, and the
-formula of its bytes.
+This page is the plain version. The real one, minidl/comm/hierarchical.py, adds: nodes of different
+sizes, any other all-reduce between the nodes, a second form in which only one rank of each node
+sends to other nodes, and a formula for the bytes that are sent.
 """
 
 import numpy as np
@@ -54,7 +54,8 @@ class Group:
 
 
 def groups(t, node_size):
-    """Returns two groups: the ranks of this node, and from each node the rank in the same place."""
+    """Returns two groups. The first group has the ranks of this node. The second group has one rank
+    of each node: the rank that has the same place in its node as this rank."""
     place = t.rank % node_size
     first = t.rank - place
     return Group(t, range(first, first + node_size)), Group(t, range(place, t.size, node_size))

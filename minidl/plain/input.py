@@ -19,26 +19,27 @@ Each stage before the training is a thread that puts its results into a queue (p
 queue has room for a few samples. If it is full, its thread waits. The samples stay in their order.
 
 Source: Murray et al., "tf.data: A Machine Learning Data Processing Framework", 2021.
-The real one, minidl/data/pipeline.py, adds: any number of stages, several threads in one stage, a
-shuffle, batches, a part of the samples for each rank, and a position that can be saved.
+This page is the plain version. The real one, minidl/data/pipeline.py, adds: any number of stages,
+several threads in one stage, a shuffle, batches, a part of the samples for each rank, and a
+position that can be saved.
 """
 
 from minidl.plain.prefetch import prefetch
 
 
 def samples(names, extract, transform, room=2):
-    """Yields transform(extract(name)) of each name. The two stages run while the caller
-    computes."""
+    """Yields transform(extract(name)) of each name. The two stages run while the caller computes.
+    room: the number of samples for which each queue has room."""
     extracted = prefetch(map(extract, names), room)
     return prefetch(map(transform, extracted), room)
 
 
 def finish_times(costs, n):
-    """Returns the times when sample 0, 1, ... leaves the last stage, if stage s takes costs[s] for
-    each sample and queues are never full.
+    """Returns a list with the times when sample 0, 1, ..., n-1 leaves the last stage. Stage s takes
+    costs[s] seconds for each sample, and the queues are never full.
 
-    A stage begins a sample when it has finished the sample before, and the stage before it has
-    finished this sample."""
+    A stage begins a sample when two things are done. The stage has finished the previous sample,
+    and the previous stage has finished this sample."""
     done = [0] * len(costs)  # when each stage has finished its latest sample
     times = []
     for _ in range(n):

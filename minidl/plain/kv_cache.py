@@ -16,13 +16,13 @@ layer one key and one value.
 
     bytes of the cache = 2 * layers * tokens * width * bytes of a number
 
-The text that is given, the prompt, is read in one step (prefill): all its tokens are known. With
-the cache a step multiplies vectors by matrices, and uses each number that it reads from memory
-only once. So a step takes as long as reading all weights and the whole cache.
+The given text is called the prompt. It is read in one step (prefill), because all its tokens are
+known. With the cache a step multiplies vectors by matrices, and uses each number that it reads from
+memory only once. So a step takes as long as reading all weights and the whole cache.
 
 Source: Pope et al., "Efficiently Scaling Transformer Inference", 2022.
-The real one, minidl/infer/cache.py and minidl/infer/decoder.py, adds: many heads, many layers and
-texts, positions, sampling, and kernels for vectors and matrices.
+This page is the plain version. The real one, minidl/infer/cache.py and minidl/infer/decoder.py,
+adds: many heads, many layers and texts, positions, sampling, and kernels for vectors and matrices.
 """
 
 import numpy as np
@@ -43,7 +43,7 @@ def attend_all(q, k, v):
 def attend_next(cache, q, k, v):
     """Returns the attention of one new token. q, k, v: (width,).
 
-    cache: the lists of keys and values so far. k and v are added to it."""
+    cache: two lists, the keys and the values so far. k and v are added to these lists."""
     keys, values = cache
     keys.append(k)
     values.append(v)

@@ -22,8 +22,9 @@ A step costs about 6 * (number of weights) * T operations: 2 in forward, 4 in ba
 
 Papers: Bengio et al., "A neural probabilistic language model", 2003; Radford et al., "Improving
 language understanding by generative pre-training" (GPT), 2018.
-The real one, minidl/nn/llama.py, adds: a batch of texts, float32 and GPUs, fewer heads of keys than
-of queries, a head that shares its matrix with the embedding, and a cache of keys and values.
+This page is the plain version. The real one, minidl/nn/llama.py, adds: a batch of texts, float32
+and GPUs, fewer heads of keys than of queries, a head that shares its matrix with the embedding, and
+a cache of keys and values.
 """
 
 import numpy as np
@@ -53,7 +54,7 @@ def new_model(rng, vocabulary, width, hidden, n_blocks):
 
 
 def weights_of(model):
-    """Returns a list of all weights, Tensors."""
+    """Returns a list of all weights. Each weight is a Tensor."""
     weights = [model["token"], model["norm"], model["head"]]
     for block_weights in model["blocks"]:
         weights += block_weights.values()

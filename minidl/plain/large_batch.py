@@ -1,8 +1,8 @@
 """Large batches: with more samples in a step, the learning rate grows, and each layer has its own.
 
-With many ranks the batch is large. The gradient is a mean over the batch. So with 8 times more
-samples the gradient is more exact, but it is not longer. The same number of samples takes 8 times
-fewer steps, so each step should go about 8 times farther. Three rules:
+With many ranks the batch is large. The gradient is a mean over the batch. So with 8 times as many
+samples the gradient is more exact, but its norm does not grow. The same number of samples takes an
+eighth of the steps, so each step should go about 8 times as far. Three rules:
 
     linear scaling   rate = base rate * batch / base batch
     warm-up          the first gradients change fast from step to step, and long steps go in wrong
@@ -28,9 +28,10 @@ fewer steps, so each step should go about 8 times farther. Three rules:
 
 Papers: Goyal et al., "Accurate, Large Minibatch SGD", 2017; You et al., "Large Batch Training of
 Convolutional Networks", 2017 (LARS); You et al., "Large Batch Optimization for Deep Learning", 2019
-(LAMB). The real one, minidl/optim/lars.py and minidl/optim/lamb.py, adds: layers whose weights or
-gradients are all 0, layers that keep the common rate, bounds for |w| / |r|, kernels that update all
-layers in one pass, and layers that are cut into parts on several ranks.
+(LAMB). This page is the plain version. The real one, minidl/optim/lars.py and minidl/optim/lamb.py,
+adds: layers whose weights or gradients are all 0, layers that keep the common rate, bounds for |w|
+/ |r|, kernels that update all layers in one pass, and layers that are cut into parts on several
+ranks.
 """
 
 import numpy as np

@@ -17,21 +17,22 @@ is the time up to which both streams have been read. The result depends only on 
 yesterday's streams again gives the same pairs.
 
 The waiting clicks are part of the state of a training, and so are the positions in the streams
-(page stream). At most the clicks of one window are waiting. A longer window gives truer labels, but
-later.
+(page stream). At most the clicks of one window are waiting. With a longer window more labels are
+right, but they come later.
 
 Papers: Akidau et al., "The Dataflow Model", 2015; Ananthanarayanan et al., "Photon: Fault-tolerant
-and Scalable Joining of Continuous Data Streams", 2013. The real one, minidl/data/stream/join.py,
-adds: streams in partitions on several ranks, records that are out of order by a limited time, a
-second sample if a label is late, a position in both logs that can be saved, and streams that stop
-for a while.
+and Scalable Joining of Continuous Data Streams", 2013. This page is the plain version. The real
+one, minidl/data/stream/join.py, adds: streams in partitions on several ranks, records that are out
+of order by a limited time, a second sample if a label is late, a position in both logs that can be
+saved, and streams that stop for a while.
 """
 
 import heapq
 
 
 def join(clicks, labels, window):
-    """Yields (key, 1 or 0) for each click. clicks, labels: [(time, key)], in the order of time."""
+    """Yields (key, 1 or 0) for each click. clicks, labels: [(time, key)], in the order of time.
+    window: how long a click waits for its label."""
     # at equal times "click" comes before "label", as in the alphabet
     both = heapq.merge([(time, "click", key) for time, key in clicks],
                        [(time, "label", key) for time, key in labels])
@@ -47,7 +48,8 @@ def join(clicks, labels, window):
 
 
 def over(waiting, watermark):
-    """Yields (key, 0) for each click whose window ends before the watermark. Removes the click."""
+    """Yields (key, 0) for each waiting click whose window ends before the watermark. Removes the
+    click from `waiting`."""
     for key, end in list(waiting.items()):
         if end < watermark:
             del waiting[key]

@@ -23,9 +23,9 @@ token in its text, such as 0 1 2 3 0 1 2. At each 0 a text begins. The mask foll
 
 Papers: Johnson, "Near-optimal bin packing algorithms", 1973; Krell et al., "Efficient sequence
 packing without cross-contamination", 2021.
-The real one, minidl/data/lengths.py, adds: batches with a limit on their number of tokens, a faster
-first fit, targets, batches of similar length on all ranks (else ranks wait for each other), and the
-expected waste.
+This page is the plain version. The real one, minidl/data/lengths.py, adds: batches with a limit on
+their number of tokens, a faster first fit, targets, batches of similar length on all ranks
+(otherwise ranks wait for each other), and a formula for the expected waste.
 """
 
 import numpy as np

@@ -22,10 +22,10 @@ The mean of w0, w1, w2 differs from the weights that one rank with all samples w
 are equal only with H = 1 and plain SGD.
 
 Papers: Stich, "Local SGD Converges Fast and Communicates Little", 2019; Douillard et al., "DiLoCo:
-Distributed Low-Communication Training of Language Models", 2023. The real one,
-minidl/parallel/data/local_sgd.py and minidl/parallel/data/diloco.py, adds: data parallel steps at
-the beginning, periods that depend on the loss, rounds without slow ranks, parts of the weights that
-are sent while the ranks train on, and the averages of batch norm.
+Distributed Low-Communication Training of Language Models", 2023. This page is the plain version.
+The real one, minidl/parallel/data/local_sgd.py and minidl/parallel/data/diloco.py, adds: data
+parallel steps at the beginning, periods that depend on the loss, rounds without slow ranks, parts
+of the weights that are sent while the ranks continue to train, and the averages of batch norm.
 """
 
 import numpy as np
@@ -50,8 +50,10 @@ def local_sgd(t, weights, step, n_steps, period):
 
 
 def diloco(t, weights, step, n_steps, period, rate=0.7, momentum=0.9):
-    """Trains like local_sgd. But at the end of a round, the common weights take a step with the
-    gradient d."""
+    """Trains like local_sgd. But at the end of a round, the ranks do not continue with the mean of
+    their weights. They do one step of SGD on the weights from the start of the round. The gradient
+    of this step is d, the mean over ranks of (weights at the start - weights at the end). rate,
+    momentum: the learning rate and the momentum of this step."""
     common = [w.copy() for w in weights]  # the same on all ranks; so is m
     ms = [np.zeros_like(w) for w in weights]
     for i in range(1, n_steps + 1):

@@ -1,13 +1,13 @@
 """Memory: what training holds in memory, computed before anything runs.
 
-    states          for each parameter, independent of the batch size. Mixed precision with Adam
-                    (master weight: page amp; m and v: page optimizers):
+    states          the bytes of a parameter, which do not depend on the batch size. For mixed
+                    precision with Adam (pages amp and optimizers) these are:
 
                     weight     gradient     master weight     m     v
                     float16    float16      float32           float32 each
                     2        + 2          + 4               + 4   + 4      = 16 bytes
 
-    activations     the results that forward keeps for backward, proportional to the batch size. A
+    activations     the results that forward keeps for backward. They grow with the batch size. A
                     layer x @ w + b needs x for the gradient of w. A relu needs its result, to know
                     where it is positive. But this result is the x of the next layer. So a network
                     whose layers have the sizes n0, n1, ... nL needs the inputs of its L layers. Its
@@ -26,9 +26,10 @@ A billion parameters need 16 GB before the first sample comes. So the states are
 
 Paper: Rajbhandari et al., "ZeRO: Memory optimizations toward training trillion parameter models",
 2020.
-The real one, minidl/memory/predict.py and minidl/memory/ledger.py, adds: other precisions and
-optimizers, states divided among ranks, the activations of any model, predicted from two small
-forwards, and a record of every array that is made or freed. Formulas and record agree to the byte.
+This page is the plain version. The real one, minidl/memory/predict.py and minidl/memory/ledger.py,
+adds: other precisions and optimizers; states that are divided among ranks; a prediction of the
+activations of any model, from two small forwards; and a record of every array that is made or
+freed. The predicted bytes and the recorded bytes are equal.
 """
 
 from itertools import pairwise
@@ -50,12 +51,14 @@ def states(n):
 
 
 def needed(sizes, batch):
-    """Returns how many numbers backward needs."""
+    """Returns how many numbers backward needs: batch * (n0 + n1 + ... + n(L-1)). sizes: n0, n1,
+    ..., nL."""
     return batch * sum(sizes[:-1])
 
 
 def kept_by_autograd(sizes, batch):
-    """Returns how many numbers are kept by the Tensors of plain/autograd.py."""
+    """Returns how many numbers the Tensors of plain/autograd.py keep: batch * (n0 + 3 (n1 + ... +
+    n(L-1)) + 2 nL). sizes: n0, n1, ..., nL."""
     return batch * (sizes[0] + 3 * sum(sizes[1:-1]) + 2 * sizes[-1])
 
 

@@ -1,8 +1,9 @@
 """A memory plan: results of a program that are not needed at the same time share memory.
 
 A line of a program is one operation, or several that were fused (page compiler), and makes one
-result. The result must be kept from the line that makes it to the last line that reads it: its
-lifetime. Two results whose lifetimes do not overlap may use the same place in one large array:
+result. The result must be kept from the line that makes it to the last line that reads it. These
+lines are the lifetime of the result. Two results whose lifetimes do not overlap may use the same
+place in one large array:
 
     line                  1  2  3  4      size    place
     %1 = ...              ■  ■  .  .      400     0
@@ -10,17 +11,19 @@ lifetime. Two results whose lifetimes do not overlap may use the same place in o
     %3 = ... %2           .  .  ■  ■      300     0
     %4 = ... %3           .  .  .  ■      100     300
 
-Every plan needs at least the sum of the sizes of the results that are alive at one line: here 600,
-at line 2. In a chain of any length, only two results are alive at a time.
+At each line, add up the sizes of the results that are alive. Every plan needs at least the largest
+of these sums. Here it is 600, at line 2. In a chain of any length, only two results are alive at a
+time.
 
 The best plan is hard to find in general. A simple rule mostly gives a plan that is nearly as good.
 It places the largest result first. It puts each result at the lowest place that is free during the
 whole lifetime of the result.
 
 Paper: Pisarchyk & Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020.
-The real one, minidl/infer/memory.py, adds: a result goes into the smallest gap that fits, and not
-into the lowest; several orders of the results are tried until the plan reaches the bound; and
-places begin at a cache line of the processor.
+This page is the plain version. The real one, minidl/infer/memory.py, adds: a rule that puts a
+result into the smallest gap that fits, and not into the lowest; several orders of the results,
+until a plan needs no more than the largest of the sums; and places that begin at a cache line of
+the processor.
 """
 
 import numpy as np
@@ -64,7 +67,8 @@ def plan(lifetimes):
 
 
 def bound(lifetimes):
-    """Returns the largest sum of the sizes of the results that are alive at one line."""
+    """Adds up, at each line, the sizes of the results that are alive. Returns the largest of these
+    sums."""
     return max(sum(size for size, first, last in lifetimes.values() if first <= line <= last)
                for _, line, _ in lifetimes.values())
 

@@ -9,9 +9,9 @@ ranks wait for rank 0. With twice the number of ranks, an all-reduce takes twice
 ring, tree, halving_doubling and double_tree do better.
 
 Source: Message Passing Interface Forum, "MPI: A Message-Passing Interface Standard", 1994, gather
-and broadcast. The real one, minidl/comm/shared_memory.py, adds: ranks of one machine write into
-memory that all of them read, and each rank adds a part. The additions have the same order, so the
-result has the same bits.
+and broadcast. This page is the plain version. The real one, minidl/comm/shared_memory.py, adds:
+memory that all ranks of one machine can read and write. Each rank adds up a part of the arrays. The
+additions have the same order, so the result has the same bits.
 """
 
 import numpy as np

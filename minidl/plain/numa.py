@@ -16,8 +16,9 @@ its memory, it is bound to the cores of one node. The ranks of a node share its 
 ranks in turn: with four ranks node 0 gets 0 and 2, and node 1 gets 1 and 3.
 
 Source: the Linux kernel's Documentation/ABI/stable/sysfs-devices-node.
-The real one, minidl/cli/numa.py, adds: it asks the launcher of MPI to bind the ranks, finds the
-network interface of each node, and measures near and far memory.
+This page is the plain version. The real one, minidl/cli/numa.py, adds: ranks that the launcher of
+MPI binds, a search for the network interface of each node, and a measurement of near and far
+memory.
 """
 
 import glob
@@ -25,7 +26,8 @@ import os
 
 
 def numbers(text):
-    """Returns [0, 1, 2, 3, 8] for "0-3,8": Linux writes a set of cores in this form."""
+    """Returns the list of numbers that a text stands for: [0, 1, 2, 3, 8] for "0-3,8". Linux writes
+    a set of cores in this form."""
     found = []
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -56,7 +58,8 @@ def bind(rank):
 
 
 def time_s(n_bytes, far_part, near_speed, far_speed):
-    """Returns the seconds to read n_bytes. Speeds are in bytes a second."""
+    """Returns the seconds to read n_bytes. far_part: the share of these bytes that is in far
+    memory. Speeds are in bytes a second."""
     return n_bytes * ((1 - far_part) / near_speed + far_part / far_speed)
 
 

@@ -26,10 +26,10 @@ computation of other pieces:
 
 On this page everything happens one after the other.
 
-Paper: Ren et al., "ZeRO-Offload: Democratizing Billion-Scale Model Training", 2021. The real one,
-minidl/parallel/zero/offload.py, adds: a thread for each lane of the picture, memory that a GPU can
-read without the processor, pieces of one size, any optimizer, and updates that run during the next
-step.
+Paper: Ren et al., "ZeRO-Offload: Democratizing Billion-Scale Model Training", 2021. This page is
+the plain version. The real one, minidl/parallel/zero/offload.py, adds: a thread for each lane of
+the picture, memory that a GPU can read without the processor, pieces of one size, any optimizer,
+and updates that run during the next step.
 """
 
 import numpy as np

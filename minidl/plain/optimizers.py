@@ -1,8 +1,8 @@
 """Optimizers: how momentum, Adam, clipping and a schedule make a training step from a gradient.
 
 g is the gradient of the loss with respect to the weights w, and has the same shape. Every operation
-below works on each element by itself. Only the norm of clipping is one number for all gradients
-together.
+below works on each element by itself. There is one exception: the norm in clipping is one number
+for all gradients together.
 
     momentum    v <- momentum * v + g                     a sum in which older gradients fade. Equal
                 w <- w - lr * v                           signs add up, and changing signs cancel
@@ -27,9 +27,9 @@ Memory: momentum keeps one number for each weight, Adam keeps two.
 Papers: Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013;
 Kingma & Ba, "Adam", 2014; Pascanu et al., "On the difficulty of training recurrent neural
 networks", 2012; Loshchilov & Hutter, "SGDR", 2016.
-The real one, minidl/optim/adam.py and minidl/optim/clip.py, adds: weight decay (AdamW), all weights
-updated in one pass over memory, weights of two bytes, and norms of weights that are divided among
-ranks.
+This page is the plain version. The real one, minidl/optim/adam.py and minidl/optim/clip.py, adds:
+weight decay (AdamW), all weights updated in one pass over memory, weights of two bytes, and norms
+of weights that are divided among ranks.
 """
 
 import math

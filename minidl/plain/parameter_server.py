@@ -20,10 +20,10 @@ A stale step goes in a direction that was right N-1 steps ago. So the rate must 
 Otherwise the weights go past the minimum. In the example the minimum is at 0.
 
 Papers: Li et al., "Scaling Distributed Machine Learning with the Parameter Server", 2014; Dean et
-al., "Large Scale Distributed Deep Networks", 2012. The real one, minidl/parallel/server/server.py
-and minidl/parallel/server/worker.py, adds: several servers, each with a part of the weights;
-workers that are served in the order in which they come; a bound for the staleness; and workers that
-fail.
+al., "Large Scale Distributed Deep Networks", 2012. This page is the plain version. The real one,
+minidl/parallel/server/server.py and minidl/parallel/server/worker.py, adds: several servers, each
+with a part of the weights; workers that are served in the order in which they come; a bound for the
+staleness; and workers that fail.
 """
 
 import numpy as np

@@ -16,13 +16,13 @@ backward. Here are two schedules for 3 stages and m = 4:
             stage 1   .  F0 F1 .  B0 F2 B1 F3 B2 .  B3 .      one: a stage keeps activations
             stage 2   .  .  F0 B0 F1 B1 F2 B2 F3 B3 .  .      of at most n micro-batches
 
-With n stages, in both schedules a stage has no work for (n-1) / (m + n-1) of the time. This is the
-bubble.
+Let there be n stages. In both schedules a stage has no work during a share (n-1) / (m + n-1) of the
+time. This share is the bubble.
 
 Papers: Huang et al., "GPipe", 2019; Narayanan et al., "Efficient Large-Scale Language Model
-Training on GPU Clusters Using Megatron-LM", 2021. The real one, minidl/parallel/model/pipeline.py,
-adds: several stages on a rank, shapes that the first message announces, weights that two stages
-share, recompute, and more schedules.
+Training on GPU Clusters Using Megatron-LM", 2021. This page is the plain version. The real one,
+minidl/parallel/model/pipeline.py, adds: several stages on a rank, shapes that the first message
+announces, weights that two stages share, recompute, and more schedules.
 """
 
 import numpy as np

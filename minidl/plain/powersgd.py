@@ -1,11 +1,12 @@
 """PowerSGD: a gradient matrix is sent as the product of two thin matrices.
 
-    A      n x m    this rank's gradient, divided by the number of ranks, plus the part that it owes
+    A      n x m    this rank's gradient, divided by the number of ranks, plus `owed` (see below)
     Q_old  m x r    Q of the step before, its columns made orthonormal. The same on all ranks
     P      n x r    the sum over ranks of A Q_old: an all-reduce. Its columns are made orthonormal
     Q      m x r    the sum over ranks of A' P: an all-reduce
 
-    every rank uses P Q' as the mean gradient. It owes the missing part of its A: A - P P' A
+    every rank uses P Q' as the mean gradient. It keeps the missing part of its A for the next
+    step: owed = A - P P' A
 
 (' swaps rows and columns.) P Q' is P P' (the sum of all A). No other combination of P's columns is
 nearer to the sum, because the columns are orthonormal. One such step turns P towards the r columns
@@ -18,10 +19,10 @@ A, and an all-reduce can add the products. The two all-reduces add r (n + m) num
 For a matrix of 768 x 768 and r = 4 this is 1/96 of the numbers.
 
 Paper: Vogels, Karimireddy & Jaggi, "PowerSGD: Practical Low-Rank Gradient Compression for
-Distributed Optimization", 2019. The real one, minidl/parallel/data/powersgd.py, adds: all matrices
-of a model in two messages, vectors and small matrices that are sent whole, the transpose of a
-matrix with more rows than columns, whole gradients in the first steps, and snapshots of the owed
-part.
+Distributed Optimization", 2019. This page is the plain version. The real one,
+minidl/parallel/data/powersgd.py, adds: all matrices of a model in two messages, vectors and small
+matrices that are sent whole, the transpose of a matrix with more rows than columns, whole gradients
+in the first steps, and snapshots of `owed`.
 """
 
 import numpy as np
@@ -41,9 +42,10 @@ def orthonormal(x):
 
 
 def mean_gradient(t, gradient, q, owed):
-    """Returns the approximate mean of the gradients over ranks, n x m, and the next q.
+    """Returns the approximate mean of the ranks' gradients, n x m, and the Q for the next step.
 
-    `owed`, n x m and at first zeros, changes in place."""
+    gradient: this rank's gradient, n x m. q: the Q of the last step, m x r. owed: an array n x m,
+    at first zeros. It is changed in place."""
     a = gradient / t.size + owed
     p = orthonormal(total(t, a @ orthonormal(q)))
     own = a.T @ p

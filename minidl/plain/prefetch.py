@@ -1,7 +1,7 @@
 """Prefetch: a thread loads the next batches while the training step computes.
 
-Loading a batch takes L seconds, a step S seconds. One after the other, they take L + S for each
-batch:
+Loading a batch takes L seconds, and a step takes S seconds. One after the other, they take L + S
+seconds for each batch:
 
     load 0 | step 0 | load 1 | step 1 | load 2 | step 2
 
@@ -20,8 +20,9 @@ Python runs one thread at a time, but a thread that waits for a disk, or compute
 other threads run.
 
 Source: Dijkstra, "Cooperating sequential processes", 1965 (a queue with a bound).
-The real one, minidl/data/prefetch.py, adds: several threads, and a rule for their number; errors of
-the loader are raised in the training loop; the threads end when the loop ends.
+This page is the plain version. The real one, minidl/data/prefetch.py, adds: several threads, and a
+rule for their number; errors of the loader, which are raised in the training loop; and threads that
+end when the loop ends.
 """
 
 import queue

@@ -24,9 +24,9 @@ processor limits a large product. A sum of two arrays does one addition for thre
 memory limits it.
 
 Paper: Williams, Waterman & Patterson, "Roofline: An Insightful Visual Performance Model", 2009.
-The real one, minidl/profile/summary.py and minidl/profile/flops.py, adds: spans of every operation
-without a change of the model, spans of several ranks and of a GPU, which rank waited for which, and
-peaks that are measured on this machine.
+This page is the plain version. The real one, minidl/profile/summary.py and minidl/profile/flops.py,
+adds: spans of every operation without a change of the model, spans of several ranks and of a GPU,
+the times that ranks waited for other ranks, and peaks that are measured on this machine.
 """
 
 import contextlib
@@ -64,7 +64,8 @@ def matmul_work(m, k, n, bytes_each=4):
 
 
 def roofline(operations, n_bytes, peak, bandwidth):
-    """Returns the least time, in seconds, and what limits it: "processor" or "memory"."""
+    """Returns the least time, in seconds, and what limits it: "processor" or "memory". peak: the
+    operations that the machine does in a second. bandwidth: the bytes that it moves in a second."""
     compute, memory = operations / peak, n_bytes / bandwidth
     return max(compute, memory), "processor" if compute > memory else "memory"
 

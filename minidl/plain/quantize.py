@@ -20,9 +20,10 @@ The first sum adds products of 8-bit numbers in 32 bits, without any rounding. T
 corrects for the offset. It depends on the weights alone.
 
 Paper: Jacob et al., "Quantization and Training of Neural Networks for Efficient
-Integer-Arithmetic-Only Inference", 2018. The real one, minidl/infer/quantize.py and
-minidl/ops/extra/quantize.py, adds: kernels, convolutions, 4 bits, ranges of the inputs that are
-chosen before the run, and training that takes the rounding into account.
+Integer-Arithmetic-Only Inference", 2018. This page is the plain version. The real one,
+minidl/infer/quantize.py and minidl/ops/extra/quantize.py, adds: kernels, convolutions, 4 bits,
+ranges of the inputs that are chosen before the run, and training that takes the rounding into
+account.
 """
 
 import numpy as np

@@ -8,16 +8,16 @@ the number of layers n. Here the layers are cut into k segments, and each segmen
                                                            all results, then goes back through them
 
     memory      the k inputs of the segments, and during backward the n/k results in one segment:
-                k + n/k instead of n. This is least for k = sqrt(n): it is 2 sqrt(n)
+                k + n/k instead of n. It is smallest for k = sqrt(n), where it is 2 sqrt(n)
     time        one more forward. Backward costs about two forwards, so a step is a third longer
 
 The gradients are exactly the same if the second run of a segment does the same as the first. For
 example, dropout must drop the same elements.
 
 Paper: Chen et al., "Training deep nets with sublinear memory cost", 2016.
-The real one, minidl/memory/recompute.py, adds: the same random numbers and settings in the second
-run, parameters that it finds by itself, several outputs, operations whose results are kept, and
-gradients that arrive in the same order as without recompute.
+This page is the plain version. The real one, minidl/memory/recompute.py, adds: the same random
+numbers and settings in the second run, parameters that it finds by itself, several outputs,
+operations whose results are kept, and gradients that arrive in the same order as without recompute.
 """
 
 from minidl.plain.autograd import Tensor, grad, order

@@ -24,8 +24,9 @@ ranks. In every step every connection between neighbours is in use. The price is
 one after the other.
 
 Paper: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
-2009. The real one, minidl/comm/ring.py, adds: other operations than the sum, arrays of any shape,
-no new memory in a step, a check that all ranks make the same call, and the formula of its bytes.
+2009. This page is the plain version. The real one, minidl/comm/ring.py, adds: other operations than
+the sum, arrays of any shape, no new memory in a step, a check that all ranks make the same call,
+and a formula for the bytes that are sent.
 """
 
 import numpy as np

@@ -26,17 +26,16 @@ This is the online softmax (page flash): no rank ever has all keys, or all score
 Backward sends keys and values around the ring again, together with their gradients. Every rank adds
 its part to the gradients. After n steps the gradients of a block are back on the block's rank. Each
 weight is computed from lse: p_j = e^(s_j - lse). Let go be the gradient of o. Then the gradient of
-s_j is
-p_j (go v_j - go o).
-Here, as in q k_j, the product of two vectors is their dot product.
+s_j is p_j (go v_j - go o). Here, as in q k_j, the product of two vectors is their dot product.
 
 If a block has K bytes of keys and values, each rank sends (n-1) K bytes in forward, and 2 n K in
 backward.
 
 Paper: Liu, Zaharia & Abbeel, "Ring Attention with Blockwise Transformers for Near-Infinite
-Context", 2023. The real one, minidl/parallel/model/ring_attention.py, adds: sending of the next
-block while this one is computed, several heads, an order of the tokens that gives all ranks equal
-work, other masks, dropout, parts of unequal length, and a backward that sends n-1 times and not n.
+Context", 2023. This page is the plain version. The real one,
+minidl/parallel/model/ring_attention.py, adds: messages that bring the next block while this block
+is computed, several heads, an order of the tokens that gives all ranks equal work, other masks,
+dropout, parts of unequal length, and a backward that sends n-1 times and not n.
 """
 
 import numpy as np

@@ -21,9 +21,9 @@ latency of a message is the time until its first byte arrives.) The server does 
 clients. So if all ranks do the same at the same time, a collective such as the ring is faster.
 
 Paper: Birrell & Nelson, "Implementing Remote Procedure Calls", 1984.
-The real one, minidl/comm/rpc.py, adds: ranks that both serve and call, requests in the order in
-which they arrive, several open calls, functions that make calls themselves, arrays and any objects,
-and an error if a rank dies.
+This page is the plain version. The real one, minidl/comm/rpc.py, adds: ranks that both serve and
+call, requests in the order in which they arrive, several open calls, functions that make calls
+themselves, arrays and any objects, and an error if a rank dies.
 """
 
 import json

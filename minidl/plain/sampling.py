@@ -20,9 +20,9 @@ between 0 and 1. The token is the one whose part of the line contains u.
 
 Papers: Fan et al., "Hierarchical neural story generation" (top-k), 2018; Holtzman et al., "The
 curious case of neural text degeneration" (top-p), 2020.
-The real one, minidl/infer/decoder.py and minidl/nn/models.py, adds: several texts at once, a cache
-of keys and values (page kv_cache), and a draw that needs no sums (it adds random noise to the
-scores, and takes the largest).
+This page is the plain version. The real one, minidl/infer/decoder.py and minidl/nn/models.py, adds:
+several texts at once, a cache of keys and values (page kv_cache), and a draw that needs no sums (it
+adds random noise to the scores, and takes the largest).
 """
 
 import numpy as np
@@ -44,7 +44,7 @@ def probabilities(scores, temperature=1.0, top_k=None, top_p=None):
 
 
 def draw(p, u):
-    """Returns the token whose part of the line contains u (see the head of the file). u: a number
+    """Returns the token whose part of the line contains u (see the top of this file). u: a number
     with 0 <= u < 1. p: (vocabulary,)."""
     ends = np.cumsum(p)  # where each token's part of the line ends; the last end is about 1
     return int(np.searchsorted(ends, u * ends[-1], side="right"))  # the first end after u

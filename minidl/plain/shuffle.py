@@ -17,9 +17,9 @@ The last samples may not be enough for all ranks: above, rank a has one more. Of
 from the beginning of the order are repeated, to give all ranks the same number. This page does not
 do that.
 
-Source: torch.utils.data.distributed.DistributedSampler. The real one, minidl/data/sampler.py and
-minidl/data/partition.py, adds: three ways to treat the last samples, groups of neighbours that stay
-together, and ranks that have used unequal numbers of samples.
+Source: torch.utils.data.distributed.DistributedSampler. This page is the plain version. The real
+one, minidl/data/sampler.py and minidl/data/partition.py, adds: three rules for the last samples,
+groups of neighbours that stay together, and ranks with unequal numbers of used samples.
 """
 
 import numpy as np

@@ -23,9 +23,10 @@ All work after the last save is lost. Its records are read again. That is right:
 were not trained on them. On this page one rank saves, into one file.
 
 Paper: Kreps, Narkhede & Rao, "Kafka: a Distributed Messaging System for Log Processing", 2011.
-The real one, minidl/data/stream/source.py and minidl/data/stream/log.py, adds: logs in files and on
-servers, a shuffle of records that are near each other, reading ahead, a restart on another number
-of ranks, and an error if a server has deleted records before they were read.
+This page is the plain version. The real one, minidl/data/stream/source.py and
+minidl/data/stream/log.py, adds: logs in files and on servers, a shuffle of records that are near
+each other, reading ahead, a restart on another number of ranks, and an error if a server has
+deleted records before they were read.
 """
 
 import json

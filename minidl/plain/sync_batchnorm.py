@@ -22,9 +22,10 @@ For C channels there are two all-reduces of C numbers in forward, and two in bac
 all-reduce, of one number, adds up n.
 
 Papers: Ioffe & Szegedy, "Batch Normalization", 2015; Peng et al., "MegDet: A Large Mini-Batch
-Object Detector", 2018. The real one, minidl/parallel/data/sync_batchnorm.py, adds: one message in
-forward and one in backward; running averages for evaluation; images; weights for ranks whose losses
-are means over unequal parts; and ranks without samples.
+Object Detector", 2018. This page is the plain version. The real one,
+minidl/parallel/data/sync_batchnorm.py, adds: one message in forward and one in backward; running
+averages for evaluation; images; weights for ranks whose losses are means over unequal parts; and
+ranks without samples.
 """
 
 import numpy as np

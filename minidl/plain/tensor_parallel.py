@@ -26,9 +26,10 @@ Each rank holds 1/n of the weights and of h, and does 1/n of the work. The price
 and all ranks wait for them: one of y in forward, and one of the gradient of x in backward.
 
 Paper: Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model
-Parallelism", 2019. The real one, minidl/parallel/model/tensor.py and
-minidl/parallel/model/functions.py, adds: biases, attention cut by heads, embeddings, sums that are
-sent while the next product is computed, and a part of the tokens on each rank between the layers.
+Parallelism", 2019. This page is the plain version. The real one, minidl/parallel/model/tensor.py
+and minidl/parallel/model/functions.py, adds: biases, attention cut by heads, embeddings, sums that
+are sent while the next product is computed, and a part of the tokens on each rank between the
+layers.
 """
 
 import numpy as np

@@ -17,9 +17,9 @@ Every text can be written in tokens: in the worst case byte by byte.
 
 Papers: Gage, "A new algorithm for data compression", 1994; Sennrich et al., "Neural machine
 translation of rare words with subword units", 2016.
-The real one, minidl/data/byte_pairs.py, adds: words, so that no pair crosses the end of a word;
-special tokens; GPT-2's files; and a table of the places of each pair, so that a merge visits only
-these places.
+This page is the plain version. The real one, minidl/data/byte_pairs.py, adds: words, so that no
+pair crosses the end of a word; special tokens; GPT-2's files; and a table of the places of each
+pair, so that a merge visits only these places.
 """
 
 from collections import Counter

@@ -15,9 +15,9 @@ e^score). The code first subtracts the largest score from all scores. This does 
 of the softmax, and e^score cannot become too large for a float.
 
 Source: Goodfellow, Bengio & Courville, "Deep Learning", 2016, chapter 6.
-The real one, minidl/ops/cross_entropy.py and minidl/optim/sgd.py, adds: softmax and logarithm in
-one operation with its own gradient, rows that are left out, weights of classes, all weights updated
-by one kernel.
+This page is the plain version. The real one, minidl/ops/cross_entropy.py and minidl/optim/sgd.py,
+adds: softmax and logarithm in one operation with its own gradient, rows that are left out, weights
+of classes, and one kernel that updates all weights.
 """
 
 import numpy as np

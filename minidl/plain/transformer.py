@@ -7,13 +7,14 @@ x has T rows, one for each token. A row has C numbers. Attention is causal, and 
 E = C / H numbers (page attention). The two paths around attention and SwiGLU (residual connections)
 let gradients pass unchanged. A model has many such blocks.
 
-    RMSNorm    x / sqrt(mean of x^2) * weight, each token by itself: the length of its vector
-               does not matter
+    RMSNorm    x / sqrt(mean of x^2) * weight, for each token by itself. The result does not depend
+               on the length of the token's vector
     SwiGLU     (silu(x @ gate) * (x @ up)) @ down,  silu(a) = a / (1 + e^-a): one hidden layer,
                the same network for each token. x @ gate decides how much of x @ up passes
-    RoPE       without it, a score does not depend on the places of the two tokens. So query and key
-               of token t are rotated. The E numbers of a head are E/2 points (a_i, b_i). a is the
-               first half, b the second. Point i turns by  t * theta_i,  theta_i = 10000^(-2i/E):
+    RoPE       rotates the query and the key of token t. Without RoPE, a score would not depend on
+               the places of the two tokens. The E numbers of a head are E/2 points (a_i, b_i). a is
+               the first half, and b is the second half. Point i turns by t * theta_i, theta_i =
+               10000^(-2i/E):
 
                    a' = a cos - b sin        b' = b cos + a sin
 
@@ -25,9 +26,9 @@ the code needs only the operations of the page autograd, and each of them has a 
 
 Papers: Touvron et al., "LLaMA", 2023; Su et al., "RoFormer" (RoPE), 2021; Shazeer, "GLU variants
 improve transformer" (SwiGLU), 2020; Zhang & Sennrich, "Root mean square layer normalization", 2019.
-The real one, minidl/nn/llama.py, adds: a batch of texts, fewer heads of keys than of queries,
-longer contexts, the vectors of the tokens at the beginning, and the scores of the next token at the
-end.
+This page is the plain version. The real one, minidl/nn/llama.py, adds: a batch of texts, fewer
+heads of keys than of queries, longer contexts, the vectors of the tokens at the beginning, and the
+scores of the next token at the end.
 """
 
 import numpy as np

@@ -18,15 +18,16 @@ This is best for short arrays: the time of a short message hardly depends on its
 arrays the ring is better: there a rank sends less than 2K bytes in all.
 
 Paper: Thakur, Rabenseifner & Gropp, "Optimization of Collective Communication Operations in MPICH",
-2005. The real one, minidl/comm/tree.py, adds: any root, other operations than the sum, a check that
-all ranks make the same call, and a barrier, which is an all-reduce of an empty array.
+2005. This page is the plain version. The real one, minidl/comm/tree.py, adds: any root, other
+operations than the sum, a check that all ranks make the same call, and a barrier, which is an
+all-reduce of an empty array.
 """
 
 import numpy as np
 
 
 def distances(n):
-    """Returns 1, 2, 4, ...: the distances in the tree of n ranks."""
+    """Returns a list of the distances in the tree of n ranks: 1, 2, 4, ..."""
     result = []
     d = 1
     while d < n:

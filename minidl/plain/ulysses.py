@@ -23,8 +23,9 @@ arrays are exchanged: q, k, v and the result.
 Backward does the same in the other direction: the gradient of an exchange is the exchange back.
 
 Paper: Jacobs et al., "DeepSpeed Ulysses: System Optimizations for Enabling Training of Extreme Long
-Sequence Transformer Models", 2023. The real one, minidl/parallel/model/ulysses.py, adds: backward,
-batches, fewer heads of keys than of queries, any mask, dropout, and parts of unequal length.
+Sequence Transformer Models", 2023. This page is the plain version. The real one,
+minidl/parallel/model/ulysses.py, adds: backward, batches, fewer heads of keys than of queries, any
+mask, dropout, and parts of unequal length.
 """
 
 import numpy as np

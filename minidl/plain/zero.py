@@ -26,10 +26,10 @@ and 2 a rank sends 2 (n-1)/n K bytes, as in data parallel training. In stage 3 i
 bytes: it gathers the weights twice, and scatters the gradients once.
 
 Paper: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
-2020. The real one, minidl/parallel/zero/zero.py and minidl/parallel/zero/zero3.py, adds: vectors of
-several parameters, which are sent while backward runs; the next layer's weights, which are gathered
-while this layer runs; optimizers that need the norms of whole tensors; half precision; and weights
-that do not train.
+2020. This page is the plain version. The real one, minidl/parallel/zero/zero.py and
+minidl/parallel/zero/zero3.py, adds: vectors of several parameters, which are sent while backward
+runs; the next layer's weights, which are gathered while this layer runs; optimizers that need the
+norms of whole tensors; half precision; and weights that do not train.
 """
 
 import numpy as np
@@ -85,8 +85,10 @@ def gather(t, shard, length):
 def step3(t, shards, lengths, layers, x, loss_gradient, update):
     """Does one step of stage 3. shards: this rank's block of each layer's weights.
 
-    lengths: for each layer, how many weights it has. A layer is two functions: forward(w, x)
-    returns y, and backward(w, x, gy) returns the gradients of w and x."""
+    lengths: for each layer, how many weights it has. x: the input of the first layer.
+    loss_gradient(y) returns the gradient of the loss with respect to y, the result of the last
+    layer. update: as in step1. A layer is two functions: forward(w, x) returns y, and backward(w,
+    x, gy) returns the gradients of w and x."""
     inputs = []
     for i in range(len(layers)):
         forward, _ = layers[i]
