@@ -3,6 +3,8 @@
     make bench                               all, on an idle machine: about 25 minutes
     make bench ARGS='--only rows zero'       only bench_rows.py and bench_zero.py
     make bench ARGS=--table                  the table again, from the newest file of results/
+    make bench ARGS=--quick                  each benchmark with one round: fails if one of them
+                                             fails, and writes nothing; about 8 minutes
 
 Each benchmark runs in its own process, started by the command in its header. It writes its figures,
 its bars and its rows of the table (common.py). The file results/DATE-MACHINE.json holds the results
@@ -19,6 +21,7 @@ Test: tests/benchmarks/test_figures.py
 import argparse
 import datetime
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -41,6 +44,8 @@ def options(names):
     parser.add_argument("--only", nargs="+", metavar="NAME", default=list(names),
                         type=lambda name: f"bench_{name.removeprefix('bench_')}", choices=names)
     parser.add_argument("--table", action="store_true", help="measure nothing")
+    parser.add_argument("--quick", action="store_true",
+                        help="only test that every benchmark runs: one round each, writes nothing")
     return parser.parse_args()
 
 
@@ -54,14 +59,15 @@ def command_of(script):
     return f"{start} {script.relative_to(ROOT).as_posix()}"
 
 
-def run(command):
-    """Runs a benchmark. Returns (results, None), or (None, the reason why there are no results)."""
+def run(command, **environ):
+    """Runs a benchmark. Returns (results, None), or (None, the reason why there are no results).
+    environ: variables that are added to its environment."""
     program, *rest = shlex.split(command)
     program = sys.executable if program == "python" else Path(sys.executable).with_name(program)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "figures.json"
         done = subprocess.run([program, *rest, "--out", out], cwd=ROOT, stderr=subprocess.PIPE,
-                              text=True)
+                              text=True, env={**os.environ, **environ})
         print(done.stderr, file=sys.stderr, end="")
         if done.returncode == 0:
             return json.loads(out.read_text()), None
@@ -91,6 +97,22 @@ def run_all(scripts, only, before):
         if entry:
             results["benchmarks"][name] = entry
     return results | {"finished": datetime.datetime.now().isoformat(timespec="seconds")}
+
+
+def try_all(scripts, only):
+    """Runs the benchmarks in `only` with one round each. Returns the names of those that failed.
+    A benchmark with an option --quick gets it."""
+    failed = []
+    for script in scripts:
+        if script.stem in only:
+            command = command_of(script) + " --quick" * ('"--quick"' in script.read_text())
+            print(f"\n== {command}", flush=True)
+            start = time.monotonic()
+            found, why = run(command, MINIDL_ONE_ROUND="1")
+            print(f"{time.monotonic() - start:.0f} s; {why or 'it runs'}")
+            if found is None and why.startswith("failed"):
+                failed.append(script.stem)
+    return failed
 
 
 # -- results/
@@ -202,6 +224,9 @@ def with_table(page, results, gpu=None):
 def main():
     scripts = sorted(FOLDER.glob("bench_*.py"))
     args = options([script.stem for script in scripts])
+    if args.quick:
+        failed = try_all(scripts, args.only)
+        sys.exit(f"these benchmarks failed: {', '.join(failed)}" if failed else 0)
     results = newest()
     if not args.table:
         results = run_all(scripts, args.only, results)

@@ -7,6 +7,7 @@ the rank, the seed and the step. torch_gpt.py has the same step in PyTorch.
 """
 
 import numpy as np
+from common import ONE_ROUND
 
 import minidl
 from minidl import nn
@@ -74,7 +75,7 @@ def final_loss(t, wrap, make_optimizer, seed, n_steps, n_dense=0, shape=SHAPE):
 def final_losses(ways, n_steps, seeds=(0, 1, 2), shape=SHAPE):
     """Returns {name: [the final loss of each seed]}. ways: {name: (wrap, make_optimizer)}, with
     n_dense as an optional third entry."""
-    found = {}
+    found, seeds = {}, seeds[:1] if ONE_ROUND else seeds
     for name, way in ways.items():
         wrap, make, n_dense = (*way, 0)[:3]
         ranks = [simulate(RANKS, final_loss, wrap, make, seed, n_steps, n_dense, shape)

@@ -30,7 +30,7 @@ from minidl.printing import printoptions, set_printoptions
 from minidl.random import Generator, manual_seed
 from minidl.tensor import Size, Tensor
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 float16, float32, float64 = (_np.dtype(t) for t in ("f2", "f4", "f8"))
 int8, int16, int32, int64 = (_np.dtype(t) for t in ("i1", "i2", "i4", "i8"))

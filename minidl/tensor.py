@@ -267,8 +267,9 @@ class Tensor:
         """Returns a leaf with a copy of the array and of the gradient, and without hooks. Raises
         RuntimeError if this tensor is not a leaf."""
         if self.grad_fn is not None:
-            raise RuntimeError(f"deepcopy wants a leaf; got the result of {self.grad_fn}. Its copy "
-                               "would use the graph of the original. Copy x.detach()")
+            raise RuntimeError(f"deepcopy wants a leaf; got the result of {self.grad_fn}. A copy "
+                               "of this tensor would use the same graph as the tensor itself. "
+                               "Copy x.detach()")
         twin = copy.copy(self)
         twin.array, twin._grad = copy.deepcopy((self.array, self._grad), memo)
         return twin

@@ -154,7 +154,8 @@ def train(t, args, faults):
             for layer in layers:
                 w, b = layer.weight.to(h.dtype), layer.bias.to(h.dtype)
                 h = F.gelu(F.linear(h, w, b))
-                if "synchronisation" in faults:  # on how many ranks is every number of h finite?
+                if "synchronisation" in faults:
+                    # counts the ranks on which every number of h is finite
                     ring.all_reduce(t, np.array([np.isfinite(host(h)).all()], np.float32))
             logits = F.linear(h, head.weight.to(h.dtype), head.bias.to(h.dtype))
             y = put(args, minidl.Tensor(y.ravel()))

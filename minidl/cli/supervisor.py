@@ -53,7 +53,7 @@ TOGETHER_S = 0.5  # if all ranks exit, the last rank follows the first rank with
 STARTING_S = 3.0  # instead of TOGETHER_S, while some ranks are not in world() yet
 PASSED_ON_S = 0.15  # time for mpiexec to pass on output before ranks are killed
 KILLED_S = 5.0  # time for the guards to kill their ranks; after this time mpiexec is ended
-LOOKS = 8  # how often the supervisor asks for each rank's place within deadline_s
+LOOKS = 8  # the number of times that the supervisor asks each rank for its place in deadline_s
 LATER = 2  # how often it asks after deadline_s: a Watch has the same deadline and must print first
 ANSWER_S = 0.5  # the shortest time between two questions: a busy machine answers slowly
 

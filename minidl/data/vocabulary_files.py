@@ -223,7 +223,7 @@ def _checked(ids, special, vocab_path, pairs, merges_path, whole_words=False):
         if len(token) > 1 and name not in made and not whole_words:
             raise ValueError(f"{merges_path}: no pair makes {_short(name)}, token {ids[name]} of "
                              f"{vocab_path.name}. If it is a special token, name it in "
-                             "special_tokens. If not, the file is incomplete")
+                             f"special_tokens. If not, {merges_path.name} is incomplete")
     return {ids[name]: token for name, token in tokens.items()}, merges
 
 

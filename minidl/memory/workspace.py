@@ -203,8 +203,8 @@ def sizes(node, rows):
     s = min(n * rows, samples_at_once(c, w, out, node.xp is np))
     image = [size + sum(p) for size, p in zip(image, padding, strict=True)]
     padded = s * c * math.prod(image) if any(map(any, padding)) else 0
-    # These are the strides, in elements, of the view that becomes the columns. The images are
-    # contiguous.
+    # im2col copies a view of the images into the columns. _mergeable gets the sizes and the strides
+    # (in elements) of this view. The images are contiguous.
     height, width_in = image
     merged = (_mergeable((c // groups, *w[2:]),
                          (height * width_in, width_in * dilation[0], dilation[1]))

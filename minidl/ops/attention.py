@@ -236,8 +236,9 @@ def check_shapes(q, k, v, mask):
     same_dtype("scaled_dot_product_attention", q, v, "query", "value")
     if (not backend.is_floating(q.dtype) or min(q.ndim, k.ndim, v.ndim) < 2
             or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]):
-        raise ValueError(f"scaled_dot_product_attention: {shapes}; want floating query "
-                         "(..., L, E), key (..., S, E) and value (..., S, Ev)")
+        raise ValueError("scaled_dot_product_attention: wants a floating-point dtype, and the "
+                         "shapes query (..., L, E), key (..., S, E), value (..., S, Ev); got "
+                         f"{q.dtype}, {shapes}")
     parts = [a.shape[:-2] for a in (q, k, v)]
     try:
         lead = parts[0] if parts[0] == parts[1] == parts[2] else np.broadcast_shapes(*parts)

@@ -100,8 +100,9 @@ class Embedding(Function):
 
     def forward(self, index, w, padding_idx=None):
         if w.ndim != 2 or index.dtype.kind not in "iu":
-            raise ValueError(f"embedding: input of {index.dtype}, weight {w.shape}; want integer "
-                             "indices and a weight (num_embeddings, embedding_dim)")
+            raise ValueError("embedding: input must have an integer dtype, and weight the shape "
+                             "(num_embeddings, embedding_dim); got input of "
+                             f"{index.dtype} and weight of shape {w.shape}")
         n = w.shape[0]
         if self.xp is not np:
             index = checked("embedding", index, n)

@@ -167,8 +167,8 @@ def _check_states(body):
         kind, _, name = key.partition("/")
         if kind not in ("param", "buffer", "rows") and not kind.startswith("kept ") and (
                 kind not in body["state"].get(name, {"arrays": ()})["arrays"]):
-            raise ValueError(f"the index has a tensor {key!r}, so wanted {kind!r} among the arrays "
-                             f"in the state of {name!r}; got the arrays "
+            raise ValueError(f"the index has a tensor {key!r}, so the state of {name!r} must list "
+                             f"the array {kind!r}; got the arrays "
                              f"{body['state'].get(name, {'arrays': []})['arrays']}")
 
 

@@ -27,7 +27,7 @@ _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 
 _ndarray = np.ndarray
 
-_struct_dtype = np.dtype([("a struct", "V1")])  # no argument has this dtype
+_struct_dtype = np.dtype([("a struct", "V1")])  # for structs: no array has this dtype
 
 
 class Signature:

@@ -120,8 +120,8 @@ class RedisLog(Log):
             if not TIME.fullmatch(fields.get(b"t", b"")) or b"v" not in fields:
                 raise ValueError(f"partition {partition}: the record at offset "
                                  f"{_offset(partition, id)} has the fields {str(fields)[:80]}; "
-                                 "want t, a time in ms, and v, the record. Another program has "
-                                 "written to this stream. Use a stream that only minidl writes")
+                                 "want the fields t (a time in ms) and v (bytes). Another program "
+                                 "has written to this stream. Use a stream that only minidl writes")
             times.append(int(fields[b"t"]))
             values.append(fields[b"v"])
         return Records(partition, offsets, np.array(times, np.int64), values)

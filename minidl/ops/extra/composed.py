@@ -30,15 +30,15 @@ from minidl.tensor import Tensor, wrapped
 
 def mm(input, mat2):
     """The matrix product (n, k), (k, m) -> (n, m)."""
-    _want("mm", input, 2)
-    _want("mm", mat2, 2)
+    _want("mm", "input", input, 2)
+    _want("mm", "mat2", mat2, 2)
     return matmul(input, mat2)
 
 
 def mv(input, vec):
     """A matrix times a vector: (n, k), (k,) -> (n,)."""
-    _want("mv", input, 2)
-    _want("mv", vec, 1)
+    _want("mv", "input", input, 2)
+    _want("mv", "vec", vec, 1)
     return matmul(input, vec)
 
 
@@ -371,7 +371,7 @@ def pixel_shuffle(input, upscale_factor):
     return reshape(x, (*batch, c // (r * r), h * r, w * r))
 
 
-def _want(op, x, ndim):
+def _want(op, name, x, ndim):
     if len(x.shape) != ndim:
-        raise ValueError(f"{op}: wants {ndim} dimensions here, got shape {tuple(x.shape)}; use "
-                         "matmul for other shapes")
+        raise ValueError(f"{op}: wants {name} with {ndim} dimension{'s' * (ndim > 1)}, got shape "
+                         f"{tuple(x.shape)}. Use matmul for other shapes")

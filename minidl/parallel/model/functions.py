@@ -199,9 +199,10 @@ def transposed(t, x, split, join, length=None):
         return xp.concatenate([block.reshape(shape) for block, shape in
                                zip(xp.split(came, places), shapes)], join)
     if uneven:
-        raise ValueError(f"rank {t.rank}: all_to_all wants a length divisible by {n}, the number "
-                         f"of ranks, along dimension {split}; got {x.shape[split]} (shape "
-                         f"{tuple(x.shape)}). Pass length=, or use another number of ranks")
+        raise ValueError(f"rank {t.rank}: all_to_all wants a size of dimension {split} that is "
+                         f"divisible by the {n} ranks; got {x.shape[split]} (shape "
+                         f"{tuple(x.shape)}). For an uneven size, pass length=, the size of "
+                         f"dimension {join} on all ranks together")
     return xp.concatenate(list(exchange.all_to_all(t, xp.stack(xp.split(x, n, split)))), join)
 
 

@@ -56,8 +56,8 @@ def test_integers_and_bools_give_pytorchs_values_and_dtypes(call):
 
 
 @pytest.mark.parametrize("call, words", [
-    (lambda x: x.mm(x[0]), r"mm: wants 2 dimensions here, got shape \(4,\)"),
-    (lambda x: x.mv(x), r"mv: wants 1 dimensions here, got shape \(3, 4\)"),
+    (lambda x: x.mm(x[0]), r"mm: wants mat2 with 2 dimensions, got shape \(4,\)"),
+    (lambda x: x.mv(x), r"mv: wants vec with 1 dimension, got shape \(3, 4\)"),
     (lambda x: minidl.tensordot(x, x, 1), "tensordot: dimensions .* must have the same sizes"),
     (lambda x: x.movedim((0, 1), 0), "movedim: wants one destination for each source"),
     (lambda x: x.unflatten(1, (3, -1)), "unflatten: the product of the sizes must be 4"),
