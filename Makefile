@@ -133,7 +133,7 @@ sheets: $(VENV)/demo.stamp ## draw worksheets for a class, blank and solved, int
 	@$(BIN)/python docs/course/sheets.py $(ARGS)
 	@$(BIN)/python docs/course/sheets.py --solved $(ARGS)
 
-bench: $(VENV)/demo.stamp ## run every benchmark on an idle machine, rewrite docs/figures.md (first: .venv/bin/pip install -e '.[bench]')
+bench: $(VENV)/demo.stamp ## run every benchmark on an idle machine, rewrite docs/figures.md (first: .venv/bin/pip install -e '.[bench]'; ARGS=--quick: only test that they run)
 	@$(BIN)/python benchmarks/run_all.py $(ARGS)
 
 cluster: $(VENV)/demo.stamp ## sum arrays over hosts with slow links between them, emulated on this machine (Linux, root: sudo make cluster)

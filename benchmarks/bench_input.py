@@ -1,4 +1,4 @@
-"""Is loading fast enough for training? Compares minidl, grain and PyTorch with the bound.
+"""Is loading fast enough for training? Compares minidl, grain and PyTorch with the shortest time.
 
     python benchmarks/bench_input.py [--rounds 3] [--items 30] [--out F.json]
 
@@ -6,13 +6,15 @@ An item is a batch that takes L seconds to load. A step of S seconds follows eac
 sleeps, because the CPU waits while a GPU computes. There are four kinds of loading. One waits for a
 disk (sleep), one computes outside Python's lock (zlib), and one does both. The last kind holds the
 lock (a loop in Python). It is there only for comparison, because more threads cannot speed it up.
-The bound is the formula of minidl/data/prefetch.py, with L, L_cpu and S as measured here. L_cpu is
-the part of L in which the CPU works, and L_io = L - L_cpu is the part in which it waits:
+The bound, the shortest time of a step, is the formula of minidl/data/prefetch.py, with L, L_cpu and
+S as measured here. L_cpu is the part of L in which the CPU works, and L_io = L - L_cpu is the part
+in which it waits:
 
     max(L_io / k, L_cpu / cores, S) with k workers, max(L, S) with one worker
 
-The columns are (bound / time of a step): 1.00 is perfect. Times start at the tenth item, when they
-are steady. grain is left out if it is not installed (pip install grain).
+The columns are (bound / time of a step): 1.00 is perfect. The first nine items are not measured,
+because the times are steady only from the tenth item on. grain is left out if it is not installed
+(pip install grain).
 """
 
 import argparse

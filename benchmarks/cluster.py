@@ -256,7 +256,8 @@ def _alive(pid):
 @contextlib.contextmanager
 def _signals_as_exceptions():
     """In the `with` block, the first SIGTERM or SIGHUP raises SystemExit, as ctrl-C raises
-    KeyboardInterrupt. Later signals are ignored, because they would interrupt the removal."""
+    KeyboardInterrupt. Then the cluster is removed. Later signals are ignored, because they would
+    interrupt this removal."""
     if threading.current_thread() is not threading.main_thread():
         raise ClusterError("a test cluster must be built in the main thread, which gets the "
                            "signals")

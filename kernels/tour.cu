@@ -5,13 +5,13 @@
 //                    bytes an element: 2 reads, 1 write: 12
 //   softmax_online   y = e^(x - m) / sum of e^(x - m)
 //                    2 reads, 1 write: 12. With a separate loop for m: 16
-//   transpose_*      out = in^T, n x n: 1 read, 1 write: 8. The kernels differ in their requests
+//   transpose_*      out = in^T, n x n: 1 read, 1 write: 8. They differ in memory requests
 //
 //   x, y   rows x cols of float. One block per row. blockDim.x is a power of two. Shared memory:
 //          4 bytes a thread (center), 8 bytes a thread (softmax_online).
 //
 // Expected share of a copy's bandwidth on a GPU: 40 to 60%, because threads wait at the barriers of
-// the tree and have few reads in flight. It is computed, not measured (gelu.cu shows how).
+// the tree reduction and have few reads in flight. It is computed, not measured (gelu.cu shows how).
 //
 // Source: Harris, "Optimizing Parallel Reduction in CUDA" (2007), for the tree; Milakov &
 // Gimelshein (2018) for the softmax.

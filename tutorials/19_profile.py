@@ -23,8 +23,8 @@ drift).
 this size. An operator needs at least max(operations / peak, bytes / bandwidth) seconds. `minidl
 doctor --peaks` measures the peak, in operations a second, and the bandwidth, in bytes a second.
 
-**Amdahl.** If a part takes the share f of a step, removing it shortens the step to 1 - f of its
-time at best.
+**Amdahl.** A part takes the share f of a step's time. Without this part, the step still takes at
+least 1 - f of its old time.
 
 The faults:
 

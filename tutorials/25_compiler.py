@@ -18,8 +18,8 @@ more.
 
 **Bytes.** Each line reads its inputs and writes its result. For n float32 numbers, a line with relu
 moves 8 n bytes. If relu is done before the product's result is written, relu moves no bytes. A
-launch costs about as much as some thousand multiplications. A pass saves bytes and launches, but
-the multiplications and additions stay.
+launch costs about as much as some thousand multiplications. A pass saves bytes and launches. Most
+passes leave the multiplications and additions as they are; algebra and folding remove some.
 
 Sources: Cytron et al. 1991 (SSA); Chen et al. 2018 (TVM, arXiv 1802.04799), the fusion of injective
 operations into products. Exercise: `minidl exercise 25` writes work/25_compiler.py with the marked

@@ -273,8 +273,8 @@ def compression(args, table, tokenizer, seen, unseen):
 
 
 def frequencies(ids, size):
-    """Returns the frequency of each of `size` ids: its share of all ids. Each id is counted once
-    more than it occurs, so that no frequency is 0."""
+    """Returns the frequency of each of `size` ids: its share of all ids. 1 is added to the
+    count of each id, so that no frequency is 0."""
     counts = np.bincount(ids, minlength=size) + 1.0
     return counts / counts.sum()
 

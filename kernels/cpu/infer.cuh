@@ -108,9 +108,9 @@ __noinline__ void tile_product(float* tile, const float* a, const float* b,
     }
 }
 
-// Multiplies rows [first, last) of M, A_ROW apart, by a panel of WIDTH columns. Calls then(x, row,
-// column of the panel) for each result x. first is a multiple of ROWS. last is a multiple of ROWS,
-// or M.
+// Multiplies rows [first, last) of a by a panel of WIDTH columns. a has M rows, and two rows that
+// follow one another are A_ROW elements apart. Calls then(x, row, column of the panel) for each
+// result x. first is a multiple of ROWS. last is a multiple of ROWS, or M.
 template <int M, int WIDTH, long long A_ROW, int N_K, int SEGMENTS, long long A_SEGMENT,
           class Then>
 __forceinline__ void rows_times_panel(const float* a, const float* b, int first, int last,

@@ -115,7 +115,7 @@ HINTS = {
 def explain(error, path):
     """Returns the message of an error for a student. The traceback shows only lines of the
     student's file, `path`, and no lines of the grader or of the framework."""
-    seen = []  # `raise error from error` would make this loop endless
+    seen = []  # ends the loop after `raise error from error`, where an error is its own cause
     while error.__cause__ not in (None, *seen) and not isinstance(error, Wrong):
         seen.append(error)
         error = error.__cause__  # the cause of RankFailed is the rank's own exception

@@ -167,8 +167,8 @@ class Pipeline:
     def _only_before(self, name, **others):
         for other, there in others.items():
             if there:
-                raise ValueError(f"{name}() comes before {other}() in a pipeline. After {other}() "
-                                 "the elements depend on the epoch or on the number of ranks")
+                raise ValueError(f"{name}() must come before {other}() in a pipeline. After "
+                                 f"{other}() the elements depend on the epoch or on the number of ranks")
 
     # -- a pass
 

@@ -12,7 +12,7 @@ There are two kinds of state. Common state is equal on all ranks (weights and mo
 parallelism). Common state needs no buddy, because every survivor has it. But the interrupted step
 is done again, so each rank keeps a copy from before the step. A shard is state that only one rank
 has. With ZeRO, it is the rank's block of the weights, m and v. With compression, it is the rank's
-residuals. A shard is copied and sent to the buddy. Before the step continues, the buddy also gets
+residuals. A shard is copied and sent to the buddy. Before the next step begins, the buddy also gets
 the rank's "numbers": the states of generators, Adam's step, a sampler's position, buffers, and the
 names of the arrays in the shard.
 
@@ -39,9 +39,10 @@ For float32 weights with Adam and ZeRO, S is 12/n bytes for each parameter. With
 bytes for each parameter are copied, and none are sent.
 
 In a divided model (a grid of tensor or pipeline parallel ranks) a rank's whole state is its shard.
-This is also true if replicas along dp have a part of this state, too. The parts of the model do not
-fit on fewer ranks. So such a run can use these copies only on the same number of ranks. Each rank
-gets the state of the old rank with the same rank number.
+The whole state is the shard, even if other ranks (along the grid's data-parallel axis dp) hold a
+part of the same state. The parts of the model do not fit on fewer ranks. So such a run can use
+these copies only on the same number of ranks. Each rank gets the state of the old rank with the
+same rank number.
 
 If f of N ranks die together, state is lost if a rank and its buddy are among them. The probability
 is 1 - N/(N-f) C(N-f, f) / C(N, f), which is 2/(N-1) for f = 2. C(N, f) is the binomial coefficient.

@@ -4,9 +4,9 @@
     LocalSGD, DiLoCo                runs/rank0/ ...  each rank's weights and its own optimizer
                                     runs/            the common weights, and the rest
 
-The ranks' own snapshots are written first. Each rank keeps one more of its own snapshots than there
-are common snapshots. So after a crash the newest snapshot of runs/ always has the ranks' own
-snapshots of the same step. A step counts only if all of its snapshots exist. If the run continues
+The ranks' own snapshots are written first. If runs/ keeps k common snapshots, each rank keeps k + 1
+of its own. So after a crash, the ranks' own snapshots of the same step always exist for the newest
+snapshot in runs/. A step counts only if all of its snapshots exist. If the run continues
 on more ranks, a new rank begins with an optimizer without moments.
 
 LocalSGD is saved at the end of a round. Then all ranks have the same weights, and only the moments

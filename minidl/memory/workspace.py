@@ -194,8 +194,8 @@ def _dtype(node):
 
 
 def sizes(node, rows):
-    """Returns the Sizes of a convolution, for its largest block of samples. rows: a factor; the
-    batch has `rows` times as many samples as the node."""
+    """Returns the Sizes of a convolution, for its largest block of samples. rows: a factor. The
+    batch is `rows` times as large as the batch of the recorded node."""
     (n, c, *image), w = node.shapes
     stride, padding, dilation, groups = node.options
     dtype, out = node.output_meta[0][1], node.out

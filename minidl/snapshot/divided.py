@@ -209,8 +209,8 @@ def all_keys(states):
 
 
 def draws(t, model):
-    """Returns the first of the ranks that divide this rank's layers. All these ranks draw the same
-    random numbers."""
+    """Returns the first rank of the group over which this rank's layers are divided. All ranks of
+    the group draw the same random numbers."""
     group = next((p.part.t for p in regions.names(model) if p.part), None)
     mine = 0 if t is None else t.rank
     return mine if group is None else objects.all_gather(group, mine)[0]

@@ -131,7 +131,7 @@ class Links:
         named = [rank for pair, _ in self.pairs for rank in pair] + [r for r, _ in self.straggler]
         for rank in named:
             if rank not in range(n):
-                raise ValueError(f"these links name rank {rank}; got {n} ranks, 0 to {n - 1}")
+                raise ValueError(f"these links contain rank {rank}; got only ranks 0 to {n - 1}")
 
     def __str__(self):
         items = [str(self.intra)]

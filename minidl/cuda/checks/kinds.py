@@ -95,7 +95,8 @@ FAULTS = {
 }  # fmt: skip
 FAULT_REMEDIES = {8: KINDS[DIVISION][1]}
 
-# (words in the sentence of the fibre engine, name, remedy). The engine is kernels/host/fibre.cpp.
+# (words in the error message of the fibre engine, name of the error, remedy). The engine is
+# kernels/host/fibre.cpp.
 ENGINE = [
     ("divergent barrier", "divergent barrier",
      "Move __syncthreads() out of the branch, and let no thread return before it."),

@@ -255,8 +255,9 @@ _DYNAMIC = re.compile(
 
 def _uses_dynamic_shared(source, name):
     """Returns True if code that the kernel reaches declares dynamic shared memory. The launch then
-    needs shared_mem=. reach.py counts every type with an operator as reached. Here, a declaration
-    in a type counts only if other reached code uses the name of the type."""
+    needs shared_mem=. For reach.py a kernel reaches every struct that defines an operator, even if
+    the kernel does not use the struct. Here, a declaration in a struct counts only if other reached
+    code uses the name of the struct."""
     reached = source.reach(name)
     for d in reached:
         if not _DYNAMIC.search(source.blank[d.begin : d.end]):

@@ -39,9 +39,10 @@ MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
 
 
 def flat(name, plan, number, parameters, arguments):
-    """Returns the C++ code of the exported launcher for a flat kernel. name: for a template, an
-    instance: 'scale<float>'. plan: the Plan from flat.py. arguments: a list with the C++ code that
-    reads each argument."""
+    """Returns the C++ code of the exported launcher for a flat kernel.
+
+    name: the kernel's name. For a template it is the name of an instance, such as 'scale<float>'.
+    plan: the Plan from flat.py. arguments: a list with the C++ code that reads each argument."""
     simd = '_Pragma("omp simd")' if plan.simd else ""
     hidden = "threadIdx, blockIdx, block, grid"
     if not plan.linear:

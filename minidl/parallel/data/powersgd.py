@@ -40,7 +40,7 @@ from minidl.random import Generator
 
 
 class PowerSGD(Method):
-    """Sends two thin matrices for a gradient, for Compressed(net, t, PowerSGD(...)).
+    """Sends two thin matrices in place of a gradient. Use: Compressed(net, t, PowerSGD(...)).
 
     rank:        the number of columns of P and Q. For a small matrix it is at most the length of
                  the matrix's shorter side

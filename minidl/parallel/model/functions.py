@@ -25,7 +25,7 @@ send nothing in backward. Suppose that each rank computes its own result from a 
 Then each rank has only a part of the gradient, and the parts must be summed: use `all_gather`. With
 `gather` instead, the gradient is wrong, although the loss falls.
 
-All ranks of t must call these functions in the same order, with the same shapes and
+All ranks of the transport t must call these functions in the same order, with the same shapes and
 `requires_grad`. Then backward has the same order on all ranks, too. Along a dimension the blocks
 are given by `chunks.bounds`: if n does not divide the length, the first blocks are one element
 longer. float16 and bfloat16 are summed in float32, and sent with 2 bytes for each element. A

@@ -40,10 +40,10 @@ def warm_start(tables, offline, gate):
     tables.load_state_dict(offline.state_dict())  # raises if the tables differ
     if tables.n_servers != offline.n_servers:
         raise ValueError(f"rank {tables.t.rank}: a warm start wants offline Tables on "
-                         f"{tables.n_servers} servers, as the run's Tables; got offline Tables on "
-                         f"{offline.n_servers}. Load the offline snapshot into Tables with "
-                         f"{tables.n_servers} servers; a run with another number of servers may "
-                         "have saved the snapshot")
+                         f"{tables.n_servers} servers, because the run's Tables are on "
+                         f"{tables.n_servers}; got offline Tables on {offline.n_servers}. Load "
+                         f"the offline snapshot into Tables with {tables.n_servers} servers. The "
+                         "snapshot can come from a run with another number of servers")
     own = {name: (table.rows(), table.now) for name, table in tables.tables.items()}
     before, taken = gate(), False
     for name, table in tables.tables.items():

@@ -284,7 +284,8 @@ class Zero1(DataParallel):
         return super().forward(*inputs, **options)
 
     def absent(self, loss: Any = None) -> None:
-        """Like DataParallel.absent(). The shards get the mean over the other ranks' samples."""
+        """Like DataParallel.absent(). The gradients of the shards
+        become the mean gradients over the other ranks' samples."""
         self.check()
         super().absent()
 
