@@ -168,7 +168,8 @@ class Pipeline:
         for other, there in others.items():
             if there:
                 raise ValueError(f"{name}() must come before {other}() in a pipeline. After "
-                                 f"{other}() the elements depend on the epoch or on the number of ranks")
+                                 f"{other}() the elements depend on the epoch or on the number of "
+                                 "ranks")
 
     # -- a pass
 

@@ -84,7 +84,7 @@ def test_stages_in_an_order_that_cannot_resume_are_refused():
     for wrong in (lambda: p.shard(0, 2).shuffle(), lambda: p.batch(2).shard(0, 2),
                   lambda: p.shuffle().cache(), lambda: p.shard(0, 2).shard(0, 2),
                   lambda: p.batch(2).batch(2)):
-        with pytest.raises(ValueError, match="comes before"):
+        with pytest.raises(ValueError, match="must come before"):
             wrong()
     with pytest.raises(ValueError, match="halves batches"):
         list(p.shard(0, 2, tail="split"))

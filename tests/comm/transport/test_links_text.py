@@ -62,7 +62,7 @@ LINKS = "intra=1Gbit,5us,inter=1Gbit,5us"
         ("1,50us", "'1' has no unit; wanted a rate such as 1Gbit or a latency such as 50us"),
         ("1Gbit,50", "'50' has no unit"),
         ("1Gbit,5us,speed=3", "got speed=; wanted one of nodes="),
-        ("1Gbit,5us,0-9=1Gbit,5us", "name rank 9"),
+        ("1Gbit,5us,0-9=1Gbit,5us", "contain rank 9"),
         ("1Gbit,5us,straggler=1", "(rank 2 computes 3 times longer); got '1'"),
     ],
 )
