@@ -101,11 +101,13 @@ def run_all(scripts, only, before):
 
 def try_all(scripts, only):
     """Runs the benchmarks in `only` with one round each. Returns the names of those that failed.
-    A benchmark with an option --quick gets it."""
+    A benchmark with an option --quick gets it, and one with --repeats gets --repeats 1."""
     failed = []
     for script in scripts:
         if script.stem in only:
-            command = command_of(script) + " --quick" * ('"--quick"' in script.read_text())
+            text = script.read_text()
+            command = command_of(script) + " --quick" * ('"--quick"' in text)
+            command += " --repeats 1" * ('"--repeats"' in text)
             print(f"\n== {command}", flush=True)
             start = time.monotonic()
             found, why = run(command, MINIDL_ONE_ROUND="1")

@@ -75,9 +75,11 @@ def final_loss(t, wrap, make_optimizer, seed, n_steps, n_dense=0, shape=SHAPE):
 def final_losses(ways, n_steps, seeds=(0, 1, 2), shape=SHAPE):
     """Returns {name: [the final loss of each seed]}. ways: {name: (wrap, make_optimizer)}, with
     n_dense as an optional third entry."""
-    found, seeds = {}, seeds[:1] if ONE_ROUND else seeds
+    found = {}
     for name, way in ways.items():
         wrap, make, n_dense = (*way, 0)[:3]
+        if ONE_ROUND:
+            n_steps, n_dense, seeds = min(n_steps, 32), min(n_dense, 16), seeds[:1]
         ranks = [simulate(RANKS, final_loss, wrap, make, seed, n_steps, n_dense, shape)
                  for seed in seeds]
         found[name] = [float(np.mean(losses)) for losses in ranks]

@@ -424,7 +424,8 @@ def anything(words):
 # {command: a function that returns what is wrong with the words after it}
 COMMANDS = {"minidl": of_minidl, "make": of_make, "python": of_python, "git": of_git,
             "pip": of_pip, "srun": of_srun, "sbatch": anything, "module": anything,
-            "jupyter": anything, ".": anything, "cd": anything, "mkdir": anything, "cp": anything}
+            "jupyter": anything, "grep": anything, ".": anything, "cd": anything,
+            "mkdir": anything, "cp": anything}
 ALONE = {"srun", "sbatch", "module", "jupyter"}  # commands that NOT_RUN must name
 
 
