@@ -69,6 +69,16 @@ def kind_of(value):
     return f"{type(value).__name__} {value!r:.40}"
 
 
+def apart(wanted, got):
+    """Returns two different numbers as texts, for a message "should be ..., is ...". The texts have
+    6 digits, or more digits if they would be equal."""
+    for digits in range(6, 18):
+        texts = f"{wanted:.{digits}g}", f"{got:.{digits}g}"
+        if texts[0] != texts[1]:
+            break
+    return texts
+
+
 def grader_file(number, root=ROOT):
     return root / "tutorials" / "graders" / sources(number, root)[0].name
 

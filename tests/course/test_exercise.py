@@ -2,6 +2,9 @@
 
 The real exercises: tests/tutorials/test_exercises.py"""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from minidl.course import exercise, grade
@@ -274,3 +277,19 @@ def test_what_is_no_answer_is_not_graded(code, words, place, capfd):
 def test_what_cannot_be_done_says_what_to_do(place, command, words):
     with pytest.raises(exercise.ExerciseError, match=words):
         command(place)
+
+
+def test_two_numbers_that_differ_late_are_shown_with_the_digits_that_differ():
+    assert grade.apart(0.25, 0.5) == ("0.25", "0.5")
+    assert grade.apart(0.242365314, 0.242365317) == ("0.24236531", "0.24236532")
+    right, is_now = grade.apart(1.0, 1.0 + 2**-52)
+    assert right != is_now
+
+
+def test_no_grader_says_that_a_number_should_be_what_it_is():
+    """A message "should be 0.2424, is 0.2424" does not help. So graders use `apart`."""
+    files = sorted((Path(__file__).parents[2] / "tutorials" / "graders").glob("[0-9]*.py"))
+    assert len(files) > 30
+    cut_off = re.compile(r"should be \{[^}]*:\.?\d*[gf]\}, (\"\s*f\")?is")
+    found = [path.name for path in files if cut_off.search(path.read_text())]
+    assert found == ["05_amp.py"], "its numbers are powers of two, which 6 digits show"

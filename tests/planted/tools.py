@@ -653,6 +653,12 @@ BUGS = [
         "new * name.endswith(old)", "old * name.endswith(old)",
         "tests/cli/test_kernel_bench.py::test_on_a_gpu_every_kernel_is_a_rung_and_right"),
     Bug(
+        "a grader's message shows two different numbers with the same digits",
+        "minidl/course/grade.py", "apart",
+        "range(6, 18)", "range(6, 7)",
+        "tests/course/test_exercise.py"
+        "::test_two_numbers_that_differ_late_are_shown_with_the_digits_that_differ"),
+    Bug(
         "the figures of a GPU are taken for the newest of all benchmarks",
         "benchmarks/run_all.py", "newest",
         'set(folder.glob(GPU_DAY))', "set()",

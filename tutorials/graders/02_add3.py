@@ -7,7 +7,7 @@ import numpy as np
 
 import minidl
 from minidl import cuda
-from minidl.course.grade import Wrong
+from minidl.course.grade import Wrong, apart
 
 SEED = 0  # `minidl check --student NAME` sets another one for each student
 
@@ -123,7 +123,8 @@ def _right(out, rows, cols, where):
         hint = " Is the bias added?"
     elif np.allclose(out, np.maximum(total - of_column, 0) + of_column, atol=1e-5):
         hint = " Add the bias before the max."
-    raise Wrong(f"{where}: out[{i}] should be {wanted[i]:.6g}, is {out[i]:.6g}; {len(wrong):,} "
+    right, is_now = apart(wanted[i], out[i])
+    raise Wrong(f"{where}: out[{i}] should be {right}, is {is_now}; {len(wrong):,} "
                 "elements are wrong." + hint)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from minidl import memory
 from minidl.comm import Ledger, chunks, ring_blocks, simulate
-from minidl.course.grade import Wrong
+from minidl.course.grade import Wrong, apart
 
 SEED = 0  # `minidl check --student NAME` sets another one for each student
 
@@ -263,7 +263,8 @@ def _check_weights(who, w, share, w0, wanted, gradients):
         hint = "The step goes the wrong way: subtract it"
     else:
         hint = "w -= lr * m / (1 - beta1^k) / (sqrt(v / (1 - beta2^k)) + eps)"
-    raise Wrong(f"{who}: w[{at}] should be {wanted_w[at]:.8f}, is {w[at]:.8f}. {hint}")
+    right, is_now = apart(wanted_w[at], w[at])
+    raise Wrong(f"{who}: w[{at}] should be {right}, is {is_now}. {hint}")
 
 
 def _close(got, wanted):

@@ -7,7 +7,7 @@ import numpy as np
 
 import minidl
 from minidl import cuda
-from minidl.course.grade import Wrong
+from minidl.course.grade import Wrong, apart
 from minidl.plain import convolution as plain
 
 SEED = 0  # another one for each student: check --student NAME
@@ -135,7 +135,8 @@ def grade_27b(student):
         wrong = np.argwhere(~(np.abs(got - wanted) < 1e-9))
         if len(wrong):
             at = tuple(int(i) for i in wrong[0])
-            raise Wrong(f"{what}: gw{list(at)} should be {wanted[at]:.6g}, is {got[at]:.6g}; "
+            right, is_now = apart(wanted[at], got[at])
+            raise Wrong(f"{what}: gw{list(at)} should be {right}, is {is_now}; "
                         f"{len(wrong)} of {wanted.size} are wrong"
                         + _cause(got, wanted, x, gy, sizes))
         columns = 8 * c * kh * kw * n_pixels
@@ -218,7 +219,8 @@ def grade_27c(student):
         wrong = np.argwhere(~(np.abs(y - wanted) < 1e-4))
         if len(wrong):
             at = tuple(int(i) for i in wrong[0])
-            raise Wrong(f"{what}: y{list(at)} should be {wanted[at]:.6g}, is {y[at]:.6g}; "
+            right, is_now = apart(wanted[at], y[at])
+            raise Wrong(f"{what}: y{list(at)} should be {right}, is {is_now}; "
                         f"{len(wrong)} of {y.size} are wrong{_cause_in_tiles(y, x, w)}")
         n_pixels, n_taps = y[:, 0].size, w[0].size
         for name, loads, most in (("x", of_x, n_taps * n_pixels * -(-n_out // 8)),

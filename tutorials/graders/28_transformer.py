@@ -3,7 +3,7 @@
 import numpy as np
 
 import minidl
-from minidl.course.grade import Wrong, kind_of
+from minidl.course.grade import Wrong, apart, kind_of
 
 SEED = 0  # another one for each student: check --student NAME
 
@@ -93,7 +93,8 @@ def _check_values(got, wanted, bound, name, cause):
     wrong = np.argwhere(~(np.abs(got - wanted) < bound))
     if len(wrong):
         at = tuple(int(i) for i in wrong[0])
-        raise Wrong(f"{name}{list(at)} should be {wanted[at]:.6g}, is {got[at]:.6g}; {len(wrong)} "
+        right, is_now = apart(wanted[at], got[at])
+        raise Wrong(f"{name}{list(at)} should be {right}, is {is_now}; {len(wrong)} "
                     f"of {wanted.size} are wrong{cause}")
 
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from minidl.course.grade import Wrong, kind_of
+from minidl.course.grade import Wrong, apart, kind_of
 
 SEED = 0  # another one for each student: check --student NAME
 
@@ -141,7 +141,8 @@ def _compare(what, got, start, gradients, options):
             raise Wrong(f"{what}: {name} is still 0: change it in place, {name}[...] = ..., "
                         "because the next step needs it")
         at = tuple(int(i) for i in np.argwhere(~np.isclose(one, want, rtol=1e-10, atol=1e-12))[0])
-        raise Wrong(f"{what}: {name}{list(at)} should be {want[at]:.9g}, is {one[at]:.9g}")
+        right, is_now = apart(want[at], one[at])
+        raise Wrong(f"{what}: {name}{list(at)} should be {right}, is {is_now}")
 
 
 MISTAKES = {
@@ -241,8 +242,10 @@ def _check_variance(what, got, shape, slope):
         ("divide by fan_in, do not multiply", gain2 * fan_in),
     ):
         if math.isclose(got, other, rel_tol=1e-9) and not math.isclose(other, wanted):
-            raise Wrong(f"{what}: the variance should be {wanted:.6g}, is {got:.6g}: {hint}")
-    raise Wrong(f"{what}: the variance should be {wanted:.6g}, is {got:.6g}")
+            right, is_now = apart(wanted, got)
+            raise Wrong(f"{what}: the variance should be {right}, is {is_now}: {hint}")
+    right, is_now = apart(wanted, got)
+    raise Wrong(f"{what}: the variance should be {right}, is {is_now}")
 
 
 # {exercise: {name of the mistake: (what stands in the region, words of the message that it must

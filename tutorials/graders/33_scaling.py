@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from minidl.course.grade import Wrong, kind_of
+from minidl.course.grade import Wrong, apart, kind_of
 
 SEED = 0  # another one for each student: check --student NAME
 
@@ -70,7 +70,8 @@ def _check_exact(what, got, exponent, loss):
             hint = ". The loss falls, so the slope of the line is negative: do not change its sign"
         elif math.isclose(slope, -1 / exponent, rel_tol=1e-9):
             hint = ". This is the slope of ln x over ln L: divide by sum(u^2)"
-        raise Wrong(f"{what}: the slope should be {-exponent:g}, is {slope:.6g}{hint}")
+        right, is_now = apart(-exponent, slope)
+        raise Wrong(f"{what}: the slope should be {right}, is {is_now}{hint}")
     mean = float(np.log(loss).mean())
     if not math.isclose(level, mean, rel_tol=1e-9):
         hint = ""
@@ -132,7 +133,8 @@ def _check_fit(what, got, x, loss):
             continue
         hint = next((words for words, other in hints[name].items()
                      if math.isclose(value, other, rel_tol=1e-8)), "")
-        raise Wrong(f"{what}: the {name} should be {want:.6g}, is {value:.6g}{hint}")
+        right, is_now = apart(want, value)
+        raise Wrong(f"{what}: the {name} should be {right}, is {is_now}{hint}")
 # <<<
 
 
@@ -209,7 +211,8 @@ def _name_the_mistake(what, n, case):
          math.sqrt(c / 120)),
     ):
         if math.isclose(n, other, rel_tol=1e-6):
-            raise Wrong(f"{what}: N should be {right:.6g}, is {n:.6g}: {words}")
+            shown, is_now = apart(right, n)
+            raise Wrong(f"{what}: N should be {shown}, is {is_now}: {words}")
 
 
 # {exercise: {name of the mistake: (what stands in the region, words of the message that it must
