@@ -97,7 +97,7 @@ def mean(t: Transport, x: SameArray, codec: Codec = INT8,
 def _with_feedback(t, x, codec, divisor, residual):
     check_residual(t, x, residual)
     x += residual
-    if t.size == 1:  # nothing is rounded. With more ranks, _reduce writes the error of each block.
+    if t.size == 1:  # one rank rounds nothing. With more ranks, _reduce fills `residual`.
         residual[...] = 0
     with np.errstate(over="ignore", invalid="ignore"):  # no warning: an error is raised below
         result = _reduce(t, x, codec, divisor, residual.reshape(-1))

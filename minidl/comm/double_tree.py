@@ -47,7 +47,7 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
     halves = chunks.split(flat, 2 if n > 1 else 1)
     n_segments = chunks.segment_count(halves[0].nbytes, segment_bytes)
     both = [(seat(n, t.rank, tree), chunks.split(h, n_segments)) for tree, h in enumerate(halves)]
-    # no segment is longer than the first segment
+    # The buffer fits every segment, because the first segment is the longest.
     theirs = t.scratch(len(both[0][1][0]), x.dtype, flat)
     going_up, going_down = [deque(), deque()], []
     # Receives that start one step earlier, into a second buffer, were not faster between processes.

@@ -131,7 +131,7 @@ class Service:
 
     def __exit__(self, kind, error, trace):
         if kind is not None:
-            # The other ranks may never answer: tell them, and do not wait.
+            # The other ranks may never answer. This rank sends them the error, and does not wait.
             self._leave("".join(traceback.format_exception(kind, error, trace)))
             return
         try:
@@ -228,11 +228,11 @@ class Service:
             return RESULT, objects.pack(result)
         except (Exception, SystemExit) as error:
             what = traceback.format_exception_only(error)[-1].strip()
-            # The text leaves out the line of this function.
+            # Removes the line of this function from the traceback.
             error.__traceback__ = error.__traceback__.tb_next
             trace = "".join(traceback.format_exception(error))
             # The error's text contains the text of the nested call's error twice. With n nested
-            # calls it would grow as 2**n, so it is cut.
+            # calls the text would grow as 2**n, so the text is cut.
             return ERROR, objects.pack((what[-1000:], trace[-20_000:]))
         finally:
             _frame.reset(token)

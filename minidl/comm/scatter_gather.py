@@ -51,7 +51,7 @@ def scatter(t: Transport, x: Array | None, out: SameArray, root: int = 0,
         n_rows = at[_end(n, me)] - at[me]
         whole = xp_of([out]).empty((n_rows, *out.shape[1:]), out.dtype)
         t.recv(whole, (parent(me) + root) % n)
-    for child in reversed(children(n, me)):  # the largest subtree first, as in tree.py
+    for child in reversed(children(n, me)):  # sends to the largest subtree first, as in tree.py
         part = whole[at[child] - at[me] : at[_end(n, child)] - at[me]]
         t.send(part, (child + root) % n)
     out[...] = whole[: len(out)]

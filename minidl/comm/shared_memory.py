@@ -72,7 +72,7 @@ HALF_BYTES = 4 << 20
 # additions of the whole array take less time than two signals. The limit was measured with 2 ranks.
 WHOLE_BYTES = 256 << 10
 
-ARRIVED, REDUCED = 0, 1  # the kinds of signals: A and R above
+ARRIVED, REDUCED = 0, 1  # the kinds of signals, called A and R in the text at the top of this file
 
 
 @collective

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-ENTRY = 32  # bytes of the four integers
+ENTRY = 32  # bytes of an entry in the index, which has four integers
 
 
 class Folder:
@@ -104,7 +104,8 @@ class Folder:
         with self.lock:
             if number in self.where:
                 return
-            if self.name is None or not self.name.startswith(_process()):  # new after a fork
+            # Every process writes its own files, also a process that was forked.
+            if self.name is None or not self.name.startswith(_process()):
                 self.name, self.end = f"{_process()}-{secrets.token_hex(4)}", 0
             entry = np.array([number, self.end, len(record), _checksum(number, record)], "<i8")
             for kind, content in (("data", record), ("index", entry.tobytes())):

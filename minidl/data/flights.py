@@ -38,7 +38,7 @@ def flights(days=365):
 
     for row in _rows():
         if row["arr_delay"] in ("", "NA"):
-            continue  # cancelled, or it landed at another airport
+            continue  # the flight was cancelled, or landed at another airport
         hour = _utc(row["time_hour"])
         first = hour if first is None else first
         if hour - first > days * DAY:

@@ -148,7 +148,7 @@ def expected_waste(lengths, batch_size, pool=1):
     function approximates the tail by the normal distribution, with a continuity correction of 1/2.
     For the last batch the probability is exact: F(x)**N."""
     x, counts = np.unique(lengths, return_counts=True)
-    below = counts.cumsum() / counts.sum()  # F(x)
+    below = counts.cumsum() / counts.sum()  # F(x), the fraction of the lengths that are at most x
     if pool == 1:
         cdf = [below**batch_size]
     else:

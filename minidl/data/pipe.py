@@ -43,7 +43,7 @@ from minidl.data.dataset import IterableDataset
 from minidl.data.prefetch import prefetch
 
 CLOSED_EARLY = 128 + signal.SIGPIPE
-END_S = 5.0  # seconds that a program has to end after SIGTERM
+END_S = 5.0  # seconds in which a program must end after SIGTERM
 
 
 class Pipe(IterableDataset):
@@ -128,7 +128,7 @@ class Program:
     def __init__(self, source, t):
         self.source, self.t, self.process, self.output = source, t, None, source
         if not isinstance(source, str):
-            self.output = getattr(source, "buffer", source)  # the bytes of a text file
+            self.output = getattr(source, "buffer", source)  # `buffer` has the bytes of a text file
             return
         shell = shutil.which("bash")
         if shell is None:

@@ -29,7 +29,7 @@ import time
 
 from minidl.backend import n_cores
 
-MEASURED = 8  # items before "auto" decides. The first item opens files, so it is not counted
+MEASURED = 8  # "auto" decides after this many items. The first item opens files and does not count
 MOST = 32  # the largest number of workers that "auto" chooses
 
 

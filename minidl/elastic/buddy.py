@@ -127,7 +127,7 @@ class Buddies:
         shard, common, numbers = _parts(self.t, self.objects)
         self.live = step, objects.pack(numbers)
         theirs, n_bytes = self._swap_numbers(_n_bytes(numbers["shard"]))
-        if not self.sharded:  # then the buddy needs only the numbers
+        if not self.sharded:  # without shards the buddy needs only the numbers
             theirs.shard = np.empty(0, np.uint8)
             self.theirs[step] = theirs
         with self.t.named("buddy agreement"):
@@ -332,12 +332,13 @@ def restore(t, buddies, reports, chosen, fresh):
     result of choose(). All ranks get the numbers of all old ranks. A shard or the common state is
     sent to a rank only if the rank needs it and does not have it."""
     generation, step = chosen
-    # a divided model gets its whole state from the old rank with this rank's number
+    # If the model is divided, this rank gets its whole state from the old rank with the same
+    # number.
     in_parts = divided.is_divided(fresh["model"])
     here = {r.rank: rank for rank, each in enumerate(reports) for r in each
             if r.generation == generation}
     size = next(r.size for each in reports for r in each if r.generation == generation)
-    # for each old rank, the rank that holds its copy
+    # {old rank: the rank that holds its copy}
     holders = {(old - 1) % size: rank for old, rank in here.items()} | here
     flats, given = {}, {}
     if buddies is not None:
@@ -348,8 +349,8 @@ def restore(t, buddies, reports, chosen, fresh):
         given = {old: copies[old].numbers for old, rank in holders.items() if rank == t.rank}
     with t.named("restore"):
         given = {old: it for each in objects.all_gather(t, given) for old, it in each.items()}
-        # the numbers of all old ranks. A rank that died together with its buddy is missing; this
-        # can happen only without shards
+        # {old rank: its numbers}. A rank that died together with its buddy is missing; this can
+        # happen only without shards
         numbers = {old: objects.unpack(given[old]) for old in sorted(given)}
         first = numbers[t.rank if in_parts else min(numbers)]
         holds = {old: each["shard"] for old, each in numbers.items()}

@@ -105,8 +105,8 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
             supervised.say("trained", first=t.rank == 0)
             return parts.common
         if parts is not None:
-            # Waits for a snapshot that is being written. The writing may fail: a snapshot counts
-            # only if the files of all ranks exist.
+            # Waits for a snapshot that is being written. An error is ignored, because a snapshot
+            # counts only if the files of all ranks exist.
             with contextlib.suppress(Exception):
                 parts.close()
         supervised.say("heals")

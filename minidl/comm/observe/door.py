@@ -90,7 +90,8 @@ class Door:
             self._strangers[connection] = b"", time.monotonic() + KNOCK_S
         let_in = [connection for connection in list(self._strangers) if self._knows(connection)]
         while len(self._strangers) > SEATS:
-            self._turn_away(next(iter(self._strangers)))  # our own callers are accepted by now
+            # Closes the oldest stranger. Callers with a right proof are no longer strangers.
+            self._turn_away(next(iter(self._strangers)))
         return [Lines(connection) for connection in let_in]
 
     def _knows(self, connection):
@@ -99,7 +100,7 @@ class Door:
         seconds."""
         shown, until = self._strangers[connection]
         try:
-            more = connection.recv(PROOF_BYTES - len(shown))  # not more: lines follow the proof
+            more = connection.recv(PROOF_BYTES - len(shown))  # only the proof: lines follow it
         except BlockingIOError:
             more = None
         except OSError:

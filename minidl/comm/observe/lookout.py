@@ -60,7 +60,7 @@ class Book:
         self.counters, self.waits = {}, {}
         self.last = None  # (label, (file, line)) of the last collective
         self._serials = itertools.count()
-        self.steps, self.computed_s, self.waited_s = 0, 0.0, 0.0  # of the main thread
+        self.steps, self.computed_s, self.waited_s = 0, 0.0, 0.0  # counted for the main thread only
         self._main, self._began = threading.main_thread().ident, time.monotonic()
 
     def stepped(self):
@@ -91,7 +91,7 @@ class Book:
         fulfilled. any_of: if True, one fulfilled need is enough. what: a tuple (text for reports,
         *its arguments), for `text.format(*arguments)`."""
         me = threading.get_ident()
-        by = submitted_at.get(None)  # in a background thread: the line that submitted the job
+        by = submitted_at.get(None)  # the line that submitted a background job, or None
         self.waits[me] = (next(self._serials), needs, what, any_of, by)
         start = time.monotonic()
         try:
@@ -148,7 +148,7 @@ class Lookout:
     def _say(self, text):
         sys.stderr.write(tr(f"rank {self.rank}: {text}") + "\n")
         sys.stderr.flush()
-        sys.stdout.flush()  # as the last step: if a rank died, the launcher may end this process
+        sys.stdout.flush()  # after stderr: if a rank died, the launcher may soon end this process
 
     # -- the thread that answers
 
@@ -196,7 +196,7 @@ class Lookout:
             lines.say(**asdict(self.state()))
         elif what == "ended":
             self._last_states[rank] = _state(line.get("state"))
-        elif what == "failing":  # that rank reports, and ends all ranks
+        elif what == "failing":  # that rank reports its own error, and ends all ranks
             self._over = True
 
     def _lost(self, rank):
@@ -204,9 +204,10 @@ class Lookout:
         that rank ended normally, or if another process reports the death."""
         reporter = self.ranks[1] if rank == self.ranks[0] else self.ranks[0]
         if rank in self._last_states or self._over or self.rank != reporter or is_supervised():
-            return  # a launcher that supervises knows more, such as the signal, and reports it
-        # Report at once: the launcher will end this process, too (MPICH after 1 or 2 ms, Open MPI
-        # after 250 ms). MPICH may be faster than the next line. MPICH's message names the signal.
+            return  # the launcher reports the death itself, and can name the signal
+        # This rank reports at once, because the launcher will end it, too (MPICH after 1 or 2 ms,
+        # Open MPI after 250 ms). If MPICH ends this rank before the report, the user still reads
+        # MPICH's own message, which names the signal.
         self._say(
             f"watch: rank {rank} has died without a message: killed by a signal, or out of memory? "
             f"The last collective that rank {self.rank} began was {self._last()}.")

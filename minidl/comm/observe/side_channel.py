@@ -66,12 +66,13 @@ def own_addresses():
     with contextlib.suppress(OSError):
         found = socket.gethostbyname_ex(socket.gethostname())[2]
     with contextlib.suppress(OSError, ImportError):
-        import fcntl  # on Linux: to read the address of every network interface
+        import fcntl  # Linux only: ioctl() reads the address of each network interface
 
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
             for _, name in socket.if_nameindex():
-                with contextlib.suppress(OSError):  # an interface without an address
-                    # SIOCGIFADDR: struct ifreq, 16 bytes of name, then a sockaddr_in
+                with contextlib.suppress(OSError):  # an interface may have no address
+                    # 0x8915 is SIOCGIFADDR. The reply is a struct ifreq: the name in 16 bytes, then
+                    # a sockaddr_in with the address.
                     reply = fcntl.ioctl(s.fileno(), 0x8915, name.encode()[:15].ljust(256, b"\0"))
                     found.append(socket.inet_ntoa(reply[20:24]))
     return [a for a in dict.fromkeys(found) if not a.startswith("127.")]

@@ -103,7 +103,8 @@ def is_open(need, states):
     state = states[need.peer]
     if state.counters.get(need.key, 0) >= need.count:
         return False
-    # A receive from any rank also fulfils the need, although it is not counted for one sender.
+    # The peer may wait in a receive from any rank, which can fulfil the need. Its counter has not
+    # increased yet, because the sender is not known yet.
     return not any(wait.any_of and need.key in _taken_by(wait) for wait in state.waits)
 
 

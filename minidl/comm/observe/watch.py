@@ -83,11 +83,11 @@ class Watch(Wrapper):
         self._keys = {}  # (sent or received, peer, tag) -> the keys of both ranks' counters
         self._windows = {}  # n_bytes -> _WatchedWindow
         self._made = {}  # ranks -> the number of subgroups made of them
-        if lookout is None:  # simulated, or one rank: no other rank asks for this rank's waits
+        if lookout is None:  # a simulated or single rank: no other rank asks for its waits
             for name in ("event", "together"):
                 setattr(self, name, getattr(t, name))
             for name in "isend irecv send recv sendrecv recv_any spawn".split():
-                # Not t.isend: a profile replaces t.isend by its own method.
+                # super() is used, not t, because a profile replaces t.isend by its own method.
                 setattr(self, name, getattr(super(), name))
 
     # -- comparing the ranks' calls
@@ -95,8 +95,9 @@ class Watch(Wrapper):
     def entering(self, fn, args, kwargs):
         if self.size == 1:
             return self.inner.entering(fn, args, kwargs)
+        # _check comes first, because its error message explains more.
         self._check(fn, args, kwargs)
-        sent = self.inner.entering(fn, args, kwargs)  # after _check, whose error explains more
+        sent = self.inner.entering(fn, args, kwargs)
         return sent if self.simulated else (*sent, *self._compared)
 
     def _check(self, fn, args, kwargs):
@@ -106,7 +107,7 @@ class Watch(Wrapper):
         call = (fn, label, line, *values)
         digest = self._digests.get(call)
         if digest is None:
-            if len(self._digests) > 1000:  # most of these shapes probably do not occur again
+            if len(self._digests) > 1000:  # most of the stored calls will probably not come again
                 self._digests.clear()
             digest = self._digests[call] = digest_of(repr(signature_of(*call)["compared"]))
         if self.simulated:
@@ -217,7 +218,7 @@ class Watch(Wrapper):
 
     def recv_any(self, tag=0):
         book = self._lookout.book
-        needs = []  # one fulfilled need is enough
+        needs = []  # a message from any one of the ranks ends the wait
         for src in range(self.size):
             peer, mine, theirs = self._keys_of(waits.received, waits.sent, src, tag)
             needs.append((peer, theirs, book.counters.get(mine, 0) + 1))
@@ -230,7 +231,8 @@ class Watch(Wrapper):
         ranks = check_ranks(self, ranks)
         if self.rank not in ranks:
             return self.inner.subgroup(ranks)
-        # As in the transports: all members compute the same name of a new group, without a message.
+        # All members compute the same name for the new group, without a message, as the transports
+        # do.
         self._made[ranks] = self._made.get(ranks, 0) + 1
         name = f"{self._name} {ranks} {self._made[ranks]}"
         if self._lookout is None:

@@ -45,7 +45,7 @@ from minidl.comm.transport.staging import on_device
 from minidl.cuda.host_memory import pinned, queue_copy
 
 # A copy of 4 MiB takes about 0.2 ms over PCIe 4.0. Starting a copy takes 10 us, which is little.
-# The first and the last copy do not overlap with an all-reduce, but they also take little of the
+# The first and the last copy do not overlap with an all-reduce, but they are a small part of the
 # time.
 SEGMENT_BYTES = 4 << 20
 
@@ -142,8 +142,8 @@ def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_by
     return x
 
 
-# These three functions are not collectives: their messages have the labels of the collectives that
-# they call, as on the host.
+# The next three functions are not collectives: their messages have the labels of the collectives
+# that they call, as on the host.
 
 
 def mean_block(t, x, bounds, divisor=None):

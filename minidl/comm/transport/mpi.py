@@ -27,7 +27,7 @@ from minidl.comm.transport.abort import end_all
 from minidl.comm.transport.protocol import Request, Transport
 from minidl.comm.transport.window import HEADER, Flags, NoSharedMemory
 
-PART_BYTES = 1 << 30  # less than 2 GiB, the largest 32-bit count; a round number in a trace
+PART_BYTES = 1 << 30  # below 2 GiB, because counts have 32 bits; 1 GiB is easy to see in a trace
 
 
 class MPITransport(Transport):

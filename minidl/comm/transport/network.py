@@ -109,7 +109,7 @@ class Group:
         return found
 
     def __del__(self):
-        self.network.unreceived += self.unreceived()  # an error, even if the group is deleted
+        self.network.unreceived += self.unreceived()  # keeps the errors of a deleted group
 
 
 class Inbox:

@@ -149,7 +149,7 @@ class Transport(ABC):
         """Sleeps for `seconds`, so that other tasks run."""
         time.sleep(seconds)
 
-    def compute(self, seconds: float) -> None:  # noqa: B027  nothing to do is the right default
+    def compute(self, seconds: float) -> None:  # noqa: B027  doing nothing is the right default
         """Adds `seconds` of work to a modelled clock. Does nothing if the clock is measured."""
 
     def stepped(self) -> None:  # noqa: B027

@@ -195,7 +195,7 @@ def _line_of(task):
 
 
 def _failure(task):
-    # Not str(error): TracebackException adds the suggestions and notes that Python would print.
+    # Unlike str(error), TracebackException adds the suggestions and notes that Python would print.
     said = traceback.TracebackException.from_exception(task.error)
     error = RankFailed(f"rank {task.rank}: {type(task.error).__name__}: {said}")
     error.rank = task.rank

@@ -23,8 +23,9 @@ import os
 
 LINK = "MINIDL_LINK"  # "7:1234": descriptor 7 of process 1234
 
-# The environment variables by which launchers tell a process its (rank, size). SLURM_NTASKS is not
-# here: a single process inside an allocation has it, too. SLURM_STEP_NUM_TASKS comes from srun.
+# The environment variables by which launchers tell a process its (rank, size). srun sets
+# SLURM_STEP_NUM_TASKS. The list does not have SLURM_NTASKS, because a single process inside an
+# allocation also has this variable.
 LAUNCHERS = [
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
     ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI, Slurm with --mpi=pmi2

@@ -97,7 +97,7 @@ class Throttled(Wrapper):
     send = Transport.send  # Wrapper.send would send at full speed
 
     def sendrecv(self, array, dst, into, src, tag=0):
-        check_peer(self, dst, "dst")  # first: an error must not leave a receive open
+        check_peer(self, dst, "dst")  # checked first: an error must not leave a receive open
         return Transport.sendrecv(self, array, dst, into, src, tag)
 
     def compute(self, seconds):
@@ -185,7 +185,7 @@ def _sleep_until(moment):
 
 def _check_one_machine(t):
     here, boot = socket.gethostname(), Path("/proc/sys/kernel/random/boot_id")
-    if boot.exists():  # the clock counts from the start of the machine
+    if boot.exists():  # the clock counts from the machine's start, which boot_id identifies
         here += f" (boot {boot.read_text().strip()})"
     there = objects.broadcast(t, here)
     if here != there:

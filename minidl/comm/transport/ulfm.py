@@ -46,7 +46,7 @@ class Healing(MPITransport):
 
     newcomer = False  # True if this process replaces a process that has died
     n_replaced = 0  # the number of processes that were replaced in this run
-    lost = ()  # the ranks that have died, with their numbers in the group before this one
+    lost = ()  # the ranks that have died, numbered as in the previous group
     _over = None  # an Event that ends the thread _look
 
     def shared(self, n_bytes):

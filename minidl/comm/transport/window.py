@@ -34,7 +34,7 @@ from minidl.comm.labels import current_code, current_label
 KINDS = 2  # the number of kinds of signals; shared_memory.py needs two
 LINE = 64  # bytes of a cache line: two ranks' counts in one line would slow each other down
 HEADER = KINDS * LINE  # bytes of counts and notes before each rank's piece
-NOTE_BITS = 63 - BITS  # bits of a note; the higher bits hold the collective's code: 8 bytes in all
+NOTE_BITS = 63 - BITS  # bits of a note. A note and the collective's code share an 8-byte number
 TAG = 32760  # TAG + kind is the tag of a simulated signal; users' tags are smaller
 
 # How a rank waits: it reads the count SPINS times, then YIELDS times with sched_yield between the
@@ -43,7 +43,7 @@ TAG = 32760  # TAG + kind is the tag of a simulated signal; users' tags are smal
 # a peer lost its core for one slice, the peer runs again before this rank yields its own core. If
 # this rank yielded at once, each signal could cost a slice.
 SPINS = 10_000
-YIELDS = 2000  # reads that let other processes run; if ranks share cores, a rank begins here
+YIELDS = 2000  # reads that let other processes run. Ranks that share cores leave out the SPINS
 NAP_S = 100e-6  # seconds of a sleep: meanwhile the peer can use the power of this core
 
 
@@ -145,7 +145,7 @@ class Flags(Window):
         if looks <= self._spins:
             self._fence()
         elif looks <= self._spins + YIELDS:
-            self._fence()  # frees Python's lock for a background thread; sched_yield does not
+            self._fence()  # releases Python's lock, so a background thread can run
             os.sched_yield()
         else:
             time.sleep(NAP_S)

@@ -148,7 +148,8 @@ class FolderLog(Log):
         for base, following in zip(bases, bases[1:], strict=False):
             if following > offset:
                 break
-            for kind in ("index", "data"):  # the index first: a segment is found by its index
+            # The index goes first, because a segment without an index is never read.
+            for kind in ("index", "data"):
                 os.unlink(self._path(partition, base, kind))
         for key in [k for k in list(self._files) if k[0] == partition and k[1] != "lock"]:
             self._files.pop(key, None)
@@ -226,7 +227,8 @@ class FolderLog(Log):
         removes the last entries if their records are damaged."""
         base = self._segments(partition)[-1]
         n = self._n(partition, base)
-        if partition not in self._whole:  # checks the end only once, after an earlier writer
+        # Only the first call checks the end, which an earlier process may have written.
+        if partition not in self._whole:
             while n:
                 with contextlib.suppress(ValueError, FileNotFoundError):
                     self._read(partition, base, base + n - 1, 1)

@@ -265,13 +265,13 @@ class _Merge:
                 del self.waits[OPEN][key]
                 self._give(entry[0], time, entry[2], _label_of(value))
                 return
-            self._negative(key)  # its window had ended before this label
+            self._negative(key)  # the click's window had ended before this label
         if key in self.waits[SHUT]:
             offset, _, click = self.waits[SHUT].pop(key)
             self.counts["late labels"] += 1
             if _label_of(value):
                 self._give(offset, time, click, _label_of(value), again=True)
-        elif key not in self.waits[EARLY]:  # its click may still come
+        elif key not in self.waits[EARLY]:  # the label's click may still come
             self._wait(EARLY, key, offset, time, value)
 
     def _wait(self, kind, key, offset, time, value):

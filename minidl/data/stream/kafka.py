@@ -29,7 +29,7 @@ import numpy as np
 from minidl.backend import optional
 from minidl.data.stream.log import Gone, Log, Records, none_of
 
-QUEUED_KB = 16384  # fetched in advance for each partition
+QUEUED_KB = 16384  # kB that are fetched in advance for each partition
 LOOK_S = 0.2  # seconds between two checks for a broken connection
 FETCH_MS = 20  # how long the broker waits before it answers that there is no new record
 
@@ -98,7 +98,7 @@ class KafkaLog(Log):
             end, at = False, offset
         while have < n:
             some = consumer.consume(n - have, 0)
-            if not some and not end:  # a message will come, or the event for the end
+            if not some and not end:  # waits for a message or for the end of the partition
                 some = consumer.consume(1, LOOK_S)
             if self.doubt:
                 self._same(partition)
@@ -134,7 +134,8 @@ class KafkaLog(Log):
 
     def _records(self, partition, messages, times):
         first, last, n = messages[0].offset(), messages[-1].offset(), len(messages)
-        offsets = (np.arange(first, last + 1) if last - first == n - 1 else  # else there are gaps
+        # Without gaps, the offsets are consecutive. Otherwise each message gives its offset.
+        offsets = (np.arange(first, last + 1) if last - first == n - 1 else
                    np.fromiter(map(self.kafka.Message.offset, messages), np.int64, n))
         values = list(map(self.kafka.Message.value, messages))
         return Records(partition, offsets, times,

@@ -30,9 +30,9 @@ from minidl.backend import optional
 from minidl.data.stream.log import Gone, Log, Records, described, none_of
 
 TIME = re.compile(rb"-?\d{1,18}")  # ms, fits into 64 bits
-# Each script that writes starts with this check: the server must still have the log that we opened,
-# and the stream must not end before the last end that we have seen. ARGV: `about`, this end, and
-# the arguments of the script.
+# Each script that writes starts with the check FIRST. The server must still have the log that this
+# process has opened. The stream must not end before the end that this process has seen. ARGV:
+# `about`, this end, and the arguments of the script.
 FIRST = """
 local about = redis.call('HGET', KEYS[1], 'about')
 if about ~= ARGV[1] then return {'replaced', about or ''} end
@@ -74,7 +74,8 @@ class RedisLog(Log):
         self.loading = redis.BusyLoadingError
         self.reads = redis.Redis.from_url(url, retry=redis.retry.Retry(
             redis.backoff.ConstantBackoff(LOOK_S), round(LOADING_S / LOOK_S)))
-        # no retries: an append that is sent again after a broken connection might be written twice
+        # The client does not retry: an append that is sent again after a broken connection might be
+        # written twice
         self.writes = redis.Redis.from_url(url, retry=redis.retry.Retry(
             redis.backoff.NoBackoff(), 0))
         self._scripts = {text: self.writes.register_script(text) for text in (APPEND, TRIM)}

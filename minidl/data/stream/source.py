@@ -101,7 +101,7 @@ class Steps:
                     return
         finally:
             stop.set()
-            # The traceback of an error may keep the readers and their threads for a long time.
+            # The traceback of an error may keep the readers alive for long. So they are closed now.
             for reader in readers:
                 reader.close()
 
@@ -196,7 +196,7 @@ class _Blocks:
     def _permuted(self, block):
         first, records = block
         order = Generator(self.source.seed, self.partition)
-        # random numbers that no other block uses
+        # Each block has its own random numbers.
         order.set_state((self.source.seed, self.partition, first << 32))
         return records.typed(self.source.dtype).pick(order.permutation(records.n))
 

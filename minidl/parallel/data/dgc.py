@@ -90,7 +90,7 @@ class DGC(Method):
         are sent; then no indices are sent."""
         if len(p.shape) < 2 or p.numel() < self.min_size:
             return None
-        # rounded before ceil, because 1 - 0.999 is a little more than 0.001
+        # round() comes before ceil(), because 1 - 0.999 is a little more than 0.001
         return math.ceil(round(p.numel() * (1 - self.sparsity_at(step)), 6))
 
     def reduce(self, t, bucket):

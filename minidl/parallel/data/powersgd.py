@@ -105,7 +105,8 @@ class PowerSGD(Method):
             shares[p][...] = whole
         left = {p: orthonormal(xp, x) for p, x in zip(q, p_out)}
         own = {p: a[p].T @ left[p] for p in q}
-        for p in q:  # before the next loop overwrites `a`, which is a view of the bucket
+        # The errors are computed now: the next loop overwrites `a`, which is a view of the bucket.
+        for p in q:
             xp.subtract(a[p], product(left[p], own[p], a[p]), out=rest[p])
         for p, total in zip(q, self.summed(t, bucket, list(own.values()), "Q")):
             q[p][...] = total

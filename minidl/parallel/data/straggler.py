@@ -68,7 +68,7 @@ class Turns:
                                "this rank still trains. Use a loop `while local.rounds.n_steps < "
                                "n`: a rank that was left out makes fewer steps than n")
         inside = [rank for rank in range(t.size) if rank not in self.out]
-        with t.named("a round of local SGD"):  # ranks come from step() or finish()
+        with t.named("a round of local SGD"):  # one label for ranks in step() and ranks in finish()
             if self.out and t.rank in inside and rounds.n_rounds < self.until and not last:
                 average(self._group(inside), True, len(inside))
             else:

@@ -105,7 +105,7 @@ def top_k(x, k):
         return xp.arange(k, dtype=np.int32), x[:k].copy()
     sample, place = sample_of(x, k)
     while True:
-        # even the smallest sampled element may be too large as a threshold: then use 0
+        # If even the smallest sampled element is too large as a threshold, the threshold is 0.
         whole = place == len(sample) < n
         threshold = 0.0 if whole else float(xp.partition(sample, -place)[-place])
         index, value = taken(x, max(threshold, SMALLEST))

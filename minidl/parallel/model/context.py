@@ -92,7 +92,7 @@ def context_parallel(model, t, method="ring", order=None, length=None):
     for gpt in gpts:
         gpt.positions = partial(_positions, t, order, length, gpt.context)
         gpt.one_text = partial(_one_text, t, order, length)
-    for module in drops:  # sequence parallelism cuts this rank's part into `blocks` again
+    for module in drops:  # sequence parallelism cuts this rank's part again, into `blocks` parts
         blocks = module.t.size if isinstance(module, SequenceDropout) else 1
         module.drop = partial(dropout, t=t, order=order, length=length and length // blocks)
     return partial(_part, t, order, length)

@@ -27,7 +27,8 @@ def split_by_cost(costs, n):
         raise ValueError(f"split_by_cost wants from 1 to {len(costs)} stages (the number of "
                          f"layers); got {n}")
     sums = [0.0, *accumulate(costs)]
-    # worst[i]: the smallest possible maximum if `stages` stages hold the first i + 1 layers
+    # worst[i]: the cost of the most expensive stage, if the first i + 1 layers are cut into
+    # `stages` stages in the best way
     worst, last = sums[1:], []
     for stages in range(2, n + 1):
         options = [[(max(worst[j - 1], sums[i + 1] - sums[j]), j)

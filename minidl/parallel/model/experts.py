@@ -85,7 +85,7 @@ def expert_parallel(model: Module, t: Transport, over: Transport | None = None,
     for p in model.parameters():
         if not p.is_local:
             p.declare(copies=p.copies * t.size)
-    Shards(t, model.parameters())  # clipping and GradScaler ask all ranks of t
+    Shards(t, model.parameters())  # with it, clipping and GradScaler use all ranks' gradients
     return model
 
 

@@ -53,7 +53,7 @@ class Pair(Function):
     """Computes there(x) in forward, and back(gradient) in backward. `there` and `back` are
     functions of an array. Saves nothing."""
 
-    arithmetic = False  # `total` rounds bfloat16 itself
+    arithmetic = False  # total() rounds bfloat16 itself
 
     def forward(self, x, name, there, back):
         self.name, self.back = name, back
@@ -87,7 +87,7 @@ def all_reduce(t, x, all_reduce=None):
 def scatter(t, x, dim):
     """Returns this rank's block of the replicated x along dim, and sends nothing. Backward gathers
     the gradients of all blocks ((n-1)/n K bytes)."""
-    length = x.shape[dim]  # a `back` that uses x would keep x alive
+    length = x.shape[dim]  # if `back` used x, x would stay alive until backward
     return Pair.apply(x, name="scatter", there=lambda x: own_block(t, x, dim),
                       back=lambda g: join(t, g, dim, length))
 
@@ -175,12 +175,12 @@ def join(t, x, dim, length=None):
 def sum_block(t, x, dim):
     """Sums all ranks' x, and returns this rank's block of the sum along dim."""
     xp = backend.xp_of([x])
-    rows = xp.moveaxis(x, dim, 0).copy(order="C")  # the reduce-scatter's workspace
+    rows = xp.moveaxis(x, dim, 0).copy(order="C")  # the reduce-scatter overwrites this copy
     bounds = chunks.bounds(len(rows), t.size)
     own = device.mean_block(t, rows.reshape(-1), _scaled(bounds, rows), divisor=1)
     first, end = bounds[t.rank : t.rank + 2]
     own = own.reshape(end - first, *rows.shape[1:])
-    return xp.moveaxis(own, 0, dim).copy(order="C")  # a view would keep the workspace
+    return xp.moveaxis(own, 0, dim).copy(order="C")  # a view would keep `rows` alive
 
 
 def transposed(t, x, split, join, length=None):

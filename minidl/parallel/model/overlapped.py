@@ -66,7 +66,7 @@ class RowProduct(linear.Linear):
 
     def forward(self, x, w, t, parts, all_reduce):
         rows = linear.as_matrix(x)
-        self.needs = [*self.needs, False]  # False for the bias: there is none
+        self.needs = [*self.needs, False]  # False: this layer has no bias
         y = self.xp.empty((len(rows), w.shape[0]), x.dtype)
         jobs = []
         for part, into in zip(chunks.split(rows, parts), chunks.split(y, parts), strict=True):

@@ -130,7 +130,7 @@ class Pipeline:
         self.last = {(do.kind, do.stage): do for do in self.dos}  # (kind, stage) -> the last part
         self.n_micro = schedules.n_micro(schedule)
         self.splits = schedules.splits(schedule)
-        self.in_two = self.splits or inputs_first  # B leaves the weights' gradients to a W
+        self.in_two = self.splits or inputs_first  # part B leaves the weights' gradients to part W
         self.lanes = []
 
         self.stages = {s: stages[s] for s, rank in enumerate(self.ranks) if rank == t.rank}
@@ -321,7 +321,7 @@ class _Step:
         # leaves that backward reaches)
         self.later = {}
         self.here = {}  # Do -> its results, if the stage that needs these is on this rank, too
-        # stage -> its form: [(shape, dtype, True if it needs a gradient)] of its results
+        # stage -> [(shape, dtype, True if it needs a gradient)], one entry for each of its results
         self.form = {}
         self.n_samples = 0
         if self.inputs is not None:
@@ -504,7 +504,7 @@ class _Step:
                 if needed.stage not in self.form:
                     self.read_header(needed, src)
                 form = self.form[needed.stage]
-            else:  # a gradient for each result of this stage that needs one
+            else:  # receives a gradient for each result of this stage that needs one
                 form = [(shape, dtype, wants) for shape, dtype, wants in self.form[do.stage]
                         if wants]
             xp = self.pipe.xp()

@@ -82,7 +82,7 @@ def block(shape, tp, width, method="", ep=1):
     parallelism."""
     C, heads = shape.width, -(-shape.heads // tp)
     c, f = heads * (C // shape.heads), -(-4 * C // tp)  # columns of q, columns of feed-forward
-    # Saved for each token: each norm saves its input, C elements, and two numbers. The linear
+    # Saved for each token: each norm saves its input (C elements) and two numbers. The linear
     # layers save 2C + c + f elements, gelu saves f, attention saves 3c and one lse for each head
     saved = width * (4 * C + 4 * c) + 16 + 4 * heads
     # Ulysses saves the result of attention twice: before and after its all-to-all
@@ -92,8 +92,9 @@ def block(shape, tp, width, method="", ep=1):
         return Share(matrices + 3 * c + f + 6 * C, 12, matrices, 4 * shape.context * c,
                      saved + 2 * width * f)
     k, narrow = shape.top_k, width < 4
-    # Experts save k rows that a token sends, twice 4C elements for each of these rows in the
-    # experts' layers, and k rows that come back. The router saves x in float32, p and the gates
+    # Saved for each token: the k rows that it sends to experts, and the k rows that come back. The
+    # experts' layers save twice 4C elements for each of these k rows. The router saves x in
+    # float32, the probabilities p and the gates
     saved += width * 10 * k * C + narrow * (4 - width) * C + 4 * E + (4 * (2 * k + 1) if k > 1
                                                                     else 4)
     return Share(4 * C * c + 3 * c + 5 * C + E * C, 9, 4 * C * c + E * C + 8 * k * C * C,
@@ -105,8 +106,9 @@ def ends(shape, tp, width):
     """Returns (the Share of the embeddings, the Share of norm, output layer and loss). Each of
     these Shares counts the tied weight."""
     C, words = shape.width, -(-shape.vocab // tp)
+    # saved for each token: the id and, if tp > 1, a flag. The flag is 1 if the id is on this rank
     first = Share((words + shape.context) * C, 2, 0, 0,
-                  8 + (width if tp > 1 else 0))  # the id; with tp 1 or 0: is the id on this rank?
+                  8 + (width if tp > 1 else 0))
     # saved for each token: the inputs of norm and output layer, two numbers of the norm, the logits
     # in float32, the target and lse
     last = Share((words + 2) * C, 3, words * C, 0, 2 * width * C + 8 + 4 * words + 12)
@@ -182,7 +184,8 @@ def activations(shape, tp, width, recompute, schedule, p, m, v, stage, micro, cp
     # with v > 1 the last stage runs B directly after each F, so it holds one micro-batch
     saved += stage.first * min(n, m) * first.saved + stage.last * (1 if v > 1 else n) * last.saved
     once = one.once * (1 if recompute else blocks)
-    return micro * tokens * saved + once + stage.first * min(n, m) * 8 * tokens  # 8: a position
+    # 8 * tokens: the bytes of the positions
+    return micro * tokens * saved + once + stage.first * min(n, m) * 8 * tokens
 
 
 # -- the pipeline
@@ -213,7 +216,8 @@ def waits(schedule, v, m, stages, hop, port):
         f, b, w = slowest
         inputs = sum(n * (f + b) for n, f, b, _ in stages)
         bubble = inputs - f - b - sum(n * w for n, _, _, w in stages) + w
-        _, f0, b0, w0 = stages[0]  # there may be too few parts W to fill the wait for the first B
+        _, f0, b0, w0 = stages[0]
+        # there may be too few parts W to fill the wait for the first B
         bubble = max(bubble, inputs - b0 + m * (b0 + w0) - busy)
         # if hops are long, parts W fill the time in which 1F1B waits
         waiting = inputs + (m - 1) * (f + b) + w + one_f_one_b - busy - bubble
@@ -222,9 +226,9 @@ def waits(schedule, v, m, stages, hop, port):
         bubble, sends = total - sum(slowest), one_f_one_b
     else:
         bubble, sends = (total - sum(slowest)) / v, 2 * (v * p - 1) * hop
-        # if hops are long, ranks wait for one message with each part F or B, whichever takes longer
-        # (an estimate that was fitted to simulations)
+        # if hops are long, a rank waits for one message with each part F or with each backward (B
+        # and W), whichever takes longer. This estimate was fitted to simulations
         f, b, w = slowest
         sends = max(sends, m * (max(f, b + w) + v * hop) - busy + (p * v + p - 2) * hop)
-    # a rank's port sends all its activations and gradients
+    # the port of a rank sends all activations and gradients of the rank
     return bubble, max(sends, (2 * v - (p == 2)) * m * port - busy - bubble)

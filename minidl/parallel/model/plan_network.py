@@ -49,7 +49,7 @@ class Network:
         links.check_ranks(n)
         self.links, self.node = links, n if links.node is None else links.node
         self.slowest = max([1.0, *(times for _, times in links.straggler)])
-        if isinstance(self.node, tuple):  # the node of each rank; all nodes must be equal
+        if isinstance(self.node, tuple):  # the node of each rank; all nodes must be equally large
             size = self.node.count(self.node[0])
             alike = n % size == 0 and self.node == tuple(r // size for r in range(n))
             self.node = size if alike else None
@@ -68,7 +68,7 @@ class Network:
             return Way(0, 1, 0, links.intra, links.intra)
         leave = min(stride, node)
         if stride < node and span % node:
-            leave = min(node, 2 * stride)  # to the next rank, or back to the group's first rank
+            leave = min(node, 2 * stride)  # messages to the next rank, or to the group's first rank
         slow = size if stride >= node else min(size, span // node + 2 * (span % node > 0))
         return Way(leave, leave if links.shared_nic else 1, slow, links.intra, links.inter,
                    links.shared_nic)
@@ -104,8 +104,8 @@ def all_reduce_s(way, n, n_bytes):
         return cost.ring_all_reduce(n, n_bytes, *way.intra).time_s
     steps, chunk, apart = 2 * (n - 1), n_bytes / n, n // way.slow
     port, fast = way.queue * chunk * way.inter.beta, hop_s(way.intra, chunk)
-    # slow: how many of the 2 n - 2 hops go over slow links. Two rounds would have 2 n hops; the two
-    # hops that are left out count as fast hops, if there are any
+    # slow: how many of the 2 n - 2 hops go over slow links. Two rounds would have 2 n hops. The two
+    # missing hops are fast hops, if the ring has any
     slow = 2 * way.slow - max(0, 3 - apart)
     between = (slow - 1) * (apart - 1)
     rounds = slow * hop_s(way.inter, chunk) + between * fast

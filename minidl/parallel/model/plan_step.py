@@ -102,7 +102,7 @@ def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header,
             + _mean(replicas[1]) * 2 * sum(n_bytes for n_bytes, _ in own), "tied": tied[0]}
     if cp > 1:
         c = costs.block(shape, tp, width).attention // (4 * shape.context)
-        if method == "ring":  # K and V; backward also sends their gradients in float32
+        if method == "ring":  # sends K and V; backward also sends their gradients in float32
             sent["cp"] = blocks * (cp - 1) * 2 * tokens * c * ((2 + again) * width + 4)
         else:  # Ulysses sends q, k, v and the result
             sent["cp"] = blocks * _mean(cp) * 4 * tokens * c * (2 + again) * width
@@ -149,7 +149,8 @@ def seconds(task, tokens, sizes, method, links, network):
     if ep > 1:
         k = shape.top_k
         rows = 2 * net.all_to_all_s(links["ep"], ep, k * kept)
-        there = rows + net.all_reduce_s(links["ep"], ep, 8 * k * shape.experts * ep) / 2  # counts
+        # Half an all-reduce is an all-gather: the ranks exchange the counts of rows per expert.
+        there = rows + net.all_reduce_s(links["ep"], ep, 8 * k * shape.experts * ep) / 2
         parts["ep"] = (there, rows + again * there, 0.0), none, none
     return parts
 

@@ -167,7 +167,8 @@ def _methods(shape, tp, cp):
     if cp == 1:
         return [""]
     heads, uneven = divmod(shape.heads, tp)
-    return ["ring"] * (shape.context % (2 * cp) == 0) + ["ulysses"] * (  # zigzag: 2 cp pieces
+    # The ring's zigzag order cuts a text into 2 cp pieces of the same length.
+    return ["ring"] * (shape.context % (2 * cp) == 0) + ["ulysses"] * (
         shape.context % cp == 0 and not uneven and heads % cp == 0)
 
 
@@ -279,4 +280,4 @@ def _schedules(task, pp, m, v):
         return ["interleaved"] if m % pp == 0 else []
     if pp == 1:
         return ["1f1b"]
-    return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)  # part B would run F again
+    return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)  # recompute runs F again in part B

@@ -154,7 +154,8 @@ class Ring(OfWhole):
             o, lse = attend(*arrays)
             if arrays[3] is not None:
                 lse[...] = xp.where(self._blind(arrays[3]), -math.inf, lse)
-            # if this rank has keys, its own block comes first, and every query sees a key there
+            # If this rank has keys, its own block comes first, and every query sees a key of this
+            # block.
             if not results:
                 results[:] = o.astype(self.dtype, copy=False), lse
             else:
@@ -162,7 +163,7 @@ class Ring(OfWhole):
 
         pass_around(self.t, xp.stack((k, v)).reshape(-1), visit, self.sizes)
         o, lse = results or (xp.zeros(q.shape, self.dtype), xp.zeros(q.shape[:3], self.dtype))
-        lse[lse == -math.inf] = 0  # as on one rank, for a query that sees no key at all
+        lse[lse == -math.inf] = 0  # for a query that sees no key, lse is 0, as on one rank
         return o.astype(q.dtype, copy=False), lse
 
     def _attend_backward(self, go, q, k, v, o, lse, mask, out=None):

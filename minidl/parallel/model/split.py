@@ -66,7 +66,7 @@ def _run_again(roots):
     inputs = [leaves[i] if i in leaves else Tensor(array)
               for i, (array, _) in enumerate(zip(arrays, node.wants, strict=False))]
     outputs = node.segment.run_again(inputs, kept)
-    node._saved = None  # as after any backward
+    node._saved = None  # every backward frees the saved arrays
     node.edges = node.saved_inputs = ()
     return [outputs[y.slot] for y in roots]
 

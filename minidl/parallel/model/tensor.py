@@ -143,7 +143,7 @@ class Divided:
         return f"{super().extra_repr()}, rank {self.t.rank} of {self.t.size}"
 
 
-_OF_THE_WHOLE = ("bias", "generator", "dropout", "padding_idx", "eps")  # as in the whole layer
+_OF_THE_WHOLE = ("bias", "generator", "dropout", "padding_idx", "eps")  # equal to the whole layer's
 
 
 class ColumnLinear(Divided, Linear):

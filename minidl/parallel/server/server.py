@@ -257,7 +257,7 @@ class Server:
             due = self.t.time() + period_s
             self.t.compute(period_s)
             while not self.t.simulated and self.clocks and self.t.time() < due:
-                time.sleep(min(period_s, 0.02))  # short: the job's end waits for this loop
+                time.sleep(min(period_s, 0.02))  # short, because the job's end waits for this loop
             over = not self.clocks
             framing.send(self.t, self.t.rank, TICK, 0, over, label="param_server.tick")
 

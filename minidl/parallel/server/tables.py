@@ -240,7 +240,7 @@ class Tables:
         owner = mixed(ids) % np.uint64(self.n_servers)
         return [np.flatnonzero(owner == server) for server in range(self.n_servers)]
 
-    # -- its state
+    # -- the state of the tables
 
     def state_dict(self):
         return {"tables": [[b.name, b.dim, *b.rule.state] for b in self.tables.values()],

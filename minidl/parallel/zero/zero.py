@@ -228,11 +228,12 @@ class Zero1(DataParallel):
 
         alike = {p: (number[p], p.copies, p.sharded_by) for p in number}
 
-        def make_buckets(order):  # a bucket is full when its last parameter's gradient has come
+        def make_buckets(order):
             place = {p: i for i, p in enumerate(order)}
             buckets = []
             for run in runs or [order]:
                 parts = cut(run, bucket_bytes, first_bucket_bytes, alike)
+                # a bucket is full when its last parameter's gradient has come: sort by this time
                 parts.sort(key=lambda params: place[params[-1]])
                 for params in parts:
                     group = number[params[0]]
@@ -245,7 +246,7 @@ class Zero1(DataParallel):
         self.buckets = self.reducer.buckets
         self.reducer.on_end = self.ended
 
-        for bucket in self.buckets:  # other ranks may hold other parts (parallel/model/)
+        for bucket in self.buckets:  # parallel/model/ may have divided the parameters already
             first = bucket.params[0]
             bucket.shard.declare(sharded_by=(*first.sharded_by, self), copies=first.copies)
 
@@ -314,7 +315,7 @@ class Zero1(DataParallel):
             bucket.gathered = bucket.shard.version
         return result
 
-    # GradScaler and clipping use these for all ranks' shards
+    # GradScaler and clipping call these two functions, so they use the shards of all ranks
     on_any_rank, sum_over_ranks = Shards.on_any_rank, Shards.sum_over_ranks
 
     def sum_in_place(self, x):
@@ -331,7 +332,7 @@ class Zero1(DataParallel):
             raise RuntimeError(f"rank {self.t.rank}: no shard has a gradient. Call backward first. "
                                "An Offload optimizer moves gradients to the host; then clip by "
                                "scaler.step(optimizer, max_norm=...)")
-        # on a GPU the host waits here
+        # on a GPU the host waits until the norm is computed
         return clip.grad_norm([*self.shards(), *self.local_parameters()])
 
     def clip_grad_norm_(self, max_norm: float) -> Any:

@@ -100,7 +100,7 @@ class Zero3(Zero1):
             self.frozen_buckets += cut
             self.frozen_beside |= dict.fromkeys([*here, *cut], cut)
         self.frozen_of = {p: b for b in self.frozen_buckets for p in b.params}
-        # one bucket for each unit, group and dtype
+        # `buckets` has one bucket for each unit, group and dtype
         self.buckets = [*self.reducer.buckets, *self.frozen_buckets]
         in_units = {p for module in modules for p in module.parameters()}
         self.root = [b for b in self.buckets if b.params[0] not in in_units]
@@ -141,7 +141,7 @@ class Zero3(Zero1):
 
     def gathered_array(self, bucket, parameter, _):
         """Gathers the bucket, and returns the parameter's array."""
-        # also the unit's frozen weights: a recomputed part of the forward needs all of them
+        # Gathers the unit's frozen weights, too: a recomputed part of the forward needs them.
         self.need(bucket, *self.frozen_beside[bucket])
         return parameter.array
 
@@ -187,7 +187,7 @@ class Zero3(Zero1):
 
     def free(self, buckets):
         for b in buckets:
-            # if b was gathered ahead, but not used: after a step its weights would be old
+            # b may be gathered ahead, but not used. After a step these weights would be old.
             if b in self.coming:
                 self.coming.pop(b)[1].wait()
             if b.weights is not None and b not in self.stays:
@@ -280,7 +280,7 @@ class Zero3(Zero1):
 def _gather(t, bucket, whole, number):
     # with this label, ranks that run their units in different orders get an error
     with about(f"weights {number}"):
-        bucket.all_gather(t, whole, bucket.bounds)  # no return: the job would keep the result alive
+        bucket.all_gather(t, whole, bucket.bounds)  # returns nothing: a job keeps its result alive
 
 
 def items(model):
