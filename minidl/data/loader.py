@@ -159,6 +159,6 @@ class _Chunks(IterableDataset):
         return self.loader.chunks()
 
     def used(self, task):
-        advance = getattr(self.loader.sampler, "advance", None)  # a plain range has no position
+        advance = getattr(self.loader.sampler, "advance", None)  # a plain range has no advance()
         if advance:
             advance(len(task[0]))

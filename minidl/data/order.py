@@ -106,7 +106,7 @@ class WeightedRandomSampler(Sampler):
                 n = min(AT_ONCE, self.num_samples - begin)
                 u = generator.uniform((n,), dtype=np.float64) * ends[-1]
                 yield from np.minimum(np.searchsorted(ends, u, "right"), last).tolist()
-        else:  # index i arrives after a random time with rate w_i. The first ones are taken
+        else:  # index i arrives after a random time with rate w_i. The first indices are taken
             u = generator.uniform(w.shape, dtype=np.float64)
             arrival = np.where(w > 0, -np.log1p(-u) / np.where(w > 0, w, 1), np.inf)
             yield from np.argsort(arrival, kind="stable")[:self.num_samples].tolist()

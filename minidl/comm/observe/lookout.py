@@ -216,7 +216,7 @@ class Lookout:
     # -- the thread that looks
 
     def _looks(self):
-        wanted = SUSPECT_S  # during one wait, ask after 1, 2, 4, ... seconds
+        wanted = SUSPECT_S  # asks the other ranks after 1, 2, 4, ... seconds of one wait
         while not self._over:
             time.sleep(LOOK_S)
             if self.watches is not None and not self.watches:

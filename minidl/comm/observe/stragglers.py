@@ -21,8 +21,8 @@ Used by: lookout.py; parallel/data/straggler.py and parallel/server, which can c
 from statistics import median_low
 from typing import NamedTuple
 
-# The computing time of a straggler is at least this many times the median. If a rank shares its
-# core with another program, the rank's time is usually less.
+# The computing time of a straggler is at least this many times the median. A rank that only shares
+# its core with another program usually takes less time than a straggler.
 RATIO = 2.0
 STEPS = 20  # computing times are measured over at least this many steps
 PACE_S = 5.0  # the shortest time in seconds between two questions to all ranks

@@ -44,7 +44,7 @@ TAG = 32760  # TAG + kind is the tag of a simulated signal; users' tags are smal
 # this rank yielded at once, each signal could cost a slice.
 SPINS = 10_000
 YIELDS = 2000  # reads that let other processes run. Ranks that share cores leave out the SPINS
-NAP_S = 100e-6  # seconds of a sleep: meanwhile the peer can use the power of this core
+NAP_S = 100e-6  # seconds of a sleep, in which other processes can use this core
 
 
 class NoSharedMemory(RuntimeError):
