@@ -208,7 +208,7 @@ def who_sends(t, args, table, ways, n, g):
         found = modelled(p, all_reduce, K, 1.0, 0.0)  # a message of any size takes 1 second
         table.modelled(f"{name}: steps", found, steps, "exact")
 
-    inside = int(sent[r].reshape(m, g)[r // g].sum())  # `sent` is from the last way, nodes
+    inside = int(sent[r].reshape(m, g)[r // g].sum())  # `sent` is of the last all-reduce, nodes
     table.row(f"{name}: bytes inside a node", inside, 2 * (g - 1) * K // g, "exact")
     between = int(sent[r].sum()) - inside
     table.row(f"{name}: bytes between nodes", between, 2 * (m - 1) * K // p, "exact")

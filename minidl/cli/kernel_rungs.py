@@ -173,7 +173,7 @@ def attention_cases(op, rungs, q, k, v, go, precision):
     """Returns two Cases: forward and backward. precision: a dict with the fields `n_terms` and
     `rounding` of the Cases."""
     n_batch, n_heads, length, width = q.shape
-    options = False, width**-0.5  # not causal; scale
+    options = False, width**-0.5  # causal, scale
     o, lse = op.by_kernel(q, k, v, *options)
     product = 2 * n_batch * n_heads * length**2 * width
     wanted = plain_attention(*exact(q, k, v, go), width**-0.5)
