@@ -52,7 +52,7 @@ def first_tree(p):
     parents: list[int | None] = [None]
     for r in range(1, p):
         bit = r & -r  # the lowest set bit: 1 at leaves, 2 one level up, 4, ...
-        up = (r ^ bit) | (bit << 1)  # r - bit or r + bit: the one with lowest bit 2 * bit
+        up = (r ^ bit) | (bit << 1)  # r - bit or r + bit: the one whose lowest set bit is 2 * bit
         parents.append(up if up < p else r ^ bit)
     return parents
 
