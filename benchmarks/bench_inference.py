@@ -46,7 +46,7 @@ MOST = {"mlp 1": 0.75, "mlp 64": 1.05, "cnn 1": 0.75, "cnn 32": 0.75, "gpt 256":
         "gpt step": 0.5, "int8 64": 0.91, "int8 256": 0.91}
 CALLS = {"mlp 1": 20, "mlp 64": 3, "cnn 1": 10, "cnn 32": 1, "gpt 256": 1,
          "gpt step": 4, "int8 64": 10, "int8 256": 3}
-MOST_OF_TWO = {"mlp 1": 0.8, "mlp 64": 1.1, "cnn 1": 0.85, "cnn 32": 0.85}  # with two threads
+MOST_OF_TWO = {"mlp 1": 0.8, "mlp 64": 1.1, "cnn 1": 0.85, "cnn 32": 0.85}  # MOST for two threads
 INT8_FASTER = 3  # int8 must be this many times as fast as our own float32
 READING = "mlp 1", "gpt step"  # rows whose time is mostly reading the weights
 PAST = 128  # tokens before the step
@@ -422,7 +422,7 @@ def main():
         import onnxruntime  # noqa: F401
     except ImportError:
         skip(f"it needs {NO_PEER}")
-    if args.measure:  # NumPy's BLAS reads its number of threads when it is loaded
+    if args.measure:  # a new process, because NumPy's BLAS reads its threads when loaded
         return write_figures(measure(args), args.measure)
     print(heading(), flush=True)
     for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # eager uses NumPy's own choice

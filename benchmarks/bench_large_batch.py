@@ -132,7 +132,7 @@ def gpt_steps(t, kinds):
     return found
 
 
-# -- 3: modelled, and losses
+# -- 3: modelled steps, and losses
 
 
 def modelled(t, wrap, n_steps, compute_s):
@@ -205,7 +205,7 @@ def in_the_simulator():
     return found
 
 
-# -- 4: PyTorch's
+# -- 4: PyTorch's post-local SGD
 
 
 def torch_round(t):

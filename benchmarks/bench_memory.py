@@ -66,7 +66,8 @@ def options():
                   "minidl.cuda.memory_allocated")
     parser.add_argument("--child", choices=CHILDREN, help=argparse.SUPPRESS)
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the child writes this file
-    parser.add_argument("--shape", type=int, nargs=5, help=argparse.SUPPRESS)  # of BESIDE_PYTORCH
+    # --shape is one of the shapes in BESIDE_PYTORCH
+    parser.add_argument("--shape", type=int, nargs=5, help=argparse.SUPPRESS)
     parser.add_argument("--weights", help=argparse.SUPPRESS)  # a file with the model's weights
     return parser.parse_args()
 
@@ -106,7 +107,7 @@ class Training:
         self.scaler.update()
 
 
-# -- each of these runs in its own process and returns its figures
+# -- each of these functions runs in its own process and returns its figures
 
 
 def resident(args):

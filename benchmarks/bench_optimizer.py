@@ -37,7 +37,7 @@ def options():
     parser.add_argument("--repeats", type=int, default=15)
     device_option(parser)
     parser.add_argument("--out", help="JSON file")
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file for one number of threads
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the child writes this file
     return parser.parse_args()
 
 
@@ -147,7 +147,7 @@ def main():
     if args.measure:
         return write_figures(measure(args.threads[0], args.repeats, args.device), args.measure)
     if args.device != "cpu":
-        args.threads = [1]  # the CPU computes nothing here
+        args.threads = [1]  # on a GPU the CPU computes nothing
     print(heading(args.device))
     print(f"AdamW, {N_TENSORS} tensors of {N_ELEMS:,}; median ms, ratios of turns\n", flush=True)
     figures = {}
@@ -179,7 +179,7 @@ def report(figures):
                 rows.append(row(f"{question}, {threads}", name,
                                 f"{number(bars[-1]['figure'])} times its speed", bars[-1:]))
     for n, found in figures.items():
-        turns = found["autocast_s"].values()  # with, without
+        turns = found["autocast_s"].values()  # with autocast, without autocast
         bars.append(bar(f"a step's time under autocast / without, {n} threads", ratio(*turns), 1.03,
                         at_most=True, best=best_ratio(*turns)))
     mine = bars[-len(figures):]

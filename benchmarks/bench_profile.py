@@ -40,7 +40,7 @@ from minidl.timeline import recording
 OURS, MEMORY, TORCH = "minidl", "minidl, memory by kind too", "torch.profiler"
 PLAIN = {OURS: "minidl without", MEMORY: "minidl without", TORCH: "PyTorch without"}
 OFF_BAR, ON_BAR = 0.005, 0.03  # the goals, as fractions of a step
-# (the GPT, steps of a block, blocks for each of --repeats)
+# LARGE and SMALL: (the GPT, steps of a block, blocks for each of --repeats)
 LARGE = SIZE, STEPS_PER_BLOCK, 1
 SMALL = SIZE._replace(width=32, context=32, batch=2), 20, 3
 

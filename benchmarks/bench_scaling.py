@@ -97,7 +97,7 @@ def options():
     return parser.parse_args()
 
 
-# -- in ranks
+# -- part 1: many ranks
 
 
 def in_ranks(args):
@@ -177,7 +177,7 @@ def modelled_step(n):
     return dp, planner.plans(task)[0]
 
 
-# -- in context
+# -- part 2: long contexts
 
 
 def in_context(args):
@@ -309,7 +309,7 @@ def control_bytes(length):
     return bytes_of(run)["activations"]
 
 
-# -- the whole
+# -- both parts
 
 
 PARTS = {"ranks": in_ranks, "context": in_context}

@@ -82,7 +82,8 @@ class Cluster(NamedTuple):
         }
         return subprocess.run(
             [
-                *enter(self.hosts[0]),  # the proxies of the other hosts must reach mpiexec
+                # mpiexec runs on the first host, because the proxies of other hosts must reach it
+                *enter(self.hosts[0]),
                 *mpiexec,
                 *("-localhost", _address(0), "-hosts", places, "-n", str(n)),
                 *(sys.executable, "-m", "minidl.cli.rank", *map(str, command)),
@@ -166,7 +167,7 @@ def remove_stale():
 
 def _build(switch, hosts, mbit):
     _ip("netns", "add", switch)
-    # without a search for other bridges (STP), which would delay the first packets by 30 s
+    # stp_state 0: no search for other bridges, which would delay the first packets by 30 s
     _ip("-n", switch, "link", "add", "br0", "type", "bridge", "stp_state", "0")
     _ip("-n", switch, "link", "set", "br0", "up")
     for i, host in enumerate(hosts):
@@ -228,7 +229,7 @@ def _remove(names):
                     os.kill(pid, then)
             time.sleep(0.05)
     for name in names:
-        # another process may remove the same old cluster at this moment
+        # no error if another process removes the same old cluster at this moment
         subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
     left = sorted(set(names) & set(_namespaces()))
     if left:

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SKIPPED = 77  # exit status of a benchmark that this machine cannot run; automake uses 77, too
 LOAD = os.getloadavg()[0]  # the load before anything is measured
 QUIET_S = 0.06  # after a call, onnxruntime's threads keep the processors busy for 36 ms
-ONE_ROUND = os.environ.get("MINIDL_ONE_ROUND") == "1"  # run_all.py --quick: does a benchmark run?
+ONE_ROUND = os.environ.get("MINIDL_ONE_ROUND") == "1"  # True under run_all.py --quick
 NO_TORCH = "PyTorch, which is not installed: pip install 'minidl[bench]'"
 
 

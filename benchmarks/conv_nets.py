@@ -155,10 +155,10 @@ NETS = {
     "U-Net": Net(unet, (4, 3, 64, 64), target=(4, 1, 64, 64)),
 }
 
-# Has all kinds of layers, so that one step loads everything that a library loads on first use.
+# TINY has all kinds of layers, so that a step loads everything that a library loads on first use.
 TINY = Net(tiny, (2, 1, 8, 8), 2)
 
-# One 3 x 3 convolution alone, with padding 1: channels in and out -> the shape of its input.
+# One 3 x 3 convolution with padding 1: {channels of input and of output: shape of the input}.
 LAYERS = {64: (16, 64, 32, 32), 128: (32, 128, 16, 16), 256: (32, 256, 8, 8)}
 
 

@@ -55,7 +55,7 @@ def options(arguments=None):
     parser.add_argument("--size", choices=["usual", "small"], default="usual",
                         help="small: checks the results; its times mean nothing")
     parser.add_argument("--seconds", type=float, default=TOTAL_S, help="in all (%(default)s)")
-    parser.add_argument("--parts", default="gpu_steps", help=argparse.SUPPRESS)  # a module
+    parser.add_argument("--parts", default="gpu_steps", help=argparse.SUPPRESS)  # a module's name
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)  # a step's process
     return parser.parse_args(arguments)
 

@@ -526,5 +526,5 @@ def test_rows(files, report):
 PARTS = {"machine": machine, "kernels": kernels, "step": step, "memory": memory,
          "parallel": parallel, "sanitizer": sanitizer, "tests": tests}
 
-if __name__ == "__main__":  # a rank
+if __name__ == "__main__":  # this process is a rank
     rank_of_a_step(*sys.argv[1:])

@@ -140,11 +140,11 @@ def last(paths):
 
 
 def write(results, folder=FOLDER / "results"):
-    processor = ", ".join(results["machine"].split(", ")[:2])  # and its cores
+    processor = ", ".join(results["machine"].split(", ")[:2])  # its name and number of cores
     words = re.findall(r"[a-z0-9.]+", processor.lower())
     path = folder / f"{results['date']}-{'-'.join(words)}.json"
     text = json.dumps(results, indent=1)
-    # lists of numbers on one line
+    # writes each list of numbers on one line
     path.write_text(re.sub(r"\[[^\[\]{}\"]+\]", lambda m: " ".join(m[0].split()), text) + "\n")
     print(f"\nwrote {path}")
 

@@ -221,7 +221,7 @@ def exercises(args, table, x):
             error = np.abs(host(result) - wanted).max()
             table.row(f"{name} on the GPU: largest error", error, 0.0, "abs<2e-6")
 
-    shared = report.shared["s"]  # the last report is of center
+    shared = report.shared["s"]  # the last report is about the kernel center
     # a tree over B threads has B - 1 additions, each of 2 loads and 1 store. Each output reads s[0]
     table.row("center: shared stores", shared.stores, rows * (2 * BLOCK - 1), "exact")
     table.row("center: shared loads", shared.loads, rows * 2 * (BLOCK - 1) + n, "exact")

@@ -165,7 +165,7 @@ def part_lost(args, table, normal):
         S = 2.0**power
         lost = float(((S * normal).astype(np.float16) == 0).mean())
         theory = math.erf(SMALLEST / (S * args.sigma * math.sqrt(2)))
-        # the bound is four standard deviations of a part that is counted with n samples
+        # the bound is four standard deviations of a fraction that is measured with n samples
         bound = 4 * math.sqrt(theory * (1 - theory) / args.n) + 1 / args.n
         table.row(f"S = 2^{power}: part of the gradients that becomes 0", lost, theory,
                   f"abs<{bound:.1g}")
@@ -197,7 +197,7 @@ def largest_scales(table, normal, real):
     scaler = DynamicLossScaler(HUGE, interval=1)
     for _ in range(30):
         scaler.update(overflow=not fits(scaler.scale * real))
-    # with interval 1, every second step overflows once the scale fits
+    # interval 1: as soon as the scale has become small enough, every second step overflows
     to_fall = int(math.log2(HUGE)) - log2_of_safe(real)
     theory = to_fall + (30 - to_fall) // 2
     table.row("steps skipped of 30", scaler.skipped, theory, "exact")

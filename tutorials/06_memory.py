@@ -176,7 +176,7 @@ def a_step(args, level, segments):
     return ledger, memory.totals(model, optimizer), n_parameters
 
 
-# name: (level, bytes a parameter of each kind in memory.STATES)
+# name: (level, bytes per parameter for each kind in memory.STATES)
 PRECISIONS = {
     "fp32": ("O0", (4, 4, 0, 8)),
     "fp16 + masters": ("O2", (2, 2, 4, 8)),  # O0, O2: see tutorial 05

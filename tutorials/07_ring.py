@@ -196,7 +196,7 @@ def count_an_all_reduce(t, args, table, n):
         table.row(f"n = {n:,}: bytes sent by all ranks", sum(all_sent), 2 * (p - 1) * K, "exact")
 
     if args.sim and p > 1 and n % p == 0:
-        # the clock adds many float64 numbers, and the formula multiplies once
+        # the clock adds many float64 numbers and the formula multiplies once, so rounding differs
         theory = 2 * (p - 1) * (args.alpha + K / p * args.beta)
         table.modelled(f"n = {n:,}: seconds", time_s, theory, "rel<1e-9")
 
@@ -238,7 +238,7 @@ def draw(plt, films, losses, alone):
     figure = plt.figure(figsize=(12, 7.2))
     above, below = figure.subfigures(2, 1, height_ratios=(1, 1.1))
     above.suptitle(f"Ring all-reduce: how many of the {p} ranks are summed in each chunk")
-    panels = above.subplots(1, min(p, 4), squeeze=False, sharey=True)[0]  # 5 would be too narrow
+    panels = above.subplots(1, min(p, 4), squeeze=False, sharey=True)[0]  # 5 panels are too narrow
     shades = {"cmap": plt.get_cmap("YlGnBu", p), "vmin": 0.5, "vmax": p + 0.5}
     for r, (axes, counts) in enumerate(zip(panels, films, strict=False)):
         cells = axes.pcolormesh(counts.T, **shades, edgecolors="white", linewidth=2)

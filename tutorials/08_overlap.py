@@ -235,14 +235,14 @@ def main(t, args):
     def branches(k):
         return C + a + b / k, C / k + k * a + b
 
-    # Rounded to a picosecond, so that values with equal formulas are equal. min takes the first of
-    # equal values.
+    # The times are rounded to a picosecond, so that values with equal formulas are equal. min takes
+    # the first of equal values.
     best = min(steps, key=lambda k: round(steps[k][0], 12))
     best_theory = min(steps, key=lambda k: round(max(branches(k)), 12))
     for k in (1, best, n):
         step_s, _, all_reduces = steps[k]
         comm_s = sum(end - start for _, start, end in all_reduces)
-        # the clock adds many float64 numbers, and the formula multiplies once
+        # the clock adds many float64 numbers and the formula multiplies once, so rounding differs
         table.modelled(f"k = {k}: seconds of all all-reduces", comm_s, k * a + b, "rel<1e-9")
         table.modelled(f"k = {k}: seconds of the step", step_s, max(branches(k)), "rel<1e-9")
     table.modelled("best number of buckets", best, best_theory, "exact")

@@ -52,7 +52,7 @@ def first_tree(p):
     parents: list[int | None] = [None]
     for r in range(1, p):
         bit = r & -r  # the lowest set bit: 1 at leaves, 2 one level up, 4, ...
-        up = (r ^ bit) | (bit << 1)  # r - bit or r + bit: the one with lowest bit 2 * bit
+        up = (r ^ bit) | (bit << 1)  # r - bit or r + bit: the one whose lowest set bit is 2 * bit
         parents.append(up if up < p else r ^ bit)
     return parents
 
@@ -208,7 +208,7 @@ def who_sends(t, args, table, ways, n, g):
         found = modelled(p, all_reduce, K, 1.0, 0.0)  # a message of any size takes 1 second
         table.modelled(f"{name}: steps", found, steps, "exact")
 
-    inside = int(sent[r].reshape(m, g)[r // g].sum())  # `sent` is from the last way, nodes
+    inside = int(sent[r].reshape(m, g)[r // g].sum())  # `sent` is of the last all-reduce, nodes
     table.row(f"{name}: bytes inside a node", inside, 2 * (g - 1) * K // g, "exact")
     between = int(sent[r].sum()) - inside
     table.row(f"{name}: bytes between nodes", between, 2 * (m - 1) * K // p, "exact")

@@ -205,7 +205,7 @@ def main(t, args):
     table.row("weights of this rank", weights, weights_of(args, n, r), "exact")
 
     one = ring.bytes_sent(numbers, 4, n, r)
-    # 4 all-reduces a block, one for the embedding, one for the head
+    # a block has 4 all-reduces, the embedding has one, and the head has one
     theory = (4 * args.layers + 2) * one + vocabulary.bytes_sent(n_rows, 4, n, r)
     table.row("bytes of a step: 4 L + 2 all-reduces, and the loss", sent, theory, "exact")
     if numbers % n == 0:

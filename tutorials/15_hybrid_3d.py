@@ -167,8 +167,8 @@ def bytes_of(axes, args, parameters, item=8):
     rows = BATCH // dp.size // MICRO * CONTEXT
     n_blocks = split_by_cost([1] * args.layers, pp.size)[pp.rank]
 
-    # one more all-reduce for the embedding, and one for the output layer. The last stage also
-    # sends numbers for the loss
+    # The embedding has one more all-reduce, and the output layer has one more. The last stage also
+    # sends numbers for the loss.
     n_sums = 4 * n_blocks + first + last
     of_tp = n_sums * ring.bytes_sent(rows * args.width, item, tp.size, tp.rank)
     if last:

@@ -133,8 +133,8 @@ def fold(t, model, x, table):
     want = graph.run(x)
     say(t, f"after the passes {infer.optimise(graph)}:", graph)
     plan = infer.compile(graph)
-    # 4 launches: 2 convolutions, the first one together with its pooling, and 2 products. 2 more
-    # launches move the channels to the last dimension and back
+    # 4 launches are 2 convolutions and 2 products. The first convolution also does its pooling. 2
+    # more launches move the channels to the last dimension and back.
     table.row("launches after", len(plan.launches), 4 + 2, "exact")
     error = np.abs(plan(x).array - want).max() / np.abs(want).max()
     table.row("folded and fused: largest error", float(error), 1e-5, "<=")

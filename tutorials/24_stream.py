@@ -55,7 +55,7 @@ from minidl.nn import functional as F
 P = 2  # number of partitions
 M = 8  # number of records that a step reads from a partition
 DELAY, WINDOW = 60, 30  # the mean delay T of a click, and the window w, in minutes
-ORDERS = {  # name: (the writes after a step, in order; records (lost, repeated) by one kill)
+ORDERS = {  # name: (the writes after a step, in order; (records lost, records repeated) by a kill)
     "the offset first": (("offset", "weights"), (P * M, 0)),
     "the weights first": (("weights", "offset"), (0, P * M)),
     "both in one snapshot": (("snapshot",), (0, 0)),

@@ -226,10 +226,11 @@ def law(args, table, name, x, losses):
 
     log_loss, error = predict(fit, x[:5], x[5])
     predicted = math.exp(log_loss)
-    # the distance from the prediction to the lower end of the interval, as a loss and not as a
-    # logarithm. The upper end is farther away
+    # half is the distance from the prediction to the lower end of the interval, as a loss and not
+    # as a logarithm. The upper end is farther away.
     half = predicted * (1 - math.exp(-STUDENT_3 * error))
-    # L(D) bends (part 3). In a shorter study L(N) bends, too. A mean over few seeds is not exact
+    # L(D) has no rule, because it bends (part 3). In a short study L(N) bends, too. With few seeds
+    # the means are not exact enough for a rule.
     has_rule = name == "N" and args.steps >= 150 and args.seeds >= 3
     table.row(f"L({name}): the sixth run and its prediction", float(means[5]), predicted,
               f"abs<{half:.3f}" if has_rule else "info")
@@ -244,7 +245,7 @@ def law(args, table, name, x, losses):
 
 # Hoffmann et al. 2022, their third approach: L = E + A N^-alpha + B D^-beta
 CHINCHILLA = dict(a=406.4, b=410.7, alpha=0.34, beta=0.28)
-IRREDUCIBLE = 1.69  # E
+IRREDUCIBLE = 1.69  # E in the formula of Hoffmann et al.
 BUDGET = 5.76e23  # operations to train Gopher, and also Chinchilla
 
 

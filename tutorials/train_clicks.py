@@ -159,7 +159,7 @@ def warm(t, both, begin, truth, args, passes=2):
         offline.seen[...] = 0  # another pass over the same records
         stream = stream_of(t, both, way, args, cut)
         on_ranks(t, offline, stream, begin, truth, way)
-    place = stream.rows()  # also has the flights that have departed and not landed at the cut
+    place = stream.rows()  # also has the flights that departed before the cut and land after it
 
     def log_loss(tables, until, learns):
         """Returns the log loss of the predictions for the flights from day args.warm to `until`."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from minidl.text import tr
 
 HERE = Path(__file__).resolve().parents[2]  # the folder with the running package
-STARTED = "MINIDL_CLONE"  # the clone for which the command was started again
+STARTED = "MINIDL_CLONE"  # this variable holds the clone for which the command was started again
 
 
 def around(path):
@@ -46,7 +46,7 @@ def follow(arguments):
     clone = wanted(arguments)
     if clone is None or clone == HERE:
         return
-    if os.environ.get(STARTED) == str(clone):  # the second start still found the other package
+    if os.environ.get(STARTED) == str(clone):  # started again, but in vain: Python imports HERE
         print(tr(f"minidl: wanted the package in {clone}, but Python imports the one in {HERE}. "
                  f"Run `pip install -e {clone}`"), file=sys.stderr)
         return

@@ -250,7 +250,8 @@ def cpp_compiler():
             command = find_compiler().command
         except KernelError:
             return None
-        done = _run([*command, *arguments], 4 * SECONDS)  # zig's first compile builds its C library
+        # 4 times the usual limit, because zig's first compilation also builds zig's C library
+        done = _run([*command, *arguments], 4 * SECONDS)
     return command if done and done.returncode == 0 else None
 
 
@@ -269,7 +270,7 @@ def gpu():
         "import json, cupy\n"
         "n = cupy.cuda.runtime.getDeviceCount()\n"
         "names = [cupy.cuda.runtime.getDeviceProperties(i)['name'].decode() for i in range(n)]\n"
-        # this compiles a kernel, because the compiler also needs CUDA's headers
+        # RawKernel compiles a kernel, because this also shows whether CUDA's headers are missing
         "k = cupy.RawKernel('extern \"C\" __global__ void f(float* x) { x[0] = 1; }', 'f')\n"
         "x = cupy.zeros(1, 'f'); k((1,), (1,), (x,)); assert x[0] == 1\n"
         "print(json.dumps(dict(cupy=cupy.__version__, names=names,\n"

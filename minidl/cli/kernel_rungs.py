@@ -29,7 +29,7 @@ SIZES = {"add3": ((1 << 22,), (1 << 26,)), "gelu": ((1 << 20,), (1 << 24,)),
          "conv": ((1, 16, 28, 32), (32, 128, 56, 128))}
 # {name: the file of minidl/ that launches the kernels}, if this is not the file ops/<name>.py
 FILES = {"attention": "ops.attention_kernel", "conv": "ops.conv_kernel", "relu": "ops.activations"}
-# Some rungs with the same result.
+# A Case: some rungs with the same result. Its fields:
 #   calls    one function for each rung, without arguments
 #   wanted   the result that each rung should return
 #   n_terms  how many terms the longest sum has
@@ -173,7 +173,7 @@ def attention_cases(op, rungs, q, k, v, go, precision):
     """Returns two Cases: forward and backward. precision: a dict with the fields `n_terms` and
     `rounding` of the Cases."""
     n_batch, n_heads, length, width = q.shape
-    options = False, width**-0.5  # not causal; scale
+    options = False, width**-0.5  # causal, scale
     o, lse = op.by_kernel(q, k, v, *options)
     product = 2 * n_batch * n_heads * length**2 * width
     wanted = plain_attention(*exact(q, k, v, go), width**-0.5)

@@ -211,7 +211,7 @@ def _supervised(command, env, supervisor, its_stdin):
         raise _Interrupted(number)
 
     handlers = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), interrupt)
-    handlers[signal.SIGCHLD] = lambda *_: None  # with a handler, Python writes a byte to `wakes`
+    handlers[signal.SIGCHLD] = lambda *_: None  # so that a child's end writes a byte to `wakes`
     woken, wakes = socket.socketpair()
     wakes.setblocking(False)
     child, wakeup = None, signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)

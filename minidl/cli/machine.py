@@ -31,7 +31,7 @@ OPEN_MPI = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "OMPI_MCA_hwloc_base_binding_policy": "none",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
-    # If UCX is missing, Open MPI's UCX windows print an error, and Open MPI takes other windows.
+    # "^ucx" excludes Open MPI's UCX windows, because they print an error if UCX is missing.
     "OMPI_MCA_osc": "^ucx",
 }
 
@@ -84,7 +84,7 @@ def environment(n, threads=None):
     env.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     # The next forward needs the memory that backward frees. By default glibc returns this memory to
     # the system, and gets it again page by page. That is 20,000 page faults in a step of a small
-    # GPT, 5% of the step's time. 32 MiB is the largest value of the second variable.
+    # GPT, 5% of the step's time. For MALLOC_MMAP_THRESHOLD_ glibc allows at most 32 MiB.
     env.setdefault("MALLOC_TRIM_THRESHOLD_", str(2**30))
     env.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**25))
     if n > n_cores():  # a waiting rank must leave its core to the other ranks

@@ -110,7 +110,7 @@ def parser():
     """Returns the parser of all commands, with their help texts."""
     top = _Parser(prog="minidl", description="Fast and distributed training, written out.",
                   epilog="`minidl help COMMAND` explains a command.")
-    top.set_defaults(command=lambda args: top.print_help(sys.stderr) or 2)  # there is no command
+    top.set_defaults(command=lambda args: top.print_help(sys.stderr) or 2)  # if there is no command
     top.add_argument("--version", action="version", version=f"minidl {__version__}, {origin()}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
 

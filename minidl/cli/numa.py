@@ -79,7 +79,7 @@ def nics(root="/sys"):
     """Returns {network interface: its node} for the interfaces whose node is known."""
     found = {}
     for file in sorted(Path(root, "class/net").glob("*/device/numa_node")):
-        if (number := int(file.read_text())) >= 0:  # -1: unknown
+        if (number := int(file.read_text())) >= 0:  # -1: the node is unknown
             found[file.parent.parent.name] = number
     return found
 
@@ -98,7 +98,7 @@ def touched(array, maps="/proc/self/numa_maps"):
         address, *words = line.split()
         if int(address, 16) >= begin + array.nbytes:
             break
-        if int(address, 16) <= begin:  # a mapping before the array, or with its beginning
+        if int(address, 16) <= begin:  # the mapping begins before the array, or with it
             found.clear()
         found.update({int(k): int(v)
                       for k, v in re.findall(r"\bN(\d+)=(\d+)", " ".join(words))})
@@ -141,7 +141,7 @@ def measure(all_nodes):
         return None
     try:
         os.sched_setaffinity(0, {min(sets[0])})
-        x, speeds = np.ones(MEASURED // 8), []  # x is on this core's node: this core writes x
+        x, speeds = np.ones(MEASURED // 8), []  # this core writes x, so x is on its node
         for cpus in sets[:2]:
             os.sched_setaffinity(0, {min(cpus)})
             times = []

@@ -79,7 +79,7 @@ def _links(where):
         for i, say in enumerate(("guard", "born")):
             lines, _ = door["call"](addresses, door["proof"](token, me, i), CONNECT_S, say=say,
                                     rank=_launched_rank(), host=platform.node(),
-                                    hydra="PMI_FD" in os.environ)  # MPICH's mpiexec
+                                    hydra="PMI_FD" in os.environ)  # True under MPICH's mpiexec
             lines.connection.settimeout(None)
             links.append(lines)
     except ConnectionRefusedError:
@@ -97,7 +97,8 @@ def _links(where):
 def _launched_rank():
     """Returns the number of this rank from the variables that mpiexec sets, or None. The guard
     needs this number before minidl is imported, so it cannot call supervised.launched_as."""
-    if "MINIDL_NEWCOMER" in os.environ:  # comm/transport/ulfm.py
+    # comm/transport/ulfm.py sets this variable for a process that replaces a dead rank
+    if "MINIDL_NEWCOMER" in os.environ:
         numbers = os.environ["MINIDL_NEWCOMER"].split()[1].split(",")
         return int(numbers[int(os.environ["OMPI_COMM_WORLD_RANK"])])
     for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"):
@@ -125,7 +126,7 @@ def _guard(link, pid, heals=False):
     signal.set_wakeup_fd(wakes.fileno())
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # the rank gets these signals, too; the guard ends after the rank
+        # the guard ignores these signals; the rank gets them, too, and the guard ends after it
         signal.signal(number, signal.SIG_IGN)
     _send(link, say="runs", pid=pid)
     status = None
@@ -149,7 +150,7 @@ def _guard(link, pid, heals=False):
         traces = runpy.run_path(TRACES)
         os.kill(pid, signal.SIGSTOP)  # so that the rank makes no new files
         os.waitpid(pid, os.WUNTRACED)
-        held = traces["of"](pid)  # MPI's shared memory
+        held = traces["of"](pid)  # MPI's files that the rank uses
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         traces["remove"](held)
@@ -167,7 +168,7 @@ def _die_with(parent):
     with contextlib.suppress(OSError, AttributeError):
         PR_SET_PDEATHSIG = 1
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # the guard ended before the call
+        if os.getppid() != parent:  # the guard had ended before the call of prctl
             os._exit(1)
 
 

@@ -54,7 +54,7 @@ STARTING_S = 3.0  # instead of TOGETHER_S, while some ranks are not in world() y
 PASSED_ON_S = 0.15  # time for mpiexec to pass on output before ranks are killed
 KILLED_S = 5.0  # time for the guards to kill their ranks; after this time mpiexec is ended
 LOOKS = 8  # the number of times that the supervisor asks each rank for its place in deadline_s
-LATER = 2  # how often it asks after deadline_s: a Watch has the same deadline and must print first
+LATER = 2  # questions after deadline_s: a Watch has the same deadline and must print first
 ANSWER_S = 0.5  # the shortest time between two questions: a busy machine answers slowly
 
 
@@ -65,18 +65,18 @@ class Rank:
     name: object  # the rank's number, or "?" until the number is known
     host: str = ""
     pid: int = 0
-    hydra: bool = False  # mpiexec is MPICH's
+    hydra: bool = False  # True if mpiexec is MPICH's
     links: dict = field(default_factory=dict)  # {"guard" or "rank": connection}
-    state: str = "born"  # then joining, joined, finished, failed, exits
+    state: str = "born"  # the later states: joining, joined, finished, failed, exits
     in_mpi: bool = False  # the rank is or was in world(): other ranks need not wait for it
-    since: float = 0.0  # when this state began
+    since: float = 0.0  # when the current state began
     status: int | None = None  # the exit status of the process; -n if signal n has ended it
     ended_at: float = 0.0
     exits: dict | None = None  # the rank's message about sys.exit
     stopped: float | None = None  # when a signal stopped the process; None if the process runs
     hung_up: bool = False  # the rank's process (not the guard) has closed the connection
     place: str = ""  # the line of the script, from the rank's last answer
-    at: str = ""  # from the same answer: the instruction of every call on the stack, as text
+    at: str = ""  # the instruction of every call on the stack, as text, from the rank's last answer
     answered: bool = True  # the rank has answered the last question
     same: int = 0  # how many times in a row the rank was at the same instruction
     heard: float = 0.0  # when the rank last reported a state or a step
@@ -84,7 +84,7 @@ class Rank:
     begins: int | None = None  # the first step that the rank reported
     trained: bool = False  # the rank's elastic.run has ended
     first: bool = False  # the rank was rank 0 of the group at the end of elastic.run
-    heals: float | None = None  # when the rank began to make a new group after a death
+    heals: float | None = None  # when the rank began to make a new group, after another rank died
 
     def __str__(self):
         return f"rank {self.name} (process {self.pid} on {self.host})"
@@ -145,7 +145,7 @@ class Supervisor:
         self.failure = None  # what ended the run, in words without process numbers
         self.failed = []  # the ranks that caused the failure
         self.interrupted = False
-        self.heal, self._lost = heal, []  # _lost: the dead ranks, with --heal
+        self.heal, self._lost = heal, []  # _lost: with --heal, the dead ranks
         token = new_token()
         self._door = Door(token, one_host, backlog=4096)
         addresses = "+".join(["127.0.0.1"] if one_host else own_addresses())
@@ -352,7 +352,7 @@ class Supervisor:
                 rank.status, rank.ended_at = -signal.SIGKILL, time.monotonic()
             rank.links = {which: it for which, it in rank.links.items() if it is not link}
 
-    # -- has the run failed?
+    # -- deciding whether the run has failed
 
     def _judge(self, now):
         """Decides whether the run has failed. If so, sets the status and prints why."""
@@ -390,7 +390,7 @@ class Supervisor:
             self._fail([Rank(name) for name in missing], f"not started {self.start_s:g} s after "
                        f"the first rank. Are {sys.executable} and {RANK} on every host?", 1)
         elif not left:
-            # with replacements there are more than n ranks
+            # >= and not ==, because self.ranks has dead ranks and their replacements
             if self.silence_s and self._first and len(self.ranks) >= self.n:
                 self._listen(now)
             if self.deadline_s and self.status is None:
@@ -490,7 +490,7 @@ class Supervisor:
         training = [rank for rank in ranks if not rank.trained and rank.state != "finished"]
         silent_s = now - max((rank.heard for rank in ranks), default=now)
         patience_s = self.silence_s
-        if not any(rank.step is not None for rank in ranks):  # ranks still import and load
+        if not any(rank.step is not None for rank in ranks):  # all ranks still import and load
             patience_s = max(patience_s, self.start_s)
         if not training or silent_s < patience_s / 2:
             self._suspected = False

@@ -27,7 +27,7 @@ class Disk:
     calls:   a list of the calls so far. A call is a list: its name, and then its arguments."""
 
     def __init__(self, files=(), dies_at=None):
-        # {name: [the bytes in memory, the safe bytes]}
+        # {name: [the bytes in memory, the bytes that are safe on the disk]}
         self.names = {name: [files[name], files[name]] for name in files}
         self.safe_names = dict(self.names)
         self.dies_at, self.calls = dies_at, []

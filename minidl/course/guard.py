@@ -78,7 +78,7 @@ def _keep(inside, tell, life, arguments):
 
 
 def _serve(*arguments):
-    sys.path[0] = os.getcwd()  # as with `python -m`: not the folder of this file
+    sys.path[0] = os.getcwd()  # the current folder, as with `python -m`
     # student.py is imported, so that the graders' `Wrong` is minidl.course.student.Wrong
     from minidl.course import student
 
@@ -159,7 +159,7 @@ def _own_namespace():
     libc, uid, gid = _linux(), os.getuid(), os.getgid()
     if not libc:
         return False
-    if libc.unshare(NEWPID) == 0:  # this works for root
+    if libc.unshare(NEWPID) == 0:  # for root this call is enough
         return True
     if libc.unshare(NEWUSER | NEWPID):
         return False

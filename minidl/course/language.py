@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
             group.title = tr(group.title)
         for action in self._actions:
             action.help = tr(action.help)
-            for choice in getattr(action, "_choices_actions", ()):  # one command of the list
+            for choice in getattr(action, "_choices_actions", ()):  # choice: one of the commands
                 choice.help = tr(choice.help)
         self.description = tr(self.description)
         self.epilog = tr(self.epilog)
@@ -93,7 +93,7 @@ def translated(number, name, english):
         return english
     of, text = found[name]
     if text.split() == english.split():
-        return english  # the file itself was written in this language
+        return english  # the file is already in the reader's language
     stale = "" if of == digest(english) else tr("(older than the English text)") + "\n"
     return stale + text
 

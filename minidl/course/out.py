@@ -56,7 +56,7 @@ def write(name, save):
 
 BLUE, RED, ORANGE, GREEN, GREY = "#08306b", "#cb181d", "#e6550d", "#31a354", "#737373"
 PALE_BLUE, PALE_ORANGE = "#deebf7", "#fff5eb"
-LINES = ["#3182bd", GREEN, ORANGE, "#756bb1", "#969696"]  # if a picture names no colours
+LINES = ["#3182bd", GREEN, ORANGE, "#756bb1", "#969696"]  # for a picture that names no colours
 
 # for a lecture slide: large text, no box around the data
 STYLE = {"font.size": 12, "axes.titlesize": 13, "axes.spines.top": False,
@@ -138,7 +138,7 @@ def slides(figure, name):
     grids = {grid: (grid.get_width_ratios(), grid.get_height_ratios()) for grid in grids}
     for number, first in enumerate(range(0, len(panels), 2), 1):
         shown = panels[first : first + 2]
-        # the subfigures that contain these panels; they also contain the colour bars and titles
+        # the subfigures with the shown panels; they also contain colour bars and titles
         homes = {axes.get_figure() for axes in shown}
         for axes in figure.axes:
             of_both = axes not in panels and axes.get_figure() in homes
@@ -146,8 +146,8 @@ def slides(figure, name):
         for text in (text for part in figure.subfigs for text in part.texts):
             text.set_visible(text.get_figure() in homes)
         _own_numbers(shown[0], shown[-1])
-        # _room returns a fraction of the size. The figure shrinks by its square root, which is
-        # less, so that a wide text still fits.
+        # _room returns the fractions of width and height that are still used. The figure keeps
+        # their square roots, which are larger, so that a wide text still fits.
         figure.set_size_inches(whole * np.sqrt(_room(grids, shown)))
         for kind in "png", "svg":
             file = f"slides/{name}-{number}.{kind}"
@@ -241,7 +241,8 @@ def translate(figure):
         for label in figure.findobj(Text):
             label.set_text(tr(label.get_text()))
         for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
-            # drawing makes these labels again from the ticks, so the translations are set as ticks
+            # When matplotlib draws, it makes the labels of ticks again. So set_ticks must get the
+            # translations.
             words = [label.get_text() for label in axis.get_ticklabels()]
             if list(map(tr, words)) != words:
                 axis.set_ticks(axis.get_ticklocs(), [*map(tr, words)])

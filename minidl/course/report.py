@@ -244,7 +244,8 @@ def _graded(folder, wanted, answers, personal, root):
         _no_links(folder, work)
         renamed.bring_up_to_date(work)
         found = results(wanted, root, work, **how)
-    except (ExerciseError, OSError, ValueError, RuntimeError) as error:  # such as a link to itself
+    except (ExerciseError, OSError, ValueError, RuntimeError) as error:
+        # for example, a link to itself raises an error
         print(tr(f"not graded: {error}"), flush=True)
         with tempfile.TemporaryDirectory() as empty, contextlib.redirect_stdout(io.StringIO()):
             found = results(wanted, root, Path(empty), **how)

@@ -43,9 +43,9 @@ REQUEST_BYTES = 16384  # every pipe takes this many bytes at once, so a request 
 REPLY_BYTES = 1 << 26  # a longer message is an error
 MESSAGE = 10_000  # the most characters of a message that are shown
 HEAD = 8  # the bytes before each message, which hold the message's length
-LATE_S = 10  # the seconds that a process has to print its stack
+LATE_S = 10  # seconds for a late process to print its stack
 GUARD = Path(__file__).with_name("guard.py")
-GUARD_S = 5  # the seconds that a guard has to end the processes of the student's code
+GUARD_S = 5  # seconds for a guard to end the processes of the student's code
 
 
 class Wrong(AssertionError):
@@ -121,7 +121,7 @@ def explain(error, path):
         error = error.__cause__  # the cause of RankFailed is the rank's own exception
     if isinstance(error, Failed):
         return str(error)
-    if isinstance(error, NotImplementedError):  # a blank exercise raises this: its text is enough
+    if isinstance(error, NotImplementedError):  # raised by a blank exercise: the text is enough
         line = traceback.extract_tb(error.__traceback__)[-1].lineno
         return f"    {Path(path).name}, line {line}: {error}"
     lines = [str(error)]
@@ -272,7 +272,7 @@ class Apart:
             raise ValueError(f"{work.__name__}: wanted at most {REQUEST_BYTES - HEAD:,} bytes of "
                              f"arguments; got {len(message):,}. Make long inputs in both "
                              "processes, from the same seed")
-        with contextlib.suppress(BrokenPipeError):  # the process has ended: _receive says how
+        with contextlib.suppress(BrokenPipeError):  # the process has ended: _receive reports how
             os.write(self.requests, len(message).to_bytes(HEAD, "little") + message)
         return self._receive()
 
@@ -290,7 +290,7 @@ class Apart:
     def _read(self, size):
         parts = []
         while size:
-            # asked before the read: if the process has ended, all its bytes are in the pipe
+            # poll() comes before the read: if the process has ended, all its bytes are in the pipe
             ended = self.child.poll() is not None
             if select.select([self.replies], [], [], 0 if ended else 0.05)[0]:
                 parts.append(os.read(self.replies, min(size, 1 << 20)))

@@ -47,9 +47,9 @@ from minidl.cuda.host.compiler import NO_COMPILER
 from minidl.data import datasets
 from minidl.text import errors_translated, tr
 
-# MPI buffers small messages. A send of a large message waits for the receive. Which size is large
-# depends on the MPI. Simulated tutorials have this limit. So a wrong order of blocking sends hangs
-# in the simulator, as on a cluster.
+# MPI buffers small messages, but a send of a large message waits for the receive. The limit
+# depends on the MPI library. Simulated tutorials have the limit below. So a wrong order of blocking
+# sends hangs in the simulator, as on a cluster.
 RENDEZVOUS_BYTES = 16384
 
 # Options of `minidl run`. A user may write these options after the script by mistake.

@@ -57,7 +57,7 @@ def restore(t, copies, lost, state):
     `state`.
 
     Rank `lost` is new, and has no copies."""
-    newest = max(copies) if t.rank != lost else 10**9  # never the minimum of the steps
+    newest = max(copies) if t.rank != lost else 10**9  # 10**9: larger than any step
     step = everywhere(t, np.array([newest])).min()  # the smallest of the ranks' newest steps
     buddy = (lost + 1) % t.size
     if t.rank == lost:
@@ -79,7 +79,7 @@ if __name__ == "__main__":
         state = np.array([10.0 * t.rank])
         for step in range(4):
             save(t, kept[t.rank], step, state)
-            state += 1  # the training
+            state += 1  # stands for a step of training
         return state.item()
 
     def go_on(t):

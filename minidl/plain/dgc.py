@@ -62,7 +62,7 @@ if __name__ == "__main__":
         w, u, v = np.zeros(3), np.zeros(3), np.zeros(3)
         lines = []
         for _ in range(3):
-            step(t, w, gradient, u, v, k=1, rate=1, momentum=0)  # so u = gradient / 2
+            step(t, w, gradient, u, v, k=1, rate=1, momentum=0)  # momentum 0: u = gradient / 2
             lines.append(f"weights {w}  rank 0 must still send {v}")
         return lines
 

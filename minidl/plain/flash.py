@@ -43,7 +43,7 @@ def forward(q, k, v, block):
     block: the number of keys in a block."""
     scale = q.shape[1]**-0.5
     m = np.full((len(q), 1), -np.inf)
-    total = np.zeros((len(q), 1))  # l at the top of this file
+    total = np.zeros((len(q), 1))  # called l at the top of this file
     o = np.zeros_like(q)
     for start in range(0, len(k), block):
         keys = slice(start, start + block)

@@ -59,6 +59,6 @@ if __name__ == "__main__":
 
     total = 0
     for sample in samples(files, files.get, numbers):
-        total += sum(sample)  # the training
+        total += sum(sample)  # stands for a step of training
         print("sample", sample, "total", total)
     print("overlapped", finish_times([2, 1, 3], n=4)[-1], " one after another", 4 * (2 + 1 + 3))

@@ -44,7 +44,7 @@ def join(clicks, labels, window):
         elif key in waiting:
             del waiting[key]
             yield key, 1
-    yield from over(waiting, float("inf"))  # the streams end
+    yield from over(waiting, float("inf"))  # the streams have ended: all windows end
 
 
 def over(waiting, watermark):

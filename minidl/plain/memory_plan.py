@@ -37,7 +37,7 @@ def lifetimes(lines):
     for i, line in enumerate(lines):
         made = line[-1]  # the line's last operation: other lines may read its result
         readers = [j for j, later in enumerate(lines) if compiler.reads(later, made.out)]
-        last = max(readers, default=len(lines))  # the program's result is kept to the end
+        last = max(readers, default=len(lines))  # no line reads the program's result: keep it
         found[made.out] = int(np.prod(made.shape)), i, last
     return found
 

@@ -49,9 +49,9 @@ def own_times(spans):
     outer_first = sorted(spans, key=lambda span: (span[1], -span[2]))
     for name, begin, end in outer_first:
         while open_spans and open_spans[-1][1] <= begin:
-            open_spans.pop()  # that span ended before this span began
+            open_spans.pop()  # the removed span ended before the current span began
         if open_spans:
-            own[open_spans[-1][0]] -= end - begin  # this time belongs to the child
+            own[open_spans[-1][0]] -= end - begin  # a child's time is not its parent's own time
         own[name] = own.get(name, 0) + end - begin
         open_spans.append((name, end))
     return own

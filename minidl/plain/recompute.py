@@ -27,7 +27,7 @@ def recompute(segment, *inputs):
     """Returns segment(*inputs), one Tensor. Only `inputs` get gradients, so the weights must be
     inputs, too."""
     def run():
-        fresh = [Tensor(x.array) for x in inputs]  # without parents: the graph ends here
+        fresh = [Tensor(x.array) for x in inputs]  # Tensors without parents end the graph
         return fresh, segment(*fresh)
 
     def rule(g):
@@ -40,7 +40,7 @@ def recompute(segment, *inputs):
 
 def kept(y):
     """Returns how many results of operations are kept for the backward of y."""
-    return sum(1 for node in order(y) if node.parents)  # y and all before y
+    return sum(1 for node in order(y) if node.parents)  # order(y): y and all Tensors before y
 
 
 if __name__ == "__main__":

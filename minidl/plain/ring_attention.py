@@ -46,7 +46,7 @@ def scores(q, k, is_own):
 
     is_own: True if queries and keys belong to the same tokens, False if all keys are earlier."""
     s = q @ k.T / np.sqrt(q.shape[1])
-    if is_own:  # only here some keys come later: query i sees the keys j <= i
+    if is_own:  # only in a rank's own block keys may come later: query i sees the keys j <= i
         s = np.where(np.tri(len(q), dtype=bool), s, -np.inf)
     return s
 

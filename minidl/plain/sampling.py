@@ -46,7 +46,7 @@ def probabilities(scores, temperature=1.0, top_k=None, top_p=None):
 def draw(p, u):
     """Returns the token whose part of the line contains u (see the top of this file). u: a number
     with 0 <= u < 1. p: (vocabulary,)."""
-    ends = np.cumsum(p)  # where each token's part of the line ends; the last end is about 1
+    ends = np.cumsum(p)  # the end of each token's part of the line from 0 to 1; the last is about 1
     return int(np.searchsorted(ends, u * ends[-1], side="right"))  # the first end after u
 
 

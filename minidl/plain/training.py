@@ -37,7 +37,7 @@ def mlp(weights, x):
 def cross_entropy(scores, targets):
     """Returns the mean of -log softmax(scores)[target] over the rows. targets: ints (samples,)."""
     n = len(targets)
-    # .array is a constant for autograd. That is right: the loss does not depend on this constant
+    # .array makes the maximum a constant for autograd. The loss does not depend on this constant
     scores = scores - scores.array.max(axis=1, keepdims=True)
     log_p = scores - scores.exp().sum(1).log()  # sum(1) keeps the axis, with length 1
     return -log_p[np.arange(n), targets].sum() / n
