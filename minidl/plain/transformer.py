@@ -13,8 +13,8 @@ let gradients pass unchanged. A model has many such blocks.
                the same network for each token. x @ gate decides how much of x @ up passes
     RoPE       rotates the query and the key of token t. Without RoPE, a score would not depend on
                the places of the two tokens. The E numbers of a head are E/2 points (a_i, b_i). a is
-               the first half, and b is the second half. Point i turns by t * theta_i, theta_i =
-               10000^(-2i/E):
+               the first half, and b is the second half. Point i turns by t * theta_i, where
+               theta_i = 10000^(-2i/E):
 
                    a' = a cos - b sin        b' = b cos + a sin
 

@@ -48,7 +48,7 @@ def test_wrong_indices_are_named():
             F.embedding(np.array([0, bad]), w)
     with pytest.raises(IndexError, match="padding_idx must be from .* got 5"):
         F.embedding(np.array([0]), w, padding_idx=5)
-    with pytest.raises(ValueError, match="embedding: input of float64"):
+    with pytest.raises(ValueError, match="got input of float64 and weight"):
         F.embedding(np.array([0.0]), w)
 
 

@@ -76,7 +76,7 @@ def test_a_warm_start_predicts_better_from_its_cut_on(tmp_path):
     """Offline for 30 of 40 days; the gate takes the rows, on several ranks too."""
     made(tmp_path)
     done = run(tmp_path, "--sim", "3", "--step", "86400", "--days", "40", "--warm", "30")
-    assert "with them: taken" in done.stdout, done.stdout + done.stderr
+    assert "the rows are taken" in done.stdout, done.stdout + done.stderr
     (row,) = [line for line in done.stdout.splitlines() if "from day 30 on" in line]
     warm, cold = (float(field) for field in row.split("|")[1:3])
     assert warm < cold < 0.7 and row.split("|")[-1].strip() == "yes"
