@@ -125,7 +125,8 @@ def buffer_of(array):
 _DATA = object.__basicsize__
 _word_at = ctypes.c_void_p.from_address
 _probe = np.empty(3)
-_BY_HEADER = _word_at(id(_probe) + _DATA).value == _probe.ctypes.data  # False in some Pythons
+# True if the data pointer is at this place. In some versions of Python it is not.
+_BY_HEADER = _word_at(id(_probe) + _DATA).value == _probe.ctypes.data
 
 
 def address(array):
@@ -244,7 +245,7 @@ def array_of(x):
 def plain_array(x):
     """Returns the array of a Tensor or of a torch.Tensor. Returns any other object unchanged."""
     x = array_of(x)
-    if hasattr(x, "detach"):  # a torch.Tensor: NumPy can read it on the CPU, outside its graph
+    if hasattr(x, "detach"):  # a torch.Tensor. NumPy can read only a detached tensor on the CPU
         x = np.asarray(x.detach().cpu())
     return x
 
@@ -330,7 +331,7 @@ def promote(operands, to_float=False):
         if a.dtype is b.dtype and a.dtype.kind == "f":  # the most frequent case: nothing to do
             return operands
     common = None
-    for x in operands:  # one floating dtype and Python numbers: nothing to do
+    for x in operands:  # if all are Python numbers or have one floating dtype, no cast is needed
         if type(x) is float or type(x) is int:
             continue
         dtype = getattr(x, "dtype", None)

@@ -46,7 +46,7 @@ def apply(cls, *inputs, **options) -> Tensor:
                     raise RuntimeError(REPLACED)
                 if x._requires_grad:
                     wanted = True
-                    edge = x  # a leaf
+                    edge = x  # correct if x is a leaf
                     producer = x.grad_fn
                     if producer is not None:
                         edge = producer, x.slot

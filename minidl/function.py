@@ -119,8 +119,8 @@ class Function:
     xp = np
     edges = saved_inputs = ()
     # The defaults below belong to the class. A node replaces them and never writes into them.
-    retained = {}  # slot -> the Tensor whose `grad` is kept (Tensor.retain_grad)
-    gradient_hooks = ()  # (slot, GradientHook), from Tensor.register_hook
+    retained = {}  # {index of an output: the Tensor whose `grad` is kept} (Tensor.retain_grad)
+    gradient_hooks = ()  # pairs (index of an output, GradientHook), from Tensor.register_hook
     _saved = ()  # the arguments of `save`; pack replaces some entries (saved.py)
     saved = Saved()  # the arrays of `_saved`
 
