@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 
 import numpy as np
 
-DEFAULT_FLOAT = np.dtype(np.float32)  # PyTorch's default: for floats, and ints that become floats
+DEFAULT_FLOAT = np.dtype(np.float32)  # the dtype of floats, and of ints that become floats
 
 # The order of promotion: bool < integer < floating < complex. V is bfloat16, which NumPy does not
 # know as a floating dtype (bf16.py).

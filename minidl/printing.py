@@ -77,7 +77,7 @@ def text(array, notes=(), prefix="tensor("):
         lines = prefix + "[]"
     else:
         if backend.is_floating(array.dtype):
-            array = array.astype(np.float64)  # exact; Python can format float64
+            array = array.astype(np.float64)  # the cast is exact, and Python can format float64
         short = array.size > options.threshold
         form, width = _form(_edges(array, options.edgeitems) if short else array, options)
         lines = prefix + _nested(array, indent, form, width, options, short)

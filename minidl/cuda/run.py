@@ -97,7 +97,7 @@ class Kernel:
         ValueError if an argument does not fit."""
         on_gpu = self._gpu
         try:
-            if on_gpu and args and type(args[0]) is on_gpu.array_type:  # mostly the result
+            if on_gpu and args and type(args[0]) is on_gpu.array_type:  # usually the result
                 return on_gpu(grid, block, args, shared_mem)
             if "cupy" in modules and backend.xp_of(args, f"kernel {self.name}") is not np:
                 return self.on_gpu(grid, block, args, shared_mem)

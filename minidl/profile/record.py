@@ -38,7 +38,7 @@ from minidl.mode import running
 from minidl.profile import clocks, device, instrument, page, picture, report, summary, trace
 from minidl.timeline import recording
 
-MAIN = "main"  # the lane of the task that opened the block
+MAIN = "main"  # the name of the lane of the task that opened the profile's `with` block
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Record:
     # host launched the work])}
     devices: dict = field(default_factory=dict)
     error_s: float = 0.0  # the error of this rank's times after conversion to rank 0's clock
-    drift: float = 0.0  # how much this rank's clock gains on rank 0's clock, in seconds per second
+    drift: float = 0.0  # seconds that this rank's clock gains on rank 0's clock in one second
 
 
 class Lane:
@@ -228,7 +228,7 @@ def profile(t=None, *, memory=False, synchronize=False, clock=time.perf_counter)
             recording.reset(token)
             p.record.end = clock()
     p.devices.read(p.record)
-    if t is not None:  # not after an error, because the other ranks may have ended
+    if t is not None:  # skipped after an error, because the other ranks may have ended
         last, records = clocks.measure(own, clock), objects.gather(own, p.record)
         if t.rank == 0:
             p.ranks = [*map(clocks.aligned, records, first, last)]

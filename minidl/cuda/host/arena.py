@@ -43,7 +43,7 @@ class Arena:
             r.offset = offset + r.parts[0].misalignment
             offset = r.offset + r.n_bytes + max(GUARD, r.n_bytes)
             offset = -(-offset // PAGE) * PAGE
-        # a guard takes no memory, because the system gives memory to a page only when it is written
+        # A guard takes no memory: the system gives memory to a page only when the page is written.
         allocate = allocate or (lambda n_bytes: np.empty(n_bytes, np.uint8))
         self.memory = allocate(offset + 2 * PAGE)
         start = -self.memory.ctypes.data % PAGE
@@ -157,7 +157,7 @@ class Region:
 
     def fill(self):
         if self.uninitialised:
-            self.memory[...] = 0xFF  # this is NaN in every float type
+            self.memory[...] = 0xFF  # bytes 0xFF are NaN in every float type
             return
         for p in self.parts:
             self.view(p)[...] = p.array
