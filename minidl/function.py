@@ -113,7 +113,7 @@ class Function:
 
     differentiable = True  # False if results are integers or bools (argmax, <): they need no graph
     precision = "grey"  # the op's list under autocast: white, black, grey or banned (amp.py)
-    # "same": inputs are cast to one dtype. "float": integer inputs are also cast to float32.
+    # promotes: "same" casts the inputs to one dtype. "float" also casts integer inputs to float32.
     promotes = None
     arithmetic = True  # False if forward only moves elements: no dtype is cast then (bf16.py)
     xp = np

@@ -36,8 +36,9 @@ COMPUTE_32F, COMPUTE_64F, COMPUTE_32F_FAST_TF32 = 68, 70, 77
 DEFAULT_ALGORITHM = -1
 LARGEST = 2**31 - 1  # the largest size: cuBLAS takes 32-bit integers
 
-# How cuBLAS reads a matrix. transposed: 1 if cuBLAS must transpose it, else 0. leading: the leading
-# dimension. step: the number of elements from one matrix of a batch to the next.
+# A Layout tells how cuBLAS reads a matrix. transposed: 1 if cuBLAS must transpose it, else 0.
+# leading: the leading dimension. step: the number of elements from one matrix of a batch to the
+# next.
 Layout = namedtuple("Layout", "array transposed leading step")
 
 

@@ -72,7 +72,8 @@ class Host:
         self.ahead, self.min_bytes, self.bytes_per_s = ahead, min_bytes, bytes_per_s
         self.log, self.held_bytes, self.peak_bytes, self.waited_s = [], 0, 0, 0.0
         self.stored = []  # weak references: a Stored is kept by the nodes that saved it
-        # (id of buffer, the array's place in the buffer) -> weak references to buffer and Stored
+        # _known: {(id of a buffer, the array's place in the buffer): weak references to the buffer
+        # and to the Stored}.
         self._known = {}
         self._leaving = deque()  # copies to the host that may not be finished
         self._worker = None

@@ -93,10 +93,10 @@ class GradScaler:
         self.on_host = raise_at_min  # True if the host must know at once whether gradients are bad
         self.enabled = enabled
         self._stepped = []  # the optimizers that stepped since the last update
-        # {optimizer: (bad, factor)} for each optimizer that was checked since the last update. If a
-        # gradient is inf or nan, bad is not 0. factor is 1 / scale, or 1 if the gradients are
-        # unscaled already. On a GPU, bad is an array of one number. There, the second entry is the
-        # array of the scale itself, or None if the gradients are unscaled already.
+        # _found: {optimizer: (bad, factor)} for each optimizer that was checked since the last
+        # update. If a gradient is inf or nan, bad is not 0. factor is 1 / scale, or 1 if the
+        # gradients are unscaled already. On a GPU, bad is an array of one number. There, factor is
+        # the array of the scale itself, or None if the gradients are unscaled already.
         self._found = {}
 
     factor = _number("_scale", 0)

@@ -54,8 +54,8 @@ class Record:
     messages: list = field(default_factory=list)  # ("send" or "receive", key, time, bytes)
     queue: list = field(default_factory=list)  # (time, 1 if a job was added or -1 if a job is done)
     memory: list = field(default_factory=list)  # (time, {kind: bytes})
-    # {name of a GPU's lane: (the error of the lane's times, [for each span, the time at which the
-    # host launched the work])}
+    # devices: {name of a GPU's lane: (the error of the lane's times, [for each span, the time at
+    # which the host launched the work])}
     devices: dict = field(default_factory=dict)
     error_s: float = 0.0  # the error of this rank's times after conversion to rank 0's clock
     drift: float = 0.0  # seconds that this rank's clock gains on rank 0's clock in one second
@@ -72,7 +72,8 @@ class Lane:
         self.add = self.spans.append
         self.module, self.names = "", {}  # names: {module: its path}
         self.moved = None  # in a collective: [bytes sent, bytes received, messages, {peer}]
-        # if not 0, messages do not count, because they are part of another message or of a Watch
+        # muted: if it is not 0, messages are not counted, because they are part of another message
+        # or of a Watch.
         self.muted = 0
 
     def beside(self, name):

@@ -320,9 +320,9 @@ def _announce_shared(code):
     out, at = [], 0
     for d in shared.declarations(code):
         calls = "".join(f' minidl_shared("{name}", {name});' for name in d.names)
-        # __half is a class. For an array of __half the compiler would add a flag, "constructed
-        # yet?", and code that reads this flag. The kernel itself does not read such a flag. With an
-        # initialiser there is no flag and no extra code.
+        # __half is a class. For an array of __half the compiler would add a flag that tells whether
+        # the array is constructed, and code that reads this flag. The kernel itself does not read
+        # such a flag. With an initialiser there is no flag and no extra code.
         made = ",".join(w + " = {}" * (w == plain)
                         for w, plain in zip(d.written, d.plain, strict=True))
         out += [code[at : d.begin], "__shared__", made, ";", calls]

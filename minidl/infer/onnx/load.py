@@ -29,8 +29,8 @@ from minidl.nest import each
 from minidl.tensor import Tensor
 
 MOST_OPERATORS = 50_000  # the most operators in a file; a large language model has about 5,000
-# The default of most_bytes. The largest result of a large network for a batch of 32 images of full
-# size has half of these bytes.
+# MOST_BYTES: the default of most_bytes. The largest result of a large network for a batch of 32
+# images of full size has half of these bytes.
 MOST_BYTES = 4 << 30
 
 MOST_RESULTS = 16  # all results of a model together may have MOST_RESULTS * most_bytes bytes
