@@ -42,8 +42,8 @@ STATES = ("parameters", "gradients", "master weights", "optimizer")
 KINDS = (*STATES, "communication", "inputs", "activations", "temporary", "workspace")
 RANK = {kind: i for i, kind in enumerate(KINDS)}
 
-# A buffer that is held: its kind, its bytes, the op and the module that made it, and its number in
-# the recording.
+# A Held describes a buffer in use: its kind, its bytes, the op and the module that made it, and its
+# number in the recording.
 Held = namedtuple("Held", "kind n_bytes op module number")
 
 

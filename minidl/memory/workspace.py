@@ -50,9 +50,9 @@ from minidl.ops.cross_entropy import CrossEntropy
 from minidl.ops.extra.conv_transpose import ConvTranspose2d
 from minidl.ops.pool import AvgPool2d, MaxPool2d
 
-# The numbers of elements of the arrays for one block of samples. padded: the padded copy of the
-# images, 0 if there is no padding. images: the images with their padding. y: the results, or gy,
-# which has the same shape. each: the weight's gradients of the single samples, before they are
+# Sizes has the number of elements of each array for one block of samples. padded: the padded copy
+# of the images, 0 if there is no padding. images: the images with their padding. y: the results, or
+# gy, which has the same shape. each: the weight's gradients of the single samples, before they are
 # added. Three fields are not numbers of elements. width: the bytes of an element. half: True if
 # fp16 is multiplied in fp32. merged: True if the columns are a view of the padded images.
 Sizes = namedtuple("Sizes", "padded columns weight images y each width half merged")

@@ -147,7 +147,7 @@ def each(experts, parts):
     return cat([expert(part) for expert, part in zip(experts.values(), parts, strict=True)])
 
 
-# ---- which rows go where: NumPy, on the host ----
+# ---- the choice of experts and places: NumPy, on the host ----
 
 
 def choose(scores, k):

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     from minidl.tensor import Tensor
 
-# Elements [begin, end) of parameter number `index` of a list. If `stage` is None, these elements
-# are a whole tensor. Otherwise they are this rank's part of tensor number `tensor` of this stage.
+# A Piece is the elements [begin, end) of parameter number `index` of a list. If `stage` is None,
+# they are a whole tensor. Otherwise they are this rank's part of tensor number `tensor` of a stage.
 Piece = namedtuple("Piece", "index begin end stage tensor")
 
 

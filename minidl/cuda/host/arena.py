@@ -100,7 +100,7 @@ class Part:
         self.name, self.array, self.const = name, array, const
         self.uninitialised, self.is_table = uninitialised, is_table
         self.begin, self.n_bytes = array.ctypes.data, array.nbytes
-        self.offset = 0  # bytes from the start of its region
+        self.offset = 0  # bytes from the start of the region
         owner = array
         while isinstance(owner.base, np.ndarray):
             owner = owner.base

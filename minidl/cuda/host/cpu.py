@@ -189,7 +189,7 @@ def generate(path, text, defines, name=None, form="auto", without=()):
     # __CUDA_ARCH__ is 800. If the CPU side lacks a feature of that architecture, an error names it
     options = ["-DMINIDL_HOST=1", "-D__CUDACC__=1", "-D__CUDA_ARCH__=800"]
     options += [f"-D{k}={v}" for k, v in defines.items()]
-    # the preprocessor gets the compiler's flags, so that `#ifdef __AVX512F__` has the same result
+    # The preprocessor gets the compiler's flags. So `#ifdef __AVX512F__` is the same for both.
     flags, whole = compiler.find_compiler().flags, text
     text = compiler.run(["-E", *flags, "-x", "c++", *options, "-"], text, str(path))
     source = Source(path, text, defines)

@@ -216,7 +216,7 @@ def _grid_stride(body, params):
     parts = body[header.end() : close].split(";")
     start = re.fullmatch(rf"\s*({_INTEGER})\s+(\w+)\s*=\s*(.*?)\s*", parts[0], re.S)
     if len(parts) != 3 or not start or _DECLARATION.sub("", before).strip():
-        return None  # another form of loop, or other statements before it
+        return None  # another form of loop, or other statements before the loop
     declarations = list(_DECLARATION.finditer(before))
     declared = {m[1]: m[2].strip() for m in declarations}
     variable = start[2]
