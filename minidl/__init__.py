@@ -50,8 +50,8 @@ def compile(model, **options):
 
 
 
-# These parts are imported on first use. So `import minidl` takes a quarter of a second, and needs
-# only NumPy.
+# The modules in _PARTS are imported on first use. So `import minidl` takes a quarter of a second,
+# and needs only NumPy.
 _PARTS = ("accelerator", "backends", "comm", "cuda", "data", "elastic", "infer", "memory", "nn",
           "optim", "parallel", "precision", "profile", "snapshot")
 _LATER = {  # {name: the module that has it}

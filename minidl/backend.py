@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 
 import numpy as np
 
-DEFAULT_FLOAT = np.dtype(np.float32)  # PyTorch's default: for floats, and ints that become floats
+DEFAULT_FLOAT = np.dtype(np.float32)  # the dtype of floats, and of ints that become floats
 
 # The order of promotion: bool < integer < floating < complex. V is bfloat16, which NumPy does not
 # know as a floating dtype (bf16.py).
@@ -125,7 +125,9 @@ def buffer_of(array):
 _DATA = object.__basicsize__
 _word_at = ctypes.c_void_p.from_address
 _probe = np.empty(3)
-_BY_HEADER = _word_at(id(_probe) + _DATA).value == _probe.ctypes.data  # False in some Pythons
+# True if the data pointer of an array is at id(array) + _DATA. In some versions of Python it is
+# at another place.
+_BY_HEADER = _word_at(id(_probe) + _DATA).value == _probe.ctypes.data
 
 
 def address(array):
@@ -244,7 +246,7 @@ def array_of(x):
 def plain_array(x):
     """Returns the array of a Tensor or of a torch.Tensor. Returns any other object unchanged."""
     x = array_of(x)
-    if hasattr(x, "detach"):  # a torch.Tensor: NumPy can read it on the CPU, outside its graph
+    if hasattr(x, "detach"):  # a torch.Tensor. NumPy can read only a detached tensor on the CPU
         x = np.asarray(x.detach().cpu())
     return x
 
@@ -330,7 +332,7 @@ def promote(operands, to_float=False):
         if a.dtype is b.dtype and a.dtype.kind == "f":  # the most frequent case: nothing to do
             return operands
     common = None
-    for x in operands:  # one floating dtype and Python numbers: nothing to do
+    for x in operands:  # if all are Python numbers or have one floating dtype, no cast is needed
         if type(x) is float or type(x) is int:
             continue
         dtype = getattr(x, "dtype", None)

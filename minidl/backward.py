@@ -225,7 +225,7 @@ def _fit(g, shape, dtype, node):
         extra = g.ndim - len(shape)
         axes = tuple(range(extra)) + tuple(
             i + extra for i, d in enumerate(shape) if d == 1 and g.shape[i + extra] != 1)
-        if extra >= 0:  # float16 and bfloat16 are summed in float32
+        if extra >= 0:  # sums float16 and bfloat16 in float32
             g = g.sum(axis=axes, keepdims=True, dtype=backend.accumulate_dtype(g.dtype))
         if g.shape[max(extra, 0):] != shape:
             raise RuntimeError(f"{type(node).__name__}.backward returned a gradient of shape "
@@ -233,7 +233,7 @@ def _fit(g, shape, dtype, node):
         g = g.reshape(shape)
     if g.dtype != dtype:
         g = g.astype(dtype)
-    # NumPy turns 0-d results into scalars.
+    # `asarray` is needed, because NumPy turns 0-d results into scalars.
     return g if type(g) is node.xp.ndarray else node.xp.asarray(g)
 
 

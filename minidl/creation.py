@@ -147,7 +147,8 @@ def linspace(start: float, end: float, steps: int, *, dtype: DType | None = None
         raise TypeError("linspace: wants a dtype of numbers, got bool")
     start, end = ((int if dtype.kind in "iu" else float)(x) for x in (start, end))
     i = np.arange(steps)
-    step = (end - start) / max(steps - 1, 1)  # below, i counts from the nearer end, as in PyTorch
+    step = (end - start) / max(steps - 1, 1)
+    # The first half is computed from `start`, the second half from `end`, as in PyTorch.
     array = np.where(i < steps // 2, start + step * i, end - step * (steps - 1 - i))
     return _tensor(array if steps > 1 else np.full(steps, start), dtype, device, requires_grad)
 

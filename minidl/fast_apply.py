@@ -30,8 +30,8 @@ def apply(cls, *inputs, **options) -> Tensor:
     edges = []
     depth = 0  # the largest depth of the nodes that made the inputs
     wanted = False  # True if any input wants a gradient
-    # True if forward can be called directly: no block around the call changes how it runs, and all
-    # arrays are float32.
+    # plain: True if forward can be called directly. Then no block around the call changes how it
+    # runs, and all arrays are float32.
     plain = mode.autocast is None and mode.intercept is None
 
     for x in inputs:
@@ -46,7 +46,7 @@ def apply(cls, *inputs, **options) -> Tensor:
                     raise RuntimeError(REPLACED)
                 if x._requires_grad:
                     wanted = True
-                    edge = x  # a leaf
+                    edge = x  # correct if x is a leaf
                     producer = x.grad_fn
                     if producer is not None:
                         edge = producer, x.slot

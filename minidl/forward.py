@@ -108,7 +108,7 @@ def raise_explained(error, node, arrays):
 def _explained(error, node, arrays):
     """Returns an error whose message names the op and its input shapes. Returns the same error if
     there is nothing to add."""
-    if getattr(error, "explained", False):  # an op inside this op has explained it already
+    if getattr(error, "explained", False):  # an op inside this op has explained the error already
         return error
     if isinstance(error, AttributeError):  # a list has no shape
         kinds = [type(x).__name__ for x in arrays if isinstance(x, (list, tuple, str))]

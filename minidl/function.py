@@ -113,14 +113,14 @@ class Function:
 
     differentiable = True  # False if results are integers or bools (argmax, <): they need no graph
     precision = "grey"  # the op's list under autocast: white, black, grey or banned (amp.py)
-    # "same": inputs are cast to one dtype. "float": integer inputs are also cast to float32.
+    # promotes: "same" casts the inputs to one dtype. "float" also casts integer inputs to float32.
     promotes = None
     arithmetic = True  # False if forward only moves elements: no dtype is cast then (bf16.py)
     xp = np
     edges = saved_inputs = ()
     # The defaults below belong to the class. A node replaces them and never writes into them.
-    retained = {}  # slot -> the Tensor whose `grad` is kept (Tensor.retain_grad)
-    gradient_hooks = ()  # (slot, GradientHook), from Tensor.register_hook
+    retained = {}  # {index of an output: the Tensor whose `grad` is kept} (Tensor.retain_grad)
+    gradient_hooks = ()  # pairs (index of an output, GradientHook), from Tensor.register_hook
     _saved = ()  # the arguments of `save`; pack replaces some entries (saved.py)
     saved = Saved()  # the arrays of `_saved`
 

@@ -25,11 +25,11 @@ Number = Tensor | np.ndarray | np.generic | float  # a Tensor, an array, or one 
 Sizes = int | Sequence[int]  # one size for each dimension, or one size for all dimensions
 DType = DTypeLike  # np.float32, "float16", minidl.bfloat16
 Device = str | int  # "cpu", "cuda", "cuda:1", 1
-Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]  # what an optimizer takes, or its groups
+Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]  # an optimizer's parameters, or its groups
 
 Counts = Sequence[int] | np.ndarray  # one integer for each rank: its count, or its first index
 PerGroup = float | Sequence[float]  # one number for each group of an optimizer, or one for all
-# step -> factor: one function for each group of an optimizer, or one for all.
+# A function (step) -> factor for each group of an optimizer, or one function for all groups.
 Factors = Callable[[int], float] | Sequence[Callable[[int], float]]
 Nodes = int | Sequence[Sequence[int]]  # ranks per node, or the list of ranks of each node
 Op = Callable[..., Any]  # np.add or np.maximum, called as op(a, b, out=a)

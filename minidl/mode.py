@@ -95,7 +95,7 @@ class NoRoom(Exception):
     run."""
 
 
-kernels_given_up = False  # True if this process computes without kernels: no space was left
+kernels_given_up = False  # True if this process uses no kernels, because no folder has space
 
 
 def give_up_kernels(error):
@@ -140,7 +140,7 @@ def watched_training():
     finally:
         _asked.reset(token)
         outer = _asked.get()
-        if outer is not None:  # a block around this block notes the same modules
+        if outer is not None:  # an outer block must note these modules, too
             for module, flag in asked.items():
                 outer.setdefault(module, flag)
 

@@ -77,12 +77,12 @@ def text(array, notes=(), prefix="tensor("):
         lines = prefix + "[]"
     else:
         if backend.is_floating(array.dtype):
-            array = array.astype(np.float64)  # exact; Python can format float64
+            array = array.astype(np.float64)  # the cast is exact, and Python can format float64
         short = array.size > options.threshold
         form, width = _form(_edges(array, options.edgeitems) if short else array, options)
         lines = prefix + _nested(array, indent, form, width, options, short)
     last = len(lines) - lines.rfind("\n") + 1  # the length of the last line, with ", "
-    for note in notes:  # on the same line if there is room
+    for note in notes:  # adds the note to the last line if there is room
         if last + len(note) + 2 > options.linewidth:
             lines += ",\n" + " " * indent + note
             last = indent + len(note)

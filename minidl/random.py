@@ -76,7 +76,7 @@ class Generator:
         them by 2**24, and scales the result. float32 can hold 24 bits exactly."""
         shape = _as_shape(shape)
         draws = self.bits(_numel(shape), draw)
-        draws >>= np.uint32(8)  # in place, to save memory: for the weights of large models
+        draws >>= np.uint32(8)  # in place, because the draws for a large weight need much memory
         u = draws.astype(np.float32)
         del draws
         u *= np.float32(2.0**-24)
@@ -153,7 +153,7 @@ def watched():
     finally:
         _used.reset(token)
         outer = _used.get()
-        if outer is not None:  # a block around this block notes the same draws
+        if outer is not None:  # an outer block must note these generators, too
             for generator, state in used.items():
                 outer.setdefault(generator, state)
 

@@ -50,14 +50,14 @@ def pack(node, inputs, arrays, outputs, packers):
     result of a packer. If an input or output shares memory with a saved array, records the version
     of this memory in `node.saved_inputs`. outputs: a list of Tensors."""
     all_held = []
-    notes = node.saved_inputs = []  # (tensor or Memory, version)
+    notes = node.saved_inputs = []  # pairs (tensor or Memory, version)
     edges = node.edges
     for s in node._saved:
         undos = ()
         if s is None:
             all_held.append(None)
             continue
-        if type(s) is Pack:  # rounded to bfloat16
+        if type(s) is Pack:  # s was rounded to bfloat16
             s, *undos = s
         owner = getattr(s, "base", None)  # None if s owns its memory
         held = s
@@ -73,7 +73,7 @@ def pack(node, inputs, arrays, outputs, packers):
             memory = getattr(x, "_memory", NO_TENSOR)
             if memory is not NO_TENSOR:
                 notes.append((x, 0 if memory is None else memory.version))
-                if edges[i] is x and held is s:  # the first leaf whose array is s
+                if edges[i] is x and held is s:  # x is the first leaf in the memory of s
                     if array is s:
                         held = x
                     elif backend.is_reshaped(s, array):
@@ -150,7 +150,7 @@ def check(node):
     for x, version in node.saved_inputs:
         memory = x if type(x) is Memory else x._memory
         if memory is not None and memory.version != version:
-            what = "the result"  # for a result, only its Memory was recorded
+            what = "the result"  # correct if x is the Memory of a result
             if x is not memory:
                 what = f"a {'leaf' if x.is_leaf else 'tensor'} of shape {tuple(x.shape)}"
             raise RuntimeError(

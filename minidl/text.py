@@ -31,7 +31,7 @@ from minidl.checkout import ROOT
 
 LANGUAGES = ("en", "zh")
 HOLE = re.compile(r"\{(\d)\}")
-# The form of a finding when kernels are checked: "gelu.cu:12: warning: race: ...".
+# Matches a finding of the check of kernels, such as "gelu.cu:12: warning: race: ...".
 FINDING = re.compile(r"(\S+:\d+: )?(warning: )?([a-z][a-z ]+): (.+)")
 DEPTH = 5  # the most levels of messages inside messages; no grader has more levels
 

@@ -68,6 +68,7 @@ class Timeline:
                     rows[lane] = len(rows)
                     events.append({**row, "tid": rows[lane], "name": "thread_name",
                                    "args": {"name": lane}})
+                # ts and dur are in microseconds.
                 events.append({"name": label, "cat": lane, "ph": "X", "pid": rank,
                                "tid": rows[lane], "ts": 1e6 * start, "dur": 1e6 * (end - start)})
-        Path(path).write_text(json.dumps({"traceEvents": events}))  # ts, dur: microseconds
+        Path(path).write_text(json.dumps({"traceEvents": events}))

@@ -34,10 +34,11 @@ from minidl.cuda import device
 TYPES = {"f": 0, "d": 1, "e": 2}  # CUDA_R_32F, CUDA_R_64F, CUDA_R_16F
 COMPUTE_32F, COMPUTE_64F, COMPUTE_32F_FAST_TF32 = 68, 70, 77
 DEFAULT_ALGORITHM = -1
-LARGEST = 2**31 - 1  # sizes are 32-bit integers
+LARGEST = 2**31 - 1  # the largest size: cuBLAS takes 32-bit integers
 
-# How cuBLAS reads a matrix. transposed: 1 if cuBLAS must transpose it, else 0. leading: the leading
-# dimension. step: the number of elements from one matrix of a batch to the next.
+# A Layout tells how cuBLAS reads a matrix. transposed: 1 if cuBLAS must transpose it, else 0.
+# leading: the leading dimension. step: the number of elements from one matrix of a batch to the
+# next.
 Layout = namedtuple("Layout", "array transposed leading step")
 
 
@@ -105,7 +106,7 @@ def view_layout(x):
     """Returns the Layout of x, or None if it must be copied first."""
     *steps, row, col = (stride // x.itemsize for stride in x.strides)
     *batch, n_rows, n_cols = x.shape
-    for i in range(len(batch) - 1):  # one stride must be enough for all batch dimensions
+    for i in range(len(batch) - 1):  # cuBLAS has one stride for all batch dimensions
         if batch[i] > 1 and steps[i] != steps[i + 1] * batch[i + 1]:
             return None
     step = steps[-1] if steps else 0
@@ -142,7 +143,7 @@ def load():
     for example on another platform."""
     cuda = backend.import_cupy().cuda
     try:
-        cuda.device.get_cublas_handle()  # CuPy loads the library here
+        cuda.device.get_cublas_handle()  # makes CuPy load the library
         version = cuda.runtime.runtimeGetVersion() // 1000
         windows = sys.platform == "win32"
         cublas = ctypes.CDLL(f"cublas64_{version}.dll" if windows else f"libcublas.so.{version}")

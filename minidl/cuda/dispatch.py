@@ -93,7 +93,7 @@ def generated(text):
         try:
             if path.read_text("utf-8") == text:
                 return path
-        except (OSError, ValueError):  # missing, or damaged
+        except (OSError, ValueError):  # the file is missing or damaged
             pass
         try:
             write_whole(path, text)
@@ -117,7 +117,7 @@ def cpu_compiler():
 
     try:
         compiler.find_compiler()
-        cpu.runtime()  # every kernel needs this library, so it is made here
+        cpu.runtime()  # compiles the library that every kernel needs
     except KernelError as error:
         warnings.warn(f"{error}. Until then the plain NumPy ops are used.", RuntimeWarning,
                       stacklevel=2)

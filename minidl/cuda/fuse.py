@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from minidl.hints import Fused
 
-# {name: (C expression of the result, C expressions of the gradients, one for each operand)}
-# {0} and {1} are the operands, {y} is the result, {g} is the gradient of the result
+# {name: (C expression of the result, C expressions of the gradients, one for each operand)}.
+# {0} and {1} are the operands, {y} is the result, {g} is the gradient of the result.
 OPS = {
     "add": ("{0} + {1}", ("{g}", "{g}")),
     "sub": ("{0} - {1}", ("{g}", "-{g}")),
@@ -52,7 +52,7 @@ OPS = {
     "tanh": ("tanhf({0})", ("{g} * (1.0f - {y} * {y})",)),
     "sigmoid": ("1.0f / (1.0f + expf(-{0}))", ("{g} * {y} * (1.0f - {y})",)),
     "relu": ("{0} > 0.0f ? {0} : 0.0f", ("{0} > 0.0f ? {g} : 0.0f",)),
-    # if the two operands are equal, each gets half of the gradient, as in minidl.maximum
+    # If the two operands are equal, each gets half of the gradient, as in minidl.maximum.
     "maximum": ("fmaxf({0}, {1})", ("{g} * (0.5f * (float)(({0} > {1}) + ({0} >= {1})))",
                                     "{g} * (0.5f * (float)(({1} > {0}) + ({1} >= {0})))")),
     "minimum": ("fminf({0}, {1})", ("{g} * (0.5f * (float)(({0} < {1}) + ({0} <= {1})))",
@@ -63,7 +63,7 @@ OPS = {
 class Symbol:
     """A value in the kernel, with its C name. Each operation on a Symbol is added to `lines`."""
 
-    __array_ufunc__ = None  # so array + symbol calls the symbol's __radd__, which refuses arrays
+    __array_ufunc__ = None  # makes array + symbol call the symbol's __radd__, which refuses arrays
 
     def __init__(self, name, lines):
         self.name, self.lines = name, lines  # lines: [(C name of the result, op, C operands)]
@@ -130,11 +130,11 @@ def generate(fn, names):
     gradients = {result.name: "to_float(gy[i])"}  # C name -> the sum so far
     back = []
     for y, op, xs in reversed(lines):
-        if y not in gradients:  # a result that is not used
+        if y not in gradients:  # nothing uses the result y
             continue
         back.append(f"float g_{y} = {gradients[y]};")
         for x, gradient in zip(xs, OPS[op][1]):
-            if x[0] in "iv":  # an input or a result. A number needs no gradient
+            if x[0] in "iv":  # x is an input or a result. A number needs no gradient
                 term = gradient.format(*xs, y=y, g=f"g_{y}")
                 gradients[x] = f"{gradients[x]} + ({term})" if x in gradients else f"({term})"
     store = [f"g_{n}[i] = from_float<T>({gradients.get(f'in_{n}', '0.0f')});" for n in names]

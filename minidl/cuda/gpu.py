@@ -23,7 +23,7 @@ from minidl.cuda.host.includes import Edited, files, for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
 from minidl.cuda.run import only_one
 
-# The most tuples of numbers that are remembered. A step counter adds a new tuple in each step.
+# A kernel remembers at most this many tuples of numbers: a step counter adds one in each step.
 MAX_KNOWN = 256
 
 
@@ -47,7 +47,8 @@ class GpuKernel:
         self._pointers = [(i, parameters[i].dtype and np.dtype(parameters[i].dtype),
                            parameters[i].lanes > 1) for i in pointers]
         self._scalars = scalars = [i for i, p in enumerate(parameters) if p.kind == "scalar"]
-        # picks CuPy's arguments from (*args, *converted numbers), in the kernel's order
+        # _arranged picks CuPy's arguments from (*args, *converted numbers), in the order of the
+        # kernel's parameters.
         self._n = n = len(parameters)
         self._numbers = _getter(scalars)
         self._arranged = _getter([n + scalars.index(i) if i in scalars else i for i in range(n)])
@@ -75,7 +76,7 @@ class GpuKernel:
         if not shared_mem:
             self._launch(grid, block, self._arranged(args + ready))
             return
-        # a kernel must request more than 48 KiB (CUDA programming guide, "Shared memory")
+        # CUDA allows more than 48 KiB only on request (CUDA programming guide, "Shared memory").
         if shared_mem > 48 * 1024:
             self._launch.max_dynamic_shared_size_bytes = shared_mem
         self._launch(grid, block, self._arranged(args + ready), shared_mem=shared_mem)

@@ -27,7 +27,7 @@ BLOCK = 256  # threads of a block
 C_TYPES = {"int64": "long long", "int32": "int", "int16": "short", "int8": "signed char",
            "uint64": "unsigned long long", "uint32": "unsigned int", "uint16": "unsigned short",
            "uint8": "unsigned char"}
-NOBODY = -(2**63)  # passed as the ignored index if there is none
+NOBODY = -(2**63)  # passed to the kernel if no index is ignored
 
 
 # ---- 1 reference ----

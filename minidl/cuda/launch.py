@@ -159,7 +159,7 @@ def _uploaded(xp, device, data, dtype, shape):
     return table, host, stream.record(), stream.ptr
 
 
-_graph = threading.local()  # of this thread's capture: its pool, and the tables uploaded so far
+_graph = threading.local()  # has the pool of this thread's capture, and the tables uploaded so far
 
 
 @contextlib.contextmanager

@@ -97,7 +97,7 @@ def _key(text, flags, instances):
     library, include = _library()
     files = [library, include / "cuda_fp16.h"]
     stats = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-    text = text.replace(f"{KERNELS.parent}{os.sep}", "")  # a copy of the checkout finds the logs
+    text = text.replace(f"{KERNELS.parent}{os.sep}", "")  # so a copy of the checkout finds the logs
     return hashlib.sha256(repr((text, flags, list(instances), stats)).encode()).hexdigest()[:32]
 
 

@@ -97,7 +97,7 @@ class Kernel:
         ValueError if an argument does not fit."""
         on_gpu = self._gpu
         try:
-            if on_gpu and args and type(args[0]) is on_gpu.array_type:  # mostly the result
+            if on_gpu and args and type(args[0]) is on_gpu.array_type:  # usually the result
                 return on_gpu(grid, block, args, shared_mem)
             if "cupy" in modules and backend.xp_of(args, f"kernel {self.name}") is not np:
                 return self.on_gpu(grid, block, args, shared_mem)
@@ -155,8 +155,8 @@ class Kernel:
     def on_cpu(self):
         """Returns the CpuKernel. It is compiled on first use."""
         if self._cpu is None:
-            # most kernels for which the fibre form is wanted have no flat form. For such a kernel
-            # 'auto' means the fibre form, and no second library is compiled
+            # Most kernels for which a user wants the fibre form have no flat form. For them 'auto'
+            # means the fibre form, and no second library is compiled.
             form = "auto" if self.form == "fibre" else self.form
             self._cpu = self._load(form)
             if self.form == "fibre" and self._cpu.form == "flat":

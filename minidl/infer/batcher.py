@@ -62,9 +62,9 @@ class Report:
     inside_s: float
     latency_s: float
 
-    inside = property(lambda self: self.inside_s / self.elapsed_s)  # L
-    rate = property(lambda self: self.n_requests / self.elapsed_s)  # the rate of Little's law, 1/s
-    latency = property(lambda self: self.latency_s / self.n_requests)  # W, s
+    inside = property(lambda self: self.inside_s / self.elapsed_s)  # L of Little's law
+    rate = property(lambda self: self.n_requests / self.elapsed_s)  # lambda of Little's law, 1/s
+    latency = property(lambda self: self.latency_s / self.n_requests)  # W of Little's law, s
     batch = property(lambda self: self.n_requests / self.n_batches)
 
 

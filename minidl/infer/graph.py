@@ -23,7 +23,7 @@ import numpy as np
 from minidl.forward import op_name
 from minidl.mode import no_grad
 
-# A step: one elementwise operation after a node's own operation. An operand is a number or a pair.
+# A Step is an elementwise operation after a node's own operation. An operand is a number or a pair.
 # ("in", i): the node's input i. ("v", k): the result of step k. ("v", -1): the result of the node's
 # own operation.
 Step = namedtuple("Step", "op kind operands attributes")

@@ -33,7 +33,7 @@ def offer(batcher, requests, arrivals):
             time.sleep(left)
         try:
             future = batcher.submit(request)
-        except RuntimeError:  # the request is refused, because too many wait already
+        except RuntimeError:  # the request is refused, because too many requests wait
             continue
         future.add_done_callback(lambda f, i=i: done.update({i: time.perf_counter()}))
         futures.append((i, future))

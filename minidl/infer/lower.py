@@ -21,10 +21,10 @@ from minidl.infer.graph import Value
 from minidl.ops import attention_kernel, index, linear, shape
 
 PANEL = 32  # the columns of a panel, as in kernels/cpu/infer.cuh
-# The most rows of a product in a block. Blocks are this small so that two threads get equal parts
-# of the work even if there are few panels.
+# ROWS: the most rows of a product in a block. Blocks are this small so that two threads get equal
+# parts of the work even if there are few panels.
 ROWS = 32
-CHUNK = 4096  # the most elements of a chain in a block
+CHUNK = 4096  # a block computes at most this number of elements of a chain
 VIEWS = (shape.Reshape, shape.Permute, shape.Expand, shape.Split, shape.Unbind, index.Getitem)
 SINK = "x"  # the C name of a product's result in the steps after the product
 # A Layout tells where the elements of a value are: in the bytes of the Value `root`, from byte
@@ -81,7 +81,7 @@ class Lowering:
 
     def own(self, value):
         """Reserves bytes in the arena for a value that is not a view. Returns the value."""
-        # Nothing is written into this array, so the system gives it no memory.
+        # Nothing is written into the array, so the system gives it no memory.
         self.dummies[value] = np.empty(value.shape, value.dtype)
         self.layouts[value] = Layout(value, 0, self.dummies[value].strides)
         return value

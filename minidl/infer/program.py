@@ -36,7 +36,7 @@ DIRECT = 1 << 19  # inputs and results of this number of bytes or more are not c
 HEAD = 40  # bytes of a MinidlLaunch before its arguments, which take 8 bytes each
 
 
-class Call(ctypes.Structure):  # MinidlCall of kernels/host/replay.cpp
+class Call(ctypes.Structure):  # has the layout of MinidlCall in kernels/host/replay.cpp
     _fields_ = [("launcher", ctypes.c_void_p), ("launch", ctypes.c_void_p)]
 
 
@@ -177,10 +177,12 @@ class Plan:
             return ()
         roots = [low.layouts[v].root for v in (*graph.inputs, *graph.outputs) if v.array is None]
         written = [low.layouts[v].root for launch in self.launches for v in launch.writes]
-        if (low.layouts[value].root is not value or roots.count(value) > 1  # a view, or used twice
-                or not self.array(value).flags.c_contiguous  # such as an image with its border
+        # A value must be in the arena if it is a view, if two inputs or results share its bytes, or
+        # if it is not contiguous (such as an image with its border). Eager ops read the arena, too.
+        if (low.layouts[value].root is not value or roots.count(value) > 1
+                or not self.array(value).flags.c_contiguous
                 or value in graph.inputs and value in written
-                or any(launch.eager is not None for launch in self.launches)  # reads the arena
+                or any(launch.eager is not None for launch in self.launches)
                 or any(graph.inputs[i] is value for i, _ in low.checked)):
             return ()
         first, found = address(self._bytes[value]), []

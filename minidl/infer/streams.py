@@ -245,7 +245,7 @@ def streamed(graph, n_streams=2):
         for stream in streams:
             now.wait_event(stream.record())
 
-    # During the warm-up runs the inputs have arbitrary values: a bad index raises no error there.
+    # During the warm-up runs the inputs have arbitrary values, so a bad index raises no error.
     with unnoted(cupy):
         replay = graphed(run)
 

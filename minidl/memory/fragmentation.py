@@ -63,7 +63,7 @@ def placements(events):
                     break
                 start = after
             insort(blocks, (start, start + n_bytes, number))
-        else:  # freed. (A buffer of 0 bytes was never in a block.)
+        else:  # the buffer is freed. If it had 0 bytes, it was never in a block
             blocks[:] = [block for block in blocks if block[2] != number]
         yield blocks
 

@@ -42,8 +42,8 @@ STATES = ("parameters", "gradients", "master weights", "optimizer")
 KINDS = (*STATES, "communication", "inputs", "activations", "temporary", "workspace")
 RANK = {kind: i for i, kind in enumerate(KINDS)}
 
-# A buffer that is held: its kind, its bytes, the op and the module that made it, and its number in
-# the recording.
+# A Held describes a buffer in use: its kind, its bytes, the op and the module that made it, and its
+# number in the recording.
 Held = namedtuple("Held", "kind n_bytes op module number")
 
 
@@ -60,8 +60,8 @@ def states(model=None, optimizer=None, communication=()):
         "parameters": [p.array for p in parameters],
         "master weights": [m.array for m in low],
         "optimizer": [value for values in state.values() for value in values.values()
-                      if getattr(value, "ndim", 1)],  # leaves out step counts: 4 bytes on a GPU
-        "gradients": [t.grad.array for t in (*parameters, *low)  # may be views of buckets
+                      if getattr(value, "ndim", 1)],  # leaves out a step count, 4 bytes on a GPU
+        "gradients": [t.grad.array for t in (*parameters, *low)  # may be a view of a bucket
                       if isinstance(t.grad, Tensor)],
         "communication": [x for holder in communication for x in holder.communication_buffers()],
     }

@@ -42,8 +42,8 @@ from minidl import backend
 from minidl.cuda.host_memory import copy_stream, pinned
 from minidl.mode import current, running
 
-# If more than this number of copies to the host are not finished, forward waits, because the device
-# holds an array until its copy is finished.
+# At most this number of copies to the host may be unfinished. Otherwise forward waits, because the
+# device holds an array until its copy is finished.
 IN_FLIGHT = 2
 
 
@@ -72,7 +72,8 @@ class Host:
         self.ahead, self.min_bytes, self.bytes_per_s = ahead, min_bytes, bytes_per_s
         self.log, self.held_bytes, self.peak_bytes, self.waited_s = [], 0, 0, 0.0
         self.stored = []  # weak references: a Stored is kept by the nodes that saved it
-        # (id of buffer, the array's place in the buffer) -> weak references to buffer and Stored
+        # _known: {(id of a buffer, the array's place in the buffer): weak references to the buffer
+        # and to the Stored}.
         self._known = {}
         self._leaving = deque()  # copies to the host that may not be finished
         self._worker = None
@@ -90,7 +91,7 @@ class Host:
         if not hasattr(held, "base") or held.nbytes < self.min_bytes:
             return None
         for x in inputs:
-            if getattr(x, "is_leaf", True):  # its owner keeps the array anyway
+            if getattr(x, "is_leaf", True):  # a leaf keeps its array anyway
                 array = backend.array_of(x)
                 if hasattr(array, "base") and backend.buffer_of(array) is backend.buffer_of(held):
                     return None
@@ -127,7 +128,7 @@ class Host:
 
     def bring(self, number):
         """Starts to copy back a stored array, and the `ahead` arrays that backward uses next."""
-        while self._leaving:  # the last copies of forward
+        while self._leaving:  # waits for the last copies of forward
             self.wait(self._leaving.popleft())
         for i in range(number, max(number - self.ahead, 0) - 1, -1):
             stored = self.stored[i]()

@@ -54,7 +54,7 @@ def recompute(fn, *inputs, keep=None, **options):
     given = [Tensor(x.array, x.requires_grad) for x in tensors]
     segment = _Segment(fn, (inputs, options), tensors, keep)
     outputs, uses = segment.run(given)
-    instead = dict(zip(given, tensors))  # for inputs that fn returns unchanged
+    instead = dict(zip(given, tensors))  # replaces the inputs that fn returns unchanged
     if uses:
         place = {x: i for i, x in enumerate(given)}
         segment.edges = [place.get(leaf, leaf) for leaf in uses]
@@ -192,7 +192,7 @@ class _Segment:
         number = {x: _Input(i) for i, x in enumerate(tensors)}
         self.fn, self.keep = fn, keep
         self.call = each(lambda x: number[x] if isinstance(x, Tensor) else x, call)
-        self.mode = current()  # autocast, kernels, ...
+        self.mode = current()  # the settings of the first run: autocast, kernels, ...
         self.generator = random.default_generator()
         self.made = set()  # nodes of the first run
         self.kept, self.recipes = [], []
@@ -273,7 +273,7 @@ class _Segment:
         """Returns a pair that stands for `value`. In the second run, `_load` returns the value of
         this pair. known: arrays that the second run has, too, so they are not kept. If `value` is
         another array, it is added to `kept`."""
-        if type(value) is Pack:  # rounded to bfloat16
+        if type(value) is Pack:  # the value was rounded to bfloat16
             return "pack", (self._store(value[0], known), value[1])
         if not hasattr(value, "nbytes"):
             return "value", value

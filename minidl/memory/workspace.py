@@ -50,9 +50,9 @@ from minidl.ops.cross_entropy import CrossEntropy
 from minidl.ops.extra.conv_transpose import ConvTranspose2d
 from minidl.ops.pool import AvgPool2d, MaxPool2d
 
-# The numbers of elements of the arrays for one block of samples. padded: the padded copy of the
-# images, 0 if there is no padding. images: the images with their padding. y: the results, or gy,
-# which has the same shape. each: the weight's gradients of the single samples, before they are
+# Sizes has the number of elements of each array for one block of samples. padded: the padded copy
+# of the images, 0 if there is no padding. images: the images with their padding. y: the results, or
+# gy, which has the same shape. each: the weight's gradients of the single samples, before they are
 # added. Three fields are not numbers of elements. width: the bytes of an element. half: True if
 # fp16 is multiplied in fp32. merged: True if the columns are a view of the padded images.
 Sizes = namedtuple("Sizes", "padded columns weight images y each width half merged")
@@ -123,7 +123,8 @@ def linear(node, rows):
     half = dtype == np.float16 and node.xp is np
     ours = (node.xp is np and kernel.BEATS_BLAS and n * fan_in * fan_out >= kernel.MIN_WORK
             and usable(np.empty(0, dtype)))
-    products = [(n, fan_in, fan_out, True)]  # (rows, depth, columns, True if A is contiguous)
+    # An entry is (rows, depth, columns, True if the first matrix is contiguous).
+    products = [(n, fan_in, fan_out, True)]
     products += [(n, fan_out, fan_in, True)] * node.needs[0]
     products += [(fan_out, n, fan_in, False)] * node.needs[1]
     return max(half * 4 * (m * k + k * p) + ours * _packed(m, k, p, in_order)

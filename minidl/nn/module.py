@@ -108,7 +108,7 @@ class Module:
     registered. A call runs `forward`, which a subclass writes."""
 
     def __init__(self):
-        # Written into __dict__, because __setattr__ below needs these tables.
+        # The tables are written into __dict__ directly, because __setattr__ needs them.
         self.__dict__.update(training=True, _parameters={}, _buffers={}, _modules={},
                              _transient=set(), _forward_pre_hooks=[], _forward_hooks=[],
                              _backward_hooks=[])

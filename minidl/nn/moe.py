@@ -90,7 +90,7 @@ class MoE(Module):
         self.router = Linear(width, n_experts, bias=False, generator=generator)
         self.experts = ModuleDict({str(e): expert(width, bias, generator)
                                    for e in range(n_experts)})
-        # The bias is bias_rate * bias_steps: integers are exact, also in a float16 model.
+        # The bias is bias_rate * bias_steps. Integers are exact, even in a float16 model.
         self.register_buffer("bias_steps", Tensor(np.zeros(n_experts, np.int64)))
         self.load, self.n_dropped, self.aux_loss, self.ranks = 0, 0, None, Alone()
 
@@ -147,7 +147,7 @@ def each(experts, parts):
     return cat([expert(part) for expert, part in zip(experts.values(), parts, strict=True)])
 
 
-# ---- which rows go where: NumPy, on the host ----
+# ---- the choice of experts and places: NumPy, on the host ----
 
 
 def choose(scores, k):
@@ -155,7 +155,7 @@ def choose(scores, k):
     expert with the largest score comes first."""
     left, chosen, rows = scores.copy(), [], np.arange(len(scores))
     for _ in range(k):
-        chosen.append(left.argmax(axis=1))  # if scores are equal, the first expert
+        chosen.append(left.argmax(axis=1))  # the first expert, if scores are equal
         left[rows, chosen[-1]] = -np.inf
     return np.stack(chosen, axis=1)
 

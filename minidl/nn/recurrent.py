@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class _Recurrent(Module):
     """The common part of RNN, LSTM and GRU. input: (L, N, C), or (N, L, C) with batch_first, or
     (L, C) without a batch. dropout: the probability of dropout between two layers."""
-    parts = 1  # k at the top of this file: the number of blocks of H rows in each weight
-    states = 1  # 1 for h, 2 for h and c
+    parts = 1  # the number of blocks of H rows in each weight (k at the top of this file)
+    states = 1  # the number of states: 1 (only h), or 2 (h and c)
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
                  batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,

@@ -25,7 +25,7 @@ from minidl.ops.extra import (
 )
 from minidl.tensor import Tensor
 
-TABLE = [  # (file, homes, names)
+TABLE = [  # (file, letters of the op as above, names)
     (elementwise, "mt", "add sub mul div remainder fmod neg pow exp log sqrt rsqrt sin cos"),
     (elementwise, "mt", "abs sign floor ceil round"),
     (select, "mt", "maximum minimum clamp masked_fill"),
@@ -61,7 +61,7 @@ TABLE = [  # (file, homes, names)
     (attention, "f", "scaled_dot_product_attention self_attention"),
     (conv, "tf", "conv1d conv2d"),
     (pool, "f", "max_pool1d max_pool2d avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d"),
-    # ops/extra/
+    # the files in ops/extra/
     (sort, "mt", "sort argsort topk kthvalue median"),
     (search, "mt", "nonzero unique bincount isclose allclose"),
     (search, "t", "searchsorted bucketize"),

@@ -126,7 +126,7 @@ class Attention(Function):
             p -= lse[rows][..., None]
             xp.exp(p, out=p)
             go_block = self._work(go[rows])
-            g = self._product(go_block, v[keys].swapaxes(-1, -2))  # gP
+            g = self._product(go_block, v[keys].swapaxes(-1, -2))  # gP, the gradient of P
             kept = p
             if self.dropout_p:
                 kept = self._drop(rows, keys)
@@ -134,7 +134,7 @@ class Attention(Function):
                 kept *= p
             gv[keys] += scratch(kept.swapaxes(-1, -2) @ go_block)
             g -= scratch(go_block * o[rows]).sum(axis=-1, keepdims=True)  # D of plain/flash.py
-            g *= p  # gS
+            g *= p  # gS, the gradient of the scores S
             gq_block = self._product(g, k[keys])
             gq_block *= self.dtype.type(self.scale)
             gq[rows] = gq_block
@@ -200,7 +200,7 @@ class Attention(Function):
         if bias is not None:
             s += bias[rows][..., :s.shape[-1]]
         if triangle is not None and s.shape[-1] > rows[2].start:
-            square = s[..., rows[2].start:]  # all rows see the keys left of the square
+            square = s[..., rows[2].start:]  # every row sees the keys to the left of the square
             square += triangle[:square.shape[-2], :square.shape[-1]]
         return s, q_block
 

@@ -32,8 +32,8 @@ MAX_WIDTH = 128
 MAX_BLOCKS = 65535  # the most blocks of a GPU's grid along y (heads) and z (batches)
 # In backward on a CPU, gq is the sum of at most PARTS partial results. So at most PARTS threads can
 # work on one head. With one partial result for each group of keys, the memory of the partial
-# results would grow with L S. For heads of width 32, this memory would be an eighth of the memory
-# of the scores.
+# results would grow with queries times keys. For heads of width 32, this memory would be an eighth
+# of the memory of the scores.
 PARTS = 16
 
 
@@ -151,7 +151,7 @@ def memory(a):
 
 
 MASKS = {np.dtype(bool): "bool", np.dtype(np.float32): "float", np.dtype(np.float16): "__half"}
-NEITHER = (None, *[0] * 9), {}  # no mask, no dropout
+NEITHER = (None, *[0] * 9), {}  # the result of `between` if there is no mask and no dropout
 
 
 def between(mask, dropout):

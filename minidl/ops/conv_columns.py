@@ -31,7 +31,7 @@ from minidl.ops.matmul import product
 from minidl.ops.patches import crop_image, pad_image, patches, places
 
 CPU_COLUMNS = 2**18  # the most elements of a block: 1 MiB of float32, the size of an L2 cache
-GPU_COLUMNS = 2**26  # 256 MiB: launches are large, and the memory of a large batch is limited
+GPU_COLUMNS = 2**26  # 256 MiB: enough for large launches, and a limit for large batches
 
 
 def forward(x, w, b, options, out):

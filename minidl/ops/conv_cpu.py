@@ -89,7 +89,7 @@ def by_input(gy, w, x_shape, options, b=None):
 def by_weight(gy, x, w, options):
     """Returns gw, of w's shape. gy (N, O, oh, ow), x (N, C, H, W)."""
     if gy.dtype == np.float16:
-        shape = np.broadcast_to(np.float32(0), w.shape)  # only the shape of w is used
+        shape = np.broadcast_to(np.float32(0), w.shape)  # by_weight uses only the shape of w
         return _in_float32(lambda gy, x: by_weight(gy, x, shape, options), gy, x)
     gy, x = map(_in_order, (gy, x))
     stride, padding, dilation, groups = options

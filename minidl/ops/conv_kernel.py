@@ -62,7 +62,7 @@ def by_input(gy, w, x_shape, options, b=None, rung=None, **form):
     xp, (stride, padding, dilation, groups) = rows.backend_of(gy), options
     gx = scratch(xp.empty(x_shape, gy.dtype), "temporary")
     gy = contiguous(xp, gy)
-    # (groups, C / groups, O / groups, kh, kw): C and O exchanged
+    # `turned` has the shape (groups, C / groups, O / groups, kh, kw): C and O are exchanged.
     turned = w.reshape(groups, w.shape[0] // groups, *w.shape[1:]).swapaxes(1, 2)
     phases = [conv_geometry.phases(n, k, s, before, d) for n, k, s, (before, _), d in zip(
         x_shape[2:], w.shape[2:], stride, padding, dilation, strict=True)]
@@ -103,7 +103,7 @@ def by_weight(gy, x, w, options, rung=None, **form):
     return gw
 
 
-by_bias = conv_columns.by_bias  # a single sum, which needs no kernel
+by_bias = conv_columns.by_bias  # the gradient of the bias is a single sum, which needs no kernel
 
 
 def whole(out, w, options):

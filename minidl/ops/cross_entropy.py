@@ -145,7 +145,8 @@ def by_numpy_backward(g, x, lse, target, ignored=-100, smoothing=0.0, weight=Non
     """Returns gx (n, C). g: (n,), the gradients of the rows' losses."""
     xp = backend.xp_of([x])
     on_target = (1 - smoothing) * row_weights(target, ignored, weight, lse.dtype) * g
-    on_class = (target != ignored) * g * (smoothing / x.shape[1])  # another order gives float64
+    # g is the second factor, because a bool array times a Python float gives float64.
+    on_class = (target != ignored) * g * (smoothing / x.shape[1])
     all_weights = x.shape[1] if weight is None else weight.sum()
     gx = scratch(x - lse[:, None], "temporary")
     xp.exp(gx, out=gx)  # the softmax
@@ -195,7 +196,7 @@ def reduce_loss(xp, loss, total, reduction, shape):
     if reduction == "sum":
         return loss.sum()
     with np.errstate(invalid="ignore", divide="ignore"):
-        return loss.sum() / xp.asarray(total)  # nan if no row counts, as in PyTorch
+        return loss.sum() / xp.asarray(total)  # nan if the total weight is 0, as in PyTorch
 
 
 def spread_loss(xp, gy, total, reduction):
@@ -204,7 +205,7 @@ def spread_loss(xp, gy, total, reduction):
         return gy.reshape(-1)
     if reduction == "sum":
         return gy
-    return gy / xp.where(total == 0, 1, total)  # if no row counts, the gradient is 0, not nan
+    return gy / xp.where(total == 0, 1, total)  # if the total is 0, the gradient is 0, not nan
 
 
 class NLLLoss(Function):

@@ -43,7 +43,7 @@ def keep_mask(xp, state, start, n, p):
     seed, stream, counter = state
     skip = start % random.DRAWS_PER_BLOCK
     generator.set_state((seed, stream, counter + start // random.DRAWS_PER_BLOCK))
-    draws = generator.bits(skip + n, draw_on(xp))[skip:]  # on the device of xp
+    draws = generator.bits(skip + n, draw_on(xp))[skip:]  # makes the draws on the device of xp
     threshold = math.ceil(p * 2**32)  # draws are integers, so the bound can be rounded up
     if threshold == 2**32:  # p = 1: no 32-bit draw is as large as the bound
         return xp.zeros(n, bool)
@@ -91,7 +91,7 @@ def by_kernel(x, p, state):
     """Returns the same as by_numpy. Each thread makes its own draws."""
     xp = backend.xp_of([x])
     x = launch.contiguous(xp, x)
-    if x.size > launch.LARGEST:  # in pieces: each piece has its own counter
+    if x.size > launch.LARGEST:  # launches once for each piece, which has its own counter
         out, flat, (seed, stream, counter) = xp.empty_like(x), x.reshape(-1), state
         for at in range(0, x.size, launch.LARGEST):
             piece = slice(at, at + launch.LARGEST)

@@ -42,8 +42,8 @@ def scatter_add_rows(index, g, n_rows):
     g = g.astype(backend.accumulate_dtype(g.dtype), copy=False)
     out = xp.zeros((n_rows, g.shape[1]), g.dtype)
     if index.size:
-        # CuPy's reduceat subtracts running sums. This is imprecise, and an inf spreads to other
-        # sums.
+        # CuPy's reduceat subtracts running sums. Its results are imprecise, and an inf spreads to
+        # other sums.
         if xp is not np:
             xp.add.at(out, index, g)
             return out
@@ -80,7 +80,8 @@ def owners(out, gy, index, first, size):
     number of elements in one load of 16 bytes."""
     n, width = gy.shape
     name = "embedding_grad_packs" if size > 1 else "embedding_grad_owners"
-    block = min(BLOCK, -(-width // (32 * size)) * 32)  # full warps, each with a column to add
+    # A block has whole warps, and each warp has at least one column to add.
+    block = min(BLOCK, -(-width // (32 * size)) * 32)
     kernel = dispatch.kernel(FILE, name, gy.dtype, ACC=dispatch.C_TYPES[out.dtype])
     kernel((-(-width // (size * block)), min(n, 65535)), block, (out, gy, index, first, n, width))
 

@@ -69,7 +69,7 @@ def gelu_tanh_or_slope(xp, x, wants_slope):
     y = x * p
     if not wants_slope:
         return y
-    slope = square * (3 * 0.044715 * k * 2)  # P' = 2 P (1 - P) u'
+    slope = square * (3 * 0.044715 * k * 2)  # 2 u', for P' = 2 P (1 - P) u'
     slope += 2 * k
     slope *= y
     slope *= 1 - p

@@ -76,7 +76,7 @@ def _array(i):
         i = np.asarray(_numbers(i))
     array = np.array(i) if isinstance(i, (bool, np.ndarray)) else backend.plain_array(i)
     if isinstance(array, np.ndarray) and array.size == 0 and array.dtype.kind == "f":
-        return array.astype(np.int64)  # [] is a list of integers
+        return array.astype(np.int64)  # an empty list counts as a list of integers
     return array
 
 
@@ -130,7 +130,7 @@ def steps(x, parts, op="x[index]"):
             is_view = is_view or i != slice(None)
         else:
             n = _n_dims(i)
-            if i.ndim == 0:  # True adds a dimension of size 1, False a dimension of size 0
+            if i.ndim == 0:  # a bool: True adds a dimension of size 1, False one of size 0
                 first.append(None)
                 i = i.reshape(1)
                 is_view = True
@@ -206,7 +206,7 @@ class Getitem(Function):
     def backward(self, gy):
         for step, shape in zip(reversed(self.steps), reversed(self.shapes), strict=True):
             gx = self.xp.zeros(shape, gy.dtype)
-            # An index array may contain the same place several times.
+            # An index array may contain the same place several times. Then the gradients are added.
             if any(hasattr(i, "dtype") and i.dtype != bool for i in step):
                 gx = scatter_add(self.xp, shape, step, gy)
             else:

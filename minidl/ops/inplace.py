@@ -102,7 +102,7 @@ def _copy(_, value, out, casting):
     if isinstance(out, np.ndarray) and not hasattr(value, "__cuda_array_interface__"):
         np.copyto(out, value, casting=casting if hasattr(value, "dtype") else "unsafe")
     elif hasattr(value, "dtype"):
-        overwrite(out, value, casting)  # also from another device
+        overwrite(out, value, casting)  # `value` may be on another device
     else:
         out[...] = value
 

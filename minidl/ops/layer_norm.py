@@ -24,7 +24,7 @@ from minidl.ops.matmul import column_sums
 from minidl.ops.norm import scale_shift, standardize, standardize_backward
 
 FILE = "layer_norm.cu"
-CENTERED = (("CENTERED", 0),), (("CENTERED", 1),)  # the macros: CENTERED[centered]
+CENTERED = (("CENTERED", 0),), (("CENTERED", 1),)  # the kernel's macros are CENTERED[centered]
 BLOCK_ELEMS = 2**16  # 256 KiB of float32: four such arrays fit in 1 MiB of cache
 
 
@@ -117,7 +117,7 @@ def by_kernel(x, w, b, eps, centered=True, rung=None, **form):
     (rows, cols), dtype = x.shape, SUM_DTYPES[x.dtype]
     y = xp.empty(x.shape, x.dtype)
     rstd = xp.empty(rows, dtype)
-    mean = xp.empty(rows, dtype) if centered else xp.zeros(rows, dtype)  # RMS norm: mean 0
+    mean = xp.empty(rows, dtype) if centered else xp.zeros(rows, dtype)  # RMS norm uses mean 0
     if x.size:
         args = y, mean, rstd, x, w, b, rows, cols, eps
         row_kernels.launch(FILE, "layer_norm", x, args, rung, CENTERED[centered], form)

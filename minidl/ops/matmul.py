@@ -20,7 +20,7 @@ from minidl.cuda.launch import scratch
 from minidl.function import Function
 
 FILE = "matmul.cu"
-SIDES = {1: 16, 2: 16, 3: 64, 4: 128}  # {rung: side of the square of c that a block computes}
+SIDES = {1: 16, 2: 16, 3: 64, 4: 128}  # {rung: side of the square of results that a block computes}
 
 
 def product(xp, a, b):
@@ -83,7 +83,7 @@ class MatMul(Function):
                              "size of the second shape (or its only size, if it is 1-d)")
         self.save(a if self.needs[1] else None, b if self.needs[0] else None)
         self.vectors = a.ndim == 1, b.ndim == 1
-        self.b_is_shared = b.ndim <= 2  # one b for all matrices of a
+        self.b_is_shared = b.ndim <= 2  # True if all matrices of a have the same b
         try:
             y = product(self.xp, *self._matrices(a, b))
         except ValueError as error:

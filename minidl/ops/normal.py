@@ -97,7 +97,7 @@ def cdf_and_pdf(xp, x):
         for c in COEFFICIENTS[1:]:
             cdf += c
             cdf *= t
-        cdf *= pdf  # P(-|x|)
+        cdf *= pdf  # cdf is now P(-|x|)
         np.subtract(0.5, cdf, out=cdf)
         # The same as np.copysign(cdf, x), for which NumPy 2.4 has no vector code.
         cdf.view(np.int32)[...] |= x.view(np.int32) & np.int32(-(2**31))

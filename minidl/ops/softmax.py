@@ -33,7 +33,7 @@ class Softmax(Function):
         if dim != -1 or last < 0:
             (axis,) = normalize_dims(dim, x.ndim, op_name(type(self))) or (None,)
         x = x if dtype is None else x.astype(dtype, copy=False)
-        if x.dtype.kind not in "fV":  # V is bfloat16, from dtype=
+        if x.dtype.kind not in "fV":  # V is bfloat16, if dtype= names it
             raise TypeError(f"wants floating numbers, got {x.dtype}; pass dtype= or cast the input")
         self.axis, kernel = axis, by_kernel if axis == last else by_numpy
         y = pick(kernel, by_numpy, x)(x, axis, self.log)
@@ -56,7 +56,7 @@ def by_numpy(x, axis=-1, log=False):
     """Returns the softmax of x along `axis`, or its logarithm."""
     xp, dtype = backend.xp_of([x]), x.dtype
     x = x.astype(backend.accumulate_dtype(dtype), copy=False)
-    y = xp.empty_like(x)  # an array also if x is 0-d
+    y = xp.empty_like(x)  # y is an array, even if x is 0-d
     if x.size:  # an empty array has no maximum
         xp.subtract(x, x.max(axis=axis, keepdims=True), out=y)
         if log:

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     from minidl.tensor import Tensor
 
-# Elements [begin, end) of parameter number `index` of a list. If `stage` is None, these elements
-# are a whole tensor. Otherwise they are this rank's part of tensor number `tensor` of this stage.
+# A Piece is the elements [begin, end) of parameter number `index` of a list. If `stage` is None,
+# they are a whole tensor. Otherwise they are this rank's part of tensor number `tensor` of a stage.
 Piece = namedtuple("Piece", "index begin end stage tensor")
 
 
@@ -125,10 +125,10 @@ class Layerwise(Optimizer):
 
     def update_group(self, params, grads, group, unscale, skip=None):
         fused = fusable(params, grads, *self.kernels)
-        if not fused and skip is not None and bool(skip):  # here the host waits for the GPU
+        if not fused and skip is not None and bool(skip):  # bool() makes the host wait for the GPU
             return
         found, n_tensors = pieces(params, self.leaf_of)
-        if not found:  # this rank has no part of these tensors, but other ranks wait for its zeros
+        if not found:  # other ranks wait for the sums of this rank, even if it has no part
             sums_over_ranks(found, n_tensors, np.zeros(0), np.zeros(0))
             return
         states = [self.advance(p, self.state.setdefault(p, {})) for p in params]
@@ -151,7 +151,8 @@ class Layerwise(Optimizer):
             if low is None:
                 self.write_low(params)
             return
-        # bfloat16 without a master copy: computed in float32, then weight and state are rounded.
+        # A bfloat16 weight without a master copy is updated in float32. Then the weight and its
+        # state are rounded.
         wide = [bf16.widen(p.array) for p in params]
         arrays = [[bf16.widen(s[name]) for s in states] for name in self.state_arrays]
         grads = [unscaled(g.astype(np.float32) if p in self.low else bf16.widen(g), unscale)

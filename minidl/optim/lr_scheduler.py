@@ -57,7 +57,7 @@ class LRScheduler:
         self.last_epoch = 0  # PyTorch's name for the number of steps so far
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
-        # A copy, as another schedule may change the initial_lr of the groups later.
+        # base_lrs is a copy, because another schedule may change the groups' initial_lr later.
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.start()
 

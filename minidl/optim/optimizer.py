@@ -54,7 +54,7 @@ class Optimizer:
     def __init__(self, params: Parameters, defaults: dict[str, Any]):
         self.defaults, self.state, self.param_groups = defaults, {}, []
         self.low = {}  # master weight -> the 2-byte parameter that is its rounded copy
-        self.seen = {}  # master weight -> version of its parameter after our last write to it
+        self.seen = {}  # master weight -> version of its parameter after the optimizer's last write
         if hasattr(params, "parameters"):
             raise TypeError(f"{type(self).__name__} wants a module's .parameters(); got the module")
         params = list(params)

@@ -48,7 +48,7 @@ def widen(x):
 
 def involved(arrays, options):
     """Returns whether an op gets a bfloat16 array, or whether its option `dtype` is bfloat16."""
-    for x in arrays:  # written for speed, as every op calls this
+    for x in arrays:  # written for speed, because every op calls `involved`
         if hasattr(x, "dtype") and x.dtype.kind == "V" and is_bfloat16(x.dtype):
             return True
     return "dtype" in options and is_bfloat16(options["dtype"])
@@ -58,7 +58,7 @@ def forward(node, *arrays, **options):
     """Calls node.forward with widened arrays. Returns its results, rounded to the dtype that the
     caller expects. Also rounds the arrays that forward saved (see `_held`)."""
     dtypes = [x.dtype for x in arrays if backend.is_floating(getattr(x, "dtype", None))]
-    # This is checked here, because node.forward gets only float32 arrays.
+    # The dtypes are checked before the call, because node.forward gets only float32 arrays.
     if node.precision == "white" and len(set(dtypes)) > 1:
         raise TypeError(f"wants inputs of one dtype; got {' and '.join(map(str, dtypes))}. Cast "
                         "the inputs with .to(...)")

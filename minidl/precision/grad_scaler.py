@@ -37,7 +37,7 @@ from minidl.precision import loss_scale
 from minidl.tensor import Tensor
 
 LARGEST = float(np.finfo(np.float32).max)
-SMALLEST = 2.0**-126  # 1 / scale must also be a float32
+SMALLEST = 2.0**-126  # the smallest scale: 1 / scale must also be a float32
 RULE = ("growth_factor", "backoff_factor", "growth_interval", "hysteresis", "min_scale",
         "max_scale")
 
@@ -93,10 +93,10 @@ class GradScaler:
         self.on_host = raise_at_min  # True if the host must know at once whether gradients are bad
         self.enabled = enabled
         self._stepped = []  # the optimizers that stepped since the last update
-        # The optimizers that were checked since the last update: optimizer -> (bad, factor). bad is
-        # not 0 if a gradient is inf or nan. factor is 1 / scale, or 1 if the gradients are unscaled
-        # already. On a GPU, bad is an array of one number, and factor is replaced by the array of
-        # the scale itself, or by None if the gradients are unscaled already.
+        # _found: {optimizer: (bad, factor)} for each optimizer that was checked since the last
+        # update. If a gradient is inf or nan, bad is not 0. factor is 1 / scale, or 1 if the
+        # gradients are unscaled already. On a GPU, bad is an array of one number. There, factor is
+        # the array of the scale itself, or None if the gradients are unscaled already.
         self._found = {}
 
     factor = _number("_scale", 0)
@@ -172,7 +172,7 @@ class GradScaler:
         self._stepped.append(optimizer)
         if optimizer not in self._found:
             for p in optimizer.low:
-                p.grad = None  # an earlier unscale_ without a step may have set it
+                p.grad = None  # removes the gradient of an earlier unscale_ without a step
             grads = optimizer.gradients()
             for g in grads:
                 self._check_dtype(g, optimizer.low)
@@ -236,8 +236,9 @@ class GradScaler:
             self.factor = float(new_scale)
             return
         rule = {name: getattr(self, name) for name in RULE}
-        if not any(isinstance(bad, bool) for bad in found):  # all are on a GPU: no need to wait
-            rule["min_scale"] = max(self.min_scale, SMALLEST)  # no error is raised on a GPU
+        if not any(isinstance(bad, bool) for bad in found):  # all results are on a GPU: do not wait
+            # On a GPU no error stops a scale below SMALLEST, so the scale may not fall below it.
+            rule["min_scale"] = max(self.min_scale, SMALLEST)
             loss_scale.update(self._scale, self._counts, sum(found[1:], found[0]), **rule)
             return
         self._move_to(None)

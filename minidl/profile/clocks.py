@@ -20,7 +20,7 @@ import numpy as np
 
 from minidl.comm import tree
 
-ROUNDS, ENOUGH_S = 400, 5e-6  # the most rounds; the error, in seconds, at which to stop earlier
+ROUNDS, ENOUGH_S = 400, 5e-6  # the most rounds, and the error in seconds that ends them
 SECONDS = 0.03  # the most seconds for measuring one rank, if messages are slow
 
 

@@ -39,7 +39,7 @@ def operations(name, phase, detail):
         one = 2 * prod(out) * prod(inputs[1][1:])
     elif name == "conv_transpose2d":
         one = 2 * prod(inputs[0]) * prod(inputs[1][1:])
-    elif name in ("rnn", "lstm", "gru"):  # each step multiplies the states (N, H) by w (k H, H)
+    elif name in ("rnn", "lstm", "gru"):  # a step multiplies states (N, H) by w (gates * H, H)
         w = [shape for shape in inputs if len(shape) == 2][-1]
         one = 2 * prod(inputs[0][:2]) * prod(w)
         return one if phase == "forward" else 2 * one

@@ -102,8 +102,8 @@ def _wrap_function(cls):
     for phase in ("forward", "backward"):
         method = getattr(cls, phase)
         if hasattr(method, "__wrapped__") or method is getattr(Function, phase):
-            continue  # it is inherited from a class that is wrapped
-        if phase not in vars(cls):  # it is inherited from a class that is not a Function
+            continue  # the method is inherited from a class that is wrapped
+        if phase not in vars(cls):  # the method is inherited from a class that is not a Function
             setattr(cls, phase, method)
             _undo.append(functools.partial(delattr, cls, phase))
         _wrap(cls, phase, functools.partial(_operator, phase))

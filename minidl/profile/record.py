@@ -38,7 +38,7 @@ from minidl.mode import running
 from minidl.profile import clocks, device, instrument, page, picture, report, summary, trace
 from minidl.timeline import recording
 
-MAIN = "main"  # the lane of the task that opened the block
+MAIN = "main"  # the name of the lane of the task that opened the profile's `with` block
 
 
 @dataclass
@@ -54,11 +54,11 @@ class Record:
     messages: list = field(default_factory=list)  # ("send" or "receive", key, time, bytes)
     queue: list = field(default_factory=list)  # (time, 1 if a job was added or -1 if a job is done)
     memory: list = field(default_factory=list)  # (time, {kind: bytes})
-    # {name of a GPU's lane: (the error of the lane's times, [for each span, the time at which the
-    # host launched the work])}
+    # devices: {name of a GPU's lane: (the error of the lane's times, [for each span, the time at
+    # which the host launched the work])}
     devices: dict = field(default_factory=dict)
     error_s: float = 0.0  # the error of this rank's times after conversion to rank 0's clock
-    drift: float = 0.0  # how much this rank's clock gains on rank 0's clock, in seconds per second
+    drift: float = 0.0  # seconds that this rank's clock gains on rank 0's clock in one second
 
 
 class Lane:
@@ -72,7 +72,8 @@ class Lane:
         self.add = self.spans.append
         self.module, self.names = "", {}  # names: {module: its path}
         self.moved = None  # in a collective: [bytes sent, bytes received, messages, {peer}]
-        # if not 0, messages do not count, because they are part of another message or of a Watch
+        # muted: if it is not 0, messages are not counted, because they are part of another message
+        # or of a Watch.
         self.muted = 0
 
     def beside(self, name):
@@ -228,7 +229,7 @@ def profile(t=None, *, memory=False, synchronize=False, clock=time.perf_counter)
             recording.reset(token)
             p.record.end = clock()
     p.devices.read(p.record)
-    if t is not None:  # not after an error, because the other ranks may have ended
+    if t is not None:  # skipped after an error, because the other ranks may have ended
         last, records = clocks.measure(own, clock), objects.gather(own, p.record)
         if t.rank == 0:
             p.ranks = [*map(clocks.aligned, records, first, last)]

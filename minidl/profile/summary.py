@@ -50,7 +50,7 @@ def of(ranks, peak=None):
         "kernels": _kernels(parts), "collectives": _collectives(parts),
         "shapes_differ": len({p["shapes"] for p in parts}) > 1,
         "memory": max((held for r in ranks for _, held in r.memory),
-                      key=lambda held: sum(held.values()), default={})}  # the highest peak
+                      key=lambda held: sum(held.values()), default={})}  # at the highest peak
 
 
 def bounds(record):
@@ -128,8 +128,8 @@ def _rank(record, last):
         if lane in record.devices:
             on_gpu += [(span, own_s) for span, _, own_s in nested(
                 [s for s in spans[lane] if s[0] in ROW_OF])]
-    # the waits in collectives of lanes other than "main": [(the end of the wait, its start, the
-    # rank that entered last)]
+    # `idle` has the waits in collectives of lanes other than "main". An entry is (the end of the
+    # wait, its start, the rank that entered last).
     idle = []
     for lane in spans:
         for span in spans[lane]:
@@ -143,7 +143,7 @@ def _rank(record, last):
     ends = [at for at, _, _ in idle]
     for span, parent, own_s in nested([s for s in spans.get("main", ()) if s[0] in ROW_OF]):
         kind, row, waits = span[0], ROW_OF[span[0]], []
-        while kind == "forward" and parent is not None:  # is it inside of recompute's backward?
+        while kind == "forward" and parent is not None:  # looks for recompute among the parents
             row, parent = ("recompute" if parent[0][1] == "recompute" else row), parent[1]
         if kind == "collective":
             when, who = last["main", *span[5][4:6]]

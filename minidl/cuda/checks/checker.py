@@ -148,7 +148,7 @@ class _Run:
         if unknown := set(outputs) - set(names):
             raise ValueError(f"outputs: kernel {kernel.name} has no array "
                              f"{', '.join(sorted(unknown))}; it has {', '.join(names)}")
-        self.shared = []  # pieces of memory to release
+        self.shared = []  # the pieces of memory that `close` releases
         self.arena = Arena(kernel.name, parameters, args, outputs, reachable,
                            lambda n_bytes: self._memory(n_bytes, fresh=True))
 
@@ -227,7 +227,7 @@ class _Run:
         launch = self.kernel.signature.with_structs(packed)
         given = [(r.memory.ctypes.data, r.n_bytes, r.granule, r.const, r.uninitialised)
                  for r in self.arena.regions]
-        # kept in this object, because names are read from this memory later
+        # `keep` keeps this memory, because the names of variables are read from it later.
         keep = self.keep = [
             (hooks.GivenRegion * (len(given) + 1))(*given),
             (hooks.DeviceVariable * (len(variables) + 1))(

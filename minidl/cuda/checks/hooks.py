@@ -37,7 +37,7 @@ def _fields(c_type, names):
     return [(name, c_type) for name in names.split()]
 
 
-# These structs have the same layout as in session.h and session.cpp.
+# The structs of this file have the same layout as in session.h and session.cpp.
 class Finding(ctypes.Structure):
     _fields_ = [
         *_fields(INT, "kind fatal warning region size how other_how atomics"),
@@ -128,14 +128,14 @@ def compile_check(path, defines, instance="", profile=False):
     flags = [f for f in cxx.flags if f not in ("-O3", "-fopenmp-simd")]
     sanitize = "-fsanitize=thread" if profile else SANITIZE.format(bounds=bounds)
     flags += [*compiler.CAREFUL, "-O1", "-g", "-DMINIDL_CHECK", sanitize]
-    # without this flag, zig links its own checks
+    # Without -fno-sanitize=undefined, zig links its own checks.
     no_checks = ["-fno-sanitize=undefined"] if cxx.kind == "zig" else []
     if cxx.kind == "zig" and not profile:  # zig reads only `thread` from a list of sanitizers
         checks = sanitize.partition(",")[2]
         flags += ["-Xclang", f"-fsanitize={checks}", "-Xclang", f"-fsanitize-recover={checks}"]
     if cxx.kind == "gnu":
-        # with the last two flags no variable gets the memory of a variable that has ended
-        # (kernels/host/locals.cpp)
+        # With -fstack-reuse=none and -fno-lifetime-dse no variable gets the memory of a variable
+        # that has ended (kernels/host/locals.cpp).
         flags += ["--param", "tsan-distinguish-volatile=1", "-fstack-reuse=none",
                   "-fno-lifetime-dse"]
     else:  # without read-before-write, `x[i] += 1` would count only as a store
@@ -149,7 +149,8 @@ def compile_check(path, defines, instance="", profile=False):
     def build(plain):
         code = _announce_shared(plain)
         with tempfile.TemporaryDirectory() as folder:
-            # two commands, because linking with these flags would add the compiler's own runtime
+            # Compiles and links in two commands: linking with the flags of the sanitizer would add
+            # the compiler's own runtime.
             objects = os.path.join(folder, "kernel.o")
             source = ["-c", "-x", "c++", "-", "-o", objects]
             command = [*flags, f"-I{compiler.HOST}", *source]
@@ -212,7 +213,7 @@ _ARRAY = re.compile(
 _NUMBER = re.compile(
     r"(?<=[;{}])(\s*)((?:(?:unsigned|signed|long|short)\s+)*"
     r"(?:float|double|int|unsigned|char|short|long|bool))\s+(\w+)()\s*(=[^;{}]*;|;)")
-_UNSET = re.compile(  # float s, t;
+_UNSET = re.compile(  # such as `float s, t;`
     r"(?<=[;{}])(\s*)((?:(?:unsigned|signed|long|short)\s+)*[A-Za-z_]\w*)\s+"
     r"(\w+(?:\s*,\s*\w+)*)\s*;")
 _NO_TYPE = set("return else case goto delete new using typedef static extern constexpr const "
@@ -263,7 +264,7 @@ def _may_stay_unset(rest, name):
         return False
     for use in re.finditer(rf"(?<=[(,])\s*{name}\s*(?=[,)])", rest):
         depth, i = 0, use.start() - 1
-        while depth or rest[i] != "(":  # finds the bracket around this use
+        while depth or rest[i] != "(":  # finds the opening bracket before the use
             depth += (rest[i] in ")]}") - (rest[i] in "([{")
             i -= 1
             if i < 0:
@@ -308,7 +309,7 @@ def _watch_locals(code, kinds):
     return "".join([*out, code[at:]])
 
 
-# finds the text that cpu.generate writes for `extern __shared__ float s[];`
+# Finds the text that cpu.generate writes for `extern __shared__ float s[];`
 _DYNAMIC = re.compile(r"\bconst (\w+) = \([^()]*\)minidl_dynamic_shared\(\);")
 
 
@@ -319,9 +320,9 @@ def _announce_shared(code):
     out, at = [], 0
     for d in shared.declarations(code):
         calls = "".join(f' minidl_shared("{name}", {name});' for name in d.names)
-        # __half is a class. For an array of __half the compiler would add a flag, "constructed
-        # yet?", and code that reads this flag. The kernel itself does not read such a flag. With an
-        # initialiser there is no flag and no extra code.
+        # __half is a class. For an array of __half the compiler would add a flag that tells whether
+        # the array is constructed, and code that reads this flag. The kernel itself does not read
+        # such a flag. With an initialiser there is no flag and no extra code.
         made = ",".join(w + " = {}" * (w == plain)
                         for w, plain in zip(d.written, d.plain, strict=True))
         out += [code[at : d.begin], "__shared__", made, ";", calls]

@@ -44,7 +44,7 @@ def lines_of(file, places):
     if not places or tool is None:
         return {}
     wanted = sorted(places)
-    # a return address is after its call. One byte earlier is inside of the call
+    # A return address is after its call. One byte earlier is inside of the call.
     addresses = [hex(p - 1) for p in wanted]
     command = [tool, "-e", str(file), "-i", "-a"]
     if is_atos := Path(tool).name == "atos":
@@ -62,7 +62,7 @@ def lines_of(file, places):
             place = next(at)
         elif (frame := re.match(r"(.*):(\d+)", text)) and place not in lines:
             path = Path(frame[1])
-            ours = path.parts[-3:-1] == ("kernels", "host")  # in any copy of minidl
+            ours = path.parts[-3:-1] == ("kernels", "host")  # the file is in a copy of minidl
             ours = ours or path.name.startswith("launchers made")
             if not ours and path.suffix:
                 lines[place] = (path.name, int(frame[2]))

@@ -26,10 +26,11 @@ GPUS = {
     "H100": Gpu("sm_90", 2048, 32, 65536, 228, 1),
     "H200": Gpu("sm_90", 2048, 32, 65536, 228, 1),
 }
-# A warp gets registers in units of REGISTER_UNIT, a block gets bytes in units of SHARED_UNIT.
+# A warp gets registers in units of REGISTER_UNIT. A block gets bytes of shared memory in units of
+# SHARED_UNIT.
 WARP, REGISTER_UNIT, SHARED_UNIT = 32, 256, 128
 
-# limits: {resource: how many blocks it allows}
+# limits: {resource: the number of blocks that it allows}
 Occupancy = namedtuple("Occupancy", "gpu blocks warps max_warps limits")
 
 

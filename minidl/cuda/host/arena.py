@@ -43,7 +43,7 @@ class Arena:
             r.offset = offset + r.parts[0].misalignment
             offset = r.offset + r.n_bytes + max(GUARD, r.n_bytes)
             offset = -(-offset // PAGE) * PAGE
-        # a guard takes no memory, because the system gives memory to a page only when it is written
+        # A guard takes no memory: the system gives memory to a page only when the page is written.
         allocate = allocate or (lambda n_bytes: np.empty(n_bytes, np.uint8))
         self.memory = allocate(offset + 2 * PAGE)
         start = -self.memory.ctypes.data % PAGE
@@ -100,7 +100,7 @@ class Part:
         self.name, self.array, self.const = name, array, const
         self.uninitialised, self.is_table = uninitialised, is_table
         self.begin, self.n_bytes = array.ctypes.data, array.nbytes
-        self.offset = 0  # bytes from the start of its region
+        self.offset = 0  # bytes from the start of the region
         owner = array
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
@@ -157,7 +157,7 @@ class Region:
 
     def fill(self):
         if self.uninitialised:
-            self.memory[...] = 0xFF  # this is NaN in every float type
+            self.memory[...] = 0xFF  # bytes 0xFF are NaN in every float type
             return
         for p in self.parts:
             self.view(p)[...] = p.array

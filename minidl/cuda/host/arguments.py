@@ -27,7 +27,7 @@ _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 
 _ndarray = np.ndarray
 
-_struct_dtype = np.dtype([("a struct", "V1")])  # for structs: no array has this dtype
+_struct_dtype = np.dtype([("a struct", "V1")])  # stands for a struct. No array has this dtype
 
 
 class Signature:
@@ -51,8 +51,8 @@ class Signature:
         # a packed launch has 40 bytes and then 8 bytes for each argument (kernels/host/runtime.h)
         slots = (f"{p.code}{8 - struct.calcsize('=' + p.code)}x" for p in parameters)
         self._struct = struct.Struct("=" + "".join(slots))
-        # (number of the argument, the dtype that it must have or None for any dtype, the bits of
-        # flags.num that it must have)
+        # An entry is (number of the argument, the dtype that it must have or None for any dtype,
+        # the bits of flags.num that it must have).
         self._pointers = [(i, _struct_dtype if i in self._struct_sizes else
                            p.dtype and np.dtype(p.dtype),
                            _CONTIGUOUS | _ALIGNED | (0 if p.const else _WRITEABLE))
@@ -63,7 +63,7 @@ class Signature:
                            if p.kind == "struct"]
         self._arrays = [i for i, _, _ in self._pointers]
         self._scalars = {i: p for i, p in enumerate(parameters) if p.kind == "scalar"}
-        # True if pack_objects can be used: there are arrays and no structs
+        # True if pack_objects can be used: there are arrays, but no structs.
         self.names_objects = bool(self._pointers) and not self._struct_sizes
 
     def wanted(self):

@@ -75,9 +75,9 @@ class Compiler:
         # thread first uses a __shared__ variable (bug 31372).
         cpu = os.environ.get("MINIDL_CPU") or "native"
         native = [f"-m{'cpu' if platform.machine() == 'arm64' else 'arch'}={cpu}"]
-        if self.kind == "zig":  # it compiles for this machine by default, and writes x86_64_v3
+        if self.kind == "zig":  # zig's default is this machine. Its names have _: x86_64_v3
             native = [] if cpu == "native" else [f"-mcpu={cpu.replace('-', '_')}"]
-        if platform.machine() in X86:  # else only half of an AVX-512 register is used
+        if platform.machine() in X86:  # without the flag, AVX-512 registers are half empty
             native.append("-mprefer-vector-width=512")
         return [*FLAGS, "-O3", *native, *self.no_mmx, *self.no_library, *self.null_faults]
 
@@ -86,7 +86,7 @@ class Compiler:
         """Returns the compiler's flags for the runtime library. They do not optimise for this
         processor, because that makes only kernels faster."""
         # FORTIFY, the default of some compilers, would stop the program when a fibre returns from a
-        # fault
+        # fault.
         flags = ("-std=gnu++17 -O2 -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -w "
                  "-U_FORTIFY_SOURCE")
         return [*flags.split(), *self.no_mmx, *self.no_library]
@@ -100,14 +100,14 @@ class Compiler:
 
     @property
     def null_faults(self):
-        # without this flag, clang removes an access through a null pointer. But such an access
-        # should be an error
+        # Without -fno-delete-null-pointer-checks, clang removes an access through a null pointer.
+        # But such an access should be an error.
         return [] if self.kind == "gnu" else ["-fno-delete-null-pointer-checks"]
 
     @property
     def no_library(self):
-        # kernels use no C++ library. Without this flag, zig would first compile its own C++
-        # library, which takes minutes
+        # Kernels use no C++ library. Without -nostdlib++, zig would first compile its own C++
+        # library, which takes minutes.
         return ["-nostdlib++"] if self.kind == "zig" else []
 
     def identity(self):
@@ -218,7 +218,7 @@ def _sum_of(file):
     return file.with_name(f"{file.name}.sha256")
 
 
-_made = []  # temporary folders of this process, the oldest first. Removed when Python ends
+_made = []  # temporary folders of this process, the oldest first. Python removes them at its end
 MEMORY = "/dev/shm"  # on Linux: a folder whose files are in memory
 
 

@@ -63,7 +63,7 @@ class CpuKernel:
                  for i, p in enumerate(parameters) if p.has_struct}
         most = ctypes.c_int.in_dll(library, f"minidl_most_{number}").value
         self.signature = Signature(name, parameters, dynamic_shared, sizes, most)
-        self.tried = False  # by selfcheck.py
+        self.tried = False  # True if selfcheck.py need not try the kernel
         self.launcher = library[f"minidl_launch_{number}"]
         self.launcher.argtypes = [ctypes.c_char_p]
         self._pack, self._start = self.signature.pack_objects, runtime().minidl_start
@@ -73,8 +73,8 @@ class CpuKernel:
     def __call__(self, grid, block, args, shared_mem=0, order=0, n_threads=1):
         packed = self._for_start and self._pack(grid, block, args, shared_mem, order, n_threads)
         failed = self._start(packed, self._for_start) if packed else -1
-        # failed < 0: an argument is wrong, or only Python can check this argument, or it is time to
-        # look at the files
+        # `failed` is negative if an argument is wrong, if only Python can check an argument, or if
+        # it is time to look for changes of the files.
         if failed < 0:
             if self._files and self._files.differ(self._stamp):
                 self._for_start = None  # other Kernels share this CpuKernel and must not run it
@@ -130,8 +130,8 @@ def _load(path, text, defines, name, form):
     key = compiler.key_of(text, sorted(defines.items()), name, form, *flags, *generator())
 
     def build(code):
-        # a fibre kernel spends its time in switches between threads: -O3 would only take longer to
-        # compile
+        # A fibre kernel spends its time in switches between threads. -O3 would not make it faster,
+        # but would take longer to compile.
         more = ["-O2", *compiler.CAREFUL] if code.startswith(_FIBRE) else []
         arguments = [*flags, *more, f"-I{compiler.HOST}"]
         guarded = shared.with_guards(code) if more and chosen.kind == "gnu" else code
@@ -183,13 +183,13 @@ def generate(path, text, defines, name=None, form="auto", without=()):
     without: names of kernels to leave out.
     Raises KernelError if there is no such kernel, or if the CPU runner does not support this
     kernel."""
-    # imported only to compile, because their regular expressions take milliseconds to prepare
+    # Imports these modules only to compile: their regular expressions take milliseconds to prepare.
     from minidl.cuda.host import flat, launchers, selfcheck
 
     # __CUDA_ARCH__ is 800. If the CPU side lacks a feature of that architecture, an error names it
     options = ["-DMINIDL_HOST=1", "-D__CUDACC__=1", "-D__CUDA_ARCH__=800"]
     options += [f"-D{k}={v}" for k, v in defines.items()]
-    # the preprocessor gets the compiler's flags, so that `#ifdef __AVX512F__` has the same result
+    # The preprocessor gets the compiler's flags. So `#ifdef __AVX512F__` is the same for both.
     flags, whole = compiler.find_compiler().flags, text
     text = compiler.run(["-E", *flags, "-x", "c++", *options, "-"], text, str(path))
     source = Source(path, text, defines)
@@ -224,7 +224,7 @@ def generate(path, text, defines, name=None, form="auto", without=()):
             starts.append(launchers.fibre(name, number, arguments))
         most = source.launch_bound(name)
         starts.append(f"MINIDL_EXPORT const int minidl_most_{number} = {most};")
-        # so that Python can compare the size of a struct argument
+        # The library exports the size of a struct, so that Python can check an argument's size.
         starts += [f"MINIDL_EXPORT const int minidl_size_{number}_{i} = minidl_size<{p.ctype}>(0);"
                    for i, p in enumerate(parameters) if p.has_struct]
         manifest[name] = {
@@ -241,7 +241,7 @@ def generate(path, text, defines, name=None, form="auto", without=()):
     head.append('#include "cuda_host.h"')
     if "cooperative_groups" in text:
         head.append('#include "cooperative_groups.h"')
-    raw = json.dumps(json.dumps(manifest))  # a C string literal: JSON's escapes are C's
+    raw = json.dumps(json.dumps(manifest))  # a C string literal: C and JSON have the same escapes
     return "\n".join([
         *head, text, '#line 1 "launchers made by minidl"', *starts,
         'extern "C" __attribute__((visibility("default"))) const char* minidl_manifest;',
@@ -299,7 +299,7 @@ def _edits(source, plans, has_fibres):
         pointer = f"{rows}{c_type}* const {m[2]} = ({c_type}*)minidl_dynamic_shared();"
         is_for_all = any(d.begin == m.start() for d in source.pieces)
         edits.append((m.start(), m.end(), "" if is_for_all else pointer))
-        if is_for_all:  # declared outside of functions: all functions that use it get the pointer
+        if is_for_all:  # the array is global: all functions that use it get the pointer
             for f in source.functions:
                 if re.search(rf"\b{m[2]}\b", source.blank[f.body[0] : f.body[1]]):
                     edits.append((f.body[0], f.body[0], pointer))

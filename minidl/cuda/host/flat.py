@@ -55,7 +55,7 @@ class Plan:
     edits: list = field(default_factory=list)  # (begin, end, text): text replaces source[begin:end]
     linear: bool = False  # one loop over x for all blocks together, with the counter `minidl_x`
     index_type: str = "int"
-    bound: str | None = None  # where the loop may end, as C text with parameters, or None
+    bound: str | None = None  # the end of the loop: C text with the kernel's parameters, or None
     whole: bool = False  # a grid-stride loop: it covers 0..bound for any grid
     simd: bool = False
     has_copy: bool = False  # the C++ also has an unedited copy of the kernel, for selfcheck.py
@@ -90,7 +90,7 @@ def plan(source, name):
     edits = [(m.start(), m.end(), "(minidl_x)") for m in found]
     rest = _without(body, edits)
     if re.search(rf"\b({_T}|{_B}|{_D}|{_G})", rest):
-        return result  # the kernel also uses its place in the block, or the block's size
+        return result  # the kernel also uses a thread's place in the block, or the block's size
     declared = re.search(rf"({_INTEGER})\s+(\w+)\s*=\s*\(?\s*$", body[: found[0].start()])
     result.linear = True
     result.index_type = " ".join(declared[1].split()) if declared else "unsigned"
@@ -216,7 +216,7 @@ def _grid_stride(body, params):
     parts = body[header.end() : close].split(";")
     start = re.fullmatch(rf"\s*({_INTEGER})\s+(\w+)\s*=\s*(.*?)\s*", parts[0], re.S)
     if len(parts) != 3 or not start or _DECLARATION.sub("", before).strip():
-        return None  # another form of loop, or other statements before it
+        return None  # another form of loop, or other statements before the loop
     declarations = list(_DECLARATION.finditer(before))
     declared = {m[1]: m[2].strip() for m in declarations}
     variable = start[2]

@@ -75,7 +75,7 @@ MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
     # element is enough work for a CPU thread.
     tile = 2048 if plan.simd else 1
     t = plan.index_type
-    # in plan.bound the parameters have the kernel's names. Here they have other names
+    # plan.bound has the kernel's names of the parameters. `ours` has the names of the launcher.
     ours = {p.name: f"minidl_a{i}" for i, p in enumerate(parameters)}
     bound = re.sub(r"[A-Za-z_]\w*", lambda m: ours[m[0]], plan.bound) if plan.bound else ""
     bound = f"(long long)({bound})"

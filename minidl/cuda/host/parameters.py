@@ -42,13 +42,13 @@ class Parameter:
     or a function). For a struct, a launch packs the address of a copy."""
 
     name: str
-    text: str  # as written, for messages
+    text: str  # the parameter as the user wrote it, for messages
     kind: str
     ctype: str  # canonical C name of the value's type, or of the type that a pointer points to
     dtype: str | None  # NumPy dtype of the elements. None for void* (any dtype) and for structs
-    code: str = "Q"  # letter of the struct module
+    code: str = "Q"  # letter of Python's module `struct`
     const: bool = False
-    lanes: int = 1  # 4 for float4*
+    lanes: int = 1  # numbers in an element: 4 for float4*
 
     @property
     def has_struct(self):
@@ -62,7 +62,7 @@ def canonical(name, types):
     for _ in range(20):  # follows a chain of typedefs. A chain of twenty would be a cycle
         words = [w for w in name.replace("std::", " ").split()
                  if w not in ("const", "volatile", "struct", "typename")]
-        if "unsigned" in words[1:]:  # int unsigned
+        if "unsigned" in words[1:]:  # such as `int unsigned`
             words.remove("unsigned")
             words.insert(0, "unsigned")
         name = " ".join(words)

@@ -53,7 +53,7 @@ def declarations(blank):
             at += 1
         if at >= len(blank):
             return found
-        if space := _SPACE.match(blank, at):  # a namespace: goes on with the declarations inside it
+        if space := _SPACE.match(blank, at):  # a namespace: the next declaration is inside of it
             at = space.end()
             continue
         head, end = _extent(blank, at)
@@ -97,7 +97,7 @@ def _needs_semicolon(before):
 
 def _names(head, text):
     called = set(re.findall(r"([A-Za-z_]\w*)\s*(?:<[^<>;{}()]*>\s*)?\(", head))
-    called -= _COMMON  # float (*rows)[4] calls nothing
+    called -= _COMMON  # `float` is not called in `float (*rows)[4]`
     if called and "{" in text and not _needs_semicolon(head):
         return called | set(re.findall(r"(\w+)\s*::", head))
     if called and "{" not in text and not re.search(r"\btypedef\b|=", head):
@@ -118,7 +118,7 @@ def _without_bodies(text):
         before = _TEMPLATE.sub(" ", text[max(text.rfind(c, 0, begin) for c in ";{}") + 1 : begin])
         close = match_bracket(text, begin)
         if at <= begin < close and "(" in before and not _TYPE.search(before):
-            # a constructor's list of initial values declares no names either
+            # A constructor's list of initial values declares no names.
             out.append(re.sub(r"\)\s*:(?!:)[^;{}]*$", ")", text[at:begin]))
             at = close + 1
     return "".join([*out, text[at:]])

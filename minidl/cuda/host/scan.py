@@ -48,7 +48,7 @@ def names_of_types(text, blank):
 def lists_of_parameters(text):
     """Returns {name: body} for macros that stand for several parameters of a function. An example
     of such a body is `int rows, int cols`."""
-    text = re.sub(r"[ \t]*\\\n[ \t]*", " ", text)  # joins lines at backslashes
+    text = re.sub(r"[ \t]*\\\n[ \t]*", " ", text)  # joins lines that a backslash continues
     found = re.finditer(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([\w \t*]+,[\w \t*,]+)$", text, re.M)
     return {m[1]: m[2] for m in found}
 

@@ -25,8 +25,8 @@ from minidl.cuda.host.arena import Arena
 from minidl.cuda.host.arguments import dims
 from minidl.cuda.host.includes import KernelError
 
-MAX_BYTES = 64 << 20  # the most bytes to copy for a check. This takes 30 ms
-BLOCKS = 2  # along each axis. The second block tests indices that use the block's number
+MAX_BYTES = 64 << 20  # the most bytes that a check copies. Their copy takes 30 ms
+BLOCKS = 2  # blocks along each axis. The second block tests indices that use the block's number
 
 
 def can_check(source, name):
@@ -78,8 +78,8 @@ def _compare(kernel, part, plain, fast, member=""):
     if plain.dtype.kind == "f":
         a, b = plain.astype(np.float64), fast.astype(np.float64)
         finite = np.isfinite(a) & np.isfinite(b)
-        # sums in another order and products with fma round differently. The error is relative to
-        # the largest number
+        # Sums in another order and products with fma round differently. The error is relative to
+        # the largest number.
         scale = np.abs(a[finite]).max() if finite.any() else 0.0
         near = np.abs(np.where(finite, a - b, 0)) <= 1e-2 * np.abs(a) + 1e-3 * scale
         wrong = ~np.where(finite, near, (a == b) | (np.isnan(a) & np.isnan(b)))

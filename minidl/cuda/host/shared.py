@@ -79,8 +79,8 @@ def _parts(code, d):
     """Returns [(name, declaration of this variable alone)], one pair for each variable of a
     Declaration. Returns [] if the declaration is too hard to split."""
     first = re.match(r"(.*?)\b\w+\s*(?:\[[^\]]*\]\s*)*$", d.plain[0], re.S)
-    # too hard to split: initial values, a type that is declared here, or several variables and a
-    # pointer
+    # A declaration is too hard to split if it has initial values, declares a type, or declares
+    # several variables with a pointer.
     several_pointers = first and "*" in first[1] and len(d.plain) > 1
     if d.written != d.plain or not first or "(*" in first[1] or several_pointers:
         return []

@@ -198,7 +198,7 @@ def LRN(x, *, size, alpha=1e-4, beta=0.75, bias=1.0):
     """Divides each element by a power of a sum of squares. The sum is over the `size` channels
     around the element's channel."""
     n, c = x.shape[:2]
-    if not 1 <= size <= 1024:  # each channel of the window is a line of the graph
+    if not 1 <= size <= 1024:  # the graph gets a line for each channel of the window
         raise Refused(f"a window of {size} channels is not supported; want 1 to 1,024")
     before = (size - 1) // 2
     square = F.pad(x * x, [0, 0] * (x.ndim - 2) + [before, size - 1 - before], value=0.0)

@@ -29,8 +29,8 @@ from minidl.nest import each
 from minidl.tensor import Tensor
 
 MOST_OPERATORS = 50_000  # the most operators in a file; a large language model has about 5,000
-# The default of most_bytes. The largest result of a large network for a batch of 32 images of full
-# size has half of these bytes.
+# MOST_BYTES: the default of most_bytes. The largest result of a large network for a batch of 32
+# images of full size has half of these bytes.
 MOST_BYTES = 4 << 30
 
 MOST_RESULTS = 16  # all results of a model together may have MOST_RESULTS * most_bytes bytes
@@ -162,7 +162,7 @@ class Model:
         """Runs a graph, or a function of the file. Returns a list of its results. scope: a dict
         {name: value} of the values so far. All computed values are added to `scope`."""
         self._count(1)  # counts the graph itself, so that a loop without operators has a limit, too
-        # The names of this graph, without the names of the graphs around it.
+        # `given` has the names of this graph, without the names of the graphs around it.
         given = scope.maps[0] if isinstance(scope, ChainMap) else scope
         scope.update({t.name: self.array(t) for t in getattr(graph, "initializer", ())
                       if t.name not in given})

@@ -46,8 +46,8 @@ class ArrayFunction(Function):
     differentiable = arithmetic = False
 
     def forward(self, *arrays, name, function, **attributes):
-        # This is one line of the graph, so the ops that `function` calls are not recorded. NumPy
-        # gives no warnings, for example for x / 0.
+        # The operator is one line of the graph, so the ops that `function` calls are not recorded.
+        # NumPy gives no warnings, for example for x / 0.
         with np.errstate(all="ignore"), running(grad=False, intercept=None):
             return function(*arrays, **attributes)
 

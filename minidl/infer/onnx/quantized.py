@@ -19,7 +19,7 @@ def _along(v, x, axis):
     is None, returns 0."""
     if v is None or v.size == 1 and v.ndim <= 1:
         return 0 if v is None else v.reshape(())
-    if v.ndim == x.ndim:  # a number for each block
+    if v.ndim == x.ndim:  # v has a number for each block
         return np.repeat(v, x.shape[axis] // v.shape[axis], axis)
     return v.reshape([-1 if d == axis % x.ndim else 1 for d in range(x.ndim)])
 

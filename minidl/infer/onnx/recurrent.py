@@ -81,7 +81,7 @@ def _reset_before(x, h, w, b):
     minidl's own GRU the weights come first.) x: (T, N, 3 H). Returns (y (T, N, H), the last
     state)."""
     n, ys = h.shape[-1], []
-    if x.shape[0] > 1000:  # each step is several lines of the graph
+    if x.shape[0] > 1000:  # the graph gets several lines for each step
         raise Refused(f"got {x.shape[0]} steps with linear_before_reset=0; want at most 1,000 "
                       "steps")
     for t in range(x.shape[0]):

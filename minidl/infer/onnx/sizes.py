@@ -31,8 +31,8 @@ def most(name, inputs, options):
     return max(together, sum(map(math.prod, shapes)))
 
 
-# Operators whose inputs are not broadcast to one shape, because some inputs are scales of channels,
-# indices or weights. The bound is the size of the largest input.
+# The inputs of these operators are not broadcast to one shape, because some inputs are indices,
+# weights or scales of channels. The bound is the size of the largest input.
 REDUCING = {"GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter", "TopK",
             "BatchNormalization", "InstanceNormalization", "GroupNormalization", "CumSum",
             "CumProd", "NonZero", "Trilu", "Slice", "Reshape", "Squeeze", "Unsqueeze", "Split"}

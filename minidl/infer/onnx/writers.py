@@ -389,7 +389,7 @@ def _attend(w, q, k, v, mask, node, n_dims, n_queries, n_keys, width):
     if node.inputs[-1].dtype == bool:
         mask = w.add("Where", [mask, _by(0, node), _by(-np.inf, node)])
     p = w.add("Softmax", [w.add("Add", [s, mask])])
-    p = w.add("Where", [w.add("IsNaN", [p]), _by(0, node), p])  # NaN if all keys are masked
+    p = w.add("Where", [w.add("IsNaN", [p]), _by(0, node), p])  # p is NaN if all keys are masked
     return w.add("MatMul", [p, v])
 
 

@@ -36,7 +36,7 @@ def algebra(graph):
         elif before is not None and not before.steps and joined(node, before):
             n += 1
     if n:
-        # Other passes count the lines that read a value. So lines that nobody reads must go first.
+        # Other passes count the lines that read a value, so unused lines must be removed first.
         dead(graph)
     return n
 

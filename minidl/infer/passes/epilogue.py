@@ -15,7 +15,7 @@ from minidl.infer import code
 from minidl.infer.graph import Step, Value
 
 PRODUCTS = ("linear", "matmul", "conv2d", "linear_int8", "linear_weights", "conv_int8")
-IMAGES = ("conv2d", "conv_int8")  # (N, C, H, W)
+IMAGES = ("conv2d", "conv_int8")  # operations whose result is (N, C, H, W)
 
 
 def epilogue(graph):
@@ -42,7 +42,7 @@ def absorb(graph, node, user):
             user.op, user.attributes, user.inputs, y.dtype):
         return False
     others = [x for x in user.inputs if isinstance(x, Value) and x is not node.output]
-    if node.op in IMAGES:  # a vector must be along the channels
+    if node.op in IMAGES:  # a vector operand must be along the channels
         good = all(channel_vector(v, y.shape) is not None for v in others)
     else:
         good = all(v.dtype == y.dtype and code.operand(0, v, y.shape) for v in others)
@@ -56,7 +56,7 @@ def absorb(graph, node, user):
         else:
             operands.append(("v", place) if x is node.output else x)
     node.steps += Step(user.op, user.kind, tuple(operands), user.attributes),
-    # the product takes the place of its last step, where all operands of this step are computed
+    # The product moves to the place of its last step. All operands of this step are computed there.
     graph.nodes.remove(node)
     graph.nodes[graph.nodes.index(user)] = node
     node.outputs = [y]

@@ -133,7 +133,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
         half = 0.5 if mode == "nearest-exact" else 0.0
         return TakePlaces.apply(input, places={
             d: np.minimum(np.floor((np.arange(m, dtype="f4") + np.float32(half)) * np.float32(r)),
-                          n - 1).astype(int)  # float32, as in PyTorch
+                          n - 1).astype(int)  # computed in float32, as in PyTorch
             for d, (n, m, r) in enumerate(each, 2)})
     if mode == "area":
         return Resize.apply(input, matrices=[averaging(np, n, m, "f8") for n, m, _ in each])

@@ -127,7 +127,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     if repeats.shape != (n,) or repeats.dtype.kind not in "iu":
         raise ValueError(f"repeat_interleave: repeats of {repeats.dtype} and shape {repeats.shape},"
                          f" want ({n},) integers, one for each slice of dimension {dim}")
-    ends = repeats.array.cumsum()  # element i is repeated up to place ends[i] - 1
+    ends = repeats.array.cumsum()  # the places ends[i - 1] to ends[i] - 1 get element i
     places = repeats._xp.arange(int(ends[-1]) if n else 0)
     return index_select(input, dim, Tensor(repeats._xp.searchsorted(ends, places, "right")))
 
@@ -173,7 +173,7 @@ def pad(input, pad, mode="constant", value=None):
         d = input.ndim - 1 - i
         n = input.shape[d]
         kept = n + left + right
-        if mode == "circular":  # a border repeats only elements that a negative pad does not remove
+        if mode == "circular":  # a border repeats no elements that a negative pad removes
             kept = n + min(left, 0) + min(right, 0)
         if not n or kept < 1 or max(left, right) > BORDERS[mode][1](n):
             raise ValueError(f"pad: mode {mode!r} wants borders of at most {BORDERS[mode][1](n)} "
@@ -195,8 +195,8 @@ def _around(left, right, n):
     return first + np.arange(-max(left, 0), n_kept + max(right, 0)) % n_kept
 
 
-# For each mode: a function (left, right, n) that returns the place of each element of the result,
-# and a function of n that returns how wide a border may be.
+# {mode: (f, g)}. f(left, right, n) returns for each element of the result its place in the input.
+# g(n) returns the largest width of a border.
 BORDERS = {
     "replicate": (lambda left, right, n: np.arange(-left, n + right).clip(0, n - 1),
                   lambda n: float("inf")),

@@ -95,11 +95,11 @@ class ScatterProd(Function):
         n_zeros = xp.asarray(x == 0).astype(np.int64)
         if self.at is not None:
             xp.add.at(n_zeros, self.at, src[self.within] == 0)
-        # The products in which each factor 0 is replaced by 1.
+        # Computes the products again, with 1 in place of each factor 0.
         product = self.multiplied(xp.where(x == 0, 1, x), xp.where(src == 0, 1, src))
 
         def of_others(factor, n_zeros, product):
-            alone = n_zeros - (factor == 0) == 0  # no other factor is 0
+            alone = n_zeros - (factor == 0) == 0  # True where no other factor is 0
             return xp.where(alone, product / xp.where(factor == 0, 1, factor), 0)
 
         gsrc = xp.zeros(src.shape, gy.dtype)
@@ -194,7 +194,7 @@ class IndexWrite(Function):
         gsrc = gx[self.at].reshape(self.src_shape) if self.src_shape else None
         gx[self.at] = 0
         gx = gx.reshape(self.shape)
-        if gsrc is None:  # one number for all places: each place counts once
+        if gsrc is None:  # src is one number: its gradient counts each place once
             gsrc = (gy - gx).sum()
         return gx, None, gsrc
 
@@ -283,7 +283,7 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
         return note(ScatterProd.apply(input, index, src, dim=dim), [index])
     worst = {"amax": -np.inf, "amin": np.inf}.get(reduce, 0)
     ones = Tensor(src._xp.ones(src.shape, src.dtype))
-    met = scatter_add(input.detach() * 0, dim, index, ones)  # elements of src at each place
+    met = scatter_add(input.detach() * 0, dim, index, ones)  # number of src elements at each place
     kept = input if include_self else where((met > 0), worst, input)
     if reduce in ("sum", "mean"):
         total = scatter_add(kept, dim, index, src)
@@ -292,7 +292,7 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     best = _best(reduce, kept.detach(), dim, index, src.detach())
     here, there = kept == best, src == best.gather(dim, index)
     n = scatter_add(here.to(input.dtype), dim, index, there.to(input.dtype))
-    # The mean of equal elements is their value, and gives each of them its share of the gradient.
+    # The mean of equal elements equals each element. It divides the gradient among them.
     shared = scatter_add(where(here, kept, 0.0), dim, index, where(there, src, 0.0)) / n
     return where(n > 1, shared - shared.detach() + best, shared)
 
