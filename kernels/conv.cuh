@@ -104,18 +104,19 @@ __device__ __forceinline__ void write(const Shape& s, E* y, const E* bias, int g
       from_float<E>(sum);
 }
 
-// ---- a tile on tensor cores: 256 threads make ROWS x 128 of a product, 32 deep ----
+// ---- a tile on tensor cores: 256 threads make ROWS x 128 numbers of a product. In a step they
+// sum over DEEP = 32 taps or pixels ----
 
 #ifndef ROWS  // 64 if a group has at most 64 channels to write
 #define ROWS 128
 #endif
 #define COLUMNS 128
 #define DEEP 32
-#define PITCH (DEEP + 8)  // rows of 80 bytes: ldmatrix reads 8 rows from 8 groups of 4 banks
+#define PITCH (DEEP + 8)  // rows of 80 bytes, so ldmatrix reads 8 rows from 8 groups of 4 banks
 #define HIGH (ROWS / 32)  // fragments of a warp's rows. Its columns are 4 fragments of 8
 
-// Adds a b^T to sum, the warp's part of the tile: ROWS / 2 x 32. a has ROWS rows of DEEP numbers,
-// and b has COLUMNS rows of DEEP numbers. a and b are in shared memory.
+// Adds a b^T to `sum`. `sum` is the warp's part of the tile, ROWS / 2 x 32 numbers. a has ROWS rows
+// of DEEP numbers, and b has COLUMNS rows of DEEP numbers. a and b are in shared memory.
 __device__ __forceinline__ void multiply(float (*sum)[4][4], const __half* a, const __half* b) {
   const int warp = threadIdx.x / 32;
   a += warp / 4 * (ROWS / 2) * PITCH;

@@ -75,7 +75,7 @@ extern "C" __global__ void matmul_v2(T* c, const T* a, const T* b, int m, int n,
 #define STEP 16
 #define EACH 4  // SIDE / 16
 extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n, int k) {
-  // + 1: the 2 rows that a warp reads at once lie in different banks
+  // + 1: a row has 17 elements, so the 2 rows that a warp reads at once lie in different banks
   __shared__ ACC as[SIDE][STEP + 1];
   __shared__ ACC bs[STEP][SIDE];
   int x = threadIdx.x, y = threadIdx.y, me = y * 16 + x;
@@ -120,7 +120,8 @@ extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n,
 // into registers. There are two buffers, so one barrier a step is enough. Block: 256.
 #define BIG 128
 #define DEEP 32
-// rows of 80 and 272 bytes: ldmatrix reads 8 rows of 16 bytes from 8 different groups of 4 banks
+// The rows of as have 80 bytes, the rows of bs 272 bytes. So ldmatrix reads 8 rows of 16 bytes from
+// 8 different groups of 4 banks.
 #define A_PITCH (DEEP + 8)
 #define B_PITCH (BIG + 8)
 extern "C" __global__ void __launch_bounds__(256) matmul_v4(
@@ -149,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(256) matmul_v4(
       *(uint4*)(as[now] + (ai + 64 * h) * A_PITCH + al) = next_a[h].all;
       *(uint4*)(bs[now] + (bl + 16 * h) * B_PITCH + bj) = next_b[h].all;
     }
-    __syncthreads();  // also: no thread reads the other buffer any longer
+    __syncthreads();  // the buffer is complete, and no thread reads the other buffer any longer
     if (l0 + DEEP < k) fetch_step(l0 + DEEP);
 #pragma unroll
     for (int l = 0; l < DEEP; l += 16) {

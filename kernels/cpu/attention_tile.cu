@@ -16,8 +16,8 @@
 //                                        cycle, this reaches 90% of a core's peak.
 //
 // The ladders for a GPU are ../attention.cu and ../attention_backward.cu. This file does not run on
-// a GPU: a GPU thread has neither these registers nor an L1 of its own. -DE= sets the head's width,
-// so that the compiler knows the length of every loop over it.
+// a GPU: a GPU thread does not have these registers, or an L1 of its own. -DE= sets the head's
+// width, so that the compiler knows the length of every loop over it.
 //
 // Source: Dao et al. (2022); Goto & van de Geijn, "Anatomy of high-performance matrix
 // multiplication" (2008).
@@ -42,7 +42,7 @@ __forceinline__ Vec larger(Vec a, Vec b) { return a < b ? b : a; }
 // so the result is 0. A masked score, -inf, gives exactly 0.
 __forceinline__ Vec exp_nonpositive(Vec x) {
   x = x < -88.0f ? all(-88.0f) : x;  // NaN stays NaN
-  // adding 1.5 * 2^23 rounds to an integer
+  // adding 1.5 * 2^23 rounds x / log 2 to the integer n
   Vec t = x * 1.442695041f + 12582912.0f, n = t - 12582912.0f;
   Vec r = x - n * 0.693145751953125f - n * 1.42860682030941723e-6f;
   Vec p = r * 0.001381446490995586f + 0.008368780836462975f;
@@ -114,7 +114,7 @@ __noinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, 
 
 // Does the same as load_tile, but transposes the tile: tile[e][i]. It first makes a contiguous copy
 // of the rows. In a projection (B, S, 3, H, E) the rows lie so far apart that all of them share a
-// few places of L1, so a read of one column would evict the column before.
+// few sets of L1, so a read of one column would evict the column before.
 __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_rows,
                                   float factor) {
   alignas(64) float rows[64 * WIDTH];
@@ -127,7 +127,8 @@ __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_
 // and the sum of each query so far. shrink = exp(old top - new top). The caller must multiply the
 // earlier sums by shrink.
 __forceinline__ void online_softmax(float* s, float* top, float* total, float* shrink) {
-  // N vectors are computed at a time, so that their waits overlap.
+  // N vectors are computed at a time, so that the processor does not wait for one result after
+  // another.
   constexpr int N = QUERIES / LANES < 8 ? QUERIES / LANES : 8;
   for (int i = 0; i < QUERIES; i += N * LANES) {
     Vec m[N], l[N];

@@ -41,8 +41,8 @@ const int PIECE = 4096;      // how many numbers are added before their sum is a
 
 // ---- sums of planes ----
 
-// parts (2, samples, channels): the mean of each plane, the sum of squares around it. A thread per
-// plane.
+// parts (2, samples, channels): the mean of each plane, and the sum of squares around this mean. A
+// thread per plane.
 extern "C" __global__ void batch_norm_planes(ACC* parts, const T* x, int samples, int channels,
                                              int places) {
   int plane = blockIdx.x * blockDim.x + threadIdx.x;

@@ -417,7 +417,7 @@ void minidl_access(u64 address, unsigned size, How how, void* return_address) {
   if (shared_low && address >= shared_low - kSlack && address < shared_high + kSlack)
     return out_of_bounds(address, size, how, where, true, true);
   if (is_program(address)) {
-    int near = nearest(address, false);  // next to a __device__ array: past its end?
+    int near = nearest(address, false);  // it may lie past the end of a __device__ array
     if (near >= n_given && address - regions[near].begin < regions[near].bytes + 64)
       out_of_bounds(address, size, how, where, false, true);
     return;
@@ -433,8 +433,8 @@ void minidl_compare_exchange(u64 address, unsigned size, void* return_address) {
     absolve(regions[r], address, size);
 }
 
-// Global flags may be volatile: in PTX such accesses are relaxed atomics. In shared memory old code
-// uses them instead of __syncwarp(), and they race.
+// Global flags may be volatile: in PTX volatile accesses are relaxed atomics. Old code uses
+// volatile accesses of shared memory instead of __syncwarp(), and they race.
 void minidl_volatile(u64 address, unsigned size, How how, void* return_address) {
   int r = active ? region_of(address) : -1;
   if (r < 0 || regions[r].shared || address + size > regions[r].begin + regions[r].bytes)

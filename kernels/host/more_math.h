@@ -41,8 +41,8 @@ MINIDL_INLINE int ilogb(double x) { return __builtin_ilogb(x); }
 MINIDL_INLINE float nanf(const char*) { return __builtin_nanf(""); }
 MINIDL_INLINE double nan(const char*) { return __builtin_nan(""); }
 
-// Functions that return a result through a pointer. We make the store, so that the check form sees
-// it.
+// Functions that return a result through a pointer. They store the result in this header and not in
+// libm, so that the check form sees the store.
 MINIDL_INLINE float frexpf(float x, int* e) {
   int n;
   float m = __builtin_frexpf(x, &n);
