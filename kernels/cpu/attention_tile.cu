@@ -28,7 +28,7 @@
 
 typedef int IntVec __attribute__((vector_size(VEC_BYTES)));
 
-constexpr int MAX_VECS = REGISTERS == 32 ? 4 : 2;  // vectors in a row of the result; 16 or 8 in all
+constexpr int MAX_VECS = REGISTERS == 32 ? 4 : 2;  // vectors in a row; a result has 16 or 8
 constexpr int QUERIES = 64, KEYS = 64;  // a tile: its scores are 16 KiB, half of an L1
 // The number of tiles of one thread: tiles of queries in forward, tiles of keys in backward. Each
 // tile of the other kind is read once for all these tiles.

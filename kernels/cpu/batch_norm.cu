@@ -169,7 +169,7 @@ extern "C" __global__ void batch_norm_backward_rows(ACC* parts, const T* gy, con
 
 // ---- join ----
 
-// The channels of one thread. grid ceil(channels / CHANNELS), block 1.
+// The number of channels of one thread. grid ceil(channels / CHANNELS), block 1.
 const int CHANNELS = 64;
 
 // size: the number of elements of a part. n: the number of elements of a channel. The last part has

@@ -193,7 +193,7 @@ extern "C" __global__ void conv_product(float* y, const float* x, const float* w
   }
 }
 
-constexpr int TOGETHER = 16;  // rows at a time, and numbers of a row: their weights stay in L1
+constexpr int TOGETHER = 16;  // rows, and numbers of a row, at a time: their weights stay in L1
 
 // Copies the weights w to the array `to` (groups, n_rows, depth, kh, kw). One phase of the gradient
 // by the input, or of a transposed convolution, needs the weights in this order. Each dimension of

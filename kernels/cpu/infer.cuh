@@ -12,12 +12,12 @@
 //                                                    a convolution is KH products on the image.
 //   It needs no copy of patches (im2col), only a border of zeros, which the layer before writes.
 //
-// A tile of ROWS x VECS registers is summed over all k. ROWS is chosen so that it divides M best.
-// If several numbers are equally good, ROWS is the largest of them, because each tile reads the
-// weights from L2. So 64 rows become 4 tiles of 13 rows and one of 12, all two registers wide. 11
-// tiles of 6 rows, four registers wide, took 9 % longer. While a panel is used, the next one is
-// brought from L3 to L2 (`later`). This saves 7 % of the time if all weights together are larger
-// than L2.
+// A tile of ROWS x VECS registers is summed over all k. The compiler chooses ROWS and VECS so that
+// the tiles of M rows take the fewest cycles (vecs_of). Among equal choices it takes the one with
+// the fewest tiles, because each tile reads the weights from L2. So 64 rows become 4 tiles of 13
+// rows and one of 12, all two registers wide. 11 tiles of 6 rows, four registers wide, took 9 %
+// longer. While a panel is used, the next one is brought from L3 to L2 (`later`). This saves 7 % of
+// the time if all weights together are larger than L2.
 //
 // A core begins one or two multiply-adds a cycle, and each takes four cycles. So a tile of fewer
 // than eight registers has several partial sums (WAYS), each over its own part of k. A product with
@@ -40,7 +40,7 @@ constexpr int ROWS_AHEAD = 8;  // rows of a panel between a request to the cache
 // vecs_of chooses how many registers a row of a tile has. This number divides the number of
 // registers of `width` columns. rows_of chooses how many of the m rows a tile has. cost_of returns
 // half cycles for each k: one for each multiply-add of the tile, and at least one for each load.
-// One register is reserved for the number of A.
+// One register is reserved for a number of the left matrix a.
 constexpr int most_rows(int vecs) { return (REGISTERS - 1 - vecs) / vecs; }
 constexpr int rows_of(int m, int vecs) {
   const int tiles = (m + most_rows(vecs) - 1) / most_rows(vecs);

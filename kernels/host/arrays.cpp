@@ -35,7 +35,7 @@ struct Wanted {
 struct Kernel {
   int (*launcher)(const MinidlLaunch*);
   const void* ndarray;  // the type object
-  long long n_bytes;    // of a launch
+  long long n_bytes;    // bytes of a launch
   unsigned long long look_at;  // when Python should look at the kernel's files again, in ticks
   long long n_wanted;
   Wanted wanted[];

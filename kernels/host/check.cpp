@@ -114,7 +114,7 @@ void race(int r, const Access& before, How now, How then, u64 address, unsigned 
   f.who = clocks.first + me(), f.other_who = before.who;
   f.offset = address - region.begin;
   f.count = 1;
-  // perhaps an atomic was meant to announce the first access, but there was no fence
+  // f.atomics: perhaps an atomic was meant to announce the first access, but there was no fence
   f.atomics = !here && order.did_atomics[(before.who - 1) / clocks.n]
               && order.did_atomics[(clocks.first - 1) / clocks.n];
   if (now == WRITE && then == WRITE && size <= 16) {
@@ -146,8 +146,8 @@ void absolve(Region& region, u64 address, unsigned size) {
   }
 }
 
-// Returns true if this store's thread has done an atomic after the store, and the running block has
-// done an atomic, too.
+// Returns true if the thread of store `a` has done an atomic after this store, and the running
+// block has done an atomic, too.
 bool tells(const Access& a) {
   return (a.clock & ~kAtomic) <= order.atomic_at[a.who - 1]
          && order.did_atomics[(clocks.first - 1) / clocks.n];

@@ -40,7 +40,7 @@ MINIDL_INLINE thread_block this_thread_block(block_tile_memory<N>& memory, MINID
   return b;
 }
 
-// N neighbouring lanes. N is a power of two up to 32.
+// A tile of N neighbouring lanes. N is a power of two up to 32.
 template <unsigned N, class Parent = thread_block, bool is_large = (N > 32)>
 struct thread_block_tile {
   static_assert(N >= 1 && N <= 1024 && (N & (N - 1)) == 0,

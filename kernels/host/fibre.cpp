@@ -56,7 +56,7 @@ struct Fibre {
 struct Guard {
   const char *bytes, *name, *side;
 };
-const int kMaxGuards = 192;  // of a launch; later variables have none
+const int kMaxGuards = 192;  // guards of a launch; later variables have none
 char pattern[MINIDL_GUARD_BYTES];  // the content of every guard
 
 struct Engine {
@@ -243,7 +243,7 @@ bool complete_warp_call(Fibre& f) {
     if (f.op == MINIDL_BALLOT) memcpy(g.result, &ballot, sizeof ballot);
   }
   for (unsigned m = members; m; m &= m - 1) lanes[__builtin_ctz(m)].state = READY;
-  // a shuffle does not order memory
+  // Only __syncwarp orders memory. A shuffle does not.
   if (observer && f.op == MINIDL_SYNCWARP) observer->warp_barrier(warp, members);
   e->waiting[warp] &= ~members;
   e->spins = 0;

@@ -143,7 +143,7 @@ MINIDL_INLINE float erfcf(float x) { return __builtin_erfcf(x); }
   MINIDL_INLINE float NAME##f(float x, float y) { return __builtin_##NAME##f(x, y); }          \
   MINIDL_INLINE float NAME(float x, float y) { return __builtin_##NAME##f(x, y); }             \
   MINIDL_INLINE double NAME(double x, double y) { return __builtin_##NAME(x, y); }
-// the float overload is ours, the double overload is libm's
+// The float overload calls a function of this file, the double overload calls libm.
 #define MINIDL_OVERLOAD(NAME)                                                      \
   MINIDL_INLINE float NAME(float x) { return NAME##f(x); }                         \
   MINIDL_INLINE double NAME(double x) { return __builtin_##NAME(x); }

@@ -16,8 +16,8 @@
 
 namespace {
 
-const int kMaxLocals = 32;  // of one thread at the same time; more are not watched
-const int kMaxEnded = 16;   // of a thread; only the last ones are kept
+const int kMaxLocals = 32;  // variables of one thread at the same time; more are not watched
+const int kMaxEnded = 16;   // ended variables of a thread; older ones are forgotten
 const u64 kGuard = 64;      // as in check.h
 
 struct Local {

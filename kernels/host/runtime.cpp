@@ -72,9 +72,9 @@ static int own_processors() {
 }
 
 // Spins for at most `seconds`, until the word is 0 (if until_zero) or is not 0. Returns true if the
-// word has this value. After the time of a wake-up it yields between two looks: if another thread
-// waits for this processor, such as a thread of BLAS or the thread that hands out the work, that
-// thread runs first.
+// word has this value. After the time of a wake-up the thread yields between two looks: if another
+// thread waits for this processor, such as a thread of BLAS or the thread that hands out the work,
+// that thread runs first.
 static bool spin(const int* word, bool until_zero, double seconds) {
   const double start = now();
   for (double t = start; t < start + seconds; t = now()) {
