@@ -11,7 +11,7 @@
 //   attention_warp     2 S E / 16: a warp per 4 rows. o is spread over the lanes, so any E fits
 // A thread that sums a whole row needs E registers for its sums. From E = 64 up attention_naive
 // needs more registers than a thread has, and spills. attention_warp never spills. With L queries a
-// matrix of scores in memory would take 4 L S bytes for each head, and would be written and read
+// matrix of scores would take 4 L S bytes for each head. It would be written to memory and read
 // several times. These kernels write only o and lse.
 //
 // Expected share of a GPU's float peak. It is computed, not measured. _naive reaches 3%, because it

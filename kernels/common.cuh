@@ -25,8 +25,8 @@ template <> __device__ __forceinline__ double from_float<double>(float x) { retu
 template <typename To> __device__ __forceinline__ To from_float(double x) { return To(x); }
 
 // Returns a b + c with one rounding. For a b + c d, a compiler may fuse either product with the
-// sum, and it may choose another product in each copy of a loop. With mul_add the choice is fixed,
-// so the bits do not depend on the compiler. A processor without a fused instruction always rounds
+// sum. It may choose another product in each copy of a loop. With mul_add the choice is fixed, so
+// the bits do not depend on the compiler. A processor without a fused instruction always rounds
 // twice.
 __device__ __forceinline__ float mul_add(float a, float b, float c) {
 #if !defined(MINIDL_HOST)

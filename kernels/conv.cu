@@ -43,7 +43,7 @@
 // Source: Chetlur et al. 2014 (implicit product); Lavin & Gray 2016, arXiv 1509.09308 (Winograd);
 // Volkov & Demmel 2008 (registers).
 // Launch: minidl/ops/conv_kernel.py   Test: tests/ops/test_conv_kernel.py
-// By weight: conv_weight.cu
+// The gradient by weight: conv_weight.cu
 #include "conv.cuh"
 
 // v1: a thread per output sums over its patch. Block: 2-D (pixels, channels), any size.

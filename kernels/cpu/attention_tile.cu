@@ -114,7 +114,7 @@ __noinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, 
 
 // Does the same as load_tile, but transposes the tile: tile[e][i]. It first makes a contiguous copy
 // of the rows. In a projection (B, S, 3, H, E) the rows lie so far apart that all of them share a
-// few sets of L1, so a read of one column would evict the column before.
+// few sets of L1. Without the copy, a read of one column would evict the column before.
 __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_rows,
                                   float factor) {
   alignas(64) float rows[64 * WIDTH];

@@ -236,8 +236,8 @@ __forceinline__ void fill_gradients(float* m, int group, int outs, const float* 
     }
 }
 
-// Writes gw (n_out, n_in, 3, 3) = G^T S G from the sums S (16, n, outs), for inputs [first_in,
-// first_in + n) and outputs from first_out on.
+// Writes gw (n_out, n_in, 3, 3) = G^T S G from the sums S (16, n, outs). The inputs are [first_in,
+// first_in + n). The outputs begin at first_out.
 __forceinline__ void write_gradient(float* gw, const float* sums, int n, int outs, int first_in,
                                     int n_in, int first_out, int n_out) {
   for (int o0 = 0; o0 < min(outs, n_out - first_out); o0 += 16)

@@ -65,8 +65,8 @@ constexpr int vecs_of(int m, int width) {
 // tile = the sum of a b over SEGMENTS segments. tile has ROWS rows of VECS LANES numbers, a has
 // ROWS rows of N_K numbers, and b has N_K rows. A row begins OUT_ROW numbers after the row before
 // in tile, A_ROW numbers in a, and B_ROW numbers in b. The next segment of a begins A_SEGMENT
-// numbers later. The next segment of b follows at once. For each k this function requests one cache
-// line of `later`, from number k B_ROW on, so that L2 has the line when it is needed.
+// numbers later. The next segment of b follows at once. For each k this function requests the cache
+// line of `later` at number k B_ROW, so that L2 has the line when it is needed.
 template <int ROWS, int VECS, long long A_ROW, int B_ROW, int N_K, int SEGMENTS,
           long long A_SEGMENT, int OUT_ROW = VECS * LANES>
 __noinline__ void tile_product(float* tile, const float* a, const float* b,

@@ -28,8 +28,8 @@
 // Wrapper: minidl/ops/linear.py   Test: tests/ops/test_linear_kernel.py
 #include "vector.cuh"
 
-// ROWS is small and COLS is wide. The reason: if rows of A are read in place and lie a multiple of
-// 4 KiB apart, they use one set of L1, which holds only 8 lines.
+// ROWS is small, because a set of L1 holds only 8 lines. If rows of A are read in place and lie a
+// multiple of 4 KiB apart, they all use one set.
 constexpr int ROWS = 6;
 constexpr int VECS = REGISTERS == 32 ? 4 : 2;  // 24 of 32 registers hold the result, or 12 of 16
 constexpr int COLS = VECS * LANES;             // a panel of B

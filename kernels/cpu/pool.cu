@@ -28,9 +28,9 @@ const int STRIP = 256;  // windows of a strip: small enough that a thread's numb
 // Returns the smallest place, counted from 0, with place * step >= p.
 __forceinline__ int first_from(int p, int step) { return p > 0 ? (p + step - 1) / step : 0; }
 
-// to[q - begin] = row[q * step + from] for the windows q of a row, or `outside` if that place is
-// not in the row. The row has w numbers. STEP is the step if it is 1 or 2, so that the compiler
-// knows how to load. Otherwise STEP is 0.
+// to[q - begin] = row[q * step + from] for the windows q of a row. The row has w numbers. If a
+// place is not in the row, its number is `outside`. STEP is the step if it is 1 or 2, so that the
+// compiler knows how to load. Otherwise STEP is 0.
 template <int STEP>
 __forceinline__ void copy(ACC* to, const T* row, int begin, int end, int from, int step, int w,
                           ACC outside) {

@@ -1,9 +1,9 @@
 // float functions without branches and without calls, so that the compiler can vectorise a loop
-// over them (libm's functions are calls, and a call prevents this). Each function reduces its
-// argument to a small interval. In this interval a polynomial is exact to the last digit. The
-// polynomials were fitted by weighted least squares to float64 values (Lawson's iteration). The
-// error is at most 1.5 units in the last place, compared with float64. Infinities, NaN and
-// subnormal numbers are correct. Test: tests/cuda/host/test_float_math.py
+// over them. (A call of libm prevents this.) Each function reduces its argument to a small
+// interval. In this interval a polynomial is exact to the last digit. The polynomials were fitted
+// by weighted least squares to float64 values (Lawson's iteration). The error is at most 1.5 units
+// in the last place, compared with float64. Infinities, NaN and subnormal numbers are correct.
+// Test: tests/cuda/host/test_float_math.py
 #pragma once
 
 #define MINIDL_MEMBER inline __attribute__((always_inline))

@@ -76,8 +76,9 @@ MinidlMemory minidl_memory();
 extern MINIDL_THREAD_LOCAL uint3 threadIdx, blockIdx;
 extern MINIDL_THREAD_LOCAL dim3 blockDim, gridDim;
 
-// In a plain launch, MINIDL_GUARD_BYTES of a pattern (32 doubles) follow each __shared__ variable,
-// and the same pattern comes before it, because compilers lay variables out in either direction.
+// In a plain launch, MINIDL_GUARD_BYTES of a pattern (32 doubles) lie after each __shared__
+// variable, and the same pattern lies before it. Compilers lay variables out in either direction,
+// so both are needed.
 // At the end of every block the engine compares these bytes with the pattern.
 // minidl/cuda/host/shared.py declares the bytes and inserts MINIDL_GUARD after the variable. The
 // first thread of a launch that comes to MINIDL_GUARD tells the engine.
