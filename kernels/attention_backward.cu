@@ -56,8 +56,8 @@ extern "C" __global__ void attention_grad_q_naive(
   for (int e = 0; e < E; ++e) gq[row * E + e] = from_float<T>(scale * sum[e]);
 }
 
-// v1, gk and gv: a thread per key row sums over the queries that see the key. It computes P a
-// second time, but no sum goes across threads.
+// v1, gk and gv: a thread per key row sums over the queries that see the key. The kernel computes P
+// a second time, but no sum goes across threads.
 extern "C" __global__ void attention_grad_kv_naive(
     T* gk, T* gv, const T* go, const float* lse, const float* dots,
     const T* q, const T* k, const T* v, SHAPE) {

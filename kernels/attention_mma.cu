@@ -239,10 +239,10 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_grad_q_mma(
   write_own(gq + start * E + mine * row, row, n_queries - first - mine, sum, factor);
 }
 
-// gk and gv: each warp computes the rows of 16 keys, and reads 16 queries at a time. It computes
-// S^T and gP^T, whose rows are keys. If the head is wider than 96, the sums of gk and gv fill 128
-// registers of a thread. In this case k and v are kept in shared memory, and the tiles of q and go
-// are smaller.
+// gk and gv: each warp computes the rows of 16 keys, and reads 16 queries at a time. The warp
+// computes S^T and gP^T, whose rows are keys. If the head is wider than 96, the sums of gk and gv
+// fill 128 registers of a thread. In this case k and v are kept in shared memory, and the tiles of
+// q and go are smaller.
 constexpr bool HOLDS = E <= 96;
 constexpr int TALL = HOLDS ? 64 : 16;
 constexpr int TILES = 2 * SIDE + (HOLDS ? 0 : 2 * TALL);  // rows in shared memory

@@ -1,5 +1,5 @@
-// Convolution, and its gradient by the input. The kernels are the same: the launch decides which
-// pixel is written and where it reads (conv.cuh: shapes, formula, and the matrix of columns).
+// Convolution, and its gradient by the input. Both use the same kernels: the launch decides which
+// pixel a thread writes and where it reads (conv.cuh: shapes, formula, and the matrix of columns).
 //
 //                  pixels p = (n, r, q)        y = w columns + bias: 2 K operations per number of y
 //                +----------[  ]---------+
@@ -142,8 +142,8 @@ extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, 
 }
 
 // v4: v3 with 16 bytes an access. Thread (j, i) makes channels 4 i to 4 i + 3 and pixels 4 j to
-// 4 j + 3. These are neighbours in shared memory: one access brings four floats. From memory, packs
-// of 16 bytes are possible
+// 4 j + 3. The 4 channels are neighbours in shared memory, and so are the 4 pixels: one access
+// brings four floats. From memory, packs of 16 bytes are possible
 //   for w  if each row of K elements is whole packs: K * sizeof(T) % 16 == 0
 //   for x  if pixels are neighbours and aligned for every tap: sx = 1 and, with n = 16 / sizeof(T),
 //          W % n == 0, Q % n == 0, fx % n == 0, and V = 1 or ex % n == 0. A kernel of one column
@@ -257,9 +257,9 @@ extern "C" __global__ void __launch_bounds__(256) conv_v5(
 //   m0 = (d0 - d2) g0                     m1 = (d1 + d2) (g0 + g1 + g2) / 2
 //   m3 = (d1 - d3) g2                     m2 = (d2 - d1) (g0 - g1 + g2) / 2
 //
-// The same is done in the other dimension. A tile of 4 x 4 pixels and a filter become 16 numbers
-// each. The 16 products are summed over the channels, and the 16 sums become 2 x 2 pixels. Each
-// block transforms the filters again: 9 loads for 16 x 32 multiply-adds.
+// The kernel transforms the other dimension in the same way. A tile of 4 x 4 pixels and a filter
+// become 16 numbers each. The 16 products are summed over the channels, and the 16 sums become 2 x
+// 2 pixels. Each block transforms the filters again: 9 loads for 16 x 32 multiply-adds.
 //
 // A block makes 32 channels of 32 tiles. A thread makes 2 channels of 2 tiles, which are 64 sums in
 // registers. In a step, half of the threads transform filters, and the other half transform tiles,

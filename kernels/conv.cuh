@@ -23,8 +23,8 @@
 // M |     w     |    |          y          |      y = w columns      gw = gy columns^T
 //   +-----------+    +---------------------+
 //
-// im2col writes `columns` to memory, each number of x up to U V times. Here only one tile of it
-// exists, in shared memory. To fill the tile, read() finds each element in x.
+// im2col writes `columns` to memory, each number of x up to U V times. These kernels keep only one
+// tile of `columns`, in shared memory. To fill the tile, read() finds each element in x.
 //
 // Source: Chetlur et al. 2014, "cuDNN" (arXiv 1410.0759), for the implicit product.
 // Launch: minidl/ops/conv_kernel.py   Test: tests/ops/test_conv_kernel.py
@@ -75,7 +75,8 @@ __device__ __forceinline__ Tap after(const Shape& s, Tap tap) {
   return tap;
 }
 
-// Returns an element of `columns`. It is zero beyond the edges of the image and after the last tap.
+// Returns an element of `columns`. Beyond the edges of the image and after the last tap, returns
+// zero.
 template <typename E>
 __device__ __forceinline__ E read(const Shape& s, const Patch<E>& patch, const Tap& tap) {
   const int h = patch.h + s.ey * tap.u, w = patch.w + s.ex * tap.v;

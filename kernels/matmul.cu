@@ -34,7 +34,8 @@
 #define ACC float
 #endif
 
-// v1: a thread per element of c. It reads a row of a and a column of b. Block: 2-D, any size.
+// v1: a thread per element of c. The thread reads a row of a and a column of b. Block: 2-D, any
+// size.
 extern "C" __global__ void matmul_v1(T* c, const T* a, const T* b, int m, int n, int k) {
   int j = blockIdx.x * blockDim.x + threadIdx.x;
   int i = blockIdx.y * blockDim.y + threadIdx.y;
@@ -66,7 +67,7 @@ extern "C" __global__ void matmul_v2(T* c, const T* a, const T* b, int m, int n,
   if (i < m && j < n) c[(long long)i * n + j] = from_float<T>(sum);
 }
 
-// v3: in v2 each multiply-add waits for two loads from shared memory. Here a thread makes 4 x 4
+// v3: in v2 each multiply-add waits for two loads from shared memory. In v3 a thread makes 4 x 4
 // elements: 8 loads into registers serve 16 multiply-adds. A block makes 64 x 64 elements, so v3
 // needs 4 times fewer loads from memory than v2. Block: 16 x 16. Thread (x, y) makes rows y, y +
 // 16, ... and columns x, x + 16, ... of the block's square. So neighbouring threads read

@@ -112,9 +112,10 @@ __noinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, 
   }
 }
 
-// Does the same as load_tile, but transposes the tile: tile[e][i]. It first makes a contiguous copy
-// of the rows. In a projection (B, S, 3, H, E) the rows lie so far apart that all of them share a
-// few sets of L1. Without the copy, a read of one column would evict the column before.
+// Does the same as load_tile, but transposes the tile: tile[e][i]. The function first makes a
+// contiguous copy of the rows. In a projection (B, S, 3, H, E) the rows lie so far apart that all
+// of them share a few sets of L1. Without the copy, a read of one column would evict the column
+// before.
 __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_rows,
                                   float factor) {
   alignas(64) float rows[64 * WIDTH];
@@ -225,15 +226,15 @@ extern "C" __global__ void attention_tile(
   }
 }
 
-// Backward. It computes P from lse, then D = sum_e go o (attention_row_dot), gP = go v^T,
+// Backward. The kernel computes P from lse, then D = sum_e go o (attention_row_dot), gP = go v^T,
 // gS = P (gP - D) and
 //
 //   gv = P^T go     gk = scale gS^T q     gq = scale gS k     (five products; forward has two)
 //
 // grid (parts, H, B), block 1. A thread takes every parts-th group of key tiles. No other thread
-// sums their gk and gv, and the order is fixed, so there are no atomics and every run gives the
-// same bits. gq needs a sum over the groups: each thread adds up its own part, (parts, B, L, H, E)
-// float. There are at most ceil(S / (64 GROUP)) parts. The number of parts has a fixed
+// sums gk and gv of these tiles, and the order is fixed. So there are no atomics, and every run
+// gives the same bits. gq needs a sum over the groups: each thread adds up its own part, (parts, B,
+// L, H, E) float. There are at most ceil(S / (64 GROUP)) parts. The number of parts has a fixed
 // maximum, because gq would otherwise take L S numbers for long texts.
 // -DGRAD_ROWS=3: gk and gv are thirds of one array (B, S, 3, H, E), the gradient of a projection.
 #ifndef GRAD_ROWS
@@ -275,7 +276,7 @@ extern "C" __global__ void attention_tile_backward(
 
     for (int i0 = 0; i0 < n_queries; i0 += QUERIES) {
       const int n = min(QUERIES, n_queries - i0);
-      // causal: these queries see no later key
+      // causal: these queries see no key from `end` on
       const int end = causal ? min(n_rows, i0 + n - first) : n_rows;
       if (end <= 0 && !is_first) continue;
       for (int i = 0; i < TILE; ++i) gqt[i] = 0;

@@ -1,7 +1,7 @@
 // Batch norm on a CPU: v1 of ../batch_norm.cu in vectors, and in the order of memory. A loop over
-// one channel would jump from sample to sample. Here each pass goes through the batch from one end
-// to the other, so the core's prefetcher can follow it. Each pass keeps only a few numbers for each
-// channel.
+// one channel would jump from sample to sample. In this file each pass goes through the batch from
+// one end to the other, so the core's prefetcher can follow it. Each pass keeps only a few numbers
+// for each channel.
 //
 //              channels
 //     samples  |plane|plane|plane|...|     sums     for each plane: its mean and the sum of squares

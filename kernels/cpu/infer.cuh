@@ -8,9 +8,9 @@
 //      image row h + 0   [c c c][c c c][c c c] ...   The channels are last. So the KW pixels under
 //                         ------------------         a row of the filter are neighbours: KW C
 //      image row h + 1   [c c c][c c c][c c c] ...   numbers, times (KW C, 32) of the weights. The
-//                         ------------------         numbers of the next pixel begin C further. So
+//                         ------------------         numbers of the next pixel begin C later. So
 //                                                    a convolution is KH products on the image.
-//   It needs no copy of patches (im2col), only a border of zeros, which the layer before writes.
+//   conv needs no copy of patches (im2col). It needs a border of zeros, which the layer before writes.
 //
 // A tile of ROWS x VECS registers is summed over all k. The compiler chooses ROWS and VECS so that
 // the tiles of M rows take the fewest cycles (vecs_of). Among equal choices it takes the one with
@@ -108,9 +108,9 @@ __noinline__ void tile_product(float* tile, const float* a, const float* b,
     }
 }
 
-// Multiplies rows [first, last) of a by a panel of WIDTH columns. a has M rows, and two rows that
-// follow one another are A_ROW elements apart. Calls then(x, row, column of the panel) for each
-// result x. first is a multiple of ROWS. last is a multiple of ROWS, or M.
+// Multiplies rows [first, last) of a by a panel of WIDTH columns. a has M rows. A row begins A_ROW
+// elements after the row before. Calls then(x, row, column of the panel) for each result x. first
+// is a multiple of ROWS. last is a multiple of ROWS, or M.
 template <int M, int WIDTH, long long A_ROW, int N_K, int SEGMENTS, long long A_SEGMENT,
           class Then>
 __forceinline__ void rows_times_panel(const float* a, const float* b, int first, int last,

@@ -7,8 +7,8 @@
 //               VNNI, 4 products a lane in one instruction (only u8 x s8)           64 to 128
 //               AMX, 16 x 64 times 64 x 16 of two tiles in 16 cycles                     1024
 //   weights   x float, w s8 or s4, converted to float in a register:     y = s_w (x w^T) + bias
-//             for each token of text there is a product with one row. It takes as long as reading
-//             w, and w has a quarter or an eighth of the bytes
+//             for each token of text there is a product with one row. This product takes as long
+//             as reading w, and w has a quarter or an eighth of the bytes of floats
 //
 //   w of int8    has panels of 64 columns. A row of a panel has 4 values of k: 64 x 4 bytes, in
 //                which the 4 bytes of a column are neighbours. k is padded with zeros to a multiple
@@ -235,7 +235,7 @@ __forceinline__ void tiles_2x2(int* out, const unsigned char* x, const signed ch
 }
 
 // out (16, 64) = up to 16 rows of x times the panel. A product must wait 52 cycles for an earlier
-// product into the same sum. So this function computes four sums at a time, like tiles_2x2.
+// product that adds to the same sum. So this function computes four sums at a time, like tiles_2x2.
 template <int WIDE>
 __forceinline__ void tiles_1x4(int* out, const unsigned char* x, const signed char* w) {
   TILE_ZERO(0) TILE_ZERO(1) TILE_ZERO(2) TILE_ZERO(3)

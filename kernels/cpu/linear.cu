@@ -60,9 +60,9 @@ extern "C" __global__ void linear_pack(float* packed, const float* b, int depth,
   }
 }
 
-// Copies A in the same way. A slab of A is cut into groups of ROWS rows. A group has ROWS numbers
-// for each k, with zeros past n_rows. This kernel also writes sums[chunk][row], the sum of a row
-// over the k of a chunk. grid (ceil(depth / CHUNK)), block 1.
+// Copies A into the order of the product. A slab of A is cut into groups of ROWS rows. A group has
+// ROWS numbers for each k, with zeros past n_rows. This kernel also writes sums[chunk][row], the
+// sum of a row over the k of a chunk. grid (ceil(depth / CHUNK)), block 1.
 extern "C" __global__ void linear_pack_rows(float* packed, float* sums, const float* a, int n_rows,
                                             int depth, long long row_stride, long long k_stride) {
   const int first = blockIdx.x * CHUNK, n = min(CHUNK, depth - first);

@@ -110,8 +110,8 @@ void to_main() {
   __builtin_unreachable();
 }
 
-// Writes "16 threads wait at line 11, 48 returned at line 9": groups with the same state and place,
-// ordered by their first thread.
+// Writes, for example, "16 threads wait at line 11, 48 returned at line 9". Threads with the same
+// state and place are one group. The groups are ordered by their first thread.
 void describe(char* text, size_t size) {
   static const char* const many[] = {"are ready after", "wait at", "wait in a warp call at",
                                      "returned at", "wait in a tile at"};
@@ -561,7 +561,7 @@ MINIDL_EXPORT MinidlMemory minidl_memory() {
           kMaxThreads * kStackBytes, kDynamicBytes, kStackBytes, kGuardBytes};
 }
 
-// Makes new stacks at another place for this CPU thread. The old ones are not freed.
+// Makes new stacks at another place for this CPU thread. The old stacks are not freed.
 MINIDL_EXPORT int minidl_new_engine(void* at) {
   engine = nullptr;
   return make_engine(at);

@@ -255,7 +255,7 @@ bool minidl_parallel(const MinidlWork& work, long long n, int threads, const voi
   }
   bool awake = __atomic_load_n(&pool->spinning, __ATOMIC_RELAXED) > 0;
   double cost = awake ? kMeetCostSeconds : kWakeCostSeconds;
-  // If another Python thread uses the pool, do not wait for it: run here.
+  // If another Python thread uses the pool, do not wait for it: run the work on this thread.
   bool good;
   if (*unit * (n - first) > cost && pthread_mutex_trylock(&pool->in_use) == 0) {
     good = share(pool, work, first, n, threads);

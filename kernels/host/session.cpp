@@ -47,8 +47,8 @@ struct CheckLaunch {
   int n_given, n_variables, n_orders, unused;
 };
 
-// Addresses that nothing else uses: every machine has 47 bits of addresses. Stacks use the
-// same addresses again after kRing launches, arrays use theirs again at the end of their range.
+// Addresses that nothing else uses: every machine has 47 bits of addresses. Stacks use the same
+// addresses again after kRing launches. Arrays use their addresses again at the end of their range.
 const u64 kArenas = 0x200000000000, kStacks = 0x300000000000, kStackStep = 1ull << 31;
 const int kRing = 64;
 u64 next_arena = kArenas;

@@ -97,8 +97,8 @@ template <class T> MINIDL_INLINE unsigned __match_any_sync(unsigned mask, T v, M
     if (minidl_shuffle(mask, v, __builtin_ctz(m), file, line) == v) same |= m & -m;
   return same;
 }
-// Returns the mask if all its lanes have the same value, else 0. *all becomes 1 or 0 in the same
-// way.
+// Returns the mask if all its lanes have the same value, else 0. *all becomes 1 if all lanes have
+// the same value, else 0.
 template <class T>
 MINIDL_INLINE unsigned __match_all_sync(unsigned mask, T v, int* all, MINIDL_HERE) {
   unsigned same = __match_any_sync(mask, v, file, line);
