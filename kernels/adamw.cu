@@ -12,11 +12,11 @@
 //   half with master:  reads 14 bytes and writes 12 + 2 bytes: 28 bytes a parameter
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
-// A thread of _many reads 4 packs before it waits (7 packs in half), which is 64 bytes or more. So
-// 256 threads have 15 KB in flight in an SM, and a warp requests 512 bytes at once: 90%. The square
-// root and the division take no extra time, because the thread waits for memory anyway. In arrays
-// much shorter than a chunk some threads have no work. An array that does not begin at a multiple
-// of 16 bytes is read element by element: 60%.
+// A thread of adamw_many reads 4 packs (7 packs in half) before it waits. These are 64 bytes or
+// more. So 256 threads have 15 KB in flight in an SM, and a warp requests 512 bytes at once: 90%.
+// The square root and the division take no extra time, because the thread waits for memory anyway.
+// In arrays much shorter than a chunk some threads have no work. An array that does not begin at a
+// multiple of 16 bytes is read element by element: 60%.
 //
 // Rungs: adamw_naive updates one array per launch, one weight per thread. adamw_blocks updates many
 // arrays in one launch, one chunk per block. adamw_many does the same with 16 bytes an access. On a
@@ -62,9 +62,9 @@ extern "C" __global__ void adamw_blocks(W* const* ws, const T* const* gs, W* con
   }
 }
 
-// The same update, with 16 bytes in each access. Each thread takes the weights of one pack of
-// gradients at a time. A pack has four gradients in float. In half it has eight gradients. The w of
-// these eight gradients fill two packs, and so do their m and their v.
+// The update of adamw_blocks, with 16 bytes in each access. Each thread takes the weights of one
+// pack of gradients at a time. A pack has four gradients in float. In half it has eight gradients.
+// The weights of these eight gradients fill two packs. Their m and their v fill two packs each.
 extern "C" __global__ void adamw_many(W* const* ws, const T* const* gs, W* const* ms, W* const* vs,
                                       T* const* lows, const W* rates, const int* skip,
                                       const W* factor, W b1, W one_minus_b1, W b2,
@@ -100,7 +100,8 @@ extern "C" __global__ void adamw_many(W* const* ws, const T* const* gs, W* const
 }
 
 // Computes the rates of a step that the GPU may skip by itself. counts: the number of updates of
-// each array. This step adds 1 unless it is skipped, so a replayed graph counts correctly.
+// each array. The kernel adds 1 to each count, unless the step is skipped. So a replayed CUDA graph
+// counts correctly.
 extern "C" __global__ void adamw_rates(W* rates, int* counts, const int* skip, double lr, double b1,
                                        double b2, int n_arrays) {
   int a = blockIdx.x * blockDim.x + threadIdx.x;

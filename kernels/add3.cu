@@ -44,8 +44,8 @@ extern "C" __global__ void add3_packs(T* out, const T* a, const T* b, const T* c
 }
 
 // The exercise of tutorial 02: out = max(a + b + c + bias, 0). The arrays have `cols` columns, and
-// bias has one value for each column: element i takes bias[i % cols]. Bytes per element: as above,
-// and 4 bytes to read bias.
+// bias has one value for each column: element i takes bias[i % cols]. Bytes per element: as in
+// add3, and 4 bytes to read bias.
 extern "C" __global__ void add3_relu_bias(T* out, const T* a, const T* b, const T* c,
                                           const T* bias, int n, int cols) {
   // >>> exercise 02a: add3_relu_bias

@@ -1,32 +1,34 @@
-// Attention without the L x S matrix in memory: the GPU ladder, forward. attention_backward.cu has
-// the gradients. On a CPU training uses cpu/attention_tile.cu.
+// Attention without the L x S matrix of scores in memory: the GPU ladder, forward.
+// attention_backward.cu has the gradients. On a CPU training uses cpu/attention_tile.cu.
 //
 //   S = scale q k^T    P = softmax(S)    o = P v    lse = log(sum(exp(S)))
 //   causal: query i sees keys 0 to i     shapes, strides and grid: attention.cuh
 //
-// Rungs, with the number of elements of k and v that each query row reads from memory:
+// Rungs, with the number of elements of k and v that each query row reads from memory. In these
+// numbers S is the number of keys, and E is the length of a row of q, k or v:
 //   attention_naive    3 S E: a thread per query row makes two passes over the keys. Both read k
 //   attention_shared   2 S E / 64: 64 rows share tiles of k and v. Online softmax: one pass
 //   attention_warp     2 S E / 16: a warp per 4 rows. o is spread over the lanes, so any E fits
-// A thread that sums a whole row of E needs more registers than it has: naive spills from E = 64
-// up, warp never spills. A matrix of scores in memory would take 4 L S bytes for each head, and
-// would be written and read several times. These kernels write only o and lse.
+// A thread that sums a whole row needs E registers for its sums. From E = 64 up attention_naive
+// needs more registers than a thread has, and spills. attention_warp never spills. With L queries a
+// matrix of scores would take 4 L S bytes for each head. It would be written to memory and read
+// several times. These kernels write only o and lse.
 //
 // Expected share of a GPU's float peak. It is computed, not measured. _naive reaches 3%, because it
 // waits for the cache. _shared reaches 15%: it reads one float from shared memory for each
-// multiply-add, and a thread per row needs 100 registers or more. _warp reaches 25%: it reads one
-// float for four multiply-adds, but needs a shuffle for each product in o. The memory traffic does
-// not matter: 2 S E / 16 elements a row are a sixteenth of the arithmetic. Tensor cores, in half:
-// attention_mma.cu.
+// multiply-add, and each thread needs 100 registers or more. _warp reaches 25%: it reads one float
+// for four multiply-adds, but needs a shuffle for each product in o. The memory traffic of _warp
+// does not matter: a row reads one element for 16 of its 2 S E multiply-adds. Tensor cores, in
+// half: attention_mma.cu.
 //
 // Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018), online
 // softmax.
 // Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py
 #include "attention_rows.cuh"
 
-// v1: a thread per query row, as in the formula: find the maximum, then sum. Neighbouring threads
-// read the same keys, but perhaps at different times, so the cache may not help. Each score is
-// computed twice.
+// v1: a thread per query row. As in the formula, it first finds the maximum, and then it sums.
+// Neighbouring threads read the same keys, but perhaps at different times, so the cache may not
+// help. Each score is computed twice.
 extern "C" __global__ void attention_naive(
     T* o, float* lse, const T* q, const T* k, const T* v, SHAPE) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -68,7 +70,7 @@ extern "C" __global__ void attention_shared(
   const Pairs pair = PAIRS(batch, head);
   float top = LOWEST, total = 0, sum[E];
   for (int e = 0; e < E; ++e) sum[e] = 0;
-  // `end` is the same for the whole block, because the loop has barriers
+  // `end` must be the same for all threads of the block, because the loop over j0 has barriers
   const int end = causal ? min(first + ROWS, n_keys) : n_keys;
   for (int j0 = 0; j0 < end; j0 += TILE_KEYS) {
     load_rows<TILE_KEYS>(kt, k + j0 * k_row, k_row, n_keys - j0);

@@ -101,7 +101,8 @@ struct Pairs {
 __device__ __forceinline__ float log_sum(float top, float total) {
   return total == 0 ? 0.0f : top + logf(total);
 }
-// Returns the factor of the row's sum of p v. NaN stays NaN.
+// Returns 1 / total, the factor of a row's sum of p v. If the row sees no key, total is 0, and the
+// function returns 1. NaN stays NaN.
 __device__ __forceinline__ float inverse(float total) { return 1 / (total == 0 ? 1.0f : total); }
 
 // ---- dropout of a tile: one bit per pair, in shared memory ----

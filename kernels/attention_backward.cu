@@ -1,5 +1,5 @@
-// Attention without the L x S matrix in memory: the GPU ladder, backward. P is computed again from
-// lse, which attention.cu has written. On a CPU training uses cpu/attention_tile.cu.
+// Attention without the L x S matrix of scores in memory: the GPU ladder, backward. P is computed
+// again from lse, which attention.cu has written. On a CPU training uses cpu/attention_tile.cu.
 //
 //   P = exp(S - lse)   S = scale q k^T   D = sum_e go o   gP = go v^T   gS = P (gP - D)
 //   gq = scale gS k    gk = scale gS^T q    gv = P^T go
@@ -8,24 +8,26 @@
 // Each rung has a kernel for gq, which sums over keys, and a kernel for gk and gv, which sums over
 // queries. "The other side" means keys and values for gq, and queries for gk and gv. The numbers
 // below tell how many elements of the other side are read from memory for each row of the gradient.
+// In these numbers L is the number of queries, S the number of keys, and E the length of a row.
 //   _grad_q_naive,  _grad_kv_naive    3 S E, 4 L E: a thread per row
 //   _grad_q_shared, _grad_kv_shared   2 S E / 64, 2 L E / 64: 64 rows share tiles of the other side
 //   _grad_q_warp,   _grad_kv_warp     2 S E / 16, 3 L E / 16: a warp per 4 rows
-// A thread that sums whole rows of E (two rows in gk and gv) needs more registers than it has.
-// naive spills from E = 64 up. shared spills from E = 64 in gk and gv, from E = 128 in gq. warp
-// never spills. There are no atomics, so every run gives the same bits.
+// A thread that sums a whole row needs E registers for its sums (2 E for gk and gv). If it needs
+// more registers than it has, it spills. naive spills from E = 64 up. shared spills from E = 64 in
+// gk and gv, from E = 128 in gq. warp never spills. There are no atomics, so every run gives the
+// same bits.
 //
 // Expected share of a GPU's float peak. It is computed, not measured. naive reaches 3%, shared 10
 // to 15%, and warp 20%, for the reasons in attention.cu. _row_dot reaches 60% of a copy's
-// bandwidth. A thread reads a row, and the lanes' rows lie E apart, so the cache must hold the rest
-// of each line that a warp has fetched.
+// bandwidth. A thread reads a whole row. The rows of neighbouring lanes begin E elements apart, so
+// the cache must hold the rest of each line that a warp has fetched.
 //
 // Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022).
 // Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py
 #include "attention_rows.cuh"
 
-// Makes D, or any dot products of rows: out[i] = sum_e a[i][e] b[i][e]. A thread per row, 2 E
-// reads.
+// Makes D, or other dot products of rows: out[i] = sum_e a[i][e] b[i][e]. There is a thread per
+// row, which reads 2 E elements.
 extern "C" __global__ void attention_row_dot(float* out, const T* a, const T* b, int n_rows) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n_rows) out[i] = dot(a + (long long)i * E, b + (long long)i * E);  // guard
@@ -54,8 +56,8 @@ extern "C" __global__ void attention_grad_q_naive(
   for (int e = 0; e < E; ++e) gq[row * E + e] = from_float<T>(scale * sum[e]);
 }
 
-// v1, gk and gv: a thread per key row sums over the queries that see the key. It computes P a
-// second time, but no sum goes across threads.
+// v1, gk and gv: a thread per key row sums over the queries that see the key. The kernel computes P
+// a second time, but no sum goes across threads.
 extern "C" __global__ void attention_grad_kv_naive(
     T* gk, T* gv, const T* go, const float* lse, const float* dots,
     const T* q, const T* k, const T* v, SHAPE) {

@@ -16,13 +16,13 @@
 // Sums, softmax and lse are in float.
 //
 // Expected share of the tensor cores' peak: 40 to 50% in forward with E = 64, and 40% in backward.
-// It is computed, not measured. A warp's tile of keys takes 64 products of 2048 multiply-adds.
-// These are 512 cycles of a quarter of an A100's SM. In the softmax of the 16 x 64 scores each lane
-// has 32 scores. Their e^x takes 256 cycles, at 4 results a cycle, and the rest of the softmax
-// takes another 256 cycles. The 32 ldmatrix of 512 bytes take 512 cycles, at 32 bytes a cycle. Two
-// to three blocks share an SM, so these times overlap. _warp, without tensor cores, reaches 3% of
-// this peak. Backward has 7 products in its two kernels, and forward has 2, because backward
-// computes P and gP twice. But backward does not wait for a softmax.
+// It is computed, not measured. For a tile of keys a warp makes 64 products of 2048 multiply-adds.
+// They take 512 cycles in one of the four quarters of an A100's SM. In the softmax of the 16 x 64
+// scores each lane has 32 scores. Their e^x takes 256 cycles, at 4 results a cycle, and the rest of
+// the softmax takes another 256 cycles. The 32 ldmatrix of 512 bytes take 512 cycles, at 32 bytes a
+// cycle. Two to three blocks share an SM, so these times overlap. _warp, without tensor cores,
+// reaches 3% of this peak. Backward has 7 products in its two kernels, and forward has 2, because
+// backward computes P and gP twice. But backward does not wait for a softmax.
 //
 // Source: Dao, "FlashAttention-2" (2023), for P in registers and rows split over warps.
 // Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py,
@@ -48,7 +48,8 @@ template <int N> __device__ __forceinline__ void load_tile(__half* tile, const _
   }
 }
 
-// Loads the fragments of a warp's 16 rows of a tile: the left side of a product over E.
+// Loads a warp's 16 rows of a tile as fragments. They are the left factor of a product that sums
+// over E.
 __device__ __forceinline__ void load_own(unsigned int (*a)[4], const __half* tile) {
   const int warp = threadIdx.x / 32;
 #pragma unroll
@@ -87,8 +88,8 @@ __device__ __forceinline__ void add_product(float (*sum)[4], const float (*p)[4]
   }
 }
 
-// Writes a warp's 16 rows. out: column 0 of the first row. A lane's row g is multiplied by
-// factor[0], its row g + 8 by factor[1].
+// Writes a warp's 16 rows. out: the address of column 0 of the first row. A lane has elements of
+// rows g and g + 8. Row g is multiplied by factor[0], and row g + 8 by factor[1].
 __device__ __forceinline__ void write_own(__half* out, long long row, int n_rows,
                                           const float (*sum)[4], const float* factor) {
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -159,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_mma(
         added_up += x;
         x *= kept_in<SIDE>(bits, pair, first, mine + g + 8 * h, j0, n / 2 * 8 + 2 * t + n % 2);
       }
-      total[h] = total[h] * shrink[h] + added_up;  // a lane's columns; lanes are added below
+      total[h] = total[h] * shrink[h] + added_up;  // of this lane's columns; lanes are added below
     }
 #pragma unroll
     for (int n = 0; n < 2 * STEPS; ++n)
@@ -238,10 +239,10 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_grad_q_mma(
   write_own(gq + start * E + mine * row, row, n_queries - first - mine, sum, factor);
 }
 
-// gk and gv: each warp computes the rows of 16 keys, and reads 16 queries at a time. It computes
-// S^T and gP^T, whose rows are keys. If the head is wider than 96, the sums of gk and gv fill 128
-// registers of a thread. In this case k and v are kept in shared memory, and the tiles of q and go
-// are smaller.
+// gk and gv: each warp computes the rows of 16 keys, and reads 16 queries at a time. The warp
+// computes S^T and gP^T, whose rows are keys. If the head is wider than 96, the sums of gk and gv
+// fill 128 registers of a thread. In this case k and v are kept in shared memory, and the tiles of
+// q and go are smaller.
 constexpr bool HOLDS = E <= 96;
 constexpr int TALL = HOLDS ? 64 : 16;
 constexpr int TILES = 2 * SIDE + (HOLDS ? 0 : 2 * TALL);  // rows in shared memory

@@ -7,8 +7,9 @@
 
 // ---- v2: tiles in shared memory ----
 
-// The block's threads copy N rows of x to shared memory. Rows past n_rows become zeros. PITCH is
-// E + 1: when 32 threads read the same column of 32 rows, they read from 32 different banks.
+// The block's threads copy N rows of x to shared memory. Rows past n_rows become zeros. In
+// shared memory a row has PITCH = E + 1 elements. So 32 threads that read the same column of 32
+// rows read from 32 different banks.
 #define PITCH (E + 1)
 template <int N> __device__ __forceinline__ void load_rows(float* tile, const T* x, long long row,
                                                            int n_rows) {
@@ -28,7 +29,7 @@ template <int N> __device__ __forceinline__ void load_rows(float* tile, const T*
 #define OWN (WARPS * EACH)       // rows of a block
 #define COLUMNS ((E + 31) / 32)  // how many of a row's E columns one lane sums
 
-// sum[r][c] += sum over lanes j of (p[r] of lane j) * tile[j][lane + 32 c]. The left side of this
+// sum[r][c] += sum over lanes j of (p[r] of lane j) * tile[j][lane + 32 c]. The left factor of this
 // product is spread over the lanes.
 __device__ __forceinline__ void add_product(float (*sum)[COLUMNS], const float* p,
                                             const float* tile, int lane) {

@@ -9,10 +9,10 @@
 //   mean, var, rstd   a number of type ACC for each channel. mean, rstd and x are kept for backward
 //   w, b, gw, gb      a number of type ACC for each channel
 //
-// A channel has `places` neighbouring numbers in each sample. The numbers of the other channels lie
-// before and after these. Forward does not store xhat: backward must read either x or xhat, and the
-// layer before has often kept x already. If the statistics are given (eval), mean and rstd do not
-// depend on x, and gx = w * rstd * gy.
+// In each sample a channel has `places` neighbouring numbers, which are called a plane. The planes
+// of the other channels lie before and after it. Forward does not store xhat, because backward can
+// compute it from x, and the layer before has often kept x already. If the statistics are given
+// (eval), mean and rstd do not depend on x, and gx = w * rstd * gy.
 //
 //   forward   bytes an element in float     backward
 //   v1        3 reads, 1 write: 16          v1   4 reads, 1 write: 20

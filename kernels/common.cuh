@@ -25,8 +25,8 @@ template <> __device__ __forceinline__ double from_float<double>(float x) { retu
 template <typename To> __device__ __forceinline__ To from_float(double x) { return To(x); }
 
 // Returns a b + c with one rounding. For a b + c d, a compiler may fuse either product with the
-// sum, and it may choose another product in each copy of a loop. With mul_add the choice is fixed,
-// so the bits do not depend on the compiler. A processor without a fused instruction always rounds
+// sum. It may choose another product in each copy of a loop. With mul_add the choice is fixed, so
+// the bits do not depend on the compiler. A processor without a fused instruction always rounds
 // twice.
 __device__ __forceinline__ float mul_add(float a, float b, float c) {
 #if !defined(MINIDL_HOST)
@@ -81,9 +81,9 @@ template <typename V> __device__ __forceinline__ void store_pack(V* p, const Pac
       if (i < n) p[i] = pack.at[i];
 }
 
-// Like load_pack, but the results are numbers to compute with: elements j to j + N - 1 of a row
-// with n elements. For an index outside the row the result is zero. N is 1, or fills whole packs.
-// whole: true if row + j is aligned to 16 bytes.
+// Loads elements j to j + N - 1 of a row with n elements, and converts them with to_float. For an
+// index outside the row the result is zero. N is 1, or fills whole packs. whole: true if row + j is
+// aligned to 16 bytes.
 template <int N, typename A, typename V>
 __device__ __forceinline__ void take(A* out, const V* row, int j, int n, bool whole) {
   if (N > 1 && whole && j >= 0 && j + N <= n) {
@@ -186,8 +186,8 @@ template <typename V> __device__ __forceinline__ V block_max(V v, V* scratch) {
   return scratch[32];
 }
 
-// Return the sum and the maximum over the threads that share a row: the block, or a warp if scratch
-// is null.
+// team_sum and team_max return the sum and the maximum over the threads that share a row. These are
+// the threads of the block, or of a warp if scratch is null.
 template <typename V> __device__ __forceinline__ V team_sum(V v, V* scratch) {
   return scratch ? block_sum(v, scratch) : warp_sum(v);
 }

@@ -1,10 +1,10 @@
-// Convolution, and its gradient by the input. The kernels are the same: the launch decides which
-// pixel is written and where it reads (conv.cuh: shapes, formula, and the matrix of columns).
+// Convolution, and its gradient by the input. Both use the same kernels: the launch decides which
+// pixel a thread writes and where it reads (conv.cuh: shapes, formula, and the matrix of columns).
 //
 //                  pixels p = (n, r, q)        y = w columns + bias: 2 K operations per number of y
 //                +----------[  ]---------+
 //    K taps,     |          [  ]         |     A block makes a tile of y. It goes through k in
-//    k = (c,u,v) |          [  ]         |     steps, with a tile [ ] of w and one of columns in
+//    k = (c,u,v) |          [  ]         |     steps, with tiles [ ] of w and of columns in
 //   +----------+ +----------[  ]---------+     shared memory.
 // M | [ ][ ][ ]| |          [y ]         |     A launch must move at least w, 4 C bytes of x for
 //   +----------+ +-----------------------+     each pixel, and 4 M bytes of y for each pixel
@@ -29,7 +29,7 @@
 //   v1  5%      waits for the cache, as matmul_v1
 //   v2  10%     a step has 16 multiply-adds, 32 loads from shared memory, 3 divisions to find a tap
 //   v3  40%     a step has 256 multiply-adds. Its 128 loads from shared memory take twice as long.
-//               One division finds the tap of 4 elements, and the next taps need no division
+//               One division finds the tap of the first of 4 elements. The other three need none
 //   v4  60%     32 loads of 16 bytes from shared memory take less time than the multiply-adds
 //   v5  40%     of the tensor cores' peak. A block's step is 128 x 128 x 32 multiply-adds, which
 //               take 512 cycles of an A100's SM. The step also loads 4096 elements of columns, with
@@ -43,7 +43,7 @@
 // Source: Chetlur et al. 2014 (implicit product); Lavin & Gray 2016, arXiv 1509.09308 (Winograd);
 // Volkov & Demmel 2008 (registers).
 // Launch: minidl/ops/conv_kernel.py   Test: tests/ops/test_conv_kernel.py
-// By weight: conv_weight.cu
+// The gradient by weight: conv_weight.cu
 #include "conv.cuh"
 
 // v1: a thread per output sums over its patch. Block: 2-D (pixels, channels), any size.
@@ -104,7 +104,7 @@ __device__ __forceinline__ void fetch_column(ACC (*xs)[SIDE], const Shape& s,
 // multiply-adds. Thread (j, i) makes channels i, i + 16, ... and pixels j, j + 16, ...
 // Block 16 x 16.
 extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, SHAPE) {
-  // + 1: the 2 rows that a warp reads at once lie in different banks
+  // + 1: a row has 17 elements, so the 2 rows that a warp reads at once lie in different banks
   __shared__ ACC ws[SIDE][STEP + 1];
   __shared__ ACC xs[STEP][SIDE];
   const Shape s = SHAPE_OF_ALL;
@@ -142,18 +142,19 @@ extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, 
 }
 
 // v4: v3 with 16 bytes an access. Thread (j, i) makes channels 4 i to 4 i + 3 and pixels 4 j to
-// 4 j + 3. These are neighbours in shared memory: one access brings four floats. From memory, packs
-// of 16 bytes are possible
+// 4 j + 3. The 4 channels are neighbours in shared memory, and so are the 4 pixels: one access
+// brings four floats. From memory, packs of 16 bytes are possible
 //   for w  if each row of K elements is whole packs: K * sizeof(T) % 16 == 0
 //   for x  if pixels are neighbours and aligned for every tap: sx = 1 and, with n = 16 / sizeof(T),
 //          W % n == 0, Q % n == 0, fx % n == 0, and V = 1 or ex % n == 0. A kernel of one column
 //          can meet these conditions. If w is 1 x 1, the launch passes an image as a single row
-//          (pointwise in conv_kernel.py). A 3 x 3 kernel reads at w - 1, w and w + 1, and two of
-//          these are not aligned
+//          (pointwise in conv_kernel.py). A 3 x 3 kernel reads columns q - 1, q and q + 1, and only
+//          one of these three is aligned
 // Otherwise v4 loads element by element, as in v3, where neighbouring threads have neighbouring
 // pixels.
 extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, SHAPE) {
-  // + 4: rows are whole packs, and a warp writes its columns to 16 banks, not 8
+  // + 4: rows are still whole packs, and a warp writes columns of ws to 16 banks. Without + 4 it
+  // would write them to 8 banks
   __shared__ __align__(16) ACC ws[STEP][SIDE + 4];
   __shared__ __align__(16) ACC xs[STEP][SIDE];
   const Shape s = SHAPE_OF_ALL;
@@ -204,10 +205,10 @@ extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, 
 
 // v5 uses tensor cores (`multiply` in conv.cuh). A block makes ROWS channels of 128 pixels. Thread
 // t loads 16 bytes of w for every 64 channels, and 16 taps of pixel t % 128. It computes the
-// pixel's position once, and goes from tap to tap without a division. A pixel's taps are a row of
-// xs. During a step, the elements of the next step are already being loaded into registers. There
-// are two buffers, so one barrier a step is enough. grid (pixels, channels of a group, groups),
-// block 256.
+// pixel's position once, and goes from tap to tap without a division. A row of xs, the tile of
+// columns, holds the taps of one pixel. During a step, the elements of the next step are already
+// being loaded into registers. There are two buffers, so one barrier a step is enough. grid
+// (pixels, channels of a group, groups), block 256.
 extern "C" __global__ void __launch_bounds__(256) conv_v5(
     __half* y, const __half* x, const __half* w, const __half* bias, SHAPE) {
   __shared__ __align__(16) __half ws[2][ROWS * PITCH];
@@ -256,9 +257,9 @@ extern "C" __global__ void __launch_bounds__(256) conv_v5(
 //   m0 = (d0 - d2) g0                     m1 = (d1 + d2) (g0 + g1 + g2) / 2
 //   m3 = (d1 - d3) g2                     m2 = (d2 - d1) (g0 - g1 + g2) / 2
 //
-// The same is done in the other dimension. A tile of 4 x 4 pixels and a filter become 16 numbers
-// each. The 16 products are summed over the channels, and the 16 sums become 2 x 2 pixels. Each
-// block transforms the filters again: 9 loads for 16 x 32 multiply-adds.
+// The kernel transforms the other dimension in the same way. A tile of 4 x 4 pixels and a filter
+// become 16 numbers each. The 16 products are summed over the channels, and the 16 sums become 2 x
+// 2 pixels. Each block transforms the filters again: 9 loads for 16 x 32 multiply-adds.
 //
 // A block makes 32 channels of 32 tiles. A thread makes 2 channels of 2 tiles, which are 64 sums in
 // registers. In a step, half of the threads transform filters, and the other half transform tiles,
@@ -267,7 +268,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_v5(
 #define MANY 32
 #define CHANNELS 4
 // The transforms of pixels, of a filter, and of sums, in one dimension. Each works in place on four
-// numbers of an array, which lie `apart` from each other.
+// numbers of an array: numbers 0, apart, 2 * apart and 3 * apart.
 __device__ __forceinline__ void spread_pixels(ACC* d, int apart) {
   const ACC a = d[0], b = d[apart], c = d[2 * apart], e = d[3 * apart];
   d[0] = a - c, d[apart] = b + c, d[2 * apart] = c - b, d[3 * apart] = b - e;
@@ -348,9 +349,9 @@ extern "C" __global__ void __launch_bounds__(256) conv_winograd(
     }
 }
 
-// Each group has one channel in and one out, so in a tile the other rows would be empty. A block
-// makes one channel of one image, or a part of this channel, and keeps the taps in shared memory.
-// Most patches come from the cache, because neighbouring threads have read the same pixels.
+// Each group reads one channel and writes one channel, so only one row of a tile would have work. A
+// block makes one channel of one image, or a part of this channel, and keeps the taps in shared
+// memory. Most patches come from the cache, because neighbouring threads have read the same pixels.
 // grid (N G, parts), block: 1-D, any size.
 extern "C" __global__ void conv_depthwise(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   extern __shared__ __align__(16) unsigned char memory[];

@@ -23,8 +23,8 @@
 // M |     w     |    |          y          |      y = w columns      gw = gy columns^T
 //   +-----------+    +---------------------+
 //
-// im2col writes `columns` to memory, each number of x up to U V times. Here only one tile of it
-// exists, in shared memory. To fill the tile, read() finds each element in x.
+// im2col writes `columns` to memory, each number of x up to U V times. These kernels keep only one
+// tile of `columns`, in shared memory. To fill the tile, read() finds each element in x.
 //
 // Source: Chetlur et al. 2014, "cuDNN" (arXiv 1410.0759), for the implicit product.
 // Launch: minidl/ops/conv_kernel.py   Test: tests/ops/test_conv_kernel.py
@@ -75,7 +75,8 @@ __device__ __forceinline__ Tap after(const Shape& s, Tap tap) {
   return tap;
 }
 
-// Returns an element of `columns`. It is zero beyond the edges of the image and after the last tap.
+// Returns an element of `columns`. Beyond the edges of the image and after the last tap, returns
+// zero.
 template <typename E>
 __device__ __forceinline__ E read(const Shape& s, const Patch<E>& patch, const Tap& tap) {
   const int h = patch.h + s.ey * tap.u, w = patch.w + s.ex * tap.v;
@@ -104,18 +105,19 @@ __device__ __forceinline__ void write(const Shape& s, E* y, const E* bias, int g
       from_float<E>(sum);
 }
 
-// ---- a tile on tensor cores: 256 threads make ROWS x 128 of a product, 32 deep ----
+// ---- a tile on tensor cores: 256 threads make ROWS x 128 numbers of a product. In a step they
+// sum over DEEP = 32 taps or pixels ----
 
 #ifndef ROWS  // 64 if a group has at most 64 channels to write
 #define ROWS 128
 #endif
 #define COLUMNS 128
 #define DEEP 32
-#define PITCH (DEEP + 8)  // rows of 80 bytes: ldmatrix reads 8 rows from 8 groups of 4 banks
+#define PITCH (DEEP + 8)  // rows of 80 bytes, so ldmatrix reads 8 rows from 8 groups of 4 banks
 #define HIGH (ROWS / 32)  // fragments of a warp's rows. Its columns are 4 fragments of 8
 
-// Adds a b^T to sum, the warp's part of the tile: ROWS / 2 x 32. a has ROWS rows of DEEP numbers,
-// and b has COLUMNS rows of DEEP numbers. a and b are in shared memory.
+// Adds a b^T to `sum`. `sum` is the warp's part of the tile, ROWS / 2 x 32 numbers. a has ROWS rows
+// of DEEP numbers, and b has COLUMNS rows of DEEP numbers. a and b are in shared memory.
 __device__ __forceinline__ void multiply(float (*sum)[4][4], const __half* a, const __half* b) {
   const int warp = threadIdx.x / 32;
   a += warp / 4 * (ROWS / 2) * PITCH;

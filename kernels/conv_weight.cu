@@ -61,7 +61,7 @@ extern "C" __global__ void conv_weight_v1(T* gw, const T* gy, const T* x, SHAPE)
 // grid (taps, channels of a group, groups), block 16 x 16.
 #define TILE 16
 extern "C" __global__ void conv_weight_v2(T* gw, const T* gy, const T* x, SHAPE) {
-  // + 1: the 16 rows that a warp reads at once lie in different banks
+  // + 1: a row has 17 elements, so the 16 rows that a warp reads at once lie in different banks
   __shared__ ACC gs[TILE][TILE + 1], xs[TILE][TILE + 1];
   const Shape s = SHAPE_OF_ALL;
   const int i = threadIdx.y, j = threadIdx.x, group = blockIdx.z, K = C * U * V;
@@ -80,7 +80,7 @@ extern "C" __global__ void conv_weight_v2(T* gw, const T* gy, const T* x, SHAPE)
 }
 
 // v3: a block makes 64 channels x 64 taps of one share of the pixels. A thread makes 4 channels x 4
-// taps, in registers. partial (shares, G M, K). A share has `share` pixels, a multiple of 32.
+// taps, in registers. partial: (shares, G M, K). A share has `share` pixels, a multiple of 32.
 // grid (taps, channels of a group, groups x shares), block 16 x 16.
 #define SIDE 64
 #define STEP 16
@@ -140,8 +140,8 @@ extern "C" __global__ void conv_weight_sum(T* gw, const ACC* partial, int n_shar
 
 // v5 uses tensor cores (`multiply` in conv.cuh). A block makes ROWS channels x 128 taps of a share.
 // Thread t loads 8 pixels of gy for every 64 channels. From columns it loads 16 taps of pixel t %
-// 32, and computes the pixel's position once a step. A tap's pixels are a row of xs. There are two
-// buffers, as in conv_v5.
+// 32, and computes the pixel's position once a step. A row of xs, the tile of columns, holds the
+// pixels of one tap. There are two buffers, as in conv_v5.
 // grid (taps, channels of a group, groups x shares), block 256.
 extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_v5(
     float* partial, const __half* gy, const __half* x, int share, SHAPE) {
@@ -179,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_v5(
 #pragma unroll
     for (int a = 0; a < 16; ++a)
       xs[now][(t / DEEP * 16 + a) * PITCH + t % DEEP] = next_x[a / 8].at[a % 8];
-    __syncthreads();  // also: no thread reads the other buffer any longer
+    __syncthreads();  // the buffer is complete, and no thread reads the other buffer any longer
     if (p0 + DEEP < end) fetch_step(p0 + DEEP);
     multiply(sum, gs[now], xs[now]);
   }

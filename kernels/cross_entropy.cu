@@ -18,10 +18,10 @@
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
 // A block takes a row of 50257 logits. In v5 each of an SM's 2048 threads has a pack of 16 bytes in
-// flight. This is 32 KB, and gives 85% in float: memory brings 4 elements a cycle, and the SM can
-// just compute enough e^x, 16 a cycle. In half memory brings 7.5 elements a cycle, which gives 80%.
-// v2 reaches 80% in float. In half v2 requests one element at a time, which gives 50%. In backward
-// v5 reaches 85%, and v2 reaches 70%. With 1,000 classes v4 has the shares of v5.
+// flight. This is 32 KB, and gives 85% in float: memory brings 4 elements a cycle, and the SM
+// computes 16 e^x a cycle, which is just enough. In half memory brings 7.5 elements a cycle, which
+// gives 80%. v2 reaches 80% in float. In half v2 requests one element at a time, which gives 50%.
+// In backward v5 reaches 85%, and v2 reaches 70%. With 1,000 classes v4 has the shares of v5.
 // Wrapper: minidl/ops/cross_entropy.py   Test: tests/ops/test_cross_entropy_kernel.py
 //                                          Tutorial: tutorials/03_kernel_tour.py
 #include "cross_entropy.cuh"

@@ -8,7 +8,8 @@
 #endif
 
 // Returns the loss of a row. m: its maximum, sum: the sum of e^(x - m), picked: x at the target,
-// mean: the mean of x. It subtracts m first, because m may be large and the difference small.
+// mean: the mean of x. The function first subtracts m from picked, because m may be large and the
+// difference small.
 __device__ __forceinline__ ACC row_loss(ACC m, ACC sum, ACC picked, ACC mean, ACC smoothing) {
   ACC loss = log(sum) - (1 - smoothing) * (picked - m);
   return smoothing > 0 ? loss - smoothing * (mean - m) : loss;

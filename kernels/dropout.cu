@@ -15,8 +15,8 @@
 // in half. This gives 90% in float and 80% in half. _naive needs eight times the instructions,
 // which gives 15 to 25%.
 //
-// Rungs: in _naive a thread makes one element. It runs the cipher, which makes eight draws, and
-// uses one of them. In dropout a thread makes eight elements. On a CPU: cpu/dropout.cu
+// Rungs: in _naive a thread makes one element. The thread runs the cipher, which makes eight draws,
+// and uses one of them. In dropout a thread makes eight elements. On a CPU: cpu/dropout.cu
 // Wrapper: minidl/ops/dropout.py   Test: tests/ops/test_dropout_kernel.py
 #include "dropout.cuh"
 

@@ -5,8 +5,8 @@
 //   reads gy and the indices once, and writes the rows that occur: 8 bytes an element of gy in
 //   float. Before this, the table must be filled with zeros
 //
-// Several t may have the same row, and no addition to this row may be lost. A GPU has three ways. A
-// CPU has another way (cpu/embedding_grad.cu).
+// Several t may have the same row, and no addition to this row may be lost. Three kernels for a GPU
+// do this in three ways. A CPU does it in another way (cpu/embedding_grad.cu).
 //   embedding_grad_atomic    a thread per element of gy, with atomicAdd. Simple, but the order of
 //                            additions changes from run to run, and so do the last bits
 //   embedding_grad_owners    the first t of each row owns the row. A block per owner searches the

@@ -80,10 +80,10 @@ extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x,
 // threads' results are joined by the formula of Chan, Golub and LeVeque.
 //
 // block_sum joins the results. Each call has two barriers, __syncthreads() (common.cuh). The first
-// stands before warp 0 reads the numbers that the other warps have written to scratch. Without this
-// barrier, warp 0 would add numbers that are not written yet. The second barrier stands before all
-// threads read the result. Without it, some threads would use an old result, and the row would get
-// two different means.
+// barrier stands before warp 0 reads the numbers that the other warps have written to scratch.
+// Without this barrier, warp 0 would add numbers that are not written yet. The second barrier
+// stands before all threads read the result. Without it, some threads would use an old result, and
+// the row would get two different means.
 extern "C" __global__ void layer_norm_v2(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
                                          const T* b, int rows, int cols, ACC eps) {
   __shared__ ACC scratch[33];

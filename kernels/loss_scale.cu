@@ -6,9 +6,10 @@
 //                       good steps. reference_update of the wrapper computes the same
 //
 //   scale   1 float       square_sum   1 double, |g|^2 of the scaled gradients, or null
-//   counts  3 ints: good steps since the last change, patience left, skipped steps
+//   counts  3 ints: good steps since the last change of the scale, overflows until the scale is
+//           lowered, skipped steps
 //
-// The kernel moves only 32 bytes, so its time is the time of one launch.
+// Each kernel moves at most 36 bytes, so its time is the time of one launch.
 // Wrapper: minidl/precision/loss_scale.py   Test: tests/precision/test_loss_scale.py
 
 extern "C" __global__ void loss_scale_factor(float* factor, const float* scale,

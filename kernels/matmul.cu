@@ -34,7 +34,8 @@
 #define ACC float
 #endif
 
-// v1: a thread per element of c. It reads a row of a and a column of b. Block: 2-D, any size.
+// v1: a thread per element of c. The thread reads a row of a and a column of b. Block: 2-D, any
+// size.
 extern "C" __global__ void matmul_v1(T* c, const T* a, const T* b, int m, int n, int k) {
   int j = blockIdx.x * blockDim.x + threadIdx.x;
   int i = blockIdx.y * blockDim.y + threadIdx.y;
@@ -66,7 +67,7 @@ extern "C" __global__ void matmul_v2(T* c, const T* a, const T* b, int m, int n,
   if (i < m && j < n) c[(long long)i * n + j] = from_float<T>(sum);
 }
 
-// v3: in v2 each multiply-add waits for two loads from shared memory. Here a thread makes 4 x 4
+// v3: in v2 each multiply-add waits for two loads from shared memory. In v3 a thread makes 4 x 4
 // elements: 8 loads into registers serve 16 multiply-adds. A block makes 64 x 64 elements, so v3
 // needs 4 times fewer loads from memory than v2. Block: 16 x 16. Thread (x, y) makes rows y, y +
 // 16, ... and columns x, x + 16, ... of the block's square. So neighbouring threads read
@@ -75,7 +76,7 @@ extern "C" __global__ void matmul_v2(T* c, const T* a, const T* b, int m, int n,
 #define STEP 16
 #define EACH 4  // SIDE / 16
 extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n, int k) {
-  // + 1: the 2 rows that a warp reads at once lie in different banks
+  // + 1: a row has 17 elements, so the 2 rows that a warp reads at once lie in different banks
   __shared__ ACC as[SIDE][STEP + 1];
   __shared__ ACC bs[STEP][SIDE];
   int x = threadIdx.x, y = threadIdx.y, me = y * 16 + x;
@@ -120,7 +121,8 @@ extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n,
 // into registers. There are two buffers, so one barrier a step is enough. Block: 256.
 #define BIG 128
 #define DEEP 32
-// rows of 80 and 272 bytes: ldmatrix reads 8 rows of 16 bytes from 8 different groups of 4 banks
+// The rows of as have 80 bytes, the rows of bs 272 bytes. So ldmatrix reads 8 rows of 16 bytes from
+// 8 different groups of 4 banks.
 #define A_PITCH (DEEP + 8)
 #define B_PITCH (BIG + 8)
 extern "C" __global__ void __launch_bounds__(256) matmul_v4(
@@ -149,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(256) matmul_v4(
       *(uint4*)(as[now] + (ai + 64 * h) * A_PITCH + al) = next_a[h].all;
       *(uint4*)(bs[now] + (bl + 16 * h) * B_PITCH + bj) = next_b[h].all;
     }
-    __syncthreads();  // also: no thread reads the other buffer any longer
+    __syncthreads();  // the buffer is complete, and no thread reads the other buffer any longer
     if (l0 + DEEP < k) fetch_step(l0 + DEEP);
 #pragma unroll
     for (int l = 0; l < DEEP; l += 16) {

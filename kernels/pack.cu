@@ -9,9 +9,9 @@
 //   first: where each array begins in flat. Chunks and tables: minidl/cuda/launch.py
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
-// The kernel is a copy, with eight elements a thread in accesses of 16 bytes, which gives 90%. If
-// an array does not begin at a multiple of 16 bytes in the flat buffer, its part of the buffer is
-// read or written element by element: 50 to 70% in half.
+// The kernel is a copy, with eight elements a thread in accesses of 16 bytes, which gives 90%. An
+// array may begin in the flat buffer at an address that is no multiple of 16. Then its part of the
+// buffer is read or written element by element: 50 to 70% in half.
 //
 // Rungs: _blocks gives a chunk to each block. _many does the same with 16 bytes an access. On a
 // CPU: cpu/pack.cu

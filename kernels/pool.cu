@@ -23,10 +23,10 @@
 //   On a CPU: cpu/pool.cu
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
-// For windows without overlap, the kernels reach 50% in float and 25% in half, as every kernel that
-// reads one element at a time. Windows that overlap read some elements again, from L1: with 4 bytes
-// a lane, half of L1's width is used. The six integer divisions of a thread take about as long as
-// its reads.
+// For windows without overlap, the kernels reach 50% in float and 25% in half, like every kernel
+// that reads one element at a time. Windows that overlap read some elements again, from L1: with 4
+// bytes a lane, half of L1's width is used. The six integer divisions of a thread take about as
+// long as its reads.
 //
 // Wrapper: minidl/ops/pool.py   Test: tests/ops/test_pool_kernel.py
 #include "common.cuh"

@@ -12,9 +12,9 @@
 //   w: 12 bytes
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
-// A thread of _many reads 2 or 3 packs before it waits (up to 5 packs in half). 1024 threads have
-// 32 KB or more in flight in an SM, which gives 90%. An array that does not begin at a multiple of
-// 16 bytes is read element by element: 60%.
+// A thread of sgd_many reads 2 or 3 packs (up to 5 packs in half) before it waits. 1024 threads
+// have 32 KB or more in flight in an SM, which gives 90%. An array that does not begin at a
+// multiple of 16 bytes is read element by element: 60%.
 //
 // Rungs: sgd_naive updates one array per launch, one weight per thread, without momentum.
 // sgd_blocks updates many arrays in one launch, one chunk per block. sgd_many does the same with 16
@@ -52,8 +52,8 @@ extern "C" __global__ void sgd_blocks(W* const* ws, const T* const* gs, W* const
   }
 }
 
-// The same update, with 16 bytes in each access. Each thread takes the weights of one pack of
-// gradients at a time.
+// The update of sgd_blocks, with 16 bytes in each access. Each thread takes the weights of one pack
+// of gradients at a time.
 extern "C" __global__ void sgd_many(W* const* ws, const T* const* gs, W* const* vs, T* const* lows,
                                     const W* rates, const int* skip, const W* factor, W lr,
                                     W momentum, W decay, W unscale, int nesterov,

@@ -51,10 +51,11 @@ extern "C" __global__ void softmax_v1(T* y, const T* x, int rows, int cols) {
 //
 // Each thread has the maximum and the sum of its own columns. block_max and block_sum join the
 // threads' results. Each of the two functions has two barriers, __syncthreads() (common.cuh). The
-// first stands before warp 0 reads the numbers that lane 0 of each warp has written to scratch.
-// Without this barrier, warp 0 would add numbers that are not written yet. The second barrier
-// stands before all threads read the result. Without it, a fast warp would read the previous row's
-// result, or no result. Every thread must reach each barrier, so there is no `return` before one.
+// first barrier stands before warp 0 reads the numbers that lane 0 of each warp has written to
+// scratch. Without this barrier, warp 0 would add numbers that are not written yet. The second
+// barrier stands before all threads read the result. Without it, a fast warp would read the
+// previous row's result, or no result. Every thread must reach each barrier, so there is no
+// `return` before one.
 extern "C" __global__ void softmax_v2(T* y, const T* x, int rows, int cols) {
   __shared__ ACC scratch[33];
   const T* xr = x + (long long)blockIdx.x * cols;

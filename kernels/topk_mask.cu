@@ -12,9 +12,9 @@
 //                 reads 4 bytes an element, writes 4 bytes
 //
 //   x   n elements of T, chunks of `length` elements
-// Rungs: the first has a thread per chunk, which appends one element after another. _warps has a
-// warp per chunk: a ballot tells each lane how many lanes before it keep an element. So 32 elements
-// find their places at once, and their order does not change.
+// Rungs: the first rung has a thread per chunk, which appends one element after another. _warps has
+// a warp per chunk: a ballot tells each lane how many lanes before it keep an element. So 32
+// elements find their places at once, and their order does not change.
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
 // _warps waits for a ballot every 32 elements. It has 8 KB in flight in an SM, and an H100 needs 15
 // KB, which gives 50%.

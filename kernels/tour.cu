@@ -5,7 +5,7 @@
 //                    bytes an element: 2 reads, 1 write: 12
 //   softmax_online   y = e^(x - m) / sum of e^(x - m)
 //                    2 reads, 1 write: 12. With a separate loop for m: 16
-//   transpose_*      out = in^T, n x n: 1 read, 1 write: 8. They differ in memory requests
+//   transpose_*      out = in^T, n x n: 1 read, 1 write: 8. They differ in a warp's memory requests
 //
 //   x, y   rows x cols of float. One block per row. blockDim.x is a power of two. Shared memory:
 //          4 bytes a thread (center), 8 bytes a thread (softmax_online).
@@ -80,16 +80,16 @@ extern "C" __global__ void softmax_online(float* y, const float* x, int cols) {
 }
 
 // out (n x n) = in^T, in blocks of 32 x 32 threads; a warp is a row of a block. Naive: a warp reads
-// 32 neighbours, which are 4 sectors of 32 bytes. It writes 32 numbers n apart: 32 sectors.
+// 32 neighbours, in 4 sectors of 32 bytes. It writes 32 numbers, n numbers apart, in 32 sectors.
 extern "C" __global__ void transpose_naive(float* out, const float* in, int n) {
   int i = blockIdx.y * 32 + threadIdx.y, j = blockIdx.x * 32 + threadIdx.x;
   if (i < n && j < n) out[j * n + i] = in[i * n + j];  // guard
 }
 
-// A tile in shared memory: global memory is read and written by neighbours, the tile is read by
-// columns. Word k lies in bank k mod 32. If the tile is 32 words wide, a column lies in one bank,
-// and its 32 threads are served one by one. If the tile is 33 words wide (PAD 1), a column lies in
-// 32 banks.
+// With a tile in shared memory, neighbouring threads read and write neighbours in global memory.
+// They read the tile by columns. Word k lies in bank k mod 32. If the tile is 32 words wide, a
+// column lies in one bank, and its 32 threads are served one by one. If the tile is 33 words wide
+// (PAD 1), a column lies in 32 banks.
 #ifndef PAD
 #define PAD 1
 #endif

@@ -16,8 +16,8 @@
 //                                        cycle, this reaches 90% of a core's peak.
 //
 // The ladders for a GPU are ../attention.cu and ../attention_backward.cu. This file does not run on
-// a GPU: a GPU thread has neither these registers nor an L1 of its own. -DE= sets the head's width,
-// so that the compiler knows the length of every loop over it.
+// a GPU: a GPU thread does not have these registers, or an L1 of its own. -DE= sets the head's
+// width, so that the compiler knows the length of every loop over it.
 //
 // Source: Dao et al. (2022); Goto & van de Geijn, "Anatomy of high-performance matrix
 // multiplication" (2008).
@@ -28,7 +28,7 @@
 
 typedef int IntVec __attribute__((vector_size(VEC_BYTES)));
 
-constexpr int MAX_VECS = REGISTERS == 32 ? 4 : 2;  // vectors in a row of the result; 16 or 8 in all
+constexpr int MAX_VECS = REGISTERS == 32 ? 4 : 2;  // vectors in a row; a result has 16 or 8
 constexpr int QUERIES = 64, KEYS = 64;  // a tile: its scores are 16 KiB, half of an L1
 // The number of tiles of one thread: tiles of queries in forward, tiles of keys in backward. Each
 // tile of the other kind is read once for all these tiles.
@@ -42,7 +42,7 @@ __forceinline__ Vec larger(Vec a, Vec b) { return a < b ? b : a; }
 // so the result is 0. A masked score, -inf, gives exactly 0.
 __forceinline__ Vec exp_nonpositive(Vec x) {
   x = x < -88.0f ? all(-88.0f) : x;  // NaN stays NaN
-  // adding 1.5 * 2^23 rounds to an integer
+  // adding 1.5 * 2^23 rounds x / log 2 to the integer n
   Vec t = x * 1.442695041f + 12582912.0f, n = t - 12582912.0f;
   Vec r = x - n * 0.693145751953125f - n * 1.42860682030941723e-6f;
   Vec p = r * 0.001381446490995586f + 0.008368780836462975f;
@@ -112,9 +112,10 @@ __noinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, 
   }
 }
 
-// Does the same as load_tile, but transposes the tile: tile[e][i]. It first makes a contiguous copy
-// of the rows. In a projection (B, S, 3, H, E) the rows lie so far apart that all of them share a
-// few places of L1, so a read of one column would evict the column before.
+// Does the same as load_tile, but transposes the tile: tile[e][i]. The function first makes a
+// contiguous copy of the rows. In a projection (B, S, 3, H, E) the rows lie so far apart that all
+// of them share a few sets of L1. Without the copy, a read of one column would evict the column
+// before.
 __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_rows,
                                   float factor) {
   alignas(64) float rows[64 * WIDTH];
@@ -127,7 +128,8 @@ __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_
 // and the sum of each query so far. shrink = exp(old top - new top). The caller must multiply the
 // earlier sums by shrink.
 __forceinline__ void online_softmax(float* s, float* top, float* total, float* shrink) {
-  // N vectors are computed at a time, so that their waits overlap.
+  // N vectors are computed at a time, so that the processor does not wait for one result after
+  // another.
   constexpr int N = QUERIES / LANES < 8 ? QUERIES / LANES : 8;
   for (int i = 0; i < QUERIES; i += N * LANES) {
     Vec m[N], l[N];
@@ -224,15 +226,15 @@ extern "C" __global__ void attention_tile(
   }
 }
 
-// Backward. It computes P from lse, then D = sum_e go o (attention_row_dot), gP = go v^T,
+// Backward. The kernel computes P from lse, then D = sum_e go o (attention_row_dot), gP = go v^T,
 // gS = P (gP - D) and
 //
 //   gv = P^T go     gk = scale gS^T q     gq = scale gS k     (five products; forward has two)
 //
 // grid (parts, H, B), block 1. A thread takes every parts-th group of key tiles. No other thread
-// sums their gk and gv, and the order is fixed, so there are no atomics and every run gives the
-// same bits. gq needs a sum over the groups: each thread adds up its own part, (parts, B, L, H, E)
-// float. There are at most ceil(S / (64 GROUP)) parts. The number of parts has a fixed
+// sums gk and gv of these tiles, and the order is fixed. So there are no atomics, and every run
+// gives the same bits. gq needs a sum over the groups: each thread adds up its own part, (parts, B,
+// L, H, E) float. There are at most ceil(S / (64 GROUP)) parts. The number of parts has a fixed
 // maximum, because gq would otherwise take L S numbers for long texts.
 // -DGRAD_ROWS=3: gk and gv are thirds of one array (B, S, 3, H, E), the gradient of a projection.
 #ifndef GRAD_ROWS
@@ -274,7 +276,7 @@ extern "C" __global__ void attention_tile_backward(
 
     for (int i0 = 0; i0 < n_queries; i0 += QUERIES) {
       const int n = min(QUERIES, n_queries - i0);
-      // causal: these queries see no later key
+      // causal: these queries see no key from `end` on
       const int end = causal ? min(n_rows, i0 + n - first) : n_rows;
       if (end <= 0 && !is_first) continue;
       for (int i = 0; i < TILE; ++i) gqt[i] = 0;

@@ -1,7 +1,7 @@
 // Batch norm on a CPU: v1 of ../batch_norm.cu in vectors, and in the order of memory. A loop over
-// one channel would jump from sample to sample. Here each pass goes through the batch from one end
-// to the other, so the core's prefetcher can follow it. Each pass keeps only a few numbers for each
-// channel.
+// one channel would jump from sample to sample. In this file each pass goes through the batch from
+// one end to the other, so the core's prefetcher can follow it. Each pass keeps only a few numbers
+// for each channel.
 //
 //              channels
 //     samples  |plane|plane|plane|...|     sums     for each plane: its mean and the sum of squares
@@ -41,8 +41,8 @@ const int PIECE = 4096;      // how many numbers are added before their sum is a
 
 // ---- sums of planes ----
 
-// parts (2, samples, channels): the mean of each plane, the sum of squares around it. A thread per
-// plane.
+// parts (2, samples, channels): the mean of each plane, and the sum of squares around this mean. A
+// thread per plane.
 extern "C" __global__ void batch_norm_planes(ACC* parts, const T* x, int samples, int channels,
                                              int places) {
   int plane = blockIdx.x * blockDim.x + threadIdx.x;
@@ -169,7 +169,7 @@ extern "C" __global__ void batch_norm_backward_rows(ACC* parts, const T* gy, con
 
 // ---- join ----
 
-// The channels of one thread. grid ceil(channels / CHANNELS), block 1.
+// The number of channels of one thread. grid ceil(channels / CHANNELS), block 1.
 const int CHANNELS = 64;
 
 // size: the number of elements of a part. n: the number of elements of a channel. The last part has

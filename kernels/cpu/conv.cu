@@ -108,7 +108,7 @@ struct Lines {
 __forceinline__ void fill_panels(float* panels, int wide, int pitch, const float* x,
                                  const Geometry& g, int first_channel, int n_channels,
                                  const Run* runs, int n_runs) {
-  const bool in_parts = g.ow > WIDE;  // then it fills run by run
+  const bool in_parts = g.ow > WIDE;  // then it is filled run by run
   const Geometry some = g.part(0, in_parts ? wide : g.ow);
   Lines lines(some, in_parts ? 1 : min(n_runs, g.oh));
   const int taps = g.kh * g.kw, panel = n_channels * taps * pitch;
@@ -146,8 +146,8 @@ __forceinline__ void write(float* y, const Geometry& g, int row, int column, int
 
 // Makes y from weights (out_channels, n_in kh kw) of all groups. bias: a number for each channel of
 // y, or null. A block makes outs_in_part outputs at n_pixels pixels. The pixels are numbered over
-// all images. It adds the inputs one chunk of channels at a time. If one chunk has all inputs, it
-// makes only outs_at_once outputs at a time, so that their sums stay in L1.
+// all images. The block adds the inputs one chunk of channels at a time. If one chunk has all
+// inputs, the block makes only outs_at_once outputs at a time, so that their sums stay in L1.
 // grid (ceil(pixels / n_pixels), ceil(n_out / outs_in_part), groups), block 1.
 extern "C" __global__ void conv_product(float* y, const float* x, const float* weights,
                                         const float* bias, int groups, int n_pixels,
@@ -193,7 +193,7 @@ extern "C" __global__ void conv_product(float* y, const float* x, const float* w
   }
 }
 
-constexpr int TOGETHER = 16;  // rows at a time, and numbers of a row: their weights stay in L1
+constexpr int TOGETHER = 16;  // rows, and numbers of a row, at a time: their weights stay in L1
 
 // Copies the weights w to the array `to` (groups, n_rows, depth, kh, kw). One phase of the gradient
 // by the input, or of a transposed convolution, needs the weights in this order. Each dimension of
@@ -216,7 +216,7 @@ extern "C" __global__ void conv_weights(float* to, const float* w, int n_rows, i
       }
 }
 
-// gb (channels): the sum of gy (n_images, channels, n_pixels) over images and pixels. grid
+// Writes gb (channels), the sums of gy (n_images, channels, n_pixels) over images and pixels. grid
 // channels, block 1.
 extern "C" __global__ void conv_bias(float* gb, const float* gy, int n_images, int channels,
                                      int n_pixels) {
@@ -230,9 +230,9 @@ extern "C" __global__ void conv_bias(float* gb, const float* gy, int n_images, i
   gb[blockIdx.x] = (float)total;
 }
 
-// -- by weight
+// -- the gradient by weight
 
-// Writes gw (depth numbers for each output) from sums (n_rows, outs), transposed.
+// Transposes sums (n_rows, outs), and writes it to gw, which has depth numbers for each output.
 __forceinline__ void write_gradient(float* gw, int depth, const float* sums, int n_rows, int outs,
                                     int n_out) {
   for (int o = 0; o < n_out; o += LANES)
@@ -248,7 +248,7 @@ __forceinline__ void write_gradient(float* gw, int depth, const float* sums, int
     }
 }
 
-// gw (parts, out_channels, n_in kh kw) = gy panel^T: each part sums over its own pixels.
+// Writes gw (parts, out_channels, n_in kh kw) = gy panel^T. Each part sums over its own pixels.
 // grid (parts, parts of the inputs x parts of the outputs, groups), block 1.
 extern "C" __global__ void conv_weight(float* gw, const float* x, const float* gy, int groups,
                                        int n_pixels, int ins_in_part, int outs_in_part,
@@ -291,7 +291,7 @@ extern "C" __global__ void conv_weight(float* gw, const float* x, const float* g
 // -- pixel by pixel: for groups with so few channels that a product would leave most of a tile
 // empty
 
-constexpr int VECS = 4;  // sums at a time. One sum does not wait for another
+constexpr int VECS = 4;  // sums that are computed at a time. They do not wait for each other
 
 // Computes the same as conv_product. A block makes some rows and columns of one channel of an
 // image. The struct Lines stores the rows of the image one after the other, so they are computed as
@@ -332,7 +332,7 @@ extern "C" __global__ void conv_few(float* y, const float* x, const float* weigh
 
 constexpr int TAPS = 3;  // taps of a kernel row that use a loaded gradient together
 
-// gw (out_channels, n_in kh kw). grid (out_channels, n_in), block 1.
+// Writes gw (out_channels, n_in kh kw). grid (out_channels, n_in), block 1.
 extern "C" __global__ void conv_few_weight(float* gw, const float* x, const float* gy, int groups,
                                            int rows_in_part, int columns_in_part, GEOMETRY) {
   const Geometry all = GEOMETRY_HERE;

@@ -9,8 +9,8 @@
 #endif
 
 // out must be zeros. Each block has one thread, so the CPU's threads take the blocks one by one.
-// (In another version each thread took a group of columns. But then the pieces of rows were too
-// short for the memory, and this version reached only two thirds of the speed.)
+// (In another version each thread took a group of columns. But it is slow to read short pieces of
+// rows from memory: this version reached only two thirds of the speed.)
 extern "C" __global__ void embedding_grad_rows(ACC* out, const T* gy, const long long* index, int n,
                                                int width, int n_rows) {
   const long long begin = (long long)n_rows * blockIdx.x / gridDim.x;

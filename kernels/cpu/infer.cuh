@@ -8,23 +8,23 @@
 //      image row h + 0   [c c c][c c c][c c c] ...   The channels are last. So the KW pixels under
 //                         ------------------         a row of the filter are neighbours: KW C
 //      image row h + 1   [c c c][c c c][c c c] ...   numbers, times (KW C, 32) of the weights. The
-//                         ------------------         numbers of the next pixel begin C further. So
+//                         ------------------         numbers of the next pixel begin C later. So
 //                                                    a convolution is KH products on the image.
-//   It needs no copy of patches (im2col), only a border of zeros, which the layer before writes.
+//   conv needs no copy of patches (im2col). It needs a border of zeros, which the layer before writes.
 //
-// A tile of ROWS x VECS registers is summed over all k. ROWS is chosen so that it divides M best.
-// If several numbers are equally good, ROWS is the largest of them, because each tile reads the
-// weights from L2. So 64 rows become 4 tiles of 13 rows and one of 12, all two registers wide. 11
-// tiles of 6 rows, four registers wide, took 9 % longer. While a panel is used, the next one is
-// brought from L3 to L2 (`later`). This saves 7 % of the time if all weights together are larger
-// than L2.
+// A tile of ROWS x VECS registers is summed over all k. The compiler chooses ROWS and VECS so that
+// the tiles of M rows take the fewest cycles (vecs_of). Among equal choices it takes the one with
+// the fewest tiles, because each tile reads the weights from L2. So 64 rows become 4 tiles of 13
+// rows and one of 12, all two registers wide. 11 tiles of 6 rows, four registers wide, took 9 %
+// longer. While a panel is used, the next one is brought from L3 to L2 (`later`). This saves 7 % of
+// the time if all weights together are larger than L2.
 //
 // A core begins one or two multiply-adds a cycle, and each takes four cycles. So a tile of fewer
 // than eight registers has several partial sums (WAYS), each over its own part of k. A product with
 // one row takes as long as reading w. Such a product reads whole rows of a panel, from all these
 // parts in parallel. Each part is a separate stream of addresses, and the processor prefetches each
-// stream. With 12 MB partly in the caches, two streams took 0.7 of the time of one (Zen 3). Our own
-// prefetches took longer (Zen 3, Zen 4).
+// stream. With 12 MB partly in the caches, two streams took 0.7 of the time of one (Zen 3). With
+// prefetch instructions in the code it took longer (Zen 3, Zen 4).
 //
 // Source: Goto & van de Geijn 2008; Georganas et al. 2018 (arXiv 1808.05567), convolution in place.
 // Runs only on CPUs.   Test: tests/infer/test_lower.py
@@ -40,7 +40,7 @@ constexpr int ROWS_AHEAD = 8;  // rows of a panel between a request to the cache
 // vecs_of chooses how many registers a row of a tile has. This number divides the number of
 // registers of `width` columns. rows_of chooses how many of the m rows a tile has. cost_of returns
 // half cycles for each k: one for each multiply-add of the tile, and at least one for each load.
-// One register is reserved for the number of A.
+// One register is reserved for a number of the left matrix a.
 constexpr int most_rows(int vecs) { return (REGISTERS - 1 - vecs) / vecs; }
 constexpr int rows_of(int m, int vecs) {
   const int tiles = (m + most_rows(vecs) - 1) / most_rows(vecs);
@@ -55,18 +55,18 @@ constexpr int vecs_of(int m, int width) {
   for (int v = REGISTERS == 32 || m == 1 ? 4 : 2; v > 0; --v) {
     const int n = width / LANES, rows = rows_of(m, v), tiles = (m + rows - 1) / rows;
     const int cost = n / v * (m / rows * cost_of(rows, v) + cost_of(m % rows, v));
-    // among equal costs, take the highest tile: each tile reads all of w
+    // among equal costs, take the highest tile: each tile reads all of w, so fewer tiles are better
     if (n % v == 0 && (cost < least || (cost == least && tiles < least_tiles)))
       best = v, least = cost, least_tiles = tiles;
   }
   return best;
 }
 
-// tile = the sum of a b over SEGMENTS segments. tile has ROWS rows of VECS LANES numbers, OUT_ROW
-// apart. a has ROWS rows of N_K numbers, A_ROW apart. b has N_K rows, B_ROW apart. The next segment
-// of a begins A_SEGMENT numbers later. The next segment of b follows at once. For each k this
-// function requests one cache line of `later`, B_ROW apart, so that L2 has the line when it is
-// needed.
+// tile = the sum of a b over SEGMENTS segments. tile has ROWS rows of VECS LANES numbers, a has
+// ROWS rows of N_K numbers, and b has N_K rows. A row begins OUT_ROW numbers after the row before
+// in tile, A_ROW numbers in a, and B_ROW numbers in b. The next segment of a begins A_SEGMENT
+// numbers later. The next segment of b follows at once. For each k this function requests the cache
+// line of `later` at number k B_ROW, so that L2 has the line when it is needed.
 template <int ROWS, int VECS, long long A_ROW, int B_ROW, int N_K, int SEGMENTS,
           long long A_SEGMENT, int OUT_ROW = VECS * LANES>
 __noinline__ void tile_product(float* tile, const float* a, const float* b,
@@ -108,9 +108,9 @@ __noinline__ void tile_product(float* tile, const float* a, const float* b,
     }
 }
 
-// Multiplies rows [first, last) of a by a panel of WIDTH columns. a has M rows, and two rows that
-// follow one another are A_ROW elements apart. Calls then(x, row, column of the panel) for each
-// result x. first is a multiple of ROWS. last is a multiple of ROWS, or M.
+// Multiplies rows [first, last) of a by a panel of WIDTH columns. a has M rows. A row begins A_ROW
+// elements after the row before. Calls then(x, row, column of the panel) for each result x. first
+// is a multiple of ROWS. last is a multiple of ROWS, or M.
 template <int M, int WIDTH, long long A_ROW, int N_K, int SEGMENTS, long long A_SEGMENT,
           class Then>
 __forceinline__ void rows_times_panel(const float* a, const float* b, int first, int last,
@@ -195,9 +195,9 @@ __forceinline__ void conv_row(const float* x, const float* w, int h, int y, int 
 // Returns the larger of two numbers. NaN counts as the largest, as in PyTorch.
 __forceinline__ float larger(float kept, float a) { return a > kept || a != a ? a : kept; }
 
-// Pools row h of image n of images (N, H, W, C): the largest or the mean of each window. A window
-// begins TOP rows above its pixel and LEFT columns to the left. CUT: true if a window may reach
-// beyond the image.
+// Pools row h of image n: makes the largest number or the mean of each window. The images are (N,
+// H, W, C). A window begins TOP rows above its pixel and LEFT columns to the left. CUT: true if a
+// window may reach beyond the image.
 template <int OW, int H, int W, int C, int KH, int KW, int DOWN, int RIGHT, int TOP, int LEFT,
           bool CUT, bool MAX, class Then>
 __forceinline__ void pool_row(const float* x, int h, int n, Then then) {

@@ -7,8 +7,8 @@
 //               VNNI, 4 products a lane in one instruction (only u8 x s8)           64 to 128
 //               AMX, 16 x 64 times 64 x 16 of two tiles in 16 cycles                     1024
 //   weights   x float, w s8 or s4, converted to float in a register:     y = s_w (x w^T) + bias
-//             for each token of text there is a product with one row. It takes as long as reading
-//             w, and w has a quarter or an eighth of the bytes
+//             for each token of text there is a product with one row. This product takes as long
+//             as reading w, and w has a quarter or an eighth of the bytes of floats
 //
 //   w of int8    has panels of 64 columns. A row of a panel has 4 values of k: 64 x 4 bytes, in
 //                which the 4 bytes of a column are neighbours. k is padded with zeros to a multiple
@@ -56,8 +56,8 @@ __forceinline__ void range_of(float* scale, const float* x, long long n) {
   scale[1] = s > 0 ? fminf(fmaxf(rintf(low / s), 0.0f), 255.0f) : 0.0f;
 }
 
-// Quantises a row of x to u8, padded with zeros to WIDE, a multiple of 64. Ties go to even. It
-// divides by s, because a product with 1 / s would round differently.
+// Quantises a row of x to u8, padded with zeros to WIDE, a multiple of 64. Ties go to even. The
+// function divides by the scale s, because a product with 1 / s would round differently.
 template <int K, int WIDE>
 __forceinline__ void quantize_row(unsigned char* q, const float* x, float s, float zero) {
   const float by = s > 0 ? s : 1.0f;  // ?: and not fminf, because ?: becomes vector instructions
@@ -69,7 +69,8 @@ __forceinline__ void quantize_row(unsigned char* q, const float* x, float s, flo
 }
 
 // For each pixel of row h of a convolution's result, copies the pixels under the filter (KH, KW, C)
-// from an image (H, W, C). The copies are WIDE apart. Beyond the image's edges they are `zero`.
+// from an image (H, W, C). The copy for the next pixel of the result begins WIDE bytes later.
+// Pixels beyond the image's edges have the value `zero`.
 template <int OW, int H, int W, int C, int KH, int KW, int DOWN, int RIGHT, int TOP, int LEFT,
           int WIDE>
 __forceinline__ void patches_row(unsigned char* rows, const unsigned char* image, int h,
@@ -105,9 +106,9 @@ __forceinline__ Sum dot4(Sum sum, int x, const signed char* w) {
 }
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
-// Multiplies ROWS rows of x (WIDE apart) by a panel. Calls then(sum of (x - SHIFT) w, row,
-// column of the panel) for each result. AVX2 multiplies 32 pairs of u8 and s8, and adds every two
-// products in 16 bits. 2 x 255 x 127 is more than 32,767, the largest number of 16 bits. So the
+// Multiplies ROWS rows of x by a panel. A row of x has WIDE bytes. Calls then(sum of (x - SHIFT) w,
+// row, column of the panel) for each result. AVX2 multiplies 32 pairs of u8 and s8, and adds every
+// two products in 16 bits. 2 x 255 x 127 is more than 32,767, the largest number of 16 bits. So the
 // function uses a = x - 128 in place of x, and multiplies abs(a) by w with the sign of a: 2 x 128 x
 // 127 fits.
 constexpr int SHIFT = 128;
@@ -146,8 +147,8 @@ __forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int
 constexpr int SHIFT = 0;  // subtracted from x before the product
 constexpr int INT8_ROWS = REGISTERS == 32 ? 6 : 2;
 
-// Multiplies ROWS rows of x (WIDE apart) by a panel. Calls then(sum, row, column of the panel)
-// for each result.
+// Multiplies ROWS rows of x by a panel. A row of x has WIDE bytes. Calls then(sum, row, column of
+// the panel) for each result.
 template <int ROWS, int K, int WIDE, class Then>
 __forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int width, Then then) {
   constexpr int WAYS = ROWS == 1 ? 4 : ROWS == 2 ? 2 : 1, G = (K + 3) / 4;
@@ -177,11 +178,11 @@ __forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int
 #endif
 
 #ifdef AMX
-// There are eight tile registers of 16 rows of 64 bytes. TDPBUSD: c (16, 16) of int += a (16, 64)
-// of u8 times b. b holds 64 values of k of 16 columns, with a row for every 4 k. The panels have
-// this layout, rows 256 bytes apart. A tile may have fewer rows: the configuration sets it. Linux
-// saves these registers only for a process that has asked for this. Else their first use ends the
-// process.
+// AMX has eight tile registers. Each has 16 rows of 64 bytes. The instruction TDPBUSD adds a b to
+// c, with c (16, 16) of int and a (16, 64) of u8. b holds 64 values of k for 16 columns, with a row
+// for every 4 values of k. The panels have this layout, and a row begins 256 bytes after the row
+// before. A tile may have fewer rows: the configuration sets their number. Linux saves these
+// registers only for a process that has asked for this. Else their first use ends the process.
 #define TILE_ZERO(t) __asm volatile("tilezero %%tmm" #t ::);
 #define TILE_LOAD(t, from, apart) \
   __asm volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(from), "r"((long)(apart)) : "memory")
@@ -207,8 +208,9 @@ __forceinline__ void set_tiles(int rows, int below) {
   __asm volatile("ldtilecfg %0" ::"m"(shapes));
 }
 
-// out = 32 rows of x times 32 columns of the panel. The rows of out are 64 numbers apart. There are
-// 4 tiles of sums, so that each loaded tile of x and of w is used in two products.
+// out = 32 rows of x times 32 columns of the panel. A row of out begins 64 numbers after the row
+// before. There are 4 tiles of sums, so that each loaded tile of x and of w is used in two
+// products.
 template <int WIDE>
 __forceinline__ void tiles_2x2(int* out, const unsigned char* x, const signed char* w) {
   TILE_ZERO(0) TILE_ZERO(1) TILE_ZERO(2) TILE_ZERO(3)
@@ -233,7 +235,7 @@ __forceinline__ void tiles_2x2(int* out, const unsigned char* x, const signed ch
 }
 
 // out (16, 64) = up to 16 rows of x times the panel. A product must wait 52 cycles for an earlier
-// product into the same sum. So this function has four sums at a time, as tiles_2x2 has.
+// product that adds to the same sum. So this function computes four sums at a time, like tiles_2x2.
 template <int WIDE>
 __forceinline__ void tiles_1x4(int* out, const unsigned char* x, const signed char* w) {
   TILE_ZERO(0) TILE_ZERO(1) TILE_ZERO(2) TILE_ZERO(3)

@@ -14,9 +14,10 @@
 //   ROWS rows
 //
 // First, B is copied into the order in which the product reads it. A = gy^T is copied, too, because
-// its next k may be a page away. If the k of a row of A are neighbours, A is read in place. A and B
-// are cut into slabs of DEPTH values of k. A thread computes a block of C. Its rows of A in a slab
-// (384 KiB at most) stay in L2 for all panels of B. A panel of B stays in L2 for all groups of A.
+// the next number of a row may be a page away. If the numbers of a row of A are neighbours, A is
+// read in place. A and B are cut into slabs of DEPTH values of k. A thread computes a block of C.
+// Its rows of A in a slab (384 KiB at most) stay in L2 for all panels of B. A panel of B stays in
+// L2 for all groups of A.
 //
 // The copies move 2 depth n_cols more floats for B, and 2 n_rows depth more floats for A. C is read
 // and written once per slab. The order of the additions depends only on the shape, so any number of
@@ -27,8 +28,8 @@
 // Wrapper: minidl/ops/linear.py   Test: tests/ops/test_linear_kernel.py
 #include "vector.cuh"
 
-// ROWS is small and COLS is wide. The reason: if rows of A are read in place and lie a multiple of
-// 4 KiB apart, they use one set of L1, which holds only 8 lines.
+// ROWS is small, because a set of L1 holds only 8 lines. If rows of A are read in place and lie a
+// multiple of 4 KiB apart, they all use one set.
 constexpr int ROWS = 6;
 constexpr int VECS = REGISTERS == 32 ? 4 : 2;  // 24 of 32 registers hold the result, or 12 of 16
 constexpr int COLS = VECS * LANES;             // a panel of B
@@ -59,9 +60,9 @@ extern "C" __global__ void linear_pack(float* packed, const float* b, int depth,
   }
 }
 
-// Copies A in the same way. A slab of A is cut into groups of ROWS rows. A group has ROWS numbers
-// for each k, with zeros past n_rows. This kernel also writes sums[chunk][row], the sum of a row
-// over the k of a chunk. grid (ceil(depth / CHUNK)), block 1.
+// Copies A into the order of the product. A slab of A is cut into groups of ROWS rows. A group has
+// ROWS numbers for each k, with zeros past n_rows. This kernel also writes sums[chunk][row], the
+// sum of a row over the k of a chunk. grid (ceil(depth / CHUNK)), block 1.
 extern "C" __global__ void linear_pack_rows(float* packed, float* sums, const float* a, int n_rows,
                                             int depth, long long row_stride, long long k_stride) {
   const int first = blockIdx.x * CHUNK, n = min(CHUNK, depth - first);
@@ -99,8 +100,9 @@ extern "C" __global__ void linear_pack_rows(float* packed, float* sums, const fl
   }
 }
 
-// c = a b + bias, or c += a b, over n_k values of k. c has at most ROWS x COLS numbers, rows c_row
-// apart. It is a separate function: inlined it was no faster, and the compiler took twice as long.
+// c = a b + bias, or c += a b, over n_k values of k. c has at most ROWS x COLS numbers. A row of c
+// begins c_row numbers after the row before. The function is not inlined: inlined it was no faster,
+// and the compiler took twice as long.
 __noinline__ void product(float* c, int c_row, const float* a, long long row_stride,
                           long long k_stride, const float* b, int n_k, const float* bias, bool add,
                           int n_rows, int n_cols) {
@@ -143,9 +145,10 @@ __noinline__ void product(float* c, int c_row, const float* a, long long row_str
   }
 }
 
-// C = A B + bias. B is packed. A is packed, or its rows lie row_stride apart, and the elements of a
-// row are contiguous. grid (ceil(n_rows / block_rows), ceil(n_cols / block_cols)), block 1: a
-// thread per block of C. block_rows is a multiple of ROWS. block_cols is a multiple of COLS.
+// C = A B + bias. B is packed. A is packed, or a row of A begins row_stride elements after the row
+// before, and the elements of a row are contiguous. grid (ceil(n_rows / block_rows), ceil(n_cols /
+// block_cols)), block 1: a thread per block of C. block_rows is a multiple of ROWS. block_cols is a
+// multiple of COLS.
 extern "C" __global__ void linear_product(
     float* c, const float* a, const float* b, const float* bias, int n_rows, int n_cols, int depth,
     long long row_stride, int is_packed, int block_rows, int block_cols) {

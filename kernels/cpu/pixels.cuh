@@ -12,7 +12,8 @@ __forceinline__ void move(float* to, const float* from) {
   store(to, x);
 }
 
-// Copy n numbers. copy reads neighbours. copy_each reads numbers that lie `step` apart.
+// Copy n numbers. copy reads neighbours. copy_each reads every number whose index is a multiple of
+// `step`.
 __forceinline__ void copy(float* to, const float* from, int n) {
   if (n >= LANES) {
     for (int i = 0; i + LANES <= n; i += LANES) move(to + i, from + i);
@@ -115,7 +116,8 @@ __forceinline__ void transpose(Vec* r) {
   exchange_rows<1>(r);
 }
 
-// Writes `to` (n_pixels, 16) from 16 channels, `plane` apart. If n_channels < 16 the rest is zeros.
+// Writes `to` (n_pixels, 16) from n_channels channels. A channel begins `plane` numbers after the
+// channel before. If n_channels < 16, the rest of `to` is zeros.
 __noinline__ void pixels_first(float* to, const float* from, long long plane, int n_channels,
                                int n_pixels) {
   for (int c = 0; c < 16; c += LANES)

@@ -1,9 +1,9 @@
 // Pooling on a CPU, in vectors. A thread takes a plane, and a strip of windows at a time:
 //
-//     x    a b c d e f g h        Windows of 3 neighbours, 2 apart. Element 0 of all windows is
-//     0    ^   ^   ^              a row of x with a step of 2. So the outer loops go over the
-//     1      ^   ^   ^            elements of a window. The inner loop goes over the windows of
-//     2        ^   ^   ^          a strip, one lane of a vector for each window.
+//     x    a b c d e f g h        Windows of 3 neighbours, with a stride of 2. The elements 0 of
+//     0    ^   ^   ^              all windows are every second number of x. So the outer loops go
+//     1      ^   ^   ^            over the elements of a window. The inner loop goes over the
+//     2        ^   ^   ^          windows of a strip, one lane of a vector for each window.
 //
 // For each element (i, j), the numbers of all windows of a strip are copied into lanes. An element
 // outside of x becomes -inf or 0. Then the numbers are compared or added in full vectors, even if a
@@ -25,12 +25,12 @@
 
 const int STRIP = 256;  // windows of a strip: small enough that a thread's numbers stay in L1
 
-// Returns the first place of 0, 1, ... with place * step >= p.
+// Returns the smallest place, counted from 0, with place * step >= p.
 __forceinline__ int first_from(int p, int step) { return p > 0 ? (p + step - 1) / step : 0; }
 
-// to[q - begin] = row[q * step + from] for the windows q of a row, or `outside` if that place is
-// not in the row. The row has w numbers. STEP is the step if it is 1 or 2, so that the compiler
-// knows how to load. Otherwise STEP is 0.
+// to[q - begin] = row[q * step + from] for the windows q of a row. The row has w numbers. If a
+// place is not in the row, its number is `outside`. STEP is the step if it is 1 or 2, so that the
+// compiler knows how to load. Otherwise STEP is 0.
 template <int STEP>
 __forceinline__ void copy(ACC* to, const T* row, int begin, int end, int from, int step, int w,
                           ACC outside) {

@@ -1,9 +1,9 @@
 // Products of small matrices on one CPU core. Used by conv.cu and conv_winograd.cu. linear.cu
 // explains why a tile of the result stays in registers.
 //
-//   C = A B, or C += A B      A (n_rows x n_k): rows a_row apart, the k of a row are neighbours
-//                             B (n_k x n_cols) and C (n_rows x n_cols): rows b_row and c_row apart.
-//                             n_cols must be a multiple of LANES
+//   C = A B, or C += A B      A (n_rows x n_k), B (n_k x n_cols), C (n_rows x n_cols). The numbers
+//                             of a row are neighbours. The next row begins a_row, b_row or c_row
+//                             numbers later. n_cols must be a multiple of LANES
 //
 // A tile has 6 rows. The last tile has the rows that are left. A tile is 4 vectors wide (2 on
 // processors with 16 registers). At the last columns a tile may be narrower. So 24 of 32 registers

@@ -32,8 +32,8 @@ constexpr int REGISTERS = 16;
 #define IN_REGISTER(x)
 #endif
 
-// READ_AGAIN has the opposite effect: a number that was loaded before is loaded again at its next
-// use.
+// READ_AGAIN() has the opposite effect of IN_REGISTER: a number that was loaded before is loaded
+// again at its next use.
 #define READ_AGAIN() __asm("" : : : "memory")
 
 __forceinline__ Vec load(const float* p) { return *(const Vec*)p; }

@@ -35,7 +35,7 @@ struct Wanted {
 struct Kernel {
   int (*launcher)(const MinidlLaunch*);
   const void* ndarray;  // the type object
-  long long n_bytes;    // of a launch
+  long long n_bytes;    // bytes of a launch
   unsigned long long look_at;  // when Python should look at the kernel's files again, in ticks
   long long n_wanted;
   Wanted wanted[];
@@ -54,7 +54,7 @@ static unsigned long long ticks() {
 #if defined(__x86_64__)
 static const unsigned long long kTicks = 1 << 25;
 #else
-static const unsigned long long kTicks = 1 << 19;  // at 24 MHz; a faster clock makes it shorter
+static const unsigned long long kTicks = 1 << 19;  // 22 ms at 24 MHz, less with a faster clock
 #endif
 
 // Returns what the launcher returns: 0, or 1 with a sentence in minidl_error(). Returns -1 if the

@@ -19,7 +19,8 @@ template <int n_bytes> struct MinidlBits;
 template <> struct MinidlBits<4> { typedef unsigned type; };
 template <> struct MinidlBits<8> { typedef unsigned long long type; };
 
-// new = change(old). Repeats until no other thread has changed the value in between.
+// Replaces the old value by change(old). If another thread has changed the value in the meantime,
+// the function tries again.
 template <class T, class Change> MINIDL_INLINE T minidl_atomic(T* p, Change change) {
   typedef typename MinidlBits<sizeof(T)>::type Bits;
   Bits before = __atomic_load_n((Bits*)p, __ATOMIC_RELAXED), after;
@@ -86,8 +87,8 @@ MINIDL_INLINE unsigned atomicDec(unsigned* p, unsigned limit) {
   return minidl_atomic(p, [=](unsigned old) { return old == 0 || old > limit ? limit : old - 1; });
 }
 
-// Atomics for the threads of one block, and for all GPUs and the CPU. Here they are the same as the
-// other atomics.
+// Atomics for the threads of one block (_block), and for all GPUs and the CPU (_system). In this
+// header both do the same as the other atomics.
 #define atomicAdd_block atomicAdd
 #define atomicSub_block atomicSub
 #define atomicExch_block atomicExch

@@ -114,7 +114,7 @@ void race(int r, const Access& before, How now, How then, u64 address, unsigned 
   f.who = clocks.first + me(), f.other_who = before.who;
   f.offset = address - region.begin;
   f.count = 1;
-  // perhaps an atomic was meant to announce the first access, but there was no fence
+  // f.atomics: perhaps an atomic was meant to announce the first access, but there was no fence
   f.atomics = !here && order.did_atomics[(before.who - 1) / clocks.n]
               && order.did_atomics[(clocks.first - 1) / clocks.n];
   if (now == WRITE && then == WRITE && size <= 16) {
@@ -146,8 +146,8 @@ void absolve(Region& region, u64 address, unsigned size) {
   }
 }
 
-// Returns true if this store's thread has done an atomic after the store, and the running block has
-// done an atomic, too.
+// Returns true if the thread of store `a` has done an atomic after this store, and the running
+// block has done an atomic, too.
 bool tells(const Access& a) {
   return (a.clock & ~kAtomic) <= order.atomic_at[a.who - 1]
          && order.did_atomics[(clocks.first - 1) / clocks.n];
@@ -417,7 +417,7 @@ void minidl_access(u64 address, unsigned size, How how, void* return_address) {
   if (shared_low && address >= shared_low - kSlack && address < shared_high + kSlack)
     return out_of_bounds(address, size, how, where, true, true);
   if (is_program(address)) {
-    int near = nearest(address, false);  // next to a __device__ array: past its end?
+    int near = nearest(address, false);  // it may lie past the end of a __device__ array
     if (near >= n_given && address - regions[near].begin < regions[near].bytes + 64)
       out_of_bounds(address, size, how, where, false, true);
     return;
@@ -433,8 +433,8 @@ void minidl_compare_exchange(u64 address, unsigned size, void* return_address) {
     absolve(regions[r], address, size);
 }
 
-// Global flags may be volatile: in PTX such accesses are relaxed atomics. In shared memory old code
-// uses them instead of __syncwarp(), and they race.
+// Global flags may be volatile: in PTX volatile accesses are relaxed atomics. Old code uses
+// volatile accesses of shared memory instead of __syncwarp(), and they race.
 void minidl_volatile(u64 address, unsigned size, How how, void* return_address) {
   int r = active ? region_of(address) : -1;
   if (r < 0 || regions[r].shared || address + size > regions[r].begin + regions[r].bytes)

@@ -40,7 +40,7 @@ MINIDL_INLINE thread_block this_thread_block(block_tile_memory<N>& memory, MINID
   return b;
 }
 
-// N neighbouring lanes. N is a power of two up to 32.
+// A tile of N neighbouring lanes. N is a power of two up to 32.
 template <unsigned N, class Parent = thread_block, bool is_large = (N > 32)>
 struct thread_block_tile {
   static_assert(N >= 1 && N <= 1024 && (N & (N - 1)) == 0,
@@ -141,8 +141,8 @@ MINIDL_INLINE thread_block_tile<N> tiled_partition(const thread_block_tile<M, P>
   return minidl_tile<N>(t, t.parent_rank % M, M, file, line);
 }
 
-// The threads that run here together. CUDA allows any set of threads. Here the set always has one
-// thread, as for __activemask().
+// The group of the threads that run together. CUDA allows any such set of threads. In this header
+// the set always has one thread, as for __activemask().
 struct coalesced_group {
   unsigned thread_rank() const { return 0; }
   unsigned size() const { return 1; }
@@ -161,7 +161,7 @@ struct coalesced_group {
 MINIDL_INLINE coalesced_group coalesced_threads() { return {}; }
 template <class T, class Op> MINIDL_INLINE T reduce(const coalesced_group&, T v, Op) { return v; }
 
-// One of the groups above, or a part of such a group. The size of a part is known only at run time.
+// Any group of this header, or a part of a group. The size of a part is known only at run time.
 struct thread_group {
   unsigned rank, n, lanes;  // lanes: of a warp. 0 stands for the whole block
   thread_group(const thread_block& b) : rank(b.rank), n(b.n), lanes(0) {}
@@ -204,8 +204,9 @@ MINIDL_INLINE T reduce(const thread_block_tile<N, P>& tile, T v, Op op, MINIDL_H
   return v;
 }
 
-// Combine the values of the lanes before a lane by op. inclusive_scan also takes the lane's own
-// value. exclusive_scan does not, and its first lane gets 0.
+// inclusive_scan and exclusive_scan combine by op, for each lane, the values of the lanes before
+// it. inclusive_scan also takes the lane's own value. exclusive_scan does not, and its first lane
+// gets 0.
 template <unsigned N, class P, class T, class Op>
 MINIDL_INLINE T inclusive_scan(const thread_block_tile<N, P>& tile, T v, Op op, MINIDL_HERE) {
   static_assert(N <= 32, "minidl: a scan over a tile larger than a warp is not supported");

@@ -3,10 +3,10 @@
 //
 //     thread 0  ----+            +---   Each thread of a block has its own stack. One thread runs
 //     thread 1      +----+       |      until it reaches a barrier or a warp call. Then another
-//     thread 2           +----+  |      thread runs. The last to arrive does the work: at
-//     barrier  ---------------+--+      a barrier it releases all, at a shuffle it hands out the
-//                                       values. If no thread can run, that is a deadlock, and we
-//                                       know where each thread waits.
+//     thread 2           +----+  |      thread runs. The last thread that arrives does the work.
+//     barrier  ---------------+--+      At a barrier it releases all threads. At a shuffle it hands
+//                                       out the values. If no thread can run, that is a deadlock,
+//                                       and we know where each thread waits.
 //
 // Within a block only one thread runs at a time, so results repeat exactly. Blocks may run on
 // several CPU threads, through the pool.   Test: tests/cuda/host/test_fibre.py
@@ -29,7 +29,7 @@ const int kMaxThreads = 1024;  // CUDA's limit for a block
 // kStackBytes are reserved for the stack of each thread. Only the pages that are touched take
 // memory. CUDA gives a thread at most 512 KiB of local memory. The rest is for registers that do
 // not fit, and for our own calls.
-const size_t kGuardBytes = 64 * 1024;  // at the low end of each stack: no access
+const size_t kGuardBytes = 64 * 1024;  // without access, at the low end of each stack
 const size_t kStackBytes = (512 + 64) * 1024 + kGuardBytes;
 const size_t kDynamicBytes = 256 * 1024;  // more than any GPU gives a block: 227 KiB
 const long long kSpinLimit = 4000000;     // yields without progress: the wait has no end
@@ -56,7 +56,7 @@ struct Fibre {
 struct Guard {
   const char *bytes, *name, *side;
 };
-const int kMaxGuards = 192;  // of a launch; later variables have none
+const int kMaxGuards = 192;  // guards of a launch; later variables have none
 char pattern[MINIDL_GUARD_BYTES];  // the content of every guard
 
 struct Engine {
@@ -77,7 +77,7 @@ struct Engine {
   int n_guards;
 };
 
-// one for each CPU thread that has run fibres
+// one engine for each CPU thread that has run fibres
 __attribute__((tls_model("initial-exec"))) __thread Engine* engine;
 __thread const MinidlObserver* observer;  // set while the check form runs
 
@@ -110,8 +110,8 @@ void to_main() {
   __builtin_unreachable();
 }
 
-// Writes "16 threads wait at line 11, 48 returned at line 9": groups with the same state and place,
-// ordered by their first thread.
+// Writes, for example, "16 threads wait at line 11, 48 returned at line 9". Threads with the same
+// state and place are one group. The groups are ordered by their first thread.
 void describe(char* text, size_t size) {
   static const char* const many[] = {"are ready after", "wait at", "wait in a warp call at",
                                      "returned at", "wait in a tile at"};
@@ -222,7 +222,7 @@ bool complete_warp_call(Fibre& f) {
   unsigned members = f.mask & ~e->returned_lanes[warp];
   if ((e->waiting[warp] & members) != members) return false;
   for (unsigned m = members; m; m &= m - 1)
-    // that lane is still in another call, with other lanes
+    // returns if a member is still in another call, with other lanes
     if (lanes[__builtin_ctz(m)].mask != f.mask) return false;
   unsigned ballot = 0;
   for (unsigned m = members; m; m &= m - 1) {
@@ -243,7 +243,7 @@ bool complete_warp_call(Fibre& f) {
     if (f.op == MINIDL_BALLOT) memcpy(g.result, &ballot, sizeof ballot);
   }
   for (unsigned m = members; m; m &= m - 1) lanes[__builtin_ctz(m)].state = READY;
-  // a shuffle does not order memory
+  // Only __syncwarp orders memory. A shuffle does not.
   if (observer && f.op == MINIDL_SYNCWARP) observer->warp_barrier(warp, members);
   e->waiting[warp] &= ~members;
   e->spins = 0;
@@ -515,7 +515,7 @@ MINIDL_EXPORT void minidl_tile_barrier(int n_threads, const char* file, int line
   e->spins = 0;
   if (!observer) return;
   observer->tile_barrier(begin, end);
-  yield();  // as after a barrier of the block
+  yield();  // as at the end of minidl_syncthreads
 }
 
 MINIDL_EXPORT void minidl_warp(int op, unsigned mask, const void* value, int n_bytes, int source,
@@ -561,7 +561,7 @@ MINIDL_EXPORT MinidlMemory minidl_memory() {
           kMaxThreads * kStackBytes, kDynamicBytes, kStackBytes, kGuardBytes};
 }
 
-// Makes new stacks at another place for this CPU thread. The old ones are not freed.
+// Makes new stacks at another place for this CPU thread. The old stacks are not freed.
 MINIDL_EXPORT int minidl_new_engine(void* at) {
   engine = nullptr;
   return make_engine(at);

@@ -1,9 +1,9 @@
 // float functions without branches and without calls, so that the compiler can vectorise a loop
-// over them (libm's functions are calls, and a call prevents this). Each function reduces its
-// argument to a small interval. In this interval a polynomial is exact to the last digit. The
-// polynomials were fitted by weighted least squares to float64 values (Lawson's iteration). The
-// error is at most 1.5 units in the last place, compared with float64. Infinities, NaN and
-// subnormal numbers are correct. Test: tests/cuda/host/test_float_math.py
+// over them. (A call of libm prevents this.) Each function reduces its argument to a small
+// interval. In this interval a polynomial is exact to the last digit. The polynomials were fitted
+// by weighted least squares to float64 values (Lawson's iteration). The error is at most 1.5 units
+// in the last place, compared with float64. Infinities, NaN and subnormal numbers are correct.
+// Test: tests/cuda/host/test_float_math.py
 #pragma once
 
 #define MINIDL_MEMBER inline __attribute__((always_inline))
@@ -26,7 +26,7 @@ MINIDL_INLINE float fabsf(float x) { return __builtin_fabsf(x); }
 MINIDL_INLINE float copysignf(float x, float s) { return __builtin_copysignf(x, s); }
 MINIDL_INLINE float sqrtf(float x) { return __builtin_sqrtf(x); }
 MINIDL_INLINE float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
-// If one argument is NaN, the other is returned, as in IEEE 754.
+// If one argument is NaN, fmaxf and fminf return the other argument, as in IEEE 754.
 MINIDL_INLINE float fmaxf(float a, float b) { float m = a > b ? a : b; return b != b ? a : m; }
 MINIDL_INLINE float fminf(float a, float b) { float m = a < b ? a : b; return b != b ? a : m; }
 MINIDL_INLINE float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -35,8 +35,8 @@ MINIDL_INLINE float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b
 // Returns 2^n for an integer n in [-126, 127]: n is put into the exponent field.
 MINIDL_INLINE float minidl_power_of_two(int n) { return minidl_float((unsigned)(n + 127) << 23); }
 
-// Returns e^r 2^n for |r| <= ln(2) / 2. 2^n is two factors, because one factor could be subnormal
-// or infinite although the product is not.
+// Returns e^r 2^n for |r| <= ln(2) / 2. 2^n is split into two factors, because 2^n alone could be
+// subnormal or infinite although the product is not.
 MINIDL_INLINE float minidl_exp_scaled(float r, int n) {
   float p = 0.001381446490995586f;
   p = p * r + 0.008368780836462975f;
@@ -95,8 +95,8 @@ MINIDL_INLINE float logf(float x) {
   return x < __builtin_inff() ? result : x;  // infinity and NaN are their own logarithms
 }
 
-// For small x the result is an odd polynomial. Otherwise it is 1 - 2 / (e^2x + 1): the rounding
-// errors of the fraction are small compared with the 1.
+// For small x, tanh x is an odd polynomial. Otherwise it is 1 - 2 / (e^2x + 1): the rounding errors
+// of the fraction are small compared with the 1.
 MINIDL_INLINE float tanhf(float x) {
   float a = __builtin_fabsf(x), s = x * x;
   float p = -0.005648307502269745f;
@@ -109,8 +109,8 @@ MINIDL_INLINE float tanhf(float x) {
   return __builtin_copysignf(a < 0.625f ? near : far, x);
 }
 
-// For small x the result is an odd polynomial. Otherwise it is 1 - e^q(|x|), where q is a
-// polynomial for log(erfc).
+// For small x, erf x is an odd polynomial. Otherwise it is 1 - e^q(|x|), where q is a polynomial
+// for log(erfc).
 MINIDL_INLINE float erff(float x) {
   float a = __builtin_fabsf(x), s = x * x;
   float p = -0.000595373916439712f;
@@ -143,7 +143,7 @@ MINIDL_INLINE float erfcf(float x) { return __builtin_erfcf(x); }
   MINIDL_INLINE float NAME##f(float x, float y) { return __builtin_##NAME##f(x, y); }          \
   MINIDL_INLINE float NAME(float x, float y) { return __builtin_##NAME##f(x, y); }             \
   MINIDL_INLINE double NAME(double x, double y) { return __builtin_##NAME(x, y); }
-// the float overload is ours, the double overload is libm's
+// The float overload calls a function of this file, the double overload calls libm.
 #define MINIDL_OVERLOAD(NAME)                                                      \
   MINIDL_INLINE float NAME(float x) { return NAME##f(x); }                         \
   MINIDL_INLINE double NAME(double x) { return __builtin_##NAME(x); }
@@ -184,7 +184,7 @@ MINIDL_INLINE bool isinf(double x) { return __builtin_fabs(x) == __builtin_inf()
 MINIDL_INLINE bool isfinite(float x) { return __builtin_fabsf(x) < __builtin_inff(); }
 MINIDL_INLINE bool isfinite(double x) { return __builtin_fabs(x) < __builtin_inf(); }
 
-// The fast intrinsics. Here they are as exact as the other functions.
+// The fast intrinsics. On a CPU they are as exact as the other functions.
 MINIDL_INLINE float __expf(float x) { return expf(x); }
 MINIDL_INLINE float __exp2f(float x) { return exp2f(x); }
 MINIDL_INLINE float __logf(float x) { return logf(x); }

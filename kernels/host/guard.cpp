@@ -33,7 +33,7 @@ namespace {
 
 const int kSlots = 512;                  // CPU threads that run kernels at the same time
 const size_t kSignalStackBytes = 64 << 10;
-const size_t kStackBytes = 256 << 20;    // of the main thread. Other threads always have a limit
+const size_t kStackBytes = 256 << 20;    // if the main thread's stack has no limit
 const double kPollSeconds = 0.1, kDozeSeconds = 2, kGraceSeconds = 2;
 // Processor time without progress. In a correct kernel no unit of work takes this long.
 // $MINIDL_WATCHDOG sets another limit. 0 switches it off.

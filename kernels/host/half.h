@@ -4,9 +4,9 @@
 #pragma once
 
 MINIDL_INLINE float minidl_half_to_float(unsigned short h) {
-  // exponent and mantissa at their places in a float
+  // moves exponent and mantissa to their places in a float
   unsigned magnitude = (h & 0x7fffu) << 13;
-  unsigned normal = magnitude + ((127u - 15u) << 23);     // float has another exponent bias
+  unsigned normal = magnitude + ((127u - 15u) << 23);  // a float's exponent bias is 127, not 15
   // infinity and NaN keep an exponent of all ones
   unsigned special = magnitude + ((255u - 31u) << 23);
   // Subnormal, m * 2^-24: use m as the mantissa of a number with exponent -14, then subtract 2^-14.

@@ -16,8 +16,8 @@
 
 namespace {
 
-const int kMaxLocals = 32;  // of one thread at the same time; more are not watched
-const int kMaxEnded = 16;   // of a thread; only the last ones are kept
+const int kMaxLocals = 32;  // variables of one thread at the same time; more are not watched
+const int kMaxEnded = 16;   // ended variables of a thread; older ones are forgotten
 const u64 kGuard = 64;      // as in check.h
 
 struct Local {
@@ -111,7 +111,7 @@ MINIDL_EXPORT void minidl_local_begins(const char* name, void* p, u64 bytes, int
                                        int has_values) {
   if (!active) return;
   Locals& l = mine();
-  for (int i = 0; i < l.n_ended;)  // a loop declares it again at the same place
+  for (int i = 0; i < l.n_ended;)  // forgets what a loop declares again at the same place
     if (l.ended[i].begin - (u64)p < bytes || (u64)p - l.ended[i].begin < l.ended[i].bytes)
       memmove(&l.ended[i], &l.ended[i + 1], (--l.n_ended - i) * sizeof(Ended));
     else

@@ -41,8 +41,8 @@ MINIDL_INLINE int ilogb(double x) { return __builtin_ilogb(x); }
 MINIDL_INLINE float nanf(const char*) { return __builtin_nanf(""); }
 MINIDL_INLINE double nan(const char*) { return __builtin_nan(""); }
 
-// Functions that return a result through a pointer. We make the store, so that the check form sees
-// it.
+// Functions that return a result through a pointer. They store the result in this header and not in
+// libm, so that the check form sees the store.
 MINIDL_INLINE float frexpf(float x, int* e) {
   int n;
   float m = __builtin_frexpf(x, &n);
@@ -93,7 +93,8 @@ MINIDL_INLINE float cospif(float x) { return (float)cospi(x); }
 MINIDL_INLINE void sincospif(float x, float* s, float* c) { *s = sinpif(x), *c = cospif(x); }
 MINIDL_INLINE void sincospi(double x, double* s, double* c) { *s = sinpi(x), *c = cospi(x); }
 
-// Lengths of vectors, and their reciprocals. In double the square of a float cannot overflow.
+// Lengths of vectors, and their reciprocals. The float functions compute in double, where the
+// square of a float cannot overflow.
 MINIDL_INLINE float norm3df(float a, float b, float c) {
   return (float)__builtin_sqrt((double)a * a + (double)b * b + (double)c * c);
 }
@@ -210,7 +211,7 @@ MINIDL_INLINE int __double2loint(double x) { return (int)__double_as_longlong(x)
 MINIDL_INLINE double __hiloint2double(int hi, int lo) {
   return __longlong_as_double((long long)((unsigned long long)(unsigned)hi << 32 | (unsigned)lo));
 }
-// these round halves away from zero
+// lround and llround round halves away from zero. lrint and llrint round halves to even.
 MINIDL_INLINE long lroundf(float x) { return (long)__builtin_roundf(x); }
 MINIDL_INLINE long lround(double x) { return (long)__builtin_round(x); }
 MINIDL_INLINE long lrint(double x) { return (long)__builtin_rint(x); }

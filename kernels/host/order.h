@@ -7,7 +7,7 @@
 // the same word. The fence also covers what other threads of t's block did before their last common
 // barrier. Suppose that every thread of a block does a fence, then a barrier follows, and then one
 // thread does an atomic. This atomic publishes the accesses of all threads of the block. A volatile
-// access of a flag counts as an atomic. The reader needs no fence here.
+// access of a flag counts as an atomic. In this model the reader needs no fence.
 // Source: PTX ISA, "Memory consistency model", release and acquire patterns.
 #pragma once
 #include <stdlib.h>
@@ -134,7 +134,8 @@ struct Order {
     return at;
   }
 
-  // Called when thread t has done an atomic at `address`. first: `who` of thread 0 of its block.
+  // Called when thread t has done an atomic at `address`. first: the `who` (shadow.h) of thread 0
+  // of t's block.
   void atomic(u64 address, int t, unsigned first, bool writes, bool shared) {
     if (!shared) did_atomics[(first - 1) / block_threads] = 1;
     int w = find(address, false);
@@ -166,12 +167,12 @@ struct Order {
     return false;
   }
 
-  // Returns true if an atomic of thread t shows that `who` had passed `clock`.
+  // Returns true if an atomic of thread t shows that thread `who` had passed `clock`.
   bool ordered(unsigned who, unsigned clock, int t, bool same_block) const {
     if (known(by_block, who, clock, same_block)) return true;
     if (same_block) return known(acquired[t], who, clock, true);
     for (int u = t / 32 * 32; u < t / 32 * 32 + 32 && u < block_threads; ++u)
-      if (known(acquired[u], who, clock, false)) return true;  // by a shuffle from u
+      if (known(acquired[u], who, clock, false)) return true;  // t may know it by a shuffle from u
     return false;
   }
 };

@@ -25,8 +25,10 @@
 namespace {
 
 struct Request {
-  unsigned mask, others;  // its lanes; of a branch, lanes with another way than the first
-  u64 address[32];        // of a branch, address[0] is where the first lane went
+  // mask: the lanes of the request. others: in a branch, the lanes that did not go where the first
+  // lane went.
+  unsigned mask, others;
+  u64 address[32];  // in a branch, address[0] is where the first lane went
 };
 
 const int kSites = 2048, kMaxOpen = 1 << 15;

@@ -8,7 +8,7 @@ enum { GLOBAL_LOAD, GLOBAL_STORE, GLOBAL_ATOMIC, SHARED_LOAD, SHARED_STORE, SHAR
 
 const int kMaxRows = 1024, kMaxEpochs = 48, kMaxPictures = 6, kColumns = 64;
 
-// All executions of one instruction, by all warps.
+// The counts of all executions of one instruction, by all warps.
 struct ProfileRow {
   unsigned place;
   int what, region, size;

@@ -2,7 +2,7 @@
 //
 //   calls   launcher 0, launch 0     The launches were packed when the plan was made, so all
 //           launcher 1, launch 1     addresses are fixed. From Python a launch costs one or two
-//           ...                      microseconds. Here it is only a function call.
+//           ...                      microseconds. In this file it is only a function call.
 //
 // Compiled with the runtime (minidl/cuda/host/cpu.py).   Test: tests/infer/test_program.py
 #include "parallel.h"

@@ -14,8 +14,8 @@
 // The thread that waits for the last chunks spins for the time of a wake-up, and then sleeps. So it
 // loses at most twice the time of the better choice (Karlin et al. 1990).
 //
-// It uses POSIX threads and no C++ library, because a compiler from a wheel (zig) has only these
-// ready for use.
+// This file uses POSIX threads and no C++ library, because a compiler from a wheel (zig) has only
+// these ready for use.
 #include "runtime.h"
 
 #include <pthread.h>
@@ -72,9 +72,9 @@ static int own_processors() {
 }
 
 // Spins for at most `seconds`, until the word is 0 (if until_zero) or is not 0. Returns true if the
-// word has this value. After the time of a wake-up it yields between two looks: if another thread
-// waits for this processor, such as a thread of BLAS or the one that hands out the work, that
-// thread runs first.
+// word has this value. After the time of a wake-up the thread yields between two looks: if another
+// thread waits for this processor, such as a thread of BLAS or the thread that hands out the work,
+// that thread runs first.
 static bool spin(const int* word, bool until_zero, double seconds) {
   const double start = now();
   for (double t = start; t < start + seconds; t = now()) {
@@ -161,8 +161,8 @@ static void* worker(void* argument) {
 }
 
 // Keeps the workers away from the processor of the thread that hands out the work. Linux may wake a
-// thread on the processor of the thread that woke it. Then the two share the processor until Linux
-// moves one of them, milliseconds later.
+// thread on the processor of the thread that woke it. Then both threads share the processor until
+// Linux moves one of them, milliseconds later.
 static void keep_apart(Pool* p) {
 #ifdef __linux__
   cpu_set_t set;
@@ -255,7 +255,7 @@ bool minidl_parallel(const MinidlWork& work, long long n, int threads, const voi
   }
   bool awake = __atomic_load_n(&pool->spinning, __ATOMIC_RELAXED) > 0;
   double cost = awake ? kMeetCostSeconds : kWakeCostSeconds;
-  // If another Python thread uses the pool, do not wait for it: run here.
+  // If another Python thread uses the pool, do not wait for it: run the work on this thread.
   bool good;
   if (*unit * (n - first) > cost && pthread_mutex_trylock(&pool->in_use) == 0) {
     good = share(pool, work, first, n, threads);

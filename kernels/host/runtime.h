@@ -4,7 +4,7 @@
 #pragma once
 #include "vector_types.h"
 
-// Returns the bytes of a type, or 0 for a struct that is only declared.
+// Returns the size of a type in bytes, or 0 for a struct that is only declared.
 template <class T, int n_bytes = sizeof(T)> constexpr int minidl_size(int) { return n_bytes; }
 template <class T> constexpr int minidl_size(...) { return 0; }
 
@@ -25,8 +25,8 @@ typedef void (*MinidlUnits)(const MinidlLaunch*, long long begin, long long end)
 typedef void (*MinidlThread)(const MinidlLaunch*, const uint3& thread, const uint3& block);
 
 extern "C" {
-// The first two functions return 0. After an error they return 1, and minidl_error() returns a
-// sentence.
+// minidl_run_flat and minidl_run_fibres return 0. After an error they return 1, and minidl_error()
+// returns a sentence about the error.
 int minidl_run_flat(const MinidlLaunch*, MinidlUnits, long long n_units);
 int minidl_run_fibres(const MinidlLaunch*, MinidlThread);
 const char* minidl_error();
@@ -43,7 +43,7 @@ void minidl_returned(const char* file, int line);
 // lets other threads run; atomics call it now and then
 void minidl_spin(const char* file, int line);
 void* minidl_dynamic_shared();
-// bytes that must not change in this launch: see MINIDL_GUARD
+// registers bytes that must not change in this launch: see MINIDL_GUARD
 void minidl_guard(const char* name, struct MinidlBefore* before, char* behind, char* after);
 unsigned minidl_lane();
 void minidl_fail_assert(const char* condition, const char* file, int line);
@@ -55,8 +55,8 @@ struct MinidlObserver {
   void (*block_begins)();
   void (*barrier)();
   void (*warp_barrier)(int warp, unsigned lanes);
-  void (*tile_barrier)(int begin, int end);  // threads of the block
-  // a shuffle whose source lane does not take part
+  void (*tile_barrier)(int begin, int end);  // for threads [begin, end) of the block
+  // called for a shuffle whose source lane does not take part
   void (*odd_shuffle)(const char* sentence, void* result, int n_bytes);
 };
 // Sets the observer of the launches on this CPU thread. With null there is no observer.
@@ -76,14 +76,15 @@ MinidlMemory minidl_memory();
 extern MINIDL_THREAD_LOCAL uint3 threadIdx, blockIdx;
 extern MINIDL_THREAD_LOCAL dim3 blockDim, gridDim;
 
-// In a plain launch, MINIDL_GUARD_BYTES of a pattern (32 doubles) follow each __shared__ variable,
-// and the same pattern comes before it, because compilers lay variables out in either direction.
+// In a plain launch, MINIDL_GUARD_BYTES of a pattern (32 doubles) lie after each __shared__
+// variable, and the same pattern lies before it. Compilers lay variables out in either direction,
+// so both are needed.
 // At the end of every block the engine compares these bytes with the pattern.
 // minidl/cuda/host/shared.py declares the bytes and inserts MINIDL_GUARD after the variable. The
 // first thread of a launch that comes to MINIDL_GUARD tells the engine.
 enum { MINIDL_GUARD_BYTES = 256 };
 struct MinidlBefore {
-  unsigned launch;  // the last launch that passed
+  unsigned launch;  // the last launch that came to MINIDL_GUARD
   char bytes[MINIDL_GUARD_BYTES];
 };
 extern MINIDL_THREAD_LOCAL unsigned minidl_launch_number;

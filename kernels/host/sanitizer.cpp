@@ -21,9 +21,9 @@ HOOK __tsan_vptr_read(void**) {}
 HOOK __tsan_vptr_update(void**, void*) {}
 HOOK __tsan_read_range(void* p, unsigned long n) { minidl_access((u64)p, n, READ, HERE); }
 HOOK __tsan_write_range(void* p, unsigned long n) { minidl_access((u64)p, n, WRITE, HERE); }
-// clang does not check alignment when a struct is copied, such as a float4. But it calls these
-// functions for addresses that it assumes to be aligned (to 8 bytes at most), and other functions,
-// with "unaligned" in their names, for the other addresses.
+// clang does not check alignment when a struct is copied, such as a float4. But it calls
+// __tsan_read and __tsan_write only for addresses that it assumes to be aligned (to 8 bytes at
+// most). For other addresses it calls functions with "unaligned" in their names.
 #ifdef __clang__
 #define ALIGNED(p, n) \
   if ((u64)p % (n < 8 ? n : 8)) minidl_misaligned((u64)p, n, "'value of " #n " bytes'", HERE)
@@ -44,7 +44,7 @@ HOOK __tsan_write_range(void* p, unsigned long n) { minidl_access((u64)p, n, WRI
   }
 ACCESSES(1) ACCESSES(2) ACCESSES(4) ACCESSES(8) ACCESSES(16)
 
-// clang calls these to assign large structs.
+// clang calls __tsan_memcpy, __tsan_memmove and __tsan_memset to assign large structs.
 HOOK_OF(void*) __tsan_memcpy(void* to, const void* from,
     unsigned long n) {
   minidl_access((u64)from, n, READ, HERE), minidl_access((u64)to, n, WRITE, HERE);
@@ -88,7 +88,7 @@ HOOK_OF(void*) __tsan_memset(void* to, int value,
     minidl_compare_exchange((u64)p, sizeof(T), HERE); \
     return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
   }                                                                                        \
-  /* clang calls only this one. It returns the old value. */                               \
+  /* clang calls only this function. It returns the old value. */                          \
   HOOK_OF(T) __tsan_atomic##n##_compare_exchange_val(volatile T* p, T c, T v, int, int) {  \
     minidl_compare_exchange((u64)p, sizeof(T), HERE); \
     __atomic_compare_exchange_n(p, &c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \

@@ -47,8 +47,8 @@ struct CheckLaunch {
   int n_given, n_variables, n_orders, unused;
 };
 
-// Addresses that nothing else uses: every machine has 47 bits of addresses. Stacks use the
-// same addresses again after kRing launches, arrays use theirs again at the end of their range.
+// Addresses that nothing else uses: every machine has 47 bits of addresses. Stacks use the same
+// addresses again after kRing launches. Arrays use their addresses again at the end of their range.
 const u64 kArenas = 0x200000000000, kStacks = 0x300000000000, kStackStep = 1ull << 31;
 const int kRing = 64;
 u64 next_arena = kArenas;
@@ -138,7 +138,7 @@ void copy_variables(unsigned char* saved, bool back) {
   for (int i = 0; i < now->n_variables; ++i) {
     const DeviceVariable& v = now->variables[i];
     if (!back) memcpy(saved, (void*)v.begin, v.bytes);
-    else if (!v.is_const) memcpy((void*)v.begin, saved, v.bytes);  // const: maybe read-only
+    else if (!v.is_const) memcpy((void*)v.begin, saved, v.bytes);  // const: may be read-only
     saved += v.bytes;
   }
 }
@@ -151,7 +151,7 @@ void compare(const unsigned char* first, const unsigned char* mine) {
       u64 i = 0;
       while (first[i] == mine[i]) ++i;
       outcome->differs_in = r, outcome->differs_at = i;
-      for (; i < g.bytes && !outcome->differs_where; ++i) {  // find this order's store
+      for (; i < g.bytes && !outcome->differs_where; ++i) {  // finds the store of this order
         const Cell& c = regions[r].cells[i / regions[r].granule];
         if (first[i] != mine[i])
           outcome->differs_where = c.write.who ? c.write.where : c.atomic.where;

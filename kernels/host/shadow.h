@@ -87,8 +87,8 @@ struct Clocks {
     for (int t = begin; t < end; ++t) clock[t] = at + 1;
   }
 
-  // Afterwards each of these lanes knows everything that one of the lanes knew before. It also
-  // knows the present clocks of all these lanes.
+  // Called when `lanes` meet in a __syncwarp. After it, each of these lanes knows everything that
+  // one of the lanes knew before. It also knows the present clocks of all these lanes.
   void warp_barrier(int warp, unsigned lanes) {
     unsigned joined[32] = {};
     int begin = warp * 32;

@@ -1,12 +1,12 @@
-// The context switch: pushes the callee-saved registers onto this stack, exchanges the stack
+// The context switch: pushes the callee-saved registers onto the present stack, exchanges the stack
 // pointers, and pops the registers from the other stack.
 //
 //     void minidl_switch(void** save, void* load)
 //
-// It is a separate function in assembly, because a compiler knows which registers a *call* may
-// change. (Inline assembly in C++ would need clobber lists. No compiler checks them, and a mistake
-// fails silently.) It takes ten nanoseconds. ucontext's swapcontext takes twenty times as long,
-// because it makes a system call to save the signal mask.
+// minidl_switch is a separate function in assembly, because a compiler knows which registers a
+// *call* may change. (Inline assembly in C++ would need clobber lists. No compiler checks them, and
+// a mistake fails silently.) A switch takes ten nanoseconds. ucontext's swapcontext takes twenty
+// times as long, because it makes a system call to save the signal mask.
 #ifdef __APPLE__
 #define SYMBOL "_minidl_switch"
 #else

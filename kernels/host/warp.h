@@ -60,8 +60,8 @@ MINIDL_INLINE int __any_sync(unsigned mask, int predicate, MINIDL_HERE) {
 MINIDL_INLINE int __all_sync(unsigned mask, int predicate, MINIDL_HERE) {
   return __ballot_sync(mask, !predicate, file, line) == 0;
 }
-// CUDA allows any set of lanes that run together. Here each lane runs alone. A kernel that relies
-// on several lanes in this set will fail on some GPU, too.
+// __activemask() returns the lanes that run together. CUDA allows any such set. In this header each
+// lane runs alone. A kernel that relies on several lanes in the set will fail on some GPU, too.
 MINIDL_INLINE unsigned __activemask() { return 1u << minidl_lane(); }
 
 // Reductions over the mask (compute capability 8.0): shuffles from each member, one after the
@@ -97,8 +97,8 @@ template <class T> MINIDL_INLINE unsigned __match_any_sync(unsigned mask, T v, M
     if (minidl_shuffle(mask, v, __builtin_ctz(m), file, line) == v) same |= m & -m;
   return same;
 }
-// Returns the mask if all its lanes have the same value, else 0. *all becomes 1 or 0 in the same
-// way.
+// Returns the mask if all its lanes have the same value, else 0. *all becomes 1 if all lanes have
+// the same value, else 0.
 template <class T>
 MINIDL_INLINE unsigned __match_all_sync(unsigned mask, T v, int* all, MINIDL_HERE) {
   unsigned same = __match_any_sync(mask, v, file, line);

@@ -5,7 +5,8 @@
 
 typedef unsigned long long u64;
 
-// minidl/cuda/checks/sentences.py has the same values. Change the two files together.
+// The kinds of access. minidl/cuda/checks/sentences.py has the same values. Change the two files
+// together.
 enum How { READ = 0, WRITE = 1, ATOMIC = 2, ATOMIC_READ = 3 };
 
 void minidl_called(bool begins);  // a function begins or ends
