@@ -18,7 +18,7 @@ Collectives
     halving_doubling.py  all-reduce in 2 log2 n steps; it sends as many bytes as the ring
     double_tree.py  all-reduce by two trees: each tree sums half of the array, in segments
     hierarchical.py all-reduce inside the nodes, then between the nodes
-    shared_memory.py  all-reduce through memory that ranks share: one copy instead of two
+    shared_memory.py  all-reduce through memory that ranks share: copies an array once, not twice
     scatter_gather.py  sends a block of one rank's array to each rank, or collects the blocks
     all_to_all.py   every rank sends a block to every rank; blocks may differ in length
     average.py      the mean over ranks, computed with any all-reduce

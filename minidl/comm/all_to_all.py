@@ -5,9 +5,9 @@
     rank 2   c0 c1 c2        a2 b2 c2
 
 On n ranks there are n-1 steps. In step s, rank r sends to rank r+s and receives from rank r-s
-(mod n). So in every step each rank sends one message and receives one message. Another order would
-be slower: all ranks send to rank 0 first, then to rank 1, and so on. Then n-1 messages would arrive
-at one rank at the same time, and would have to wait for each other.
+(mod n). So in every step each rank sends one message and receives one message. There is a slower
+order: all ranks send to rank 0 first, then to rank 1, and so on. In this order n-1 messages arrive
+at one rank at the same time, and must wait for each other.
 
 Every block is sent once, from the rank that has it to the rank that needs it. So each rank sends
 (n-1)/n of its array. No algorithm can send less.
@@ -62,7 +62,7 @@ def all_to_all_v(t: Transport, x: SameArray, counts: Counts,
 
     x: (rows, ...). The dtype and the shape of a row are the same on all ranks. counts: one int for
     each of the n ranks. The sum of counts is len(x). counts_in: the number of rows from each rank,
-    if known. If counts_in is None, the ranks first send each other their counts. That takes 8 (n-1)
+    if known. If counts_in is None, each rank first sends its counts to the others, 8 (n-1)
     bytes in n-1 messages.
 
     This rank sends all its rows, except those for itself, in n-1 messages. A message may be empty.

@@ -1,7 +1,7 @@
 """Computes the mean over ranks with any all-reduce. Test: tests/comm/test_average.py
 
     mean(t, gradients)      mean(t, gradients, tree.all_reduce)
-    mean_block(t, gradients, bounds)      each rank gets one block of the mean, as ZeRO needs
+    mean_block(t, gradients, bounds)      each rank gets one block of the mean; ZeRO uses this
 
 A mean cannot be the op of an all-reduce, because the mean of means is not the mean of all arrays.
 So these functions first compute the sum. Then they divide the sum by the number of ranks, and round

@@ -1,4 +1,4 @@
-"""How a vector is cut into n chunks.
+"""How a vector of L elements is cut into n chunks.
 
     10 elements on 4 ranks:   |0 1 2|3 4 5|6 7|8 9|      L//n elements in each chunk, and
                                                          one more in the first L%n chunks

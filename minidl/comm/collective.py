@@ -49,7 +49,7 @@ def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):
     are two exceptions:
 
     own_args   names of arguments that may differ, such as a buffer that only the root has
-    own_rows   names of arrays whose first axis may differ
+    own_rows   names of arrays whose first axes may have different lengths
 
     tensors    if True, the collective also accepts a Tensor in place of its array (tensors.py).
                If False, it treats a Tensor like any other object"""

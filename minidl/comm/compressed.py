@@ -31,9 +31,9 @@ In every call this equation is true, and so no error is lost over many calls:
 Sparse arrays are sent as (index, value) pairs, by an all-gather of blocks of any length. Then every
 rank adds all pairs in rank order. Let L be the number of all elements, zeros included, and let each
 rank have k pairs. Their share of the elements is rho = k / L. Then a rank sends 8 (n-1) k bytes. A
-ring that sends all elements sends 8 (n-1) L / n bytes, which is 1 / (n rho) times as much. Example:
-rho = 0.001. On 16 ranks the ring sends 62 times as many bytes, but on 1,000 ranks it sends the same
-number.
+ring that sends all elements sends 8 (n-1) L / n bytes. This is 1 / (n rho) times as much. Example:
+rho = 0.001. On 16 ranks the ring sends 62 times as many bytes as the pairs need. On 1,000 ranks
+both numbers are equal.
 
     DataParallel(model, t, all_reduce=functools.partial(compressed.all_reduce, codec=codec.FP16))
 

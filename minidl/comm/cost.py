@@ -12,8 +12,8 @@ n_bytes is K.
 
 The model is Hockney's (1994). A rank can send and receive at the same time (full duplex). The
 formulas are from Thakur, Rabenseifner & Gropp (2005), unless a docstring names another source. A
-Cost has the messages and bytes of the rank that *sends* most. The formulas are exact in these
-cases:
+Cost has the numbers of messages and bytes of the busiest rank. This rank *sends* more bytes than
+the others, or as many. The formulas are exact in these cases:
 
     ring                          n divides the number of elements L; else the bytes are the mean
                                   over all ranks
@@ -130,8 +130,8 @@ def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=
 
     inside, between   (alpha, beta) of the links inside a node, and of the links between nodes
     share             the number of ranks of a node that share one port to other nodes: 1 or g. If
-                      it is g, let b = K/gm beta, the time of one message's bytes. Then the first
-                      step between nodes takes alpha + g b. Each further step takes
+                      share is g, let b = K/gm beta, the time of one message's bytes. Then the
+                      first step between nodes takes alpha + g b. Each further step takes
                       max(alpha + b, g b): while the message of one rank travels, the port sends
                       the messages of the other ranks"""
     alpha, beta = between

@@ -2,9 +2,9 @@
 
 The plain form, with the picture of the two trees: minidl/plain/double_tree.py. Tree 0 sums the
 first half of x, and tree 1 sums the second half. Here each half is cut into segments. The segments
-follow each other up to the root and down again. H is the height of the root. In step s, these ranks
-of each tree work:
-    a rank of height h    adds its children's segment s-h to its own, and sends the sum up
+follow each other up to the root and down again. H is the height of the root. In step s, the ranks
+of each tree do this:
+    a rank of height h    adds its children's segments s-h to its own segment; sends the sum up
     a rank of depth d     gets segment s-H-d of the result from its parent, and sends it down
 At the root (height H, depth 0) the way up ends and the way down begins. Each message that a rank
 receives in a step was sent in an earlier step, so there is no deadlock. The parent of a rank is

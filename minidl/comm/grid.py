@@ -139,14 +139,14 @@ def _check_axes(axes):
         raise ValueError(f"the axes of a grid are {', '.join(AXES)}; got {', '.join(unknown)}")
 
 
-# -- the time that an order of the axes costs
+# -- the modelled time of the messages, for an order of the axes
 
 
 class Traffic(NamedTuple):
     """The modelled communication along one axis of a grid.
 
     crosses    True if a group of this axis has ranks on several nodes
-    share      how many messages of this axis leave a node through one port at the same time
+    share      the number of messages of this axis that leave a node through one port at one time
     time_s     the modelled time in seconds, if all groups of the axis send at the same time"""
 
     crosses: bool

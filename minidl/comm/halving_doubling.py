@@ -8,8 +8,9 @@ all-reduce, `doubling_all_reduce`, is for short messages. It exchanges the whole
 
 If n is not a power of two, let p be the largest power of two below n. The ranks r >= p are called
 extra ranks. Each extra rank r sends all of x to its partner, rank r-p. The partner adds this x to
-its own ("fold in"). At the end the partner sends the result back ("fold out"). Rabenseifner's own
-fold sends one more message, and the partner adds in half the time.
+its own x ("fold in"). At the end the partner sends the result back ("fold out"). In Rabenseifner's
+own fold both partners add, each for half of x. That fold needs one more message, but its additions
+take half the time.
 
 Source: Rabenseifner 2004, "Optimization of collective reduction operations"; Thakur et al. 2005.
 Test: tests/comm/test_halving_doubling.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
@@ -114,8 +115,8 @@ def doubling_all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArra
 
 
 def _fold_in(t, x, scratch, p, op):
-    """Each extra rank r >= p sends x to its partner, rank r-p. The partner combines it with its own
-    x by op. Returns False on the extra ranks, True on all other ranks."""
+    """Each extra rank r >= p sends x to its partner, rank r-p. The partner combines this x with its
+    own x by op. Returns False on the extra ranks, True on all other ranks."""
     if t.rank >= p:
         t.send(x, t.rank - p)
         return False

@@ -9,8 +9,8 @@ accepts any all-reduce between the nodes, and other operations than a sum. `byte
 for the bytes.
 
 A second form, `leader_all_reduce`, has three steps. Each node reduces its arrays onto one of its
-ranks, the leader. The leaders all-reduce. Each leader broadcasts the result inside its node. This
-form sends fewer messages, but the leader sends all bytes that leave the node.
+ranks, the leader. The leaders run an all-reduce. Each leader broadcasts the result inside its node.
+This form sends fewer messages, but the leader sends all bytes that leave the node.
 
     bytes sent per rank by `all_reduce`, if each of m nodes has g ranks, and x has K bytes:
         inside    2 (g-1)/g K          between nodes    2 (m-1)/m K/g

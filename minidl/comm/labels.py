@@ -64,8 +64,8 @@ def in_collective():
 
 
 def current_code():
-    """Returns a number for the call of the collective that this task runs: its 29-bit code
-    (call_code.py). Returns 0 if this task runs no collective."""
+    """Returns the 29-bit code of the collective call that this task runs (call_code.py). Returns 0
+    if this task runs no collective."""
     return _running.get(NOTHING)[0]
 
 

@@ -86,8 +86,8 @@ def unpack(message):
 
 
 def pickled(value):
-    """Pickles `value`, but the contents of its arrays are kept apart. Returns (the pickle without
-    these contents, a list of the contents as 1-d uint8 arrays)."""
+    """Pickles `value`, but does not put the contents of its arrays into the pickle. Returns (the
+    pickle, a list of these contents as 1-d uint8 arrays)."""
     buffers = []
     text = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return text, [np.frombuffer(b.raw(), np.uint8) for b in buffers]

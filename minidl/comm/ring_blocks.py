@@ -1,6 +1,6 @@
 """The ring with blocks of any length. Rank r owns block r. ZeRO uses this ring.
 
-    bounds = [0, 3, 3, 7, 9]      rank r's block is x[bounds[r] : bounds[r+1]]; rank 1's is empty
+    bounds = [0, 3, 3, 7, 9]      block r is x[bounds[r] : bounds[r+1]]; block 1 is empty
 
     0 -> 1      In step s of the reduce-scatter, rank r sends its partial sum of block r-s-1 to the
     ^    v      right. It receives block r-s-2 from the left and adds it to its own block r-s-2.

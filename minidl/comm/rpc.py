@@ -53,7 +53,7 @@ from minidl.comm.transport.background import Background
 
 CALL, RESULT, ERROR, LEFT = range(4)
 POLL_S = 1e-3  # seconds between two checks for the answer, if wait() has a time limit
-DEEPEST = 50  # the most calls that may be nested: a call takes 10 of Python's 1,000 stack frames
+DEEPEST = 50  # the limit for nested calls: each call takes 10 of Python's 1,000 stack frames
 
 _frame = contextvars.ContextVar("the served call that is running")
 
@@ -291,7 +291,7 @@ class _Frame:
 
     def __init__(self, service, depth=0):
         self.service, self.depth = service, depth
-        self.open = {}  # number -> Future that has no answer, or an error not yet raised
+        self.open = {}  # number -> Future without an answer, or with an error not yet raised
 
     def wait_for_all(self):
         """Waits for all open calls. If calls have failed, raises the first error."""

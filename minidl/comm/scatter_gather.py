@@ -4,10 +4,10 @@
     step 1   0 -[2 3]-> 2   4 -[6 7]-> 6      Each rank passes on the blocks of its subtree. Gather
     step 2   0 [1] 1  2 [3] 3  4 [5] 5  6 [7] 7      does the same steps backwards.
 
-The root could also send every block itself, in n-1 messages. This way it would send the same bytes.
-In the model of cost.py this way is not slower, because the latencies overlap. But each message also
-takes time of the root's processor, which the model ignores. With the tree, the root sends only
-ceil(log2 n) messages.
+There is another way: the root sends every block itself, in n-1 messages. Then the root sends the
+same number of bytes. In the model of cost.py this way is not slower, because the latencies overlap.
+But each message also takes time of the root's processor. The model ignores this time. With the
+tree, the root sends only ceil(log2 n) messages.
 
 Arrays are cut along their first axis, into equal blocks or at `bounds`. If the root is not rank 0,
 each rank gets a new number, (rank - root) mod n, as in tree.py. This number is called the renamed
@@ -97,7 +97,7 @@ def _places(bounds, root):
 
 
 def _bounds(t, block, root, bounds):
-    """Returns `bounds` as a list. If `bounds` is None, returns the bounds of blocks that have all
+    """Returns `bounds` as a list. If `bounds` is None, returns the bounds of blocks that all have
     the length of this rank's `block`. Raises ValueError if the bounds do not fit this block, or if
     root is not a rank."""
     check_peer(t, root, "root")

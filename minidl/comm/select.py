@@ -1,4 +1,4 @@
-r"""Chooses the fastest all-reduce by formulas and measured figures. All ranks choose the same one.
+r"""Chooses the fastest all-reduce by formulas and measured figures. All ranks agree on the choice.
 
     figures = select.measure(t)              takes about a second; all ranks get rank 0's figures
     figures = select.stored(t)               the figures that `minidl doctor --links` stored
@@ -61,8 +61,9 @@ class Figures(NamedTuple):
     beta            seconds per byte of a message
     gamma           seconds per byte of a sum
     signal          seconds from a signal in a shared window until a waiting rank sees it
-    read            seconds per byte that a rank reads in a peer's piece of the window. They include
-                    the copy into the window. signal and read are None if the ranks share no memory
+    read            seconds per byte that a rank reads in a peer's piece of the window. The time of
+                    the copy into the window is included. signal and read are None if the ranks
+                    share no memory
     copy            seconds per byte that is copied from memory to memory, for arrays larger than
                     the caches"""
 
@@ -189,7 +190,7 @@ def measure(t, rounds=20):
         signals = (shared_memory.segments(n, LARGE) + 1) * signal
         read = (least["large shared"] - signals - moved * gamma) / (2 * moved)
         read = max(0.0, read)  # read is negative if noise made the sum slower than the all-reduce
-    # All ranks get the same figures: they must make the same choice.
+    # All ranks get the same figures, because they must choose the same all-reduce.
     return objects.broadcast(t, Figures(alpha, max(0.0, beta), gamma, signal, read, copy))
 
 

@@ -1,7 +1,7 @@
-"""All-reduce through memory that the ranks of a node share: one copy instead of two.
+"""All-reduce through memory that the ranks of a node share. It copies x once, and not twice.
 
     message         x  ->  MPI's buffer  ->  scratch, then the addition
-    here            x  ->  a window that all ranks see, then the addition reads it there
+    here            x  ->  a window that all ranks see, then the addition reads x there
 
 Each rank has a piece of the window (window.py). x goes through the window in segments.
 With 3 ranks:

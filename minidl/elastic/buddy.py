@@ -18,7 +18,7 @@ names of the arrays in the shard.
 
 When is a copy complete? `save(k)` begins at the end of step k - 1, when the objects have state k:
 
-    1  wait until the shard of k - 1 has been sent: it was sent while the step ran
+    1  wait until the shard of k - 1 has been sent (this happens while step k - 1 runs)
     2  exchange the numbers of k; all ranks agree (a barrier). So every rank has reached k, and
        the state k - 1 of each rank is on two ranks. Older copies are deleted
     3  copy state k, and begin to send its shard
@@ -45,9 +45,10 @@ these copies only on the same number of ranks. Each rank gets the state of the o
 same rank number.
 
 If f of N ranks die together, state is lost if a rank and its buddy are among them. The probability
-is 1 - N/(N-f) C(N-f, f) / C(N, f), which is 2/(N-1) for f = 2. C(N, f) is the binomial coefficient.
-If state is lost, the run goes back to the snapshot. Without shards one survivor is enough. Then, if
-a rank and its buddy die together, only the states of their random generators are lost.
+of this loss is 1 - N/(N-f) C(N-f, f) / C(N, f). For f = 2 this is 2/(N-1). C(N, f) is the binomial
+coefficient. If state is lost, the run goes back to the snapshot. Without shards one survivor is
+enough. Then, if a rank and its buddy die together, only the states of their random generators are
+lost.
 
 Source: Zheng et al. 2004, "FTC-Charm++" (double in-memory checkpoints)
 Test: tests/elastic/test_buddy.py   Used by: heal.py
@@ -235,7 +236,8 @@ def _parts(t, named):
             kind.append((key, r.first, r.end, r.of(array)))
     for entries in (shard, common):  # the largest dtypes first, so that all arrays are aligned
         entries.sort(key=lambda entry: -entry[3].dtype.itemsize)
-    # Every rank takes the state that rank 0 writes into a snapshot, because rank 0 may be lost.
+    # In a snapshot only rank 0 writes `body`. Here every rank takes `body`, because rank 0 may be
+    # lost.
     taken = snapshot.take(t, 0, 1, model, optimizer, others, gather=False)
     return shard, common, {"part": taken.part, "body": taken.body, "buffers": buffers,
                            "shard": _holds(shard), "common": _holds(common)}
@@ -300,7 +302,7 @@ def choose(reports):
         here = [r for each in reports for r in each if r.generation == generation]
         size, alive = here[0].size, {r.rank: r for r in here}
         if here[0].divided and len(reports) != size:
-            continue  # parts do not fit on another number of ranks
+            continue  # the parts of a divided model do not fit on another number of ranks
         steps = set.intersection(*(set(r.mine) for r in here))
         for lost in set(range(size)) - set(alive):
             buddy = alive.get((lost + 1) % size)

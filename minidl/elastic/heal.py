@@ -133,7 +133,7 @@ def _begin(t, state, folder, n_steps, held, since):
     source = next((each for each in held if chosen and each.generation == chosen[0]), None)
     for each in held:
         each.let_go(chosen[1] if each is source else None)
-    gc.collect()  # models and their hooks refer to each other
+    gc.collect()  # frees the old models: a model and its hooks refer to each other
     divided = next((r.size for each in reports for r in each if r.divided), t.size)
     try:
         named = state(t)

@@ -25,7 +25,7 @@ from minidl.snapshot import folder as snapshots
 from minidl.snapshot import snapshot
 from minidl.snapshot.behind import Behind
 
-KEEP = 2  # snapshots: the newest, and one more in case the newest is damaged
+KEEP = 2  # the number of snapshots to keep: the newest, and one more if the newest is damaged
 
 
 class Parts:
@@ -47,7 +47,7 @@ class Parts:
             if isinstance(model, DiLoCo):
                 self.inside = model.common_weights
                 self.common |= {"model": model.module, "optimizer": model.outer, "diloco": model}
-            else:  # saved as DataParallel, because the order of its buckets decides the rounding
+            else:  # data_parallel has the order of the buckets, which decides the rounding
                 self.common |= {"model": model.data_parallel, "rounds": model.rounds}
         self.model = model
         self.behinds = [Behind(t)]

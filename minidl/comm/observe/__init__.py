@@ -2,7 +2,7 @@
 
     ledger.py        counts bytes and messages by peer, collective, group and line of your program
     watch.py         the ranks compare a collective call before it starts
-    signature.py     a call as data, to compare
+    signature.py     describes a call as data, so that the ranks can compare their calls
     stragglers.py    finds a rank that computes longer than the others
     waits.py         finds the ranks that can never continue; it compares the waits of all ranks
     lookout.py       threads that ask all ranks for their waits, and report

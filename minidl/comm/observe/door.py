@@ -100,7 +100,7 @@ class Door:
         seconds."""
         shown, until = self._strangers[connection]
         try:
-            more = connection.recv(PROOF_BYTES - len(shown))  # only the proof: lines follow it
+            more = connection.recv(PROOF_BYTES - len(shown))  # reads no byte after the proof
         except BlockingIOError:
             more = None
         except OSError:

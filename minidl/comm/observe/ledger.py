@@ -1,4 +1,4 @@
-"""Counts every message, to compare with the formulas.
+"""Counts every message, so that you can compare the counts with the formulas.
 
     t = Ledger(t)                       a transport around any transport t
     ring.all_reduce(t, x)
@@ -11,8 +11,8 @@ If there is a Watch inside the Ledger, the Watch sends bytes to compare the call
 (watch.control_bytes). These bytes are in a separate column, `control`. So the other columns equal
 the formulas. The other check of every collective (call_code.py) sends no bytes.
 
-A message is one call of send, even if the transport cuts it into parts. Its bytes are the bytes of
-the array, without any header. A receive is counted when it is complete.
+A message is one call of send, even if the transport cuts the message into parts. Its bytes are the
+bytes of the array, without any header. A receive is counted when the message has come.
 
 The line in a report is the innermost line outside of minidl. For work in a background thread, the
 report shows the line that submitted the work. Counting takes 1-2 us per message. `off()` stops the

@@ -148,7 +148,7 @@ class Lookout:
     def _say(self, text):
         sys.stderr.write(tr(f"rank {self.rank}: {text}") + "\n")
         sys.stderr.flush()
-        sys.stdout.flush()  # after stderr: if a rank died, the launcher may soon end this process
+        sys.stdout.flush()  # after the report, because the launcher may end this process any time
 
     # -- the thread that answers
 

@@ -5,10 +5,10 @@
     rank 2   | compute ............... | compute ............... |     0.3 s: 3 times the median
 
 A step takes the same time on all ranks, so the time of a step does not show the straggler. The
-computing time shows the straggler. It is the time of a step minus the time in which the main thread
-waits for other ranks. `t.stepped()` ends a step (elastic.run calls it). After STEPS steps, but at
-most every PACE_S seconds, the lookout of the first rank asks all ranks for their computing times.
-On n ranks it sends n short TCP messages.
+computing time shows the straggler. The computing time is the time of a step minus the time in which
+the main thread waits for other ranks. `t.stepped()` ends a step (elastic.run calls this method).
+After STEPS steps, but at most once in PACE_S seconds, the lookout of the first rank asks all ranks
+for their computing times. For n ranks the lookout sends n short TCP messages.
 
 A straggler is reported, and the run continues. In local SGD and with a parameter server, ranks do
 not wait at every step. There the other ranks lose less time, or continue without the straggler.

@@ -4,8 +4,8 @@ r"""The ranks compare each collective call before its data is sent. A Watch also
     ring.all_reduce(t, x)              if the ranks disagree, all of them raise CallMismatch
 
     rank 0   all_reduce(x (10,)) --.   .-- no    ceil(log2 n) rounds of 16 bytes. Then all ranks
-    rank 1   all_reduce(x (10,)) ---\_/--- no    know the smallest and largest digest (the
-    rank 2   all_reduce(x (12,)) ---/ \--- no    dissemination of Hensgen, Finkel and Manber 1988).
+    rank 1   all_reduce(x (10,)) ---\_/--- no    know the smallest and largest digest, by the
+    rank 2   all_reduce(x (12,)) ---/ \--- no    dissemination of Hensgen, Finkel and Manber 1988.
     rank 3   all_reduce(x (10,)) --'   '-- no    If they differ, all ranks send signatures
 
     CallMismatch: rank 0: the ranks disagree on collective 3 of ranks 0-3; no data has been sent.
@@ -22,7 +22,7 @@ The innermost transport sends the digests with a separate tag. So a ledger does 
 data. It counts them in its column `control`. Simulated ranks compare their calls in a shared
 dictionary, which takes no modelled time.
 
-If a rank never begins the collective, lookout.py reports it. The lookout uses the waits that
+If a rank never begins the collective, lookout.py reports this rank. The lookout uses the waits that
 `Watch` notes (waits.py). docs/observe.md explains how these files work together.
 
 Test: tests/comm/observe/test_watch.py, tests/mpi/test_watch_mpi.py   Tutorial: tutorials/07_ring.py
@@ -218,7 +218,7 @@ class Watch(Wrapper):
 
     def recv_any(self, tag=0):
         book = self._lookout.book
-        needs = []  # a message from any one of the ranks ends the wait
+        needs = []  # one need for each rank. The first need that is fulfilled ends the wait
         for src in range(self.size):
             peer, mine, theirs = self._keys_of(waits.received, waits.sent, src, tag)
             needs.append((peer, theirs, book.counters.get(mine, 0) + 1))
@@ -231,8 +231,8 @@ class Watch(Wrapper):
         ranks = check_ranks(self, ranks)
         if self.rank not in ranks:
             return self.inner.subgroup(ranks)
-        # All members compute the same name for the new group, without a message, as the transports
-        # do.
+        # All members compute the same name for the new group, without a message. The transports
+        # compute names in the same way.
         self._made[ranks] = self._made.get(ranks, 0) + 1
         name = f"{self._name} {ranks} {self._made[ranks]}"
         if self._lookout is None:
@@ -269,7 +269,7 @@ class Watch(Wrapper):
 
 def control_bytes(n):
     """Returns the number of bytes that each of n ranks sends before a collective, to compare the
-    calls. They are sent in messages of 16 bytes."""
+    calls. A rank sends these bytes in messages of 16 bytes."""
     return 16 * (n - 1).bit_length()
 
 

@@ -13,8 +13,8 @@ byte travels for alpha seconds (Hockney 1994; the picture is in sim.py). `nic` c
                                                 time. Inside a node, each rank has its own port.
     nic="rank"    r0 r1 r2 r3 -- one switch     Each rank has a NIC, so it has its own port.
 
-A straggler is a slow rank: its computing (`t.compute`) takes a given number of times longer. The
-simulator (sim.py) computes its clock from this description. Throttled (throttled.py) slows real
+A straggler is a slow rank: the time of its computing (`t.compute`) is multiplied by a given factor.
+The simulator (sim.py) computes its clock from the Links. Throttled (throttled.py) slows real
 messages down to the speed of this network.
 
 Test: tests/comm/transport/test_links.py   Tutorial: tutorials/09_topologies.py

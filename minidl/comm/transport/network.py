@@ -2,8 +2,8 @@
 
     sender      isend ---- put ---.                    Each (source, destination, tag) has a
                                   Channel  = match ->  Channel. It matches messages and receives in
-    receiver    irecv --- post ---'                    order. A message or receive waits in it for
-                                                       its match.
+    receiver    irecv --- post ---'                    order. A message or receive waits in the
+                                                       Channel until its match comes.
 
     small     the send completes at once. The first byte arrives alpha seconds after the port is
               free
@@ -35,7 +35,7 @@ class Network:
         self.rendezvous_bytes = float("inf") if rendezvous_bytes is None else rendezvous_bytes
         self.ports = defaultdict(Port)  # number of the port, as in links.ports -> Port
         self._groups = weakref.WeakValueDictionary()  # name -> Group
-        self._half_made = {}  # name -> (Group, the number of ranks that have yet to call group())
+        self._half_made = {}  # name -> (Group, how many ranks must still call group())
         self.unreceived = []  # error texts of deleted groups, one for each channel with messages
         self.lockstep = Lockstep(self, in_step)
 
@@ -54,8 +54,8 @@ class Network:
 
     def keep_order(self, clock=0.0):
         """If tasks share ports, lets the tasks with earlier clocks run first. Must be called before
-        a port is used. clock: the time when the port will be used. It counts only if it is later
-        than the clock of the current task."""
+        a port is used. clock: the time when the port will be used. If the clock of the current
+        task is later, that clock is used instead."""
         if self.scheduler.n_spawned or self.shared_nic:
             self.scheduler.yield_in_order(clock)
 

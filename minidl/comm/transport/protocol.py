@@ -172,8 +172,8 @@ class Transport(ABC):
 
     @cached_property
     def uploads(self):
-        """A deque with an entry (event, pinned arrays) for each copy to a GPU that may not have
-        ended. See staging.keep."""
+        """A deque. It has an entry (event, pinned arrays) for each copy to a GPU, if the copy may
+        still be running. See staging.keep."""
         held = deque()
         weakref.finalize(self, _finish, held)
         return held
@@ -287,5 +287,5 @@ class Wrapper(Transport):
         return None if inner is None else self.around(inner)
 
     def around(self, inner):
-        """inner: the transport of a subgroup. Returns a wrapper of the same class around it."""
+        """inner: the transport of a subgroup. Returns a Wrapper of this class around `inner`."""
         return type(self)(inner)

@@ -32,7 +32,7 @@ class RankFailed(RuntimeError):
 
 
 class Task:
-    """A function that runs on one rank, or is paused, with its own clock."""
+    """A function of one rank, with its own clock. The function runs, or is paused."""
 
     __slots__ = (*("rank", "clock", "spawned", "greenlet", "waits_for", "ready_at", "ticket"),
                  *("done", "result", "error", "joiners", "stream"))

@@ -38,8 +38,8 @@ ALL = (slice(None),)
 
 
 def on_device(x):
-    """Returns True if x is a CuPy array. Then the class of x is called ndarray, as NumPy's class,
-    but it is not NumPy's class."""
+    """Returns True if x is a CuPy array. The class of a CuPy array has the name ndarray, like
+    NumPy's class, but it is not NumPy's class."""
     return not isinstance(x, np.ndarray) and type(x).__name__ == "ndarray"
 
 

@@ -6,9 +6,9 @@ Each line has one of these words, which tells what has happened in the rank:
 
     born       rank.py has begun; nothing is imported yet    joining    world() begins
     joined     world() has ended; all ranks are in MPI       finished   the script has ended
-    exits      the script has called sys.exit(3)             failed     the rank ends; it sent `why`
+    exits      the script has called sys.exit(3)             failed     the rank ends, after `why`
     why        an exception, or a Watch's report             step       the number of steps done
-    trained    elastic.run has ended                         strangers  refused connections
+    trained    elastic.run has ended                         strangers  connections were refused
     heals      a rank has died; this rank continues
 
 rank.py makes the connection. It writes the file descriptor of the connection and the id of this

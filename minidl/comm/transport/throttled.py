@@ -171,8 +171,8 @@ class SharedPort:
 
 
 def links_of(t):
-    """Returns the Links of the Throttled transport that t is or contains. Returns None if there is
-    no Throttled."""
+    """If t is a Throttled transport, or wraps one, returns the Links of that transport. Otherwise
+    returns None."""
     while isinstance(t, Wrapper) and not isinstance(t, Throttled):
         t = t.inner
     return t.links if isinstance(t, Throttled) else None
