@@ -1,7 +1,7 @@
 """The ranks as a grid: one axis for each way to divide the work, and a group of ranks for each row.
 
 The plain form, with three axes and a step that uses them: minidl/plain/grid.py. This file has five
-axes in any order, groups along several axes, and a model of the time that each order takes.
+axes in any order, and groups along several axes. It models the communication time of each order.
 
     tp 2, dp 2, pp 2; tp is fastest        dp 0      dp 1
                                   pp 0     0  1      2  3      tensor-parallel groups  01 23 45 67

@@ -36,8 +36,8 @@ the whole array. A rank copies the array of call i+2 into the window only after 
 signalled A(i+1). A rank signals A(i+1) after it has added the arrays of call i.
 
 Every sum is computed in the order x_0 + x_1 + ... + x_(n-1), for any length, where x_r is the array
-of rank r. So all ranks get the same bits. These bits equal the result of minidl/plain/naive.py.
-They do not depend on how gradients are cut into buckets.
+of rank r. So all ranks get the same bits. These bits equal the result of minidl/plain/naive.py. The
+bits do not depend on how gradients are cut into buckets.
 
 If a rank reads bytes from a peer's piece, a ledger counts these bytes as received from that peer.
 If the peer reads bytes from this rank's piece, the ledger counts these bytes as sent. `bytes_read`

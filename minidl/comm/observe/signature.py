@@ -69,7 +69,7 @@ def signature_of(fn, label, line, *values):
     arrays = [parameter for parameter, value in given.items() if _is_array(value)]
     at = spot(*line) if line else "a background thread"
     named = label if label != name else None  # a label that the user has set
-    # The place has no folder, because on another host the program may be in another folder.
+    # `place` has no folder, because on another host the program may be in another folder.
     place = None if named or not line else [os.path.basename(line[0]), line[1]]
     compared = [name, arguments, named, place]
     words = {"collective": name, "arguments": arguments, "named": named or "", "at": at}

@@ -23,9 +23,9 @@ So this buffer is free when D(i+1) begins. The host waits only for D(i). Let s b
 segments, c the seconds to copy one segment, and r the seconds to reduce one segment. Then the time
 is at most 2c + s max(r, 2c). Without overlap the time would be s (r + 2c).
 
-Any other algorithm runs on device arrays, too. Then staging.py stages each message. A ring of such
-messages on n ranks waits for the device 2(n-1) times, and copies 2(n-1)/n times the bytes of x to
-the host. The staged way of this file copies x to the host once.
+Any other algorithm runs on device arrays, too. Then staging.py stages each message. In a ring of
+such messages on n ranks, the host waits for the device 2(n-1) times. The ring copies 2(n-1)/n times
+the bytes of x to the host. The staged way of this file copies x to the host once.
 
 Three files contain this code. staging.py moves one message. nccl.py calls NCCL. This file chooses
 the way for a whole array. The rest of minidl does not need to know the way.

@@ -182,8 +182,8 @@ class Transport(ABC):
         """Returns an uninitialised 1-d work array of n_elems. Every call returns the same memory,
         so only one task may use it at a time.
 
-        The transport keeps this memory. A ring with new memory for every call would spend a fifth
-        of its time in page faults (64 MiB, 2 ranks).
+        The transport keeps this memory. Example: a ring of 2 ranks sums 64 MiB. With new memory for
+        every call, the ring spends a fifth of its time in page faults.
 
         like: if `like` is a device array, the work array is on the same device, and CuPy's pool
         keeps the memory for the next call."""
