@@ -12,8 +12,8 @@ n_bytes is K.
 
 The model is Hockney's (1994). A rank can send and receive at the same time (full duplex). The
 formulas are from Thakur, Rabenseifner & Gropp (2005), unless a docstring names another source. A
-Cost has the numbers of messages and bytes of the busiest rank. This rank *sends* more bytes than
-the others, or as many. The formulas are exact in these cases:
+Cost has the numbers of messages and bytes of the busiest rank, the rank that *sends* the most
+bytes. The formulas are exact in these cases:
 
     ring                          n divides the number of elements L; else the bytes are the mean
                                   over all ranks

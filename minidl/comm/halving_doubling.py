@@ -9,8 +9,8 @@ all-reduce, `doubling_all_reduce`, is for short messages. It exchanges the whole
 If n is not a power of two, let p be the largest power of two below n. The ranks r >= p are called
 extra ranks. Each extra rank r sends all of x to its partner, rank r-p. The partner adds this x to
 its own x ("fold in"). At the end the partner sends the result back ("fold out"). In Rabenseifner's
-own fold both partners add, each for half of x. That fold needs one more message, but its additions
-take half the time.
+own fold each of the two partners adds one half of x. That fold takes one step more, but its
+additions take half the time.
 
 Source: Rabenseifner 2004, "Optimization of collective reduction operations"; Thakur et al. 2005.
 Test: tests/comm/test_halving_doubling.py   Tutorial: tutorials/09_topologies.py   Time: cost.py

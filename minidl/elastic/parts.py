@@ -25,7 +25,7 @@ from minidl.snapshot import folder as snapshots
 from minidl.snapshot import snapshot
 from minidl.snapshot.behind import Behind
 
-KEEP = 2  # the number of snapshots to keep: the newest, and one more if the newest is damaged
+KEEP = 2  # the number of snapshots to keep: the newest may be damaged, so keep one more
 
 
 class Parts:

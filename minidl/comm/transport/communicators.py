@@ -4,13 +4,13 @@
     del group                      the next group of the same ranks can use them
 
 A communicator must not be freed when one rank deletes its group. Otherwise MPI gives the number of
-this communicator to the next communicator. If a message was not received, it arrives there. So we
-keep the communicator, and note its ranks. When the same ranks make a group again, there are two
+this communicator to the next communicator. Then a message that was not received arrives there. So
+we keep the communicator, and note its ranks. When the same ranks make a group again, there are two
 steps:
 
-    1  agree     each member tells which of the kept communicators it does not use any more (its
-                 weak reference is then empty). If no member uses a communicator, this
-                 communicator is free. For n members this step takes 2(n-1) messages of a few bytes
+    1  agree     each member tells which of the kept communicators it does not use any more (the
+                 weak reference to the old group is then empty). If no member uses a communicator,
+                 it is free. For n members this step takes 2(n-1) messages of a few bytes
     2  drain     each member sends an empty last message to every other member, on the free
                  communicator. It receives all messages from each member up to the last one, and
                  drops them. Messages between two ranks do not overtake each other, so afterwards
