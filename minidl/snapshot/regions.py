@@ -6,8 +6,8 @@
 
 A region is a range of a tensor's elements in row-major order. To read a region, a rank looks in the
 files for regions that overlap with it. So any stage on any number of ranks can read the snapshot of
-any other stage. It need not know how the tensors were cut. An array of the optimizer has the same
-regions as the leaf to which it belongs. Buffers and random generators are named after their
+any other stage. A rank need not know how the tensors were cut. An array of the optimizer has the
+same regions as the leaf to which it belongs. Buffers and random generators are named after their
 modules. If the model itself is divided (parallel/model/), a region counts the elements of this
 rank's part of the tensor.
 Test: tests/snapshot/test_regions.py, test_snapshot.py   Used by: minidl/snapshot/snapshot.py
@@ -119,7 +119,8 @@ def fill(out, first, written, read):
     """Fills the 1-d array `out` with elements [first, first + len(out)) of a tensor. Returns the
     number of elements that were found. If no element is missing, this is len(out).
 
-    written    [(first, end, where)], the regions of this tensor in all files
+    written    [(first, end, where)], the regions of this tensor in all files. `where` tells read()
+               which region to read
     read       read(where, begin, end) returns an array, elements [begin, end) of that region"""
     found = np.zeros(len(out), bool)
     for start, end, where in written:

@@ -101,7 +101,7 @@ def pairs(length, n, rank, order="zigzag"):
 def check_part(t, length, n_here, order):
     """Returns a list with each rank's number of tokens, for a text of `length` tokens. Raises
     ValueError if this rank's number is not n_here."""
-    chunks_of(t.rank, t.size, order)  # raises for an unknown order, with this rank's number
+    chunks_of(t.rank, t.size, order)  # raises an error if the order is unknown
     n_each = lengths(length, t.size, order)
     if n_each[t.rank] != n_here:
         raise ValueError(f"rank {t.rank}: wanted {n_each[t.rank]} tokens on this rank, for a text "

@@ -73,8 +73,8 @@ class ShardedBucket:
     flat      a 1-d array of the gradients of all elements. It is made in the first backward. With
               free_gradients it is freed after the scatter of each backward"""
 
-    # how often the weights are gathered in a step. If stage 3 frees the weights, this is how often
-    # they are gathered in a forward with its backward
+    # The number of times that the weights are gathered in a step. If stage 3 frees the weights, it
+    # is the number for one forward with its backward.
     n_gathers = 1
     freed = False
 
@@ -113,7 +113,7 @@ class ShardedBucket:
             views = flat.views(self.flat, self.shapes)
             self.views = dict(zip(self.params, views, strict=True))
             memory.note(self.flat, "communication")
-        if self.shard.grad is not None:  # it may be a view of `flat`, which is filled again now
+        if self.shard.grad is not None:  # a view of `flat` would be overwritten below
             self.earlier = self.shard.grad.array.copy()
             self.shard.grad = None
         self.views[p][...] = 0 if p.grad is None else p.grad.array
@@ -145,7 +145,7 @@ class ShardedBucket:
             own += self.earlier
             self.earlier = None
         self.shard.grad = own
-        for hook in self.shard._hooks or ():  # the shard's gradient is complete (offload.py)
+        for hook in self.shard._hooks or ():  # calls Offload: the gradient is complete
             hook.gradient_ready(self.shard)
         return released
 
@@ -246,7 +246,7 @@ class Zero1(DataParallel):
         self.buckets = self.reducer.buckets
         self.reducer.on_end = self.ended
 
-        for bucket in self.buckets:  # parallel/model/ may have divided the parameters already
+        for bucket in self.buckets:  # the parameters may be divided over other ranks, too
             first = bucket.params[0]
             bucket.shard.declare(sharded_by=(*first.sharded_by, self), copies=first.copies)
 
@@ -285,8 +285,8 @@ class Zero1(DataParallel):
         return super().forward(*inputs, **options)
 
     def absent(self, loss: Any = None) -> None:
-        """Like DataParallel.absent(). The gradients of the shards
-        become the mean gradients over the other ranks' samples."""
+        """Like DataParallel.absent(). The gradients of the shards become the mean gradients over
+        the other ranks' samples."""
         self.check()
         super().absent()
 
