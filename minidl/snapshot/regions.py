@@ -49,13 +49,13 @@ class Region:
     part: tuple = None
 
     def of(self, array):
-        """Returns the region's elements, 1-d, from an array of the leaf's shape. The result is a
-        view if the array is contiguous."""
+        """Takes the region's elements from an array of the leaf's shape. Returns them as a 1-d
+        array, which is a view if the leaf's array is contiguous."""
         return array.reshape(-1)[self.offset:self.offset + self.end - self.first]
 
     def put(self, array, values):
         """Overwrites the region's elements in an array of the leaf's shape. values: 1-d."""
-        if self.whole:  # this array may be strided. A shard is always contiguous
+        if self.whole:  # a whole leaf may be strided; a shard is always contiguous
             array[...] = values.reshape(array.shape)
         else:
             self.of(array)[...] = values
@@ -171,7 +171,7 @@ class Piece(NamedTuple):
     nothing.
 
     shape: the shape of the whole tensor.
-    values: values() returns the elements, 1-d. values() is called only when the elements are
+    values: values() returns the elements as a 1-d array. It is called only when the elements are
             written. So not all Pieces are in memory at the same time."""
 
     key: str

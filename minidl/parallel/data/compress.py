@@ -216,7 +216,7 @@ class Compressed(DataParallel):
             self.method.check(self.t.rank, optimizer, group)
 
     def owed(self):
-        """Returns the 2-norm of this rank's residuals in all buckets together, a float."""
+        """Returns a float: the 2-norm of this rank's residuals in all buckets together."""
         squares = (b.own[self.method.kinds[-1]] for b in self.reducer.buckets)
         return float(sum(float(x @ x) for x in squares)) ** 0.5
 

@@ -254,8 +254,8 @@ class Pipeline:
 
     def step(self, inputs: Any = None, targets: Any = None, scaler: Any = None) -> Any:
         """Runs forward and backward of a batch, and adds the gradients of its mean loss to p.grad
-        of each parameter p. Under no_grad it runs only forward. Returns the mean loss, a Tensor, on
-        the rank of the last stage. Returns None on the other ranks.
+        of each parameter p. Under no_grad it runs only forward. On the rank of the last stage,
+        returns a Tensor, the mean loss. On the other ranks returns None.
 
         inputs, targets: an array or a Tensor, which is cut along its first dimension into equal
             micro-batches. They can also be lists of micro-batches. Only the first stage reads
@@ -321,7 +321,7 @@ class _Step:
         # (stage, micro) -> (a function that computes part W, leaves whose gradient waits for W,
         # leaves that backward reaches)
         self.later = {}
-        self.here = {}  # Do -> its results, if the stage that needs these is on this rank, too
+        self.here = {}  # Do -> its results, if another stage of this rank needs these results
         # stage -> [(shape, dtype, True if it needs a gradient)], one entry for each of its results
         self.form = {}
         self.n_samples = 0

@@ -163,7 +163,7 @@ def cross_entropy(t, input, target, n_classes, *, ignore_index=-100, reduction="
 
 
 def bytes_sent(n_rows, itemsize, n, rank, smooths=False):
-    """Returns the bytes that `rank` of n sends in `cross_entropy`.
+    """Returns the bytes that `rank` of n ranks sends in `cross_entropy`.
 
     itemsize: the bytes of an element of the sums. For float16 this is 4, too. smooths: True with
     label smoothing."""

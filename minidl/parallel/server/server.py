@@ -1,7 +1,7 @@
 """The parameter server: some ranks hold the parameters, and the others compute gradients.
 
-The plain form: minidl/plain/parameter_server.py. Here there are several servers, workers ask in any
-order, a Rule decides which worker waits, and servers and workers may fail.
+The plain form: minidl/plain/parameter_server.py. Here there are several servers. Workers ask in any
+order, and a Rule decides which worker waits. Servers and workers may fail.
 
     server 0   [w1 b1]  version 7 --8---9--        worker: pull, compute, push, pull, ...
     server 1   [w2   ]  version 7 --8---9--

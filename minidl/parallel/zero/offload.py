@@ -120,7 +120,7 @@ class Offload:
             group["params"] = [self.bucket_of[p].copies[p] for p in group["params"]]
             group["n_steps"] = 0  # an option of the group, so that state_dict() has it
         use_master_weights(optimizer)
-        self.seen = {p: p.version for p in params}  # p's version when we last wrote it
+        self.seen = {p: p.version for p in params}  # p's version when we last wrote p
         self.updating = []  # jobs of a delayed update
         self.remove_hooks = [p.on_grad_ready(self.on_grad_ready) for p in params if p.requires_grad]
 

@@ -102,7 +102,7 @@ class ShardedBucket:
         self.flat = None
 
     def block(self, array):
-        """Returns this rank's block of a flat array, a view."""
+        """Returns a view: this rank's block of a flat array."""
         return chunks.split(array, self.t.size)[self.t.rank]
 
     def take(self, p):
@@ -145,7 +145,7 @@ class ShardedBucket:
             own += self.earlier
             self.earlier = None
         self.shard.grad = own
-        for hook in self.shard._hooks or ():  # calls Offload: the gradient is complete
+        for hook in self.shard._hooks or ():  # tells Offload: this gradient is complete
             hook.gradient_ready(self.shard)
         return released
 
@@ -315,7 +315,7 @@ class Zero1(DataParallel):
             bucket.gathered = bucket.shard.version
         return result
 
-    # GradScaler and clipping call these two functions, so they use the shards of all ranks
+    # by these two functions, GradScaler and clipping use the shards of all ranks
     on_any_rank, sum_over_ranks = Shards.on_any_rank, Shards.sum_over_ranks
 
     def sum_in_place(self, x):
@@ -325,7 +325,7 @@ class Zero1(DataParallel):
             ring.all_reduce(self.t, x)
 
     def grad_norm(self) -> float:
-        """Returns the 2-norm of the gradient of the whole model, a float. The norm includes the
+        """Returns a float: the 2-norm of the gradient of the whole model. The norm includes the
         experts that are divided over the ranks. A tied weight counts once. Collective. Raises
         RuntimeError if no shard has a gradient."""
         if all(s.grad is None for s in self.shards()):
