@@ -134,7 +134,7 @@ class Bucket:
     def fill(self, unused):
         """Copies the gradients into `flat`. For a parameter without a gradient it writes zeros.
         unused: the parameters that this backward did not reach."""
-        # Gradients that are views of `flat` need no copy: backward added to them in place.
+        # If the gradients are views of `flat`, backward has already written into `flat`.
         if all(backend.array_of(p.grad) is self.views[p] for p in self.params):
             return
         flat.fill(self.flat, [gradient_or_zeros(p) for p in self.params])

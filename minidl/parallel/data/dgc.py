@@ -41,8 +41,8 @@ from minidl.comm.labels import about
 from minidl.parallel.data import topk_mask
 from minidl.parallel.data.compress import Method, wants_plain_sgd
 
-# The sparsities of the paper's stages. Each stage sends a quarter of the elements of the
-# previous stage. In the last stage 99.6 % of the elements wait.
+# The sparsities of the paper's stages. Each stage sends a quarter as many elements as the previous
+# stage. In the last stage 99.6 % of the elements are not sent.
 WARM_UP = (0.75, 0.9375, 0.984375, 0.996)
 
 
@@ -96,7 +96,7 @@ class DGC(Method):
     def reduce(self, t, bucket):
         xp = bucket.params[0]._xp
         self.accumulate(t.size, bucket)
-        # u and v of each parameter: views of the bucket's two own arrays
+        # u and v of each parameter: views of this rank's two arrays for the bucket
         momentum, rest = bucket.views_of("momentum"), bucket.views_of("residual")
         dense, index, value, at = [], [], [], 0
         for p, u, v in zip(bucket.params, momentum, rest, strict=True):

@@ -116,7 +116,7 @@ def top_k(x, k):
         place = min(2 * place, len(sample))
 
 
-# A threshold of 0 would let every element pass. So elements below this number count as 0.
+# With the threshold 0, every element passes. So elements below this number count as 0.
 SMALLEST = float(np.finfo(np.float32).tiny)
 
 

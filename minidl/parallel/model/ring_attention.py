@@ -231,10 +231,10 @@ def ring_attention(query, key, value, t, is_causal=False, scale=None, order="zig
     i uses key head i // (H / G).
 
     order       how the text is cut: "zigzag" or "contiguous"
-    attn_mask   the mask of the whole text, without a gradient: a bool or floating array that
-                broadcasts to (B, H, queries, keys), in the order of the text. attn_mask can also be
-                a function of two arrays: the positions of some queries and the positions of some
-                keys. The function returns the mask for these queries and keys
+    attn_mask   the mask of the whole text: a bool or floating array that broadcasts to
+                (B, H, queries, keys), in the order of the text. It must not require a gradient.
+                attn_mask can also be a function of two arrays: the positions of some queries and
+                the positions of some keys. The function returns the mask for these queries and keys
     length      the number of tokens of the whole text. None means that all ranks have the same
                 number of tokens
     generator   the generator for dropout. It must be in the same state on all ranks. None means the

@@ -65,7 +65,7 @@ def cut(p, t, dim, bounds=None, repeats=1):
     bounds=None the parts are equal. Raises ValueError if a rank would have no part."""
     length, left = divmod(p.shape[dim], repeats)
     part = Part(t, dim, bounds or chunks.bounds(length, t.size), repeats)
-    if p.part is not None:  # p is tied: another layer that shares p has cut it
+    if p.part is not None:  # p is tied: another layer has already cut p
         if p.part[1:] != (dim, p.part.bounds if bounds is None else bounds, repeats):
             raise ValueError(f"rank {t.rank}: two layers that share a weight must cut it in the "
                              f"same way; the first layer cut dimension {p.part.dim} at the indices "

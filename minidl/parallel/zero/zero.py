@@ -233,7 +233,7 @@ class Zero1(DataParallel):
             buckets = []
             for run in runs or [order]:
                 parts = cut(run, bucket_bytes, first_bucket_bytes, alike)
-                # a bucket is full when its last parameter's gradient has come: sort by this time
+                # a bucket is full when its last parameter has its gradient: sort by this parameter
                 parts.sort(key=lambda params: place[params[-1]])
                 for params in parts:
                     group = number[params[0]]
