@@ -1,4 +1,4 @@
-"""The gradient noise scale tells up to which size a larger batch helps. Training measures it.
+"""The gradient noise scale tells up to which size a larger batch helps. `NoiseScale` measures it.
 
 The gradient g_b of b samples is the true gradient G plus noise. So |g_b|^2 has the expected value
 |G|^2 + S / b. S is the variance of one sample's gradient, summed over its elements. Data

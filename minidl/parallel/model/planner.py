@@ -280,4 +280,5 @@ def _schedules(task, pp, m, v):
         return ["interleaved"] if m % pp == 0 else []
     if pp == 1:
         return ["1f1b"]
-    return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)  # no ZB-H1 with recompute
+    # no ZB-H1 with recompute, because recompute runs F again in part B
+    return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)

@@ -73,8 +73,8 @@ class ShardedBucket:
     flat      a 1-d array of the gradients of all elements. It is made in the first backward. With
               free_gradients it is freed after the scatter of each backward"""
 
-    # The number of times that the weights are gathered in a step. If stage 3 frees the weights, it
-    # is the number for one forward with its backward.
+    # The number of times that the weights are gathered in a step. If stage 3 frees the weights,
+    # this is the number for one forward with its backward.
     n_gathers = 1
     freed = False
 
