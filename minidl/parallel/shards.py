@@ -36,6 +36,6 @@ class Shards:
         return bool(ring.all_reduce(self.t, np.array([bool(flag)]), np.logical_or)[0])
 
     def sum_over_ranks(self, x):
-        """Returns the sum of all ranks' x, a float. Clipping calls this function to sum squared
+        """Returns a float: the sum of all ranks' x. Clipping calls this function to sum squared
         norms. Collective."""
         return float(ring.all_reduce(self.t, np.array([float(x)]))[0])

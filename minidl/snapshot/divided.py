@@ -63,7 +63,8 @@ def span(region):
 
 
 def own(values, region):
-    """Returns the region's elements, 1-d. values: the elements in the range that span() returns."""
+    """Returns the region's elements as a 1-d array. values: the elements in the range that span()
+    returns."""
     if region.part is None:
         return values
     return view(values.reshape(region.shape), region.part).flat[region.first:region.end]

@@ -25,8 +25,8 @@ CODES = {"bool": "BOOL", "bfloat16": "BF16",  # {a dtype that a snapshot holds: 
          **{f"{kind}int{n}": f"{kind or 'i'}{n}".upper() for kind in ("", "u")
             for n in (8, 16, 32, 64)},
          **{f"float{n}": f"F{n}" for n in (16, 32, 64)}}
-MOST_BYTES = 100_000_000  # the most bytes of a header, as in the safetensors library
-MOST = 2**64 - 1  # the largest size: the library counts in 64 bits
+MOST_BYTES = 100_000_000  # the largest size of a header, as in the safetensors library
+MOST = 2**64 - 1  # the largest number in a header: the library counts in 64 bits
 
 
 class Entry(NamedTuple):

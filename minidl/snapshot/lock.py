@@ -11,7 +11,7 @@ The lock (flock) belongs to the open file. If the file exists but no process has
 folder is not locked. If a process is killed, the operating system ends its lock at once, on every
 host. The file is left over, but it does not block other processes.
 
-Source: flock(2). Linux passes the lock to the server of an NFS folder, so it works between hosts.
+Source: flock(2). Linux passes the lock to an NFS folder's server, so the lock works between hosts.
 Test: tests/snapshot/test_lock.py   Used by: snapshot.py
 """
 
@@ -39,7 +39,7 @@ def only_writer(folder):
                        f"{time.strftime('%Y-%m-%d %H:%M:%S')}".encode())
         yield ""
     finally:
-        os.unlink(path)  # before unlocking: later the file may belong to another process
+        os.unlink(path)  # before the lock ends: later another process may own the file
         os.close(file)
 
 

@@ -6,8 +6,8 @@
 
 A region is a range of a tensor's elements in row-major order. To read a region, a rank looks in the
 files for regions that overlap with it. So any stage on any number of ranks can read the snapshot of
-any other stage. It need not know how the tensors were cut. An array of the optimizer has the same
-regions as the leaf to which it belongs. Buffers and random generators are named after their
+any other stage. A rank need not know how the tensors were cut. An array of the optimizer has the
+same regions as the leaf to which it belongs. Buffers and random generators are named after their
 modules. If the model itself is divided (parallel/model/), a region counts the elements of this
 rank's part of the tensor.
 Test: tests/snapshot/test_regions.py, test_snapshot.py   Used by: minidl/snapshot/snapshot.py
@@ -49,13 +49,13 @@ class Region:
     part: tuple = None
 
     def of(self, array):
-        """Returns the region's elements, 1-d, from an array of the leaf's shape. The result is a
-        view if the array is contiguous."""
+        """Takes the region's elements from an array of the leaf's shape. Returns them as a 1-d
+        array, which is a view if the leaf's array is contiguous."""
         return array.reshape(-1)[self.offset:self.offset + self.end - self.first]
 
     def put(self, array, values):
         """Overwrites the region's elements in an array of the leaf's shape. values: 1-d."""
-        if self.whole:  # this array may be strided. A shard is always contiguous
+        if self.whole:  # a whole leaf may be strided; a shard is always contiguous
             array[...] = values.reshape(array.shape)
         else:
             self.of(array)[...] = values
@@ -119,7 +119,8 @@ def fill(out, first, written, read):
     """Fills the 1-d array `out` with elements [first, first + len(out)) of a tensor. Returns the
     number of elements that were found. If no element is missing, this is len(out).
 
-    written    [(first, end, where)], the regions of this tensor in all files
+    written    [(first, end, where)], the regions of this tensor in all files. `where` tells read()
+               which region to read
     read       read(where, begin, end) returns an array, elements [begin, end) of that region"""
     found = np.zeros(len(out), bool)
     for start, end, where in written:
@@ -170,7 +171,7 @@ class Piece(NamedTuple):
     nothing.
 
     shape: the shape of the whole tensor.
-    values: values() returns the elements, 1-d. values() is called only when the elements are
+    values: values() returns the elements as a 1-d array. It is called only when the elements are
             written. So not all Pieces are in memory at the same time."""
 
     key: str

@@ -6,9 +6,10 @@ a bucket is full. A bucket is one flat array, and after the all-reduce the gradi
 it.
 
 All ranks must send the buckets in the same order. The best order is the order in which backward
-completes the gradients. This order is not known before the first backward. So the first backward
-begins with the parameter that was defined last, and ends with the first. Then rank 0 broadcasts the
-order in which its gradients arrived, and all ranks rebuild the buckets, once.
+completes the gradients. This order is not known before the first backward. So in the first
+backward, the buckets have the parameters in reverse order: the parameter that was defined last
+comes first. Then rank 0 broadcasts the order in which its gradients arrived, and all ranks rebuild
+the buckets, once.
 A header is sent before the first bucket (header.py). The header tells every rank which parameters
 no rank used, and which parameters only some ranks used.
 
@@ -61,7 +62,7 @@ def weight(buffer, n_samples, n_total, n):
     rank. n_samples: the number of samples of this rank. n_total: the number of samples of all n
     ranks. The mean of all ranks' weights is 1."""
     if n_samples == 0:
-        buffer[...] = 0  # the mean over no samples is nan, and 0 * nan is nan
+        buffer[...] = 0  # not `*= 0`: a mean over 0 samples is nan, and 0 * nan is nan
     elif n_samples * n != n_total:
         buffer *= buffer.dtype.type(n_samples * n / n_total)
 
@@ -123,7 +124,7 @@ class Bucket:
         self.flat = xp.zeros(sum(p.numel() for p in params), dtype)
         views = flat.views(self.flat, [p.shape for p in params])
         self.views = dict(zip(params, views))
-        self.n_missing = 0  # gradients still to come in this backward
+        self.n_missing = 0  # how many gradients this backward must still compute
 
     def take(self, p):
         """The Reducer calls take() when p's gradient is complete. A plain Bucket does nothing here,
@@ -133,7 +134,7 @@ class Bucket:
     def fill(self, unused):
         """Copies the gradients into `flat`. For a parameter without a gradient it writes zeros.
         unused: the parameters that this backward did not reach."""
-        # Gradients that are views of `flat` need no copy: backward added to them in place.
+        # If the gradients are views of `flat`, backward has already written into `flat`.
         if all(backend.array_of(p.grad) is self.views[p] for p in self.params):
             return
         flat.fill(self.flat, [gradient_or_zeros(p) for p in self.params])
@@ -150,7 +151,7 @@ class Bucket:
         p.grad = view if view.dtype == p.dtype else view.astype(p.dtype)
 
     def gives(self, p):
-        """Returns True if p gets a gradient although no rank used it (compress.py). The answer is
+        """Returns True if p gets a gradient although no rank used p (compress.py). The answer is
         the same on all ranks."""
         return False
 
@@ -232,7 +233,7 @@ class Reducer(LeafHook):
 
     def __init__(self, t, params, all_reduce, make_buckets, adapt=True, overlap=True):
         self.background = Background(t)
-        self.t = self.background.transport  # its messages cannot mix with the caller's
+        self.t = self.background.transport  # a copy of t: its messages do not mix with those of t
         self.overlap = overlap
         self.params = params
         # the header is a NumPy array, even if the gradients are on a GPU
@@ -290,8 +291,8 @@ class Reducer(LeafHook):
         self.unsent.discard(p)
 
     def check_expected(self, used, n_samples):
-        """Raises RuntimeError if the coming backward would leave the other ranks waiting, or would
-        send gradients with a wrong weight."""
+        """Checks the coming backward. Raises RuntimeError if this backward sends nothing while the
+        other ranks wait, or if its gradients do not get the right weight."""
         if not used:
             raise RuntimeError(
                 f"rank {self.t.rank}: this forward used none of the model's {len(self.params)} "

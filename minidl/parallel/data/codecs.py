@@ -6,7 +6,7 @@
 
 The codecs in comm/codec.py use only NumPy. NumPy casts to float16 and back one element at a time,
 which is slow. If kernels may run, parallel/data/compress.py uses the functions of this file in
-their place.
+place of the codecs' functions.
 
 Kernels: kernels/pack.cu, kernels/quantize.cu   Test: tests/parallel/data/test_codecs.py
 """
@@ -17,7 +17,7 @@ from minidl import backend
 from minidl.ops.extra import quantize
 from minidl.parallel.data import flat
 
-ROW = 1024  # elements that share a scale
+ROW = 1024  # how many elements share a scale
 
 
 def encode_fp16(x):
@@ -46,7 +46,7 @@ def encode_int8(x):
     for rows, cols, r, e in _parts(x.size):
         quantize.launch(xp, "absmax", x[e], (scale[r], x[e], rows, cols))
     scale /= np.float32(127)
-    scale[scale < np.finfo(np.float32).tiny] = 0  # a subnormal has too few bits to divide by
+    scale[scale < np.finfo(np.float32).tiny] = 0  # a subnormal scale has too few bits for x / scale
     scale[~xp.isfinite(scale)] = np.nan
     for rows, cols, r, e in _parts(x.size):
         quantize.launch(xp, "quantize", x[e], (q[e], x[e], scale[r], rows, cols, 1))

@@ -7,8 +7,8 @@
                  largest elements, or the product of two thin matrices
     new residual = g + residual - sent
 
-The equation below holds in every step, up to the rounding of additions. So it holds for the sum of
-all steps, too:
+The equation below holds in every step, up to the rounding of additions. So the equation also holds
+for the sums over all steps:
 
     gradient that the parameters get + sum over ranks of the new residuals
         = mean gradient              + sum over ranks of the residuals before the step
@@ -55,7 +55,8 @@ def chosen(kernel, reference):
     must give the same bytes."""
     @or_numpy
     def run(array, *options):
-        floats = backend.xp_of([array]).empty(0, np.float32)  # not `array`: it may be bytes
+        # `array` may hold bytes. So pick() gets an empty float array of the same library.
+        floats = backend.xp_of([array]).empty(0, np.float32)
         return dispatch.pick(kernel, reference, floats)(array, *options)
 
     return run
@@ -215,7 +216,7 @@ class Compressed(DataParallel):
             self.method.check(self.t.rank, optimizer, group)
 
     def owed(self):
-        """Returns the 2-norm of this rank's residuals in all buckets together, a float."""
+        """Returns a float: the 2-norm of this rank's residuals in all buckets together."""
         squares = (b.own[self.method.kinds[-1]] for b in self.reducer.buckets)
         return float(sum(float(x @ x) for x in squares)) ** 0.5
 

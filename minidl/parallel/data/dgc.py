@@ -16,9 +16,9 @@ momentum. Its weight decay acts without momentum, on every weight in every step.
 Tensors of one dimension (biases, norms) and tensors with fewer than `min_size` elements send all
 their elements in every step. Momentum acts on these tensors, too. Training starts with warm-up: at
 first most weights change fast, and old gradients would do harm. So the sparsity rises in stages of
-`stage_steps` steps. An element waits for up to about 1 / rho steps. So in a short run the warm-up
-must be a large part of the steps. The paper trains for tens of epochs; four of these epochs are
-warm-up (docs/compression.md has the losses).
+`stage_steps` steps. It may take about 1 / rho steps until an element is sent. So in a short run,
+the warm-up must be a large part of the steps. The paper trains for tens of epochs; four of these
+epochs are warm-up (docs/compression.md has the losses).
 
 clip_norm bounds the norm of each tensor's gradient before the gradient is added to u. A rank has
 only its share of the mean gradient; the mean is the sum of the n shares. If the shares are
@@ -41,13 +41,13 @@ from minidl.comm.labels import about
 from minidl.parallel.data import topk_mask
 from minidl.parallel.data.compress import Method, wants_plain_sgd
 
-# The sparsities of the paper's stages. Each stage sends a quarter of the elements of the
-# previous stage. In the last stage 99.6 % of the elements wait.
+# The sparsities of the paper's stages. Each stage sends a quarter as many elements as the previous
+# stage. In the last stage 99.6 % of the elements are not sent.
 WARM_UP = (0.75, 0.9375, 0.984375, 0.996)
 
 
 class DGC(Method):
-    """Sends the largest elements of v, for Compressed(net, t, DGC(...)).
+    """Sends the largest accumulated updates (v). Use: Compressed(net, t, DGC(...)).
 
     momentum:    the number m in u = m u + g, v = v + u. g is the gradient. With 0 there is no
                  momentum, and u is g
@@ -96,7 +96,7 @@ class DGC(Method):
     def reduce(self, t, bucket):
         xp = bucket.params[0]._xp
         self.accumulate(t.size, bucket)
-        # u and v of each parameter: views of the bucket's two own arrays
+        # u and v of each parameter: views of this rank's two arrays for the bucket
         momentum, rest = bucket.views_of("momentum"), bucket.views_of("residual")
         dense, index, value, at = [], [], [], 0
         for p, u, v in zip(bucket.params, momentum, rest, strict=True):
@@ -105,7 +105,7 @@ class DGC(Method):
                 dense.append((bucket.views[p], v))
             else:
                 where, what = topk_mask.top_k(v.reshape(-1), k)
-                what = what.astype("f4")  # sent as float32; v keeps the rounding error of float64
+                what = what.astype("f4")  # sent as float32; a float64 v keeps the rounding error
                 v.reshape(-1)[where] -= what
                 if self.masking:
                     u.reshape(-1)[where] = 0

@@ -14,7 +14,7 @@ ranks' weights are.
              one
     start    post-local SGD: this many steps of data parallelism come first, because early in
              training the gradient changes direction fast. With period 1 all steps are data
-             parallelism, with the same bits and bytes
+             parallelism: the weights get the same bits, and the same number of bytes is sent
     without  a number k. If a rank takes k times the median time or more, it is left out of rounds,
              and no rank waits for it. straggler.py has the rule, and the training loop that you
              need
@@ -26,16 +26,17 @@ ranks' weights are.
              own old weights
     rule     a function that computes the next period, or None for a fixed period
 
-A rule is a function that returns the next H = rule(h0, lr0, loss0, lr, loss). h0 is the first
+A rule is a function: rule(h0, lr0, loss0, lr, loss) returns the next period H. h0 is the first
 period. lr0 and loss0 are the learning rate and the loss at the end of the first round. lr and loss
 are the present values. Noise does more harm when the loss is low, so the ranks then average more
 often. With r = lr0 loss / (lr loss0), the paper's rule is h0 sqrt(r) (`h0_outside`). PaddlePaddle's
 rule is sqrt(h0 r) (`h0_inside`). The two rules differ by the factor sqrt(h0): at h0 = 16 and r = 1
 they give 16 and 4.
 
-In each round, the weights (K bytes) are averaged by a ring all-reduce. This is 1/H of what data
-parallelism sends for gradients. An adaptive rule also sends the mean loss, 8 bytes in each round.
-At the end of each round all ranks get rank 0's buffers (batch norm's averages).
+In each round, the weights (K bytes) are averaged by a ring all-reduce. Data parallelism sends H
+times as many bytes for the gradients of these steps. An adaptive rule also sends the mean loss, 8
+bytes in each round. At the end of each round all ranks get rank 0's buffers (batch norm's
+averages).
 
 At the end of a round, save by snapshot.save(..., model=local.module, rounds=local.rounds). Each
 rank saves its own momentum in a folder of its own (docs/large_batches.md).

@@ -1,4 +1,4 @@
-"""The gradient noise scale: measures, during training, up to which size a larger batch helps.
+"""The gradient noise scale tells up to which size a larger batch helps. `NoiseScale` measures it.
 
 The gradient g_b of b samples is the true gradient G plus noise. So |g_b|^2 has the expected value
 |G|^2 + S / b. S is the variance of one sample's gradient, summed over its elements. Data
@@ -95,7 +95,7 @@ class NoiseScale:
         with about("the noise scale"):
             small, u, n_ranks = ring.all_reduce(self.model.t, row)
         n_total = header.n_samples(self.model.reducer.header)
-        if n_ranks > 1 and math.isfinite(small + large):  # inf: the scaler skips this step
+        if n_ranks > 1 and math.isfinite(small + large):  # if not, the scaler skips this step
             scale = 1.0 if self.loss_scale is None else self.loss_scale()
             self.add(small / n_ranks / scale**2, large / scale**2, u / n_ranks, 1 / n_total)
 

@@ -35,7 +35,7 @@ from minidl.parallel.data.compress import Method, wants_plain_sgd
 
 
 class OneBitAdam(Method):
-    """1-bit Adam, for Compressed(net, t, OneBitAdam(...)).
+    """1-bit Adam. Use: Compressed(net, t, OneBitAdam(...)).
 
     warm_up_steps: the number T of the table at the top of the file. It must be at least 1. betas,
     eps: as in Adam. codec: a codec of comm/codec.py. The paper uses ONE_BIT. With ONE_BIT_MEAN the

@@ -94,7 +94,7 @@ class Normalise(Function):
         sums = backend.to_device(self.xp.concatenate([gb, gw]), "cpu")
         with named("sync_batch_norm.backward"):
             sums = ring.all_reduce(self.t, sums * sums.dtype.type(self.weight))
-        # the weight is 0 on a rank without samples, and its gx is empty
+        # a rank without samples has the weight 0 and an empty gx
         sums /= sums.dtype.type(self.n * (self.weight or 1))
         mean_g, along = self.xp.asarray(sums).reshape(2, -1)
         gx = g - column(mean_g)

@@ -116,7 +116,7 @@ def top_k(x, k):
         place = min(2 * place, len(sample))
 
 
-# A threshold of 0 would let every element pass. So elements below this number count as 0.
+# With the threshold 0, every element passes. So elements below this number count as 0.
 SMALLEST = float(np.finfo(np.float32).tiny)
 
 
@@ -127,11 +127,11 @@ def sample_of(x, k):
     # the sample has on average at least 8 of the k largest elements (standard deviation 3)
     size = min(n, max(n // 100, 8 * n // k))
     step = n // size
-    step -= step > 1 and step % 2 == 0  # an even step might meet the same columns in every row
+    step -= step > 1 and step % 2 == 0  # an even step might always take the same columns
     sample = size_of(xp, x[::step])
     expected = k * len(sample) / n
-    # Adds four standard deviations to the expected number. If the sample is the whole vector, the
-    # result is exactly k.
+    # j is the expected number of large elements in the sample, plus four standard deviations. If
+    # the sample is the whole vector, j is exactly k.
     extra = 4 * math.sqrt(expected) if step > 1 else 0
     return sample, min(len(sample), math.ceil(expected + extra))
 

@@ -12,7 +12,7 @@ There are two methods. Both methods take any mask, any length and dropout (text_
 The table gives the number of elements that each rank sends, for b texts with h query heads and g
 key heads. e is the width of a head, and c stands for b s/n e:
 
-    ring        2 g c (n-1) in forward, in n-1 messages. Backward sends this again, and also the
+    ring        2 g c (n-1) in forward, in n-1 messages. Backward sends K and V again, and also the
                 same number of elements for the gradients of K and V, in the dtype in which these
                 gradients are summed
     Ulysses     (2 h + 2 g) c (n-1)/n in forward, and the same in backward. If n > g, put n in place

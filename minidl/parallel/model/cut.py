@@ -1,4 +1,4 @@
-"""Cuts a model into stages of consecutive layers. Their sizes are given, or balanced by cost.
+"""Cuts a model into stages of consecutive layers. A stage's size is given, or balanced by cost.
 
     costs of the layers   1 1 1 1 | 2 2 | 3 1        split_by_cost(costs, 3) -> [4, 2, 2]
     costs of the stages      4      4      4         the slowest stage sets the speed, so the
@@ -80,7 +80,7 @@ class GPTStage(Module):
         self.first, self.last, self.context = first, last, model.context
         if first:
             self.token, self.position, self.drop = model.token, model.position, model.drop
-            self.positions = model.positions  # context.py replaces it for texts in parts
+            self.positions = model.positions  # context.py replaces this method
         self.blocks = ModuleDict(blocks)
         if last:
             self.norm, self.head = model.norm, model.head

@@ -1,4 +1,4 @@
-"""Expert parallelism: each of n ranks has E/n of the E experts, which compute all ranks' tokens.
+"""Expert parallelism: each of n ranks has E/n of the E experts. An expert gets all ranks' tokens.
 
 The plain form, with the picture and one expert on each rank: minidl/plain/experts.py. Here the
 layer has a backward, and a rank may have several experts. Experts may have replicas. The experts of
@@ -31,8 +31,8 @@ the losses are parts of one sum. With True and with False an optimizer may use t
 another factor. If several groups of ranks have replicas of the experts, average the gradients over
 the replicas.
 
-The gradients of the rows are not weighted, because each of them goes back to the rank from whose
-loss it came. `optim.clip_grad_norm_` and GradScaler include all ranks' experts (shards.py).
+The gradients of the rows are not weighted, because each gradient goes back to the rank whose loss
+it belongs to. `optim.clip_grad_norm_` and GradScaler include all ranks' experts (shards.py).
 
 Sources: Lepikhin et al. 2020 (GShard, arXiv 2006.16668), section 3.2; Rajbhandari et al. 2022
 (DeepSpeed-MoE, arXiv 2201.05596) for the two groups of ranks, `t` and `over`.
@@ -143,9 +143,9 @@ class Ranks:
 
 
 class Exchange(Function):
-    """Sends counts[j] rows to rank j, and receives counts_in[i] rows from rank i. Backward sends
-    the gradients back. The gradients are multiplied by the number `before` before they are sent,
-    and by the number `after` when they have come back."""
+    """Sends counts[j] rows to rank j, and receives counts_in[i] rows from rank i. Backward
+    multiplies the gradients by the number `before`, and sends them back. Then it multiplies the
+    gradients that it receives by the number `after`."""
 
     def forward(self, rows, t, counts, counts_in, before=1, after=1):
         self.t, self.counts, self.counts_in, self.scale = t, counts, counts_in, (before, after)

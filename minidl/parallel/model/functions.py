@@ -53,7 +53,7 @@ class Pair(Function):
     """Computes there(x) in forward, and back(gradient) in backward. `there` and `back` are
     functions of an array. Saves nothing."""
 
-    arithmetic = False  # total() rounds bfloat16 itself
+    arithmetic = False  # so the arrays stay bfloat16; total() rounds their sums
 
     def forward(self, x, name, there, back):
         self.name, self.back = name, back

@@ -8,10 +8,11 @@
                                                        │ y2 = x2 W^T      │ ...
 
 The all-reduce is a job of the transport's background thread (background.py). This thread can run
-while NumPy multiplies, because NumPy then releases Python's lock. The same bytes are sent as
+while NumPy multiplies, because NumPy then releases Python's lock. As many bytes are sent as
 without overlap, but in more messages. Overlap helps if the network does not need the processor. In
 a measurement with 2 ranks on 2 cores, training was slower with overlap. If an all-reduce took 10
-ms, training was equally fast (benchmarks/bench_tensor_parallel.py). So overlap is off by default.
+ms, training was as fast as without overlap (benchmarks/bench_tensor_parallel.py). So overlap is off
+by default.
 
 Source: Shoeybi et al. 2019; for a product in parts, Wang et al. 2023 (ASPLOS, "Overlap
 communication with dependent computation via decomposition").

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from minidl.comm.transport.protocol import Transport
     from minidl.nn.module import Module
 
-HEADER = 32  # int64 numbers
+HEADER = 32  # how many int64 numbers a header has
 HEADER_BYTES = 8 * HEADER
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8", "bool")
 
@@ -166,8 +166,9 @@ class Pipeline:
 
     def _find_shared_here(self):
         """Returns {parameter: stage} for parameters that several stages of this rank share. In a
-        step each of these stages runs a last backward. `stage` is the stage that runs it after the
-        others. Only then is the gradient complete, so this stage averages the gradient over dp."""
+        step each of these stages runs a last backward. `stage` is the stage whose last backward
+        runs after the others. Only then is the gradient complete, so this stage averages the
+        gradient over dp."""
         last_backward = {do.stage: i for i, do in enumerate(self.dos) if do.kind != "F"}
         stages_of = {}
         for s in sorted(self.stages, key=last_backward.get):
@@ -253,8 +254,8 @@ class Pipeline:
 
     def step(self, inputs: Any = None, targets: Any = None, scaler: Any = None) -> Any:
         """Runs forward and backward of a batch, and adds the gradients of its mean loss to p.grad
-        of each parameter p. Under no_grad it runs only forward. Returns the mean loss, a Tensor, on
-        the rank of the last stage. Returns None on the other ranks.
+        of each parameter p. Under no_grad it runs only forward. On the rank of the last stage,
+        returns a Tensor, the mean loss. On the other ranks returns None.
 
         inputs, targets: an array or a Tensor, which is cut along its first dimension into equal
             micro-batches. They can also be lists of micro-batches. Only the first stage reads
@@ -320,7 +321,7 @@ class _Step:
         # (stage, micro) -> (a function that computes part W, leaves whose gradient waits for W,
         # leaves that backward reaches)
         self.later = {}
-        self.here = {}  # Do -> its results, if the stage that needs these is on this rank, too
+        self.here = {}  # Do -> its results, if another stage of this rank needs these results
         # stage -> [(shape, dtype, True if it needs a gradient)], one entry for each of its results
         self.form = {}
         self.n_samples = 0
@@ -408,7 +409,7 @@ class _Step:
 
     def last(self, stage, micro, *inputs):
         """Runs the last stage and the loss. If recompute is on, part B runs the stage and the loss
-        again, and then divides their backward into the parts B and W."""
+        again, and leaves the gradients of the weights to part W."""
         return self.losses(stage(*inputs), micro)
 
     def losses(self, output, micro):

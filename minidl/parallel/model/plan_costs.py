@@ -180,7 +180,7 @@ def activations(shape, tp, width, recompute, schedule, p, m, v, stage, micro, cp
     n, tokens = live(schedule, p, m, v, stage.rank), shape.context // cp
     blocks = n * stage.blocks // v
     saved = blocks * (width * shape.width if recompute else one.saved)
-    saved += recompute * one.saved  # backward holds all of one block, which runs again
+    saved += recompute * one.saved  # backward runs one block again, and holds what this block saves
     # with v > 1 the last stage runs B directly after each F, so it holds one micro-batch
     saved += stage.first * min(n, m) * first.saved + stage.last * (1 if v > 1 else n) * last.saved
     once = one.once * (1 if recompute else blocks)
@@ -208,7 +208,7 @@ def waits(schedule, v, m, stages, hop, port):
     slowest = max((stage[1:] for stage in stages), key=sum)
     busy = m * sum(slowest)
     one_f_one_b = (2 * (p - 1) * -(-m // p) + 2 * (p - 2) * (m >= p)) * hop
-    if schedule == "gpipe":  # exact: micro-batches pass stage, link, stage, ... like a queue
+    if schedule == "gpipe":  # exact: micro-batches queue for each stage and each link
         f, b = max(f for _, f, _, _ in stages), max(b + w for _, _, b, w in stages)
         sends = 2 * (p - 1) * hop + (m - 1) * (max(0, port - f) + max(0, port - b))
         return total + (m - 1) * (f + b) - busy, sends

@@ -86,7 +86,7 @@ def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header,
     returns."""
     shape, width, (pp, tp, cp, ep) = task.shape, WIDTHS[task.precision][0], sizes
     again, kept = task.recompute, tokens * shape.width * width
-    # 12: bytes of the loss's three sums in float32, for each token
+    # 12: the bytes of three float32 sums, which the loss sends for each token
     summed = max(kept * ((4 + 2 * again) * stage.blocks + stage.first + stage.last)
                  + stage.last * 12 * tokens for stage in stages)
     # n_sends: how many backwards of a step send. halves: how many half all-reduces (a scatter or a
@@ -95,7 +95,8 @@ def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header,
     n_sends = m if task.zero == 3 or task.zero == 2 and pp == 1 else 1
     halves = 3 * n_sends if task.zero == 3 else n_sends + 1
     blocks = m * max(stage.blocks for stage in stages)
-    # pp: both directions over each boundary; with two ranks, each rank has only one neighbour
+    # pp: a rank sends activations to the next rank, and gradients to the previous rank. With two
+    # ranks, each rank has only one neighbour, so it sends less
     sent = {"tp": m * 2 * (tp - 1) / tp * summed, "cp": 0.0, "ep": 0.0,
             "pp": (m * (2 * v - (pp == 2)) * kept + v * HEADER_BYTES) if pp > 1 else 0,
             "dp": _mean(replicas[0]) * (halves * gradients[0] + 2 * n_sends * header[0])
@@ -149,7 +150,8 @@ def seconds(task, tokens, sizes, method, links, network):
     if ep > 1:
         k = shape.top_k
         rows = 2 * net.all_to_all_s(links["ep"], ep, k * kept)
-        # Half an all-reduce is an all-gather: the ranks exchange the counts of rows per expert.
+        # The ranks exchange the number of rows of each expert, by an all-gather. It takes half the
+        # time of an all-reduce.
         there = rows + net.all_reduce_s(links["ep"], ep, 8 * k * shape.experts * ep) / 2
         parts["ep"] = (there, rows + again * there, 0.0), none, none
     return parts

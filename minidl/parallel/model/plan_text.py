@@ -25,7 +25,7 @@ REASONS = {
 
 
 def text(task, found, rows=None, tr=str):
-    """Returns text. First comes a table of the first `rows` Plans in the list `found`. Its last
+    """Returns text. First comes a table of the first `rows` Plans in the list `found`. The last
     column tells why a Plan loses. If the first Plan fits into memory, the reason why it wins
     follows at the end. The table has a column for cp only if cp is above 1 in some plan. The same
     is true for ep."""

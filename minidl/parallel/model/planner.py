@@ -92,7 +92,7 @@ class Plan(NamedTuple):
     sent         {axis: the bytes that a rank of the busiest stage sends in a step, as a mean over
                  the rank's group}. The key "tied" is for the embedding that first and last stage
                  share
-    between      the bytes that a node sends to other nodes in a step, for the node that sends most
+    between      the largest number of bytes that a node sends to other nodes in a step
     parts        {part of the step: seconds}. The sum of these seconds is the time of the step"""
 
     dp: int
@@ -280,4 +280,5 @@ def _schedules(task, pp, m, v):
         return ["interleaved"] if m % pp == 0 else []
     if pp == 1:
         return ["1f1b"]
-    return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)  # recompute runs F again in part B
+    # no ZB-H1 with recompute, because recompute runs F again in part B
+    return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)

@@ -225,16 +225,16 @@ class RingSelfAttention(Ring, SelfAttention):
 
 def ring_attention(query, key, value, t, is_causal=False, scale=None, order="zigzag", *,
                    attn_mask=None, dropout_p=0.0, length=None, generator=None):
-    """Returns scaled_dot_product_attention over the keys of all ranks of t, (B, H, L, E).
+    """Returns (B, H, L, E): scaled_dot_product_attention over the keys of all ranks of t.
 
     query is (B, H, L, E), key and value are (B, G, S, E): this rank's part of the text. Query head
     i uses key head i // (H / G).
 
     order       how the text is cut: "zigzag" or "contiguous"
-    attn_mask   the mask of the whole text, without a gradient: a bool or floating array that
-                broadcasts to (B, H, queries, keys), in the order of the text. attn_mask can also be
-                a function of two arrays: the positions of some queries and the positions of some
-                keys. The function returns the mask for these queries and keys
+    attn_mask   the mask of the whole text: a bool or floating array that broadcasts to
+                (B, H, queries, keys), in the order of the text. It must not require a gradient.
+                attn_mask can also be a function of two arrays: the positions of some queries and
+                the positions of some keys. The function returns the mask for these queries and keys
     length      the number of tokens of the whole text. None means that all ranks have the same
                 number of tokens
     generator   the generator for dropout. It must be in the same state on all ranks. None means the
@@ -248,7 +248,7 @@ def ring_attention(query, key, value, t, is_causal=False, scale=None, order="zig
 
 def ring_self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0, *, t, order="zigzag",
                         attn_mask=None, length=None, generator=None):
-    """Returns self_attention over the text of all ranks, (B, L, C). qkv (B, L, 3 C) is this rank's
+    """Returns (B, L, C): self_attention over the text of all ranks. qkv (B, L, 3 C) is this rank's
     part. Other arguments: as in ring_attention. Collective."""
     whole = dict(t=t, order=order, length=length, mask=as_mask(t, attn_mask), dropout_p=dropout_p,
                  generator=generator)

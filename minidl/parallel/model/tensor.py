@@ -12,10 +12,10 @@ Each all-reduce has B T C elements, for B texts of T tokens and a width of C.
 
 Sequence parallelism is chosen by `seq=1` (the tokens are dimension 1). Between a row layer and the
 next column layer, each rank then has only its block of the tokens. `all_reduce` becomes
-`reduce_scatter`, and `copy` becomes `all_gather`. The same bytes are sent, and norms and dropouts
-hold 1/n of the activations. A norm and a row layer's bias are applied only to this rank's tokens.
-So each rank has only a part of the gradients of the norm's weights and of the bias. The backward of
-`copy` sums these parts.
+`reduce_scatter`, and `copy` becomes `all_gather`. As many bytes are sent as before, and norms and
+dropouts hold 1/n of the activations. A norm and a row layer's bias are applied only to this rank's
+tokens. So each rank has only a part of the gradients of the norm's weights and of the bias. The
+backward of `copy` sums these parts.
 
 A column layer gathers its input, K bytes, and keeps it for backward. With `gather_again` the rank
 keeps only its own K/n bytes, and backward gathers the rest again. This sends (n-1)/n K more bytes.
@@ -65,7 +65,7 @@ def cut(p, t, dim, bounds=None, repeats=1):
     bounds=None the parts are equal. Raises ValueError if a rank would have no part."""
     length, left = divmod(p.shape[dim], repeats)
     part = Part(t, dim, bounds or chunks.bounds(length, t.size), repeats)
-    if p.part is not None:  # p is tied: another layer that shares p has cut it
+    if p.part is not None:  # p is tied: another layer has already cut p
         if p.part[1:] != (dim, p.part.bounds if bounds is None else bounds, repeats):
             raise ValueError(f"rank {t.rank}: two layers that share a weight must cut it in the "
                              f"same way; the first layer cut dimension {p.part.dim} at the indices "
@@ -143,7 +143,7 @@ class Divided:
         return f"{super().extra_repr()}, rank {self.t.rank} of {self.t.size}"
 
 
-_OF_THE_WHOLE = ("bias", "generator", "dropout", "padding_idx", "eps")  # equal to the whole layer's
+_OF_THE_WHOLE = ("bias", "generator", "dropout", "padding_idx", "eps")  # options of the whole layer
 
 
 class ColumnLinear(Divided, Linear):

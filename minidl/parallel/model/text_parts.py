@@ -42,7 +42,7 @@ def chunks_of(rank, n, order):
 
 
 def pieces(length, n, rank, order="zigzag"):
-    """Returns [(first, end)]: the positions of the tokens that `rank` of n has, in a text of
+    """Returns [(first, end)]: the positions of the tokens that `rank` of n ranks has, in a text of
     `length` tokens."""
     n_pieces, mine = chunks_of(rank, n, order)
     bounds = chunks.bounds(length, n_pieces)
@@ -50,8 +50,8 @@ def pieces(length, n, rank, order="zigzag"):
 
 
 def positions(length, n, rank, order="zigzag", xp=None):
-    """Returns the positions of the tokens that `rank` of n has, a 1-d array, in a text of `length`
-    tokens."""
+    """Returns a 1-d array: the positions of the tokens that `rank` of n ranks has, in a text of
+    `length` tokens."""
     xp = xp or backend.xp_of([])
     return xp.concatenate([xp.arange(*piece) for piece in pieces(length, n, rank, order)])
 
@@ -101,7 +101,7 @@ def pairs(length, n, rank, order="zigzag"):
 def check_part(t, length, n_here, order):
     """Returns a list with each rank's number of tokens, for a text of `length` tokens. Raises
     ValueError if this rank's number is not n_here."""
-    chunks_of(t.rank, t.size, order)  # raises for an unknown order, with this rank's number
+    chunks_of(t.rank, t.size, order)  # raises an error if the order is unknown
     n_each = lengths(length, t.size, order)
     if n_each[t.rank] != n_here:
         raise ValueError(f"rank {t.rank}: wanted {n_each[t.rank]} tokens on this rank, for a text "

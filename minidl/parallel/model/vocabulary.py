@@ -84,7 +84,7 @@ class VocabCrossEntropy(Function):
         # if the target is in another rank's columns, take column 0; the logit there is not used
         local = xp.ascontiguousarray(xp.where(here, target - first, 0), np.int64)
         x = xp.ascontiguousarray(x)
-        with np.errstate(invalid="ignore"):  # a masked row gives nan
+        with np.errstate(invalid="ignore"):  # a row of only -inf gives nan, which is replaced below
             loss, lse = pick(undivided.by_kernel, undivided.by_numpy, x)(x, local, NONE)
             logits = lse - loss
         if xp is not np or np.isnan(lse).any():
@@ -163,7 +163,7 @@ def cross_entropy(t, input, target, n_classes, *, ignore_index=-100, reduction="
 
 
 def bytes_sent(n_rows, itemsize, n, rank, smooths=False):
-    """Returns the bytes that `rank` of n sends in `cross_entropy`.
+    """Returns the bytes that `rank` of n ranks sends in `cross_entropy`.
 
     itemsize: the bytes of an element of the sums. For float16 this is 4, too. smooths: True with
     label smoothing."""

@@ -11,8 +11,9 @@
     steps       worker 2   1---2---3---4 waits          bounded(1): a worker that has pushed 4 times
                 worker 3   1-----------2------          waits until all have pushed at least 3 times
 
-SYNC computes the same as data parallelism. It multiplies each gradient by its weight (from its
-number of samples), adds the products in the order of ranks, divides the sum, and casts the result.
+SYNC computes the same as data parallelism. It multiplies each worker's gradient by a weight (from
+the worker's number of samples), adds the products in the order of ranks, divides the sum, and casts
+the result.
 The result has the same bits as `average_gradients` with the all-reduce of minidl/plain/naive.py.
 
 Sources: Ho et al. 2013 (NIPS), the bound; Dean et al. 2012 (NIPS), asynchronous SGD. The name Geo

@@ -1,7 +1,7 @@
 """The parameter server: some ranks hold the parameters, and the others compute gradients.
 
-The plain form: minidl/plain/parameter_server.py. Here there are several servers, workers ask in any
-order, a Rule decides which worker waits, and servers and workers may fail.
+The plain form: minidl/plain/parameter_server.py. Here there are several servers. Workers ask in any
+order, and a Rule decides which worker waits. Servers and workers may fail.
 
     server 0   [w1 b1]  version 7 --8---9--        worker: pull, compute, push, pull, ...
     server 1   [w2   ]  version 7 --8---9--
@@ -71,7 +71,7 @@ class Server:
 
     def __init__(self, t, params, n_servers, rule, optimizer=None, silence_s=None, slower=None):
         self.shard = check(t, params, n_servers)[t.rank]
-        self.t = t.subgroup(range(t.size))  # its messages cannot mix with the caller's
+        self.t = t.subgroup(range(t.size))  # a copy of t: its messages do not mix with those of t
         self.rule, self.silence_s = rule, silence_s
         if (optimizer is None) != rule.differences:
             raise ValueError(f"rank {t.rank}: the rule {rule.name} wants "
@@ -257,11 +257,11 @@ class Server:
             due = self.t.time() + period_s
             self.t.compute(period_s)
             while not self.t.simulated and self.clocks and self.t.time() < due:
-                time.sleep(min(period_s, 0.02))  # short, because the job's end waits for this loop
+                time.sleep(min(period_s, 0.02))  # short: at its end, the job waits for this loop
             over = not self.clocks
             framing.send(self.t, self.t.rank, TICK, 0, over, label="param_server.tick")
 
-    # -- what happened
+    # -- reports about the workers
 
     def staleness(self, worker=None):
         """Returns {staleness: number of pushes}, for one worker, or for all workers if worker is

@@ -22,8 +22,8 @@ from minidl.comm import framing, objects
 from minidl.comm.framing import HEADER_BYTES  # noqa: F401  for the formulas of the tutorial
 from minidl.parallel.data import flat
 
-PULL, PUSH, LEAVE, TICK = range(4)  # requests
-GRANTED, REFUSED = range(2)  # replies
+PULL, PUSH, LEAVE, TICK = range(4)  # the kinds of requests
+GRANTED, REFUSED = range(2)  # the kinds of replies
 
 
 def why_left(kind, error):

@@ -24,7 +24,7 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-FIRST = 64  # slots of a new table
+FIRST = 64  # how many slots a new table has
 
 
 class Rows(NamedTuple):
@@ -97,7 +97,7 @@ class Table:
         return len(self.slots)
 
     def pull(self, ids):
-        """Returns the weights of these ids, (n, dim) float32. ids: (n,) int64."""
+        """Returns the weights of these ids as an array (n, dim), float32. ids: (n,) int64."""
         weights = self.initial(ids)
         known = [(i, slot) for i, id in enumerate(ids.tolist())
                  if (slot := self.slots.get(id)) is not None]

@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from minidl.comm.transport.links import Link
 from minidl.timeline import Timeline
 
-PCIE = Link(10e-6, 1 / 16e9)  # rounded: 10 us to start a copy; 16 GB/s, PCIe 3.0 with 16 lanes
+PCIE = Link(10e-6, 1 / 16e9)  # 10 us to start a copy, then 16 GB/s: about PCIe 3.0 with 16 lanes
 # An Adam update moves 30 bytes for each element; a host's memory moves about 20 GB/s.
 UPDATE_S = 30 / 20e9
 

@@ -120,7 +120,7 @@ class Offload:
             group["params"] = [self.bucket_of[p].copies[p] for p in group["params"]]
             group["n_steps"] = 0  # an option of the group, so that state_dict() has it
         use_master_weights(optimizer)
-        self.seen = {p: p.version for p in params}  # p's version when we last wrote it
+        self.seen = {p: p.version for p in params}  # p's version when we last wrote p
         self.updating = []  # jobs of a delayed update
         self.remove_hooks = [p.on_grad_ready(self.on_grad_ready) for p in params if p.requires_grad]
 
@@ -128,7 +128,7 @@ class Offload:
 
     def on_grad_ready(self, p):
         """Starts to copy a bucket to the host when its last gradient is complete. Backward calls
-        this when p.grad is complete. With data parallelism does nothing: the gradient is not
+        this when p.grad is complete. Does nothing with data parallelism: the gradient is not
         averaged yet, and collect() copies it later."""
         if is_local(p):
             return
@@ -212,7 +212,8 @@ class Offload:
 
     def update_of(self, bucket, unscale):
         """Returns a function that makes the optimizer's step for this bucket's parameters. The
-        function uses the present options (such as lr), even if they change before it runs."""
+        function uses the present options (such as lr), even if the options change before it
+        runs."""
         here = {bucket.copies[p] for p in bucket.sent}
         part = copy.copy(self.inner)  # shares state and master weights with self.inner
         part.param_groups = [
@@ -272,8 +273,8 @@ class Offload:
         return [g for p in self.parameters() if (g := self.gradient(p)) is not None]
 
     def parameters(self) -> list[Tensor]:
-        """Returns a list of the parameters that the optimizer updates. They are on the host and
-        have their gradients."""
+        """Waits until all gradients are on the host. Returns a list of the parameters that the
+        optimizer updates. These parameters are on the host, too."""
         self.collect()
         self.lanes.wait([job for bucket in self.buckets for job in bucket.jobs])
         return self.inner.parameters()

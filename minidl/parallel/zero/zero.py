@@ -73,8 +73,8 @@ class ShardedBucket:
     flat      a 1-d array of the gradients of all elements. It is made in the first backward. With
               free_gradients it is freed after the scatter of each backward"""
 
-    # how often the weights are gathered in a step. If stage 3 frees the weights, this is how often
-    # they are gathered in a forward with its backward
+    # The number of times that the weights are gathered in a step. If stage 3 frees the weights,
+    # this is the number for one forward with its backward.
     n_gathers = 1
     freed = False
 
@@ -102,7 +102,7 @@ class ShardedBucket:
         self.flat = None
 
     def block(self, array):
-        """Returns this rank's block of a flat array, a view."""
+        """Returns a view: this rank's block of a flat array."""
         return chunks.split(array, self.t.size)[self.t.rank]
 
     def take(self, p):
@@ -113,7 +113,7 @@ class ShardedBucket:
             views = flat.views(self.flat, self.shapes)
             self.views = dict(zip(self.params, views, strict=True))
             memory.note(self.flat, "communication")
-        if self.shard.grad is not None:  # it may be a view of `flat`, which is filled again now
+        if self.shard.grad is not None:  # a view of `flat` would be overwritten below
             self.earlier = self.shard.grad.array.copy()
             self.shard.grad = None
         self.views[p][...] = 0 if p.grad is None else p.grad.array
@@ -145,7 +145,7 @@ class ShardedBucket:
             own += self.earlier
             self.earlier = None
         self.shard.grad = own
-        for hook in self.shard._hooks or ():  # the shard's gradient is complete (offload.py)
+        for hook in self.shard._hooks or ():  # tells Offload: this gradient is complete
             hook.gradient_ready(self.shard)
         return released
 
@@ -233,7 +233,7 @@ class Zero1(DataParallel):
             buckets = []
             for run in runs or [order]:
                 parts = cut(run, bucket_bytes, first_bucket_bytes, alike)
-                # a bucket is full when its last parameter's gradient has come: sort by this time
+                # a bucket is full when its last parameter has its gradient: sort by this parameter
                 parts.sort(key=lambda params: place[params[-1]])
                 for params in parts:
                     group = number[params[0]]
@@ -246,7 +246,7 @@ class Zero1(DataParallel):
         self.buckets = self.reducer.buckets
         self.reducer.on_end = self.ended
 
-        for bucket in self.buckets:  # parallel/model/ may have divided the parameters already
+        for bucket in self.buckets:  # the parameters may be divided over other ranks, too
             first = bucket.params[0]
             bucket.shard.declare(sharded_by=(*first.sharded_by, self), copies=first.copies)
 
@@ -285,8 +285,8 @@ class Zero1(DataParallel):
         return super().forward(*inputs, **options)
 
     def absent(self, loss: Any = None) -> None:
-        """Like DataParallel.absent(). The gradients of the shards
-        become the mean gradients over the other ranks' samples."""
+        """Like DataParallel.absent(). The gradients of the shards become the mean gradients over
+        the other ranks' samples."""
         self.check()
         super().absent()
 
@@ -315,7 +315,7 @@ class Zero1(DataParallel):
             bucket.gathered = bucket.shard.version
         return result
 
-    # GradScaler and clipping call these two functions, so they use the shards of all ranks
+    # by these two functions, GradScaler and clipping use the shards of all ranks
     on_any_rank, sum_over_ranks = Shards.on_any_rank, Shards.sum_over_ranks
 
     def sum_in_place(self, x):
@@ -325,7 +325,7 @@ class Zero1(DataParallel):
             ring.all_reduce(self.t, x)
 
     def grad_norm(self) -> float:
-        """Returns the 2-norm of the gradient of the whole model, a float. The norm includes the
+        """Returns a float: the 2-norm of the gradient of the whole model. The norm includes the
         experts that are divided over the ranks. A tied weight counts once. Collective. Raises
         RuntimeError if no shard has a gradient."""
         if all(s.grad is None for s in self.shards()):

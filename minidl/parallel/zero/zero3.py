@@ -187,7 +187,7 @@ class Zero3(Zero1):
 
     def free(self, buckets):
         for b in buckets:
-            # b may be gathered ahead, but not used. After a step these weights would be old.
+            # The weights of b may be gathered ahead, but not used. After a step they would be old.
             if b in self.coming:
                 self.coming.pop(b)[1].wait()
             if b.weights is not None and b not in self.stays:
@@ -280,7 +280,7 @@ class Zero3(Zero1):
 def _gather(t, bucket, whole, number):
     # with this label, ranks that run their units in different orders get an error
     with about(f"weights {number}"):
-        bucket.all_gather(t, whole, bucket.bounds)  # returns nothing: a job keeps its result alive
+        bucket.all_gather(t, whole, bucket.bounds)  # not returned: a job keeps its result alive
 
 
 def items(model):
