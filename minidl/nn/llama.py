@@ -2,7 +2,7 @@
 
 The plain form of a block: minidl/plain/transformer.py. This file adds batches and grouped heads.
 The rotation (class Rotary) saves neither its input nor its output for backward. The texts may be
-longer than the texts in training (see the function frequencies).
+longer than the texts in training (see the function `frequencies`).
 
 Grouped heads: there are n_heads heads of queries, but only n_kv_heads heads of keys and values. So
 n_heads / n_kv_heads heads of queries share one head of keys and values. The cache of keys and
@@ -65,8 +65,9 @@ def frequencies(width, theta=10000.0, scaling=None):
 
     scaling: None, or a dict for Llama 3's rule. The rule is for contexts `factor` times as long as
     the original context. The keys of the dict are factor, low_freq_factor, high_freq_factor and
-    original_max_position_embeddings. Angles that make many turns in the original context do not
-    change. Angles that make few turns grow `factor` times more slowly."""
+    original_max_position_embeddings. An angle with more than high_freq_factor turns in the original
+    context grows as without scaling. An angle with fewer than low_freq_factor turns grows `factor`
+    times more slowly. Between these limits, the growth is a mean of both."""
     f = theta ** -(np.arange(0, width, 2) / width)
     if scaling is None:
         return f

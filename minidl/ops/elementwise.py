@@ -33,7 +33,7 @@ class Sub(Function):
 
 
 class Mul(Function):
-    """a * b. Saves b if a needs a gradient, and a if b needs a gradient."""
+    """a * b. Saves `b` if `a` needs a gradient. Saves `a` if `b` needs a gradient."""
     promotes = "same"
 
     def forward(self, a, b):

@@ -70,7 +70,7 @@ def same_dtype(op, a, b, name_a="input", name_b="other"):
 
 
 class MatMul(Function):
-    """a @ b. Saves b if a needs a gradient, and a if b needs a gradient."""
+    """a @ b. Saves `b` if `a` needs a gradient. Saves `a` if `b` needs a gradient."""
 
     precision = "white"
     op = "matmul"

@@ -1,6 +1,6 @@
 """The places of the windows of a convolution or a pooling on an image.
 
-    image with padding         window 2 x 2, stride 1         output_size: how often the window fits
+    image with padding         window 2 x 2, stride 1         output_size: how many windows fit
     . . . . .                  +---+
     . a b c .                  |. .| . .                      (5 - 2) / 1 + 1 = 4 along a row
     . d e f .                  |. a| b c
@@ -23,8 +23,8 @@ def pair(value, op, name, n=2):
 
 
 def output_size(size, kernel, stride, dilation):
-    """Returns how often a kernel fits along a (padded) dimension. It is 0 or less if the kernel
-    does not fit."""
+    """Returns at how many places a kernel fits along a (padded) dimension. This number is 0 or less
+    if the kernel does not fit."""
     return (size - dilation * (kernel - 1) - 1) // stride + 1
 
 

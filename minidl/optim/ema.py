@@ -45,7 +45,7 @@ class EMA:
 
     def update(self) -> None:
         """Moves each average towards the current weight, by 1 - decay times the difference between
-        the two. Call this method after optimizer.step()."""
+        weight and average. Call this method after optimizer.step()."""
         self.step += 1
         decay = self.decay
         if self.warmup:

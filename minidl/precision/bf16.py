@@ -47,7 +47,7 @@ def widen(x):
 
 
 def involved(arrays, options):
-    """Returns whether an op gets a bfloat16 array, or whether its option `dtype` is bfloat16."""
+    """Returns True if an op gets a bfloat16 array, or if the op's option `dtype` is bfloat16."""
     for x in arrays:  # written for speed, because every op calls `involved`
         if hasattr(x, "dtype") and x.dtype.kind == "V" and is_bfloat16(x.dtype):
             return True
