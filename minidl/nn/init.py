@@ -104,7 +104,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0,
                   b: float = 2.0, generator: Generator | None = None) -> Tensor:
     """Draws from a normal distribution. Values outside of [a, b] are drawn again. Raises ValueError
-    if almost all values would be outside."""
+    if almost no values of the distribution are in [a, b]."""
     if not a - 2 * std <= mean <= b + 2 * std:
         raise ValueError("trunc_normal_ wants a mean that is at most 2 std outside of [a, b]; got "
                          f"mean={mean}, std={std}, [{a}, {b}]. With this mean, almost all values "

@@ -89,7 +89,7 @@ class Neg(Function):
 
 class Pow(Function):
     """y = a ** b. If b is 0, dy/da is 0. If a is 0 and b >= 0, dy/db is 0. These rules also apply
-    where the formula of the derivative would give 0 * infinity."""
+    where the formula of the derivative gives 0 * infinity."""
     precision = "black"
     promotes = "same"
 

@@ -39,8 +39,9 @@ def patches(xp, x, kernel, stride, dilation):
 
 
 def places(kernel, stride, dilation, out):
-    """Yields (i, j, index) for each element (i, j) of the kernel. image[index], (..., oh, ow), has
-    the pixels of the (padded) image that this element reads, one for each place of the output."""
+    """Yields (i, j, index) for each element (i, j) of the kernel. image[index], of shape (...,
+    oh, ow), has the pixels that this element reads from the (padded) image. There is one pixel for
+    each place of the output."""
     for i in range(kernel[0]):
         for j in range(kernel[1]):
             yield i, j, (..., *(slice(at * d, at * d + (n - 1) * s + 1, s) for at, d, n, s in

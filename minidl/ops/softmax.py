@@ -109,5 +109,5 @@ def softmax(input, dim, *, dtype=None):
 
 def log_softmax(input, dim, *, dtype=None):
     """log(softmax(input, dim)). The probabilities are not computed first, because the logarithm of
-    a small rounded number would be inexact. dtype: as in softmax."""
+    a small rounded number is inexact. dtype: as in softmax."""
     return LogSoftmax.apply(input, dim=dim, dtype=dtype)
