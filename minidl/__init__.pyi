@@ -283,7 +283,7 @@ def repeat_interleave(
 ) -> Tensor:
     """Repeats each element (or each slice along `dim`) several times in a row. repeats: one
     int for all elements, or a tensor with a count for each element.
-    repeat_interleave(counts) returns each index i, counts[i] times."""
+    repeat_interleave(counts) returns counts[i] copies of each index i."""
 def roll(
     input: Tensor | ndarray, shifts: int | Sequence[int],
     dims: int | Sequence[int] | None = None
@@ -353,9 +353,9 @@ def allclose(
 def bincount(
     input: Tensor | ndarray, weights: Tensor | ndarray | None = None, minlength: int = 0
 ) -> Tensor:
-    """Returns how often each integer from 0 to the largest one occurs in a vector. weights: if
-    given, returns the sum of the weights of each integer instead. minlength: the least
-    length of the result."""
+    """Returns how many times each integer from 0 to the largest element occurs in a vector.
+    weights: if given, returns the sum of the weights of each integer instead. minlength:
+    the least length of the result."""
 def bucketize(
     input: Tensor | ndarray | generic | float, boundaries: Tensor | ndarray, *,
     out_int32: bool = False, right: bool = False
@@ -390,7 +390,7 @@ def unique(
 ) -> Any:
     """Returns the different values in order, or the different slices along `dim`.
     return_inverse: if True, also returns for each element of the input its index among the
-    different values. return_counts: if True, also returns how often each value occurs."""
+    different values. return_counts: if True, also returns how many times each value occurs."""
 
 
 # minidl/ops/extra/sort.py
@@ -572,7 +572,7 @@ def bmm(input: Tensor | ndarray, mat2: Tensor | ndarray) -> Tensor:
     """Returns y[i] = input[i] @ mat2[i] for a batch of matrices: (b, n, k), (b, k, m) -> (b,
     n, m)."""
 def dot(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
-    """Returns the sum of input[i] * other[i] for two vectors of one length, a 0-d tensor."""
+    """Returns a 0-d tensor: the sum of input[i] * other[i]."""
 def outer(input: Tensor | ndarray, vec2: Tensor | ndarray) -> Tensor:
     """Returns (n, m): the product of every element of the first vector with every element of
     the second."""

@@ -477,7 +477,7 @@ class Tensor:
     ) -> Tensor:
         """Repeats each element (or each slice along `dim`) several times in a row. repeats: one
         int for all elements, or a tensor with a count for each element.
-        repeat_interleave(counts) returns each index i, counts[i] times."""
+        repeat_interleave(counts) returns counts[i] copies of each index i."""
     def roll(
         self, shifts: _int | Sequence[_int], dims: _int | Sequence[_int] | None = None
     ) -> Tensor:
@@ -537,9 +537,9 @@ class Tensor:
     ) -> bool:
         """Returns a Python bool: True if isclose holds for all elements."""
     def bincount(self, weights: Tensor | ndarray | None = None, minlength: _int = 0) -> Tensor:
-        """Returns how often each integer from 0 to the largest one occurs in a vector. weights: if
-        given, returns the sum of the weights of each integer instead. minlength: the least
-        length of the result."""
+        """Returns how many times each integer from 0 to the largest element occurs in a vector.
+        weights: if given, returns the sum of the weights of each integer instead. minlength:
+        the least length of the result."""
     def isclose(
         self, other: Tensor | ndarray | generic | _float, rtol: _float = 1e-05, atol: _float = 1e-08,
         equal_nan: _bool = False
@@ -563,7 +563,7 @@ class Tensor:
     ) -> Any:
         """Returns the different values in order, or the different slices along `dim`.
         return_inverse: if True, also returns for each element of the input its index among the
-        different values. return_counts: if True, also returns how often each value occurs."""
+        different values. return_counts: if True, also returns how many times each value occurs."""
 
 
     # minidl/ops/extra/sort.py
@@ -726,7 +726,7 @@ class Tensor:
         """Returns y[i] = input[i] @ mat2[i] for a batch of matrices: (b, n, k), (b, k, m) -> (b,
         n, m)."""
     def dot(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """Returns the sum of input[i] * other[i] for two vectors of one length, a 0-d tensor."""
+        """Returns a 0-d tensor: the sum of input[i] * other[i]."""
     def outer(self, vec2: Tensor | ndarray) -> Tensor:
         """Returns (n, m): the product of every element of the first vector with every element of
         the second."""

@@ -4,10 +4,10 @@
         h, c = cell(x, (h, c))           cell(x) begins with states of zeros
 
 N is the number of samples, C is input_size, and H is hidden_size.
-Each forward writes its formula with ops. The layers of recurrent.py are faster, because one op
-computes all steps. Names, shapes and order of the weights are PyTorch's: weight_ih (k H, C),
-weight_hh (k H, H), bias_ih and bias_hh (k H,). k is 1 for RNN, 4 for LSTM (i, f, g, o), 3 for GRU
-(r, z, n).
+The forward of a cell computes the cell's formula with ops. The layers of recurrent.py are faster,
+because one op computes all steps. Names, shapes and order of the weights are PyTorch's: weight_ih
+(k H, C), weight_hh (k H, H), bias_ih and bias_hh (k H,). k is 1 for RNN, 4 for LSTM (i, f, g, o), 3
+for GRU (r, z, n).
 Test: tests/nn/test_cells.py
 """
 

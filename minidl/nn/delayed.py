@@ -1,4 +1,4 @@
-"""Losses for labels that come late: a sample with label 0 now may have label 1 tomorrow.
+"""Losses for labels that come late: a sample x with label 0 now may have label 1 tomorrow.
 
     time ->   x ------- e ------- d ---->       A positive gets its label 1 after a delay d. At the
               |         |         |             earlier time e its label is still 0: it is a fake

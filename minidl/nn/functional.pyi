@@ -159,8 +159,9 @@ def triplet_margin_loss(
     anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0,
     eps: float = 1e-06, swap: bool = False, *, reduction: str = 'mean'
 ) -> Tensor:
-    """max(0, |anchor - positive| - |anchor - negative| + margin), with p-norms. swap: if True,
-    uses the smaller of |anchor - negative| and |positive - negative| as the second norm."""
+    """max(0, |anchor - positive| - |anchor - negative| + margin). |v| is the p-norm of v.
+    swap: if True, the second norm is the smaller of |anchor - negative| and |positive -
+    negative|."""
 
 
 # minidl/ops/extra/conv_transpose.py

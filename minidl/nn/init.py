@@ -1,7 +1,7 @@
 """Writes initial values into tensors, in place. Names, formulas and defaults are PyTorch's.
 
-    Kaiming:  std = gain / sqrt(fan)              keeps the variance of activations (fan_in) or of
-                                                  gradients (fan_out) from layer to layer
+    Kaiming:  std = gain / sqrt(fan)              all layers get equal variances: of activations if
+                                                  fan is fan_in, of gradients if fan is fan_out
     Xavier:   std = gain * sqrt(2 / (fan_in + fan_out))     a compromise between the two
 
 A uniform distribution with the same std has bounds +-sqrt(3) std. The functions draw from
@@ -104,7 +104,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0,
                   b: float = 2.0, generator: Generator | None = None) -> Tensor:
     """Draws from a normal distribution. Values outside of [a, b] are drawn again. Raises ValueError
-    if almost all values would be outside."""
+    if almost no values of the distribution are in [a, b]."""
     if not a - 2 * std <= mean <= b + 2 * std:
         raise ValueError("trunc_normal_ wants a mean that is at most 2 std outside of [a, b]; got "
                          f"mean={mean}, std={std}, [{a}, {b}]. With this mean, almost all values "
@@ -117,9 +117,9 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
-    """Writes a random matrix with orthonormal rows (or columns, if there are fewer columns), times
-    gain. If the tensor has more than two dimensions, all dimensions after the first one count as
-    one dimension.
+    """Writes a random matrix, multiplied by gain. The rows of this matrix are orthonormal. If it
+    has more rows than columns, its columns are orthonormal instead. If the tensor has more than two
+    dimensions, all dimensions after the first one count as one dimension.
     Source: Saxe et al. 2013 (arXiv 1312.6120)."""
     if tensor.ndim < 2:
         raise ValueError(f"orthogonal_ wants at least 2 dimensions; got shape "
@@ -127,7 +127,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
     generator = generator or random.default_generator()
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
     q, r = np.linalg.qr(generator.normal((max(rows, columns), min(rows, columns))))
-    q = q * np.sign(np.diag(r))  # makes all such matrices equally likely
+    q = q * np.sign(np.diag(r))  # makes all orthogonal matrices equally likely
     return constant_(tensor, gain * (q.T if rows < columns else q).reshape(tensor.shape))
 
 

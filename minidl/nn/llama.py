@@ -2,12 +2,12 @@
 
 The plain form of a block: minidl/plain/transformer.py. This file adds batches and grouped heads.
 The rotation (class Rotary) saves neither its input nor its output for backward. The texts may be
-longer than the texts in training (see the function frequencies).
+longer than the texts in training (see the function `frequencies`).
 
 Grouped heads: there are n_heads heads of queries, but only n_kv_heads heads of keys and values. So
 n_heads / n_kv_heads heads of queries share one head of keys and values. The cache of keys and
 values has 2 n_kv_heads E floats for each token and layer, where E is the width of a head. Without
-sharing, it would have 2 n_heads E.
+sharing, this number is 2 n_heads E.
 
 Sources: Su et al. 2021 (arXiv 2104.09864, rotary); Ainslie et al. 2023 (arXiv 2305.13245, grouped);
 Shazeer 2020 (arXiv 2002.05202, SwiGLU); Touvron et al. 2023 (arXiv 2302.13971).
@@ -65,8 +65,9 @@ def frequencies(width, theta=10000.0, scaling=None):
 
     scaling: None, or a dict for Llama 3's rule. The rule is for contexts `factor` times as long as
     the original context. The keys of the dict are factor, low_freq_factor, high_freq_factor and
-    original_max_position_embeddings. Angles that make many turns in the original context do not
-    change. Angles that make few turns grow `factor` times more slowly."""
+    original_max_position_embeddings. An angle with more than high_freq_factor turns in the original
+    context grows as without scaling. An angle with fewer than low_freq_factor turns grows `factor`
+    times more slowly. Between these limits, the growth is a weighted mean."""
     f = theta ** -(np.arange(0, width, 2) / width)
     if scaling is None:
         return f

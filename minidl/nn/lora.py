@@ -51,7 +51,7 @@ class LoRALinear(Linear):
     def from_linear(cls, linear: Linear, rank: int = 8, alpha: float | None = None,
                     dropout: float = 0.0, generator: Generator | None = None) -> LoRALinear:
         """Returns a LoRALinear that computes the same as `linear`. The parameters of `linear` are
-        not copied. Both layers have the same parameters, which are frozen."""
+        not copied: the new layer uses the same Parameters. They are frozen in both layers."""
         layer = cls(linear.in_features, linear.out_features, rank, alpha, dropout,
                     linear.bias is not None, generator)
         layer.weight, layer.bias = linear.weight, linear.bias

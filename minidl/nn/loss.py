@@ -92,9 +92,9 @@ class HuberLoss(_Loss):
 
 
 class TripletMarginLoss(Module):
-    """The mean of max(0, |anchor - positive| - |anchor - negative| + margin), with p-norms. The
-    loss is 0 if each anchor is nearer to its positive than to its negative, by `margin` or more.
-    Each of the three inputs is (N, D)."""
+    """The mean of max(0, |anchor - positive| - |anchor - negative| + margin). |v| is the p-norm
+    of v. The loss is 0 if each anchor is nearer to its positive than to its negative, by `margin`
+    or more. Each of the three inputs is (N, D)."""
 
     def __init__(self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
                  *, reduction: str = "mean"):

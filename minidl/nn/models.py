@@ -62,9 +62,9 @@ class GPT(Module):
     tied: if True, the output layer and the embedding share one weight.
     init_std: the initial weights are drawn from N(0, init_std), as in GPT-2. There are 2 * n_layers
         projections whose results are added to the residual stream. Their weights are divided by
-        sqrt(2 * n_layers), so that the sum does not grow with the number of layers. 0.02 is right
-        for widths near 768. A smaller width needs larger weights: with init_std 0.08, a model of
-        width 96 learns in half the steps.
+        sqrt(2 * n_layers), so that the sum does not grow with the number of layers. An init_std of
+        0.02 is right for widths near 768. A smaller width needs larger weights: a model of width 96
+        learns in half as many steps with init_std 0.08.
     feed_forward: as in TransformerBlock. partial(nn.MoE, n_experts=8) makes mixtures of experts.
     recompute: 0 keeps all activations. A number n divides the blocks into n segments. Each segment
         keeps only its input, and backward runs the blocks of the segment again. A list of tuples
@@ -96,8 +96,8 @@ class GPT(Module):
 
     def forward(self, ids: Array, positions: Array | None = None) -> Tensor:
         """Returns the logits (N, T, vocab_size). positions: None, or (N, T) if a row has several
-        texts (data.lengths.pack). The positions of each text begin at 0. A token attends only to
-        tokens of the same text. Raises ValueError if T is larger than `context`."""
+        texts. data.lengths.pack makes such rows. The positions of each text begin at 0. A token
+        attends only to tokens of the same text. Raises ValueError if T is larger than `context`."""
         x, mask = self.embed(ids, positions), {}
         if positions is not None:
             mask["attn_mask"] = self.one_text(backend.array_of(positions))
@@ -127,8 +127,9 @@ class GPT(Module):
 
     @staticmethod
     def one_text(positions):
-        """Returns a mask, (N, 1, T, T) bool: True if two tokens of a packed row belong to the same
-        text. Padding tokens have position 0, so each counts as a separate text."""
+        """Returns a mask, (N, 1, T, T) bool. Element (n, 0, i, j) is True if the tokens i and j of
+        row n belong to the same text. Padding tokens have position 0, so each counts as a separate
+        text."""
         text = (positions == 0).cumsum(axis=1)
         return text[:, None, :, None] == text[:, None, None, :]
 

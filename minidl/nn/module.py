@@ -62,7 +62,7 @@ class Parameter(Tensor):
     its attributes.
 
     The attributes below tell how ranks share the parameter. `declare` sets these attributes.
-    Clipping, loss scaling and the wrappers of parallel/ read them:
+    Clipping, loss scaling and the wrappers of parallel/ read these attributes:
 
     sharded_by     a tuple of groups of ranks. Each group has divided the parameter once, and the
                    other ranks of the group hold the other shards. The tuple is in the order of the
@@ -93,8 +93,9 @@ class Parameter(Tensor):
             setattr(self, name, fact)
 
     def __deepcopy__(self, memo):
-        """Returns a copy of the values, without a gradient. The copy is shared among ranks in the
-        same way. compressed_by becomes None: the Compressed model does not know the copy."""
+        """Returns a copy of the values, without a gradient. The copy has the same attributes as
+        this parameter. Only compressed_by becomes None: the Compressed model does not know the
+        copy."""
         twin = super().__deepcopy__(memo)
         twin.grad = twin.compressed_by = None
         return twin
@@ -218,10 +219,10 @@ class Module:
 
     def register_full_backward_hook(self, hook: Callable[..., Any]) -> Handle:
         """Adds a hook. Backward calls `hook(module, grad_input, grad_output)`. grad_input is a
-        tuple with the gradient of each input, grad_output a tuple with the gradient of each output.
-        An entry is None if there is no gradient. If exactly one input has a gradient, the hook may
-        return a new value for this gradient. Returns a Handle. Its method remove() removes the
-        hook."""
+        tuple with the gradient of each input, grad_output is a tuple with the gradient of each
+        output. An entry is None if there is no gradient. If exactly one input has a gradient, the
+        hook may return a new value for this gradient. Returns a Handle. Its method remove() removes
+        the hook."""
         return _add(self._backward_hooks, hook)
 
     def add_module(self, name: str, module: Module | None) -> None:

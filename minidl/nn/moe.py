@@ -3,7 +3,7 @@
 The plain form, on ranks: minidl/plain/experts.py. The layer in this file has gradients, and it has
 no loop over the tokens. The file also has two remedies for unequal loads.
 
-    y = sum of gate_j expert_j(x) over the k largest of p = softmax(W x), the largest first
+    y = sum of gate_j expert_j(x) over the k experts j with the largest p_j       p = softmax(W x)
     This layer has E times the weights of one feed-forward layer, and does k times its work.
 
 gate: for k = 1 the gate is p itself (Switch), so that the router gets a gradient. For k > 1 the
@@ -70,7 +70,7 @@ class MoE(Module):
 
     A forward sets these attributes:
     n_dropped: how many choices of this rank's tokens were dropped.
-    load: (E,), how often each expert was chosen in training since the last move_bias.
+    load: (E,), how many times each expert was chosen in training since the last move_bias.
     aux_loss: the balance loss of this layer. balance_loss() adds up the aux_loss of all layers.
 
     ranks: the object that sends rows between ranks if the experts are divided among ranks
@@ -143,7 +143,7 @@ class Alone:
 
 def each(experts, parts):
     """Returns the outputs of all experts, joined into one Tensor. Expert number i gets the rows
-    parts[i]. There may be no rows."""
+    parts[i]. An expert may get no rows."""
     return cat([expert(part) for expert, part in zip(experts.values(), parts, strict=True)])
 
 
@@ -161,7 +161,7 @@ def choose(scores, k):
 
 
 def of_rounds(choice, n_experts):
-    """Returns (k, E). Entry (j, e) is the number of tokens whose choice number j is expert e."""
+    """Returns (k, E). Entry (j, e) counts the tokens that have expert e as their j-th choice."""
     return np.stack([np.bincount(column, minlength=n_experts) for column in choice.T])
 
 
@@ -187,7 +187,7 @@ class Plan(NamedTuple):
 def plan_of(choice, counts, me, capacity):
     """Returns the Plan of rank `me`. choice: (T, k), the choices of its tokens. counts: (n, k, E),
     the results of of_rounds() on all n ranks. If tokens of several ranks have the same expert as
-    choice number j, the tokens of lower ranks come first."""
+    their j-th choice, the tokens of lower ranks come first."""
     n_tokens, k = choice.shape
     rounds = counts.sum(axis=0)
     before = (rounds.cumsum(axis=0) - rounds) + (counts.cumsum(axis=0) - counts)  # (n, k, E)
@@ -247,8 +247,8 @@ def weighted_sum(xp, rows, slot, gates=None):
 
 
 def kept_of(xp, slot):
-    """Yields (j, tokens, rows) for each choice number j. tokens: the indices of the tokens whose
-    choice j is not dropped. rows: for each of these tokens, the index of its row."""
+    """Yields (j, tokens, rows) for each j from 0 to k - 1. tokens: the indices of the tokens whose
+    j-th choice is not dropped. rows: for each of these tokens, the index of its row."""
     for j in range(slot.shape[1]):
         at = np.flatnonzero(slot[:, j] >= 0)
         yield j, xp.asarray(at), xp.asarray(slot[at, j])
@@ -276,9 +276,9 @@ def balance_loss(model: Module) -> Tensor:
 
 def move_bias(model, all_sum=None):
     """Moves the bias of every MoE layer by bias_rate * sign(mean load - load), and sets the load to
-    0. Call it after a step. all_sum(array): returns the sum of an array over all ranks that have
-    tokens, such as partial(ring.all_reduce, t) with the transport t. None means that there is only
-    one rank."""
+    0. Call it after a step. all_sum(array) returns the sum of an array over all ranks that have
+    tokens. For example, all_sum is partial(ring.all_reduce, t) with a transport t. If all_sum is
+    None, there is only one rank."""
     moes = layers(model)
     loads = np.stack([np.broadcast_to(layer.load, layer.n_experts) for layer in moes])
     loads = loads.astype(np.int64) if all_sum is None else all_sum(loads.astype(np.int64))

@@ -1,13 +1,14 @@
 """Recurrent layers: RNN, LSTM and GRU, with one or more layers, in one or both directions.
 
     input (L, N, C) ─► layer 0 ─► dropout ─► layer 1 ─► ... ─► output (L, N, H), and last states
-    bidirectional: a second set of weights goes over the input from the end to the beginning. The
-                   outputs of the two directions are joined: (L, N, 2H)
+    bidirectional: a second layer with its own weights reads the input from the end to the
+                   beginning. The outputs of the two directions are joined: (L, N, 2H)
 
 Names, shapes and order of the weights are PyTorch's: weight_ih_l0 (k H, C), weight_hh_l0 (k H, H),
 bias_ih_l0 and bias_hh_l0 (k H,). The names for the other direction end in _reverse. k is 1 for RNN,
 4 for LSTM (i, f, g, o), 3 for GRU (r, z, n). The initial values of all weights are uniform in
-+-1/sqrt(H). The loop over time is one op. Its file, minidl/ops/extra/recurrent.py, has the sources.
++-1/sqrt(H). The loop over time is one op. minidl/ops/extra/recurrent.py has this op, and names the
+papers.
 Test: tests/nn/test_recurrent.py   Tutorial: tutorials/32_recurrent.py
 """
 

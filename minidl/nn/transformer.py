@@ -128,8 +128,8 @@ class CausalSelfAttention(Module):
         self.proj = Linear(width, width, bias, generator=generator)
 
     def forward(self, x: Array, **mask: Any) -> Tensor:
-        """Returns a Tensor (N, T, C). mask: no argument, or attn_mask=..., as in F.self_attention.
-        This mask is used together with the causal mask."""
+        """Returns a Tensor (N, T, C). mask: the keyword argument attn_mask of F.self_attention, or
+        nothing. This mask is used together with the causal mask."""
         y = self.attend(self.qkv(x), self.n_heads, is_causal=True,
                         dropout_p=self.dropout if self.training else 0.0, **mask)
         return self.proj(y)

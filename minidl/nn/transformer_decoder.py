@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 class TransformerDecoderLayer(TransformerEncoderLayer):
     """One layer of the decoder. tgt is (T, N, E) and memory is (S, N, E): N targets of T tokens,
-    and N sources of S tokens. With batch_first they are (N, T, E) and (N, S, E)."""
+    and N sources of S tokens. With batch_first, tgt is (N, T, E) and memory is (N, S, E)."""
 
     def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
                  activation: str | Callable[..., Tensor] = "relu", layer_norm_eps: float = 1e-5,

@@ -152,9 +152,9 @@ def _with_axis(op):
 
 
 def _operator(op, reflected=False):
-    """Returns a method of Tensor for a binary operator. If the type of `other` is unknown, the
-    method returns NotImplemented. Python then calls the operator of `other`. reflected: True for
-    methods such as __radd__."""
+    """Returns a method of Tensor for a binary operator. If the type of the other operand is
+    unknown, the method returns NotImplemented. Python then calls the other operand's method.
+    reflected: True for methods such as __radd__."""
 
     def method(self, other):
         if type(other) is not Tensor and not isinstance(other, OPERANDS):

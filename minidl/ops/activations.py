@@ -4,7 +4,7 @@ Several activations save the slope dy/dx, which forward computes together with y
 the same number of bytes as x. Backward is then one product, gy times the slope. SiLU saves x, and
 computes the slope in backward. GELU is in gelu.py.
 A slope that can have other values than 0 and 1 is computed by arithmetic. The function `where`
-would be slow: if the signs of x are random, `where` takes as long as twenty additions. A slope that
+is slow: if the signs of x are random, `where` takes as long as twenty additions. A slope that
 is 0 or 1 uses `select` (masks.py).
 
 Source: SiLU, Elfwing et al. 2018; ELU, Clevert et al. 2016.

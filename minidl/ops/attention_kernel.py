@@ -31,9 +31,9 @@ from minidl.ops import dropout as drop
 MAX_WIDTH = 128
 MAX_BLOCKS = 65535  # the most blocks of a GPU's grid along y (heads) and z (batches)
 # In backward on a CPU, gq is the sum of at most PARTS partial results. So at most PARTS threads can
-# work on one head. With one partial result for each group of keys, the memory of the partial
-# results would grow with queries times keys. For heads of width 32, this memory would be an eighth
-# of the memory of the scores.
+# work on one head. With one partial result for each group of keys, the partial results need
+# memory proportional to queries times keys. For heads of width 32, this is an eighth of the memory
+# of the scores.
 PARTS = 16
 
 

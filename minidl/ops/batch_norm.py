@@ -37,7 +37,7 @@ class BatchNorm(Function):
 
     In training, forward updates the running statistics in place. The running statistics are passed
     as an option of the Function, not as an input, because autocast may replace an input by a copy.
-    Then the update of the copy would be lost."""
+    An update of the copy does not change the running statistics."""
 
     precision = "black"
 

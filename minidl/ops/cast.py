@@ -1,7 +1,8 @@
 """Casts and transfers: the same values in another dtype, on another device, or in new memory.
 
-A cast between floating dtypes is differentiable: the backward walk casts its gradient back. Mixed
-precision uses this. A cast to integers or bool is not recorded in the graph.
+A cast between floating dtypes is differentiable: the backward walk casts the gradient to the
+dtype of the input. Mixed precision uses this. A cast to integers or bool is not recorded in the
+graph.
 Test: tests/ops/test_cast.py
 """
 

@@ -108,8 +108,8 @@ def _samples(xp, x_shape, w, out):
 
 def samples_at_once(channels, w_shape, out, on_cpu):
     """Returns how many samples are computed at a time, at least 1. A sample needs memory for its
-    columns and for a copy of the weight. All samples together need at most CPU_COLUMNS elements
-    (GPU_COLUMNS on a GPU)."""
+    columns and for a copy of the weight. The samples that are computed at a time need at
+    most CPU_COLUMNS elements together (GPU_COLUMNS on a GPU)."""
     one = channels * math.prod(w_shape[2:]) * math.prod(out) + math.prod(w_shape)
     return max(1, (CPU_COLUMNS if on_cpu else GPU_COLUMNS) // max(one, 1))
 

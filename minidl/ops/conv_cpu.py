@@ -264,8 +264,8 @@ def _is_few(n_in, n_out):
 
 def _part_at_once(rows, columns, n_in):
     """Returns (rows, columns): how many rows and columns of the result a block computes. The input
-    rows that the block reads then fit on the stack. The arguments rows and columns are phases, and
-    n_in is the number of input channels."""
+    rows that the block reads then fit on the stack. The arguments `rows` and `columns` are phases,
+    and n_in is the number of input channels."""
     wide = min(columns.n, WIDE)
     line = n_in * columns.read_step * (wide + columns.n_taps + 64)
     return min(rows.n, max(4, STACK // (line * rows.read_step))), wide

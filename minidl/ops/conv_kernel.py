@@ -33,9 +33,9 @@ from minidl.ops import conv_columns, conv_geometry
 
 FILE, WEIGHT_FILE = "conv.cu", "conv_weight.cu"
 TENSOR_CORES = 5
-# ENOUGH_BLOCKS blocks keep a large GPU busy (H100: 132 processors, 2 blocks each). With fewer than
-# FEWEST_PIXELS pixels, one more partial result costs more time than it saves. These two numbers do
-# not depend on the device. So all GPUs round sums in the same way.
+# ENOUGH_BLOCKS blocks keep a large GPU busy: an H100 has 132 processors, and each runs 2 blocks.
+# With fewer than FEWEST_PIXELS pixels, one more partial result costs more time than it saves. These
+# two numbers do not depend on the device. So all GPUs round sums in the same way.
 ENOUGH_BLOCKS = 264
 FEWEST_PIXELS = 512
 # With 5 channels, rungs 4 and 1 are equally fast. Rung 1 reaches 5 % of the peak. Rung 4 reaches
@@ -132,8 +132,9 @@ def in_shares(gw, gy, x, shape, rung, form):
 
 def shares(n_pixels, n_blocks):
     """Returns (pixels of a share, number of shares) for a product of n_blocks tiles. There are
-    enough shares to keep a GPU busy, but no share has fewer than FEWEST_PIXELS pixels. A share is a
-    multiple of 32 pixels, which is one step of a tile on tensor cores."""
+    enough shares to keep a GPU busy, but no share has fewer than FEWEST_PIXELS pixels. The
+    number of pixels of a share is a multiple of 32. A tile on tensor cores takes 32 pixels in a
+    step."""
     wanted = min(rows.blocks(ENOUGH_BLOCKS, n_blocks), n_pixels // FEWEST_PIXELS)
     share = rows.blocks(rows.blocks(n_pixels, max(wanted, 1)), 32) * 32
     return share, rows.blocks(n_pixels, share)

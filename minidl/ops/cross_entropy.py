@@ -1,7 +1,7 @@
 """Cross entropy: the loss of a row of scores (logits) for its target class.
 
 The plain form: minidl/plain/training.py. In this file, one Function computes the softmax and the
-logarithm, and picks the number of the target. log and exp cancel for the target, so a small
+logarithm, and picks the element of the target class. log and exp cancel for the target, so a small
 probability is never rounded. Without a kernel, only backward makes an array of probabilities. This
 array becomes the gradient: gx_i = softmax(x_i) - onehot(target_i).
 

@@ -5,7 +5,7 @@
 
 draw_i is draw i of the generator, counted from its state at the call. i counts the elements of x in
 C order. So the state (three integers) determines the mask. Only the state is saved, and backward
-computes the mask again. A saved mask would take 1 byte for each element; x takes 4 bytes. But
+computes the mask again. A saved mask needs 1 byte for each element; x needs 4 bytes. But
 the random numbers are computed twice. This takes about 3 ns for each element on a CPU
 core. On a GPU each thread computes its own draw, while it waits for memory.
 

@@ -33,7 +33,7 @@ class Sub(Function):
 
 
 class Mul(Function):
-    """a * b. Saves b if a needs a gradient, and a if b needs a gradient."""
+    """a * b. Saves `b` if `a` needs a gradient. Saves `a` if `b` needs a gradient."""
     promotes = "same"
 
     def forward(self, a, b):
@@ -89,7 +89,7 @@ class Neg(Function):
 
 class Pow(Function):
     """y = a ** b. If b is 0, dy/da is 0. If a is 0 and b >= 0, dy/db is 0. These rules also apply
-    where the formula of the derivative would give 0 * infinity."""
+    where the formula of the derivative gives 0 * infinity."""
     precision = "black"
     promotes = "same"
 

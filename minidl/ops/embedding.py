@@ -88,8 +88,8 @@ def owners(out, gy, index, first, size):
 
 def n_parts(n_elems):
     """Returns the number of parts into which the table is divided for the threads of a CPU. For
-    each part all indices are read, so a single thread uses one part. The sums do not depend on this
-    number."""
+    each part, a thread reads all indices. So with a single thread there is only one part. The sums
+    do not depend on this number."""
     n_threads = cuda.n_threads()
     return 1 if n_threads == 1 or n_elems < SMALL else PARTS * n_threads
 

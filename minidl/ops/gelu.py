@@ -69,7 +69,7 @@ def gelu_tanh_or_slope(xp, x, wants_slope):
     y = x * p
     if not wants_slope:
         return y
-    slope = square * (3 * 0.044715 * k * 2)  # 2 u', for P' = 2 P (1 - P) u'
+    slope = square * (3 * 0.044715 * k * 2)  # first computes 2 u', because P' = 2 u' P (1 - P)
     slope += 2 * k
     slope *= y
     slope *= 1 - p

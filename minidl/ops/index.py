@@ -3,8 +3,8 @@
     x = [a b c d]    x[[3, 1, 3]] = [d b d]    gradient of d: gy[0] + gy[2]
 
 If an index contains a place several times, the gradients of this place must be *added*. But
-`gx[index] = gy` would keep only one of these gradients, and so would `gx[index] += gy`. Slices and
-bool masks contain each place only once, so `gx[index] = gy` is enough for them.
+`gx[index] = gy` keeps only one of these gradients. `gx[index] += gy` also keeps only one. Slices
+and bool masks contain each place only once, so `gx[index] = gy` is enough for them.
 
 The order of the result's dimensions is PyTorch's. NumPy has another order if an index mixes arrays
 with numbers or None. So an index may be used in two steps: see `steps`.

@@ -51,8 +51,8 @@ def records(*values):
 def become(x, name, op):
     """Writes op(x) into x's memory, and records this in the graph, which then uses a copy of the
     old x. Returns x. Raises RuntimeError for a leaf that requires a gradient. Also raises
-    RuntimeError for a view: the tensor that owns the memory would change, and the graph would not
-    record this."""
+    RuntimeError for a view: the write changes the tensor that owns the memory, but the graph does
+    not record this change."""
     if x.is_leaf and x.requires_grad:
         raise RuntimeError(f"{name} would change a leaf that requires a gradient; call it under "
                            "`with minidl.no_grad():`")

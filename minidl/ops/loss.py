@@ -259,8 +259,8 @@ def binary_cross_entropy(input, target, weight=None, *, reduction="mean"):
 
 
 def _compare(op, input, target, reduction):
-    """Raises ValueError if the shapes differ. (N,) and (N, 1) would broadcast to N * N pairs, which
-    is usually a mistake. PyTorch gives a warning."""
+    """Raises ValueError if the shapes differ. Without this error, (N,) and (N, 1) broadcast to
+    N * N pairs, which is usually a mistake. PyTorch only gives a warning."""
     check_reduction(op, reduction)
     if tuple(input.shape) != tuple(target.shape):
         raise ValueError(f"{op}: input {tuple(input.shape)}, target {tuple(target.shape)}; want "

@@ -1,6 +1,6 @@
 """Selects a gradient where a mask is True, and 0 elsewhere. It does not multiply by the mask.
 
-    x.clamp(min=0).sqrt() at x = -1:  the slope of sqrt at 0 is inf, and inf * 0 would be nan.
+    x.clamp(min=0).sqrt() at x = -1:  the slope of sqrt at 0 is inf, and inf * 0 is nan.
                                       The gradient of x must be 0, because sqrt got 0 and not x
 
 On a CPU the selection is a bit operation. For each number it keeps all bits, or sets all bits to 0.

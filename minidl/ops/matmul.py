@@ -45,9 +45,9 @@ def product(xp, a, b):
 
 
 def _for_blas(a):
-    """Returns `a`, or a row-major copy if BLAS cannot read `a`. BLAS can read `a` if one of the
-    last two strides is the size of an item, and the other stride is at least the size of a whole
-    row (or column). For other strides NumPy would use its own slow loop."""
+    """Returns `a`, or a row-major copy if BLAS cannot read `a`. BLAS can read `a` under two
+    conditions. One of the last two strides is the size of an item. The other stride is at least the
+    size of a whole row (or column). For other strides NumPy uses its own slow loop."""
     rows, cols = a.strides[-2:]
     n, m = a.shape[-2:]
     blas = (cols == a.itemsize and rows >= m * a.itemsize) or (
@@ -63,14 +63,14 @@ def as_matrix(x):
 
 def same_dtype(op, a, b, name_a="input", name_b="other"):
     """Raises TypeError if the dtypes differ, as PyTorch does. If one array has float32 and the
-    other has float64, a promotion to float64 would silently halve the speed."""
+    other has float64, a promotion to float64 halves the speed, and the user does not notice why."""
     if a.dtype != b.dtype:
         raise TypeError(f"{op}: {name_a} is {a.dtype}, {name_b} is {b.dtype}; both must have the "
                         f"same dtype, cast one with .to(...) or .astype(...)")
 
 
 class MatMul(Function):
-    """a @ b. Saves b if a needs a gradient, and a if b needs a gradient."""
+    """a @ b. Saves `b` if `a` needs a gradient. Saves `a` if `b` needs a gradient."""
 
     precision = "white"
     op = "matmul"

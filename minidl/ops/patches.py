@@ -1,6 +1,6 @@
 """The places of the windows of a convolution or a pooling on an image.
 
-    image with padding         window 2 x 2, stride 1         output_size: how often the window fits
+    image with padding         window 2 x 2, stride 1         output_size: how many windows fit
     . . . . .                  +---+
     . a b c .                  |. .| . .                      (5 - 2) / 1 + 1 = 4 along a row
     . d e f .                  |. a| b c
@@ -23,8 +23,8 @@ def pair(value, op, name, n=2):
 
 
 def output_size(size, kernel, stride, dilation):
-    """Returns how often a kernel fits along a (padded) dimension. It is 0 or less if the kernel
-    does not fit."""
+    """Returns at how many places a kernel fits along a (padded) dimension. This number is 0 or less
+    if the kernel does not fit."""
     return (size - dilation * (kernel - 1) - 1) // stride + 1
 
 
@@ -39,8 +39,9 @@ def patches(xp, x, kernel, stride, dilation):
 
 
 def places(kernel, stride, dilation, out):
-    """Yields (i, j, index) for each element (i, j) of the kernel. image[index], (..., oh, ow), has
-    the pixels of the (padded) image that this element reads, one for each place of the output."""
+    """Yields (i, j, index) for each element (i, j) of the kernel. image[index], of shape (...,
+    oh, ow), has the pixels that this element reads from the (padded) image. There is one pixel for
+    each place of the output."""
     for i in range(kernel[0]):
         for j in range(kernel[1]):
             yield i, j, (..., *(slice(at * d, at * d + (n - 1) * s + 1, s) for at, d, n, s in

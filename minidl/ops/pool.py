@@ -221,7 +221,7 @@ def best_rung(x):
 
 def launch(name, arrays, result, shape, window, rung, form):
     """Launches a kernel of pool.cu. On a CPU a thread computes one plane (one channel of one
-    image), on a GPU one number of the result. shape: the shape of the images."""
+    image). On a GPU a thread computes one number of the result. shape: the shape of the images."""
     rung, (n, channels, h, w) = rung or best_rung(result), shape
     kernel, stride, ((top, _), (left, _)), dilation, out = window
     sizes = h, w, *out, *kernel, *stride, top, left, *dilation
@@ -243,8 +243,8 @@ class AdaptiveAvgPool2d(Function):
     places, and 0 at all other places. b (ow, W) is the same for the width.
 
     If there is a single part, y is the mean of the whole image. It is computed as one product with
-    all H W numbers of each image. For small images, a x b^T would take three times as long, and
-    NumPy's mean ten times as long."""
+    all H W numbers of each image. For small images, a x b^T takes three times as long, and
+    NumPy's mean takes ten times as long."""
 
     def forward(self, x, size):
         xp, self.shape, self.whole = self.xp, x.shape, size == (1, 1) and x.size

@@ -26,7 +26,8 @@ def bmm(input, mat2):
 
 
 def dot(input, other):
-    """Returns the sum of input[i] * other[i] for two vectors of one length, a 0-d tensor."""
+    """Returns a 0-d tensor: the sum of input[i] * other[i]. The two vectors must have the same
+    length."""
     if len(input.shape) != 1 or input.shape != other.shape:
         raise ValueError(f"dot: shapes {tuple(input.shape)} and {tuple(other.shape)}; want two "
                          "vectors of one length; for other shapes use (a * b).sum()")

@@ -69,7 +69,7 @@ class Clamp(Function):
 
 def clipped(xp, x, min, max):
     """Returns x, limited by the bounds. A bound may be None. If a bound is NaN, the result is NaN.
-    CuPy's clip would ignore a NaN bound, so it is not used."""
+    CuPy's clip is not used, because it ignores a NaN bound."""
     if xp is np:
         return np.clip(x, min, max)
     x = x if min is None else xp.maximum(x, min)
@@ -99,7 +99,7 @@ maximum, minimum = binary("maximum", Maximum), binary("minimum", Minimum)
 
 def clamp(input, min=None, max=None):
     """Limits the elements to the range from `min` to `max`. A bound is a number, a tensor that
-    broadcasts, or None. Raises TypeError if both are None."""
+    broadcasts, or None. Raises TypeError if both bounds are None."""
     return Clamp.apply(input, min, max)
 
 

@@ -129,8 +129,8 @@ class Unbind(Function):
 
 
 class Pad(Function):
-    """x with constant borders. A negative width removes elements. Backward removes the borders, and
-    gives removed elements a gradient of 0."""
+    """x with constant borders. A negative width removes elements. Backward removes the borders.
+    Elements that forward removed get the gradient 0."""
     arithmetic = False
 
     def forward(self, x, pad, value):

@@ -33,7 +33,7 @@ class Softmax(Function):
         if dim != -1 or last < 0:
             (axis,) = normalize_dims(dim, x.ndim, op_name(type(self))) or (None,)
         x = x if dtype is None else x.astype(dtype, copy=False)
-        if x.dtype.kind not in "fV":  # V is bfloat16, if dtype= names it
+        if x.dtype.kind not in "fV":  # V is the kind of bfloat16
             raise TypeError(f"wants floating numbers, got {x.dtype}; pass dtype= or cast the input")
         self.axis, kernel = axis, by_kernel if axis == last else by_numpy
         y = pick(kernel, by_numpy, x)(x, axis, self.log)
@@ -109,5 +109,5 @@ def softmax(input, dim, *, dtype=None):
 
 def log_softmax(input, dim, *, dtype=None):
     """log(softmax(input, dim)). The probabilities are not computed first, because the logarithm of
-    a small rounded number would be inexact. dtype: as in softmax."""
+    a small rounded number is inexact. dtype: as in softmax."""
     return LogSoftmax.apply(input, dim=dim, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Adagrad: each weight has its own learning rate, which falls as its squared gradients add up.
+"""Adagrad: the learning rate of a weight falls while the sum of its squared gradients grows.
 
     s = s + g^2            w = w - lr / (1 + (t - 1) lr_decay) * g / (sqrt(s) + eps)
 

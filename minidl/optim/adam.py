@@ -1,4 +1,4 @@
-"""Adam and AdamW: the step of each weight is divided by the root of its mean squared gradient.
+"""Adam and AdamW divide the step of a weight by the root of the weight's mean squared gradient.
 
 The plain form: minidl/plain/optimizers.py. This file adds weight decay. Adam adds weight_decay * w
 to g. AdamW shrinks the weight itself: w *= 1 - lr * weight_decay. So in AdamW the decay is not

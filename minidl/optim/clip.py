@@ -126,7 +126,7 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
 
 def _list(parameters):
     """Returns a list of the parameters. Raises ValueError for a generator that was read before:
-    such a generator is empty, so no gradient would be clipped."""
+    such a generator is empty, so it has no gradients to clip."""
     if hasattr(parameters, "parameters"):
         raise TypeError("clipping wants a module's .parameters(); got the module")
     if inspect.isgenerator(parameters) and inspect.getgeneratorstate(

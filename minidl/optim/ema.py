@@ -31,7 +31,7 @@ class EMA:
 
     The averages of 2-byte weights are float32. One update changes an average only by (1 - decay)
     times the difference between the weight and the average. In a 2-byte number this change is often
-    less than half a unit in the last place, so rounding would remove it."""
+    less than half a unit in the last place, so rounding removes it."""
 
     def __init__(self, params: Iterable[Tensor], decay: float = 0.999, warmup: bool = False):
         if not 0 <= decay < 1:
@@ -45,7 +45,7 @@ class EMA:
 
     def update(self) -> None:
         """Moves each average towards the current weight, by 1 - decay times the difference between
-        the two. Call this method after optimizer.step()."""
+        weight and average. Call this method after optimizer.step()."""
         self.step += 1
         decay = self.decay
         if self.warmup:

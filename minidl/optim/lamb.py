@@ -2,7 +2,8 @@
 
 The plain form: minidl/plain/large_batch.py. This file adds the variants of other libraries, and
 kernels that update all layers in two passes. The parts of a layer may be on several ranks. With
-LAMB the learning rate may grow with the batch (BERT: from 512 to 32768 samples a step).
+LAMB the learning rate may grow with the batch. The paper trains BERT with 512 to 32768 samples a
+step.
 
     r = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay w
     w = w - lr (|w| / |r|) r
@@ -122,8 +123,8 @@ class LAMB(Layerwise):
 
     @staticmethod
     def rates(steps, group):
-        """Returns (rates, factor). rates: (n, 2) float64, for each of n tensors the bias
-        corrections of m and of sqrt(v). factor: a number, or an array (n,) float64. The steps are
+        """Returns (rates, factor). rates: (n, 2) float64. Row i has the bias corrections of
+        m and of sqrt(v) for tensor i. factor: a number, or an array (n,) float64. The steps are
         multiplied by this factor."""
         xp, (b1, b2) = xp_of([steps]), group["betas"]
         t = xp.maximum(steps, 1).astype(np.float64)  # a count is 0 if the first step is skipped

@@ -412,8 +412,9 @@ class OneCycleLR(_WithMomentum):
     """The lr rises once and falls once. The initial lr is max_lr / div_factor. The lr rises to
     max_lr in the first part of the steps. pct_start is the length of this part, as a fraction of
     all steps (0.3 is 30 %). Then the lr falls to the initial lr / final_div_factor. With
-    three_phase the lr first falls to the initial lr. This fall and the rise have the same number of
-    steps. The momentum (Adam's first beta) falls when the lr rises, and rises when the lr falls.
+    three_phase the lr falls in two phases. First it falls to the initial lr, in as many steps as it
+    took to rise. Then it falls to the initial lr / final_div_factor. The momentum (Adam's first
+    beta) falls when the lr rises, and rises when the lr falls.
 
     The optimizer's own lr is not used. Pass total_steps, or epochs and steps_per_epoch.
     Source: Smith & Topin 2017 (arXiv 1708.07120)."""

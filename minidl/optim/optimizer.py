@@ -318,9 +318,8 @@ def late(unscale):
 
 def _plain(name, value):
     """Returns `value` as an int if `name` is "step". (On a GPU, and in PyTorch, the step count is
-    an array.) Returns other values unchanged. The function looks at the name and not at the size of
-    the array, because all arrays of the state have one element if the parameter has no
-    dimensions."""
+    an array.) Returns other values unchanged. The function looks at the name. The size of the array
+    is not enough: if the parameter has no dimensions, all arrays of the state have one element."""
     return int(value) if name == "step" else value
 
 

@@ -27,8 +27,8 @@ class ReduceLROnPlateau:
     threshold: the metric is better only if it differs from the best metric so far by more than
         this. threshold_mode: "rel" if the threshold is a fraction of the best metric, "abs" if it
         is a difference.
-    cooldown: the number of calls after a change of the lr during which calls without a better
-        metric are not counted.
+    cooldown: a number N of calls. During the N calls after a change of the lr, a metric that is not
+        better does not count.
     min_lr: the lower limit of the lr.
     eps: the lr does not change if the change would be eps or less.
 

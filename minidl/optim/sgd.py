@@ -7,7 +7,7 @@ form:
     v = momentum * v + (1 - dampening) * g         (v = g at the first step)
     w = w - lr * v                                 nesterov: w - lr * (g + momentum * v)
 
-This is PyTorch's form: the learning rate multiplies the velocity v, not the gradient inside it. If
+This is PyTorch's form: the learning rate multiplies the velocity v, not the gradient inside v. If
 kernels can run, `by_kernel` updates all parameters in one launch and one pass over memory. It moves
 20 bytes for each weight with momentum, and 12 without. NumPy's operations move 60 bytes or more.
 

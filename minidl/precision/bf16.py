@@ -47,7 +47,7 @@ def widen(x):
 
 
 def involved(arrays, options):
-    """Returns whether an op gets a bfloat16 array, or whether its option `dtype` is bfloat16."""
+    """Returns True if an op gets a bfloat16 array, or if the op's option `dtype` is bfloat16."""
     for x in arrays:  # written for speed, because every op calls `involved`
         if hasattr(x, "dtype") and x.dtype.kind == "V" and is_bfloat16(x.dtype):
             return True
@@ -79,7 +79,7 @@ def _held(saved, known):
     array, the caller's array of the same numbers), first of the inputs, and then of the results of
     forward. If `saved` is one of these float32 arrays, returns the caller's array. Otherwise rounds
     `saved` to bfloat16. But an array with fewer elements than the first input is kept in float32:
-    it may be the sum or mean of a row, and an error in it would change the whole row."""
+    it may be the sum or mean of a row. An error in this number changes the whole row."""
     if getattr(saved, "dtype", None) != WIDE:
         return saved
     for inside, outside in known:

@@ -237,7 +237,8 @@ class GradScaler:
             return
         rule = {name: getattr(self, name) for name in RULE}
         if not any(isinstance(bad, bool) for bad in found):  # all results are on a GPU: do not wait
-            # On a GPU no error stops a scale below SMALLEST, so the scale may not fall below it.
+            # On a GPU no error is raised if the scale falls below SMALLEST. So the rule must not
+            # let the scale fall so far.
             rule["min_scale"] = max(self.min_scale, SMALLEST)
             loss_scale.update(self._scale, self._counts, sum(found[1:], found[0]), **rule)
             return

@@ -5,8 +5,8 @@
     scale, |g|^2 ─► loss_scale_factor ─► factor: the optimizer's kernel multiplies gradients by it
 
 Each kernel has one thread. On a GPU the host does not wait. The host knows the rule (growth factor,
-interval), but not the scale. It learns that a step was skipped only when a program reads the result
-of the step.
+interval), but not the scale. The host learns that a step was skipped only when a program reads the
+result of the step.
 
 Kernel: kernels/loss_scale.cu   Used by: grad_scaler.py   Test: tests/precision/test_loss_scale.py
 """

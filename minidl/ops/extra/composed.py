@@ -344,8 +344,8 @@ def dropout2d(input, p=0.5, training=True, *, generator=None):
 
 def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, *,
                         reduction="mean"):
-    """max(0, |anchor - positive| - |anchor - negative| + margin), with p-norms. swap: if True, uses
-    the smaller of |anchor - negative| and |positive - negative| as the second norm."""
+    """max(0, |anchor - positive| - |anchor - negative| + margin). |v| is the p-norm of v. swap: if
+    True, the second norm is the smaller of |anchor - negative| and |positive - negative|."""
     near = pairwise_distance(anchor, positive, p, eps)
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:

@@ -19,9 +19,8 @@ from minidl.ops.shape import unsqueeze
 
 
 class ConvTranspose2d(Function):
-    """The transposed convolution of x (N, C, H, W) with w (C, O / groups, kh, kw). Saves x and w,
-    and in self.out the size (H, W) of x. Backward is a convolution, and self.out is the size of its
-    result."""
+    """The transposed convolution of x (N, C, H, W) with w (C, O / groups, kh, kw). Saves x and w.
+    self.out is the size (H, W) of x. Backward is a convolution, and its result has this size."""
 
     precision = "white"
 

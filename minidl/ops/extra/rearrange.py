@@ -108,8 +108,8 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
 
 def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     """Repeats each element (or each slice along `dim`) several times in a row. repeats: one int for
-    all elements, or a tensor with a count for each element. repeat_interleave(counts) returns each
-    index i, counts[i] times."""
+    all elements, or a tensor with a count for each element. repeat_interleave(counts) returns
+    counts[i] copies of each index i."""
     input = wrapped(input)
     if repeats is None:
         input, repeats = Tensor(input._xp.arange(input.shape[0])), input

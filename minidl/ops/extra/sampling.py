@@ -3,7 +3,8 @@
     bernoulli(p)             1 with probability p, else 0, for each element
     multinomial(w, k)        k indices: index i has the probability w_i / sum(w)
 
-With replacement: the weights divide [0, 1) into intervals. A uniform random number chooses one.
+With replacement: the weights divide [0, 1) into intervals. A uniform random number chooses an
+interval.
 Without replacement: each index i gets a random time, exponential with rate w_i. The k indices with
 the smallest times are the sample (a race). The host draws all random numbers (minidl/random.py), so
 that every device gets the same numbers.

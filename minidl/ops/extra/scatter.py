@@ -194,7 +194,7 @@ class IndexWrite(Function):
         gsrc = gx[self.at].reshape(self.src_shape) if self.src_shape else None
         gx[self.at] = 0
         gx = gx.reshape(self.shape)
-        if gsrc is None:  # src is one number: its gradient counts each place once
+        if gsrc is None:  # src is one number: sums gy over the places that were written
             gsrc = (gy - gx).sum()
         return gx, None, gsrc
 
@@ -309,7 +309,7 @@ def _best(reduce, x, dim, index, src):
 
 def combined_at(xp, name, y, at, values):
     """Computes ufunc.at(y, at, values) and returns y. `name` is the name of the ufunc: add, maximum
-    or minimum. May write to y.
+    or minimum. The function may overwrite y.
 
     CuPy's `at` takes few dtypes, and its maximum of float64 gives NaN (CuPy 14.2). So on a GPU,
     integers of fewer than 32 bits become int64. The maximum or minimum of floats is computed with

@@ -1,7 +1,7 @@
 """Ops that search and count. Their results have no gradient.
 
     searchsorted([1 3 5], 3) = 1        3 can be inserted at place 1, and the order is kept
-    bincount([0 2 2 0]) = [2 0 2]       how often 0, 1 and 2 occur
+    bincount([0 2 2 0]) = [2 0 2]       how many times 0, 1 and 2 occur
     unique([3 1 3]) = [1 3]             the different values, in order
 
 The result sizes of nonzero, unique and bincount depend on the values. So on a GPU the host waits.
@@ -18,7 +18,7 @@ from minidl.tensor import Tensor
 
 
 class Nonzero(Function):
-    """The place of each element that is not zero, (n, ndim), in row-major order."""
+    """The places of the elements that are not zero, in row-major order: (n, ndim)."""
     differentiable = False
 
     def forward(self, x):
@@ -28,7 +28,7 @@ class Nonzero(Function):
 
 class Unique(Function):
     """Returns three results. First: the different values, in order. Second: for each element of x,
-    its index among these values. Third: how often each value occurs."""
+    its index among these values. Third: how many times each value occurs."""
     differentiable = False
 
     def forward(self, x, dim):
@@ -39,8 +39,8 @@ class Unique(Function):
 
 
 class Bincount(Function):
-    """Counts how often each of the integers 0, 1, ... occurs in a vector. If weights are given,
-    adds up the weights of each integer instead."""
+    """Counts how many times each of the integers 0, 1, ... occurs in a vector. If weights are
+    given, adds up the weights of each integer instead."""
     differentiable = False
 
     def forward(self, x, weights, minlength):
@@ -109,16 +109,16 @@ def nonzero(input, *, as_tuple=False) -> Tensor | tuple[Tensor, ...]:
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None) -> Any:
     """Returns the different values in order, or the different slices along `dim`. return_inverse:
     if True, also returns for each element of the input its index among the different values.
-    return_counts: if True, also returns how often each value occurs."""
+    return_counts: if True, also returns how many times each value occurs."""
     values, inverse, counts = Unique.apply(input, dim=dim)
     wanted = (values, *((inverse,) * return_inverse), *((counts,) * return_counts))
     return wanted if len(wanted) > 1 else values
 
 
 def bincount(input, weights=None, minlength=0):
-    """Returns how often each integer from 0 to the largest one occurs in a vector. weights: if
-    given, returns the sum of the weights of each integer instead. minlength: the least length of
-    the result."""
+    """Returns how many times each integer from 0 to the largest element occurs in a vector.
+    weights: if given, returns the sum of the weights of each integer instead. minlength: the least
+    length of the result."""
     return Bincount.apply(input, weights, minlength=minlength)
 
 

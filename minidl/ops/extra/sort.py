@@ -32,7 +32,7 @@ class MedianResult(Found):
 
 def order(xp, x, axis, descending=False):
     """Returns the indices that sort x along `axis`. The result for `descending` is not the reversed
-    ascending order, because reversing would also change the order of equal elements."""
+    ascending order, because reversing also changes the order of equal elements."""
     if not descending:
         return xp.argsort(x, axis=axis, kind="stable")
     backwards = xp.argsort(xp.flip(x, axis), axis=axis, kind="stable")
