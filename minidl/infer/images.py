@@ -1,4 +1,4 @@
-"""Launches of convolutions and poolings with the channels last. cpu/infer.cuh has their loops.
+"""Adds launches of convolutions and poolings with the channels last. cpu/infer.cuh has the loops.
 
     conv_nhwc    a block computes one row of an image, for 32 channels of the result. If the last
                  step is a pooling of 2 x 2, a block computes two rows.

@@ -10,10 +10,10 @@ another stream, it waits for an event. It does not wait if another event already
 needed launch is complete.
 
 Memory: on one stream the bytes of a value are free after its last reader. On several streams this
-reader may still run when the next value is written. So values a and b share bytes only if all
-launches that read or write a are complete before b is written. Streams and events must guarantee
-this order (the relation "happens before", Lamport 1978). `races` checks the finished table. It
-looks at each pair of launches that touch the same bytes.
+reader may still run when the next value is written. So two values `a` and `b` share bytes only
+under one condition: all launches that read or write `a` are complete before `b` is written. Streams
+and events must guarantee this order (the relation "happens before", Lamport 1978). `races` checks
+the finished table. It looks at each pair of launches that touch the same bytes.
 
     plan = infer.streamed(graph, n_streams=2); y = plan(x)      x, y on the GPU; print(plan.table)
 

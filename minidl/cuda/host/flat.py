@@ -9,8 +9,8 @@ This file decides how the loop can be fast. launchers.py writes the loop.
    assume that a[i] and a[i + 1] may be far apart, and it loads them one by one. To prevent this,
    the loop's own counter replaces the expression of the index.
 2. The guard around the kernel, `if (i < n)`, becomes the end of the loop.
-3. If the whole kernel is a grid-stride loop, its body becomes the body of the loop. Then the loop
-   goes through memory in order, for any grid.
+3. If the whole kernel is a grid-stride loop, the body of this loop becomes the body of the new
+   loop. Then the new loop goes through memory in order, for any grid.
 4. The loop gets `#pragma omp simd`, unless the kernel has loops of its own. (A kernel with a thread
    for each row has a loop of its own. Then the compiler vectorises that inner loop.)
 
