@@ -57,7 +57,7 @@ class Lowering:
 
     def __init__(self, graph, table):
         self.launches, self.layouts, self.dummies = [], {}, {}
-        # checked: pairs (index of a graph input that holds indices, rows of the embedding's table)
+        # checked: pairs (i, n). Graph input i holds indices into an embedding's table of n rows
         self.inputs, self.checked = graph.inputs, []
         self.table = table  # if empty, all nodes are eager, as on a GPU (streams.py)
         # constants: (launch, index of an argument) for each argument that is a constant array

@@ -195,8 +195,9 @@ class _Run:
         return report
 
     def profile(self):
-        """Runs the kernel once. Its threads run in ascending order. Returns its profile.Profile, or
-        None if the kernel had to be stopped. The user's arrays do not change."""
+        """Runs the kernel once, with its threads in ascending order. Returns the run's
+        profile.Profile, or None if the kernel had to be stopped. The user's arrays do not
+        change."""
         raw = profiles.Raw.from_buffer(self._memory(ctypes.sizeof(profiles.Raw)))
         variables = list(self.library.variables.values())
         results = self._memory(sum(r.n_bytes for r in self.arena.writeable) + 1)

@@ -1,4 +1,4 @@
-"""Checks a launch before it happens, and packs its arguments. Errors name the kernel's signature.
+"""Checks a launch before it runs, and packs its arguments. Errors name the kernel's signature.
 
     kernel(grid, block, args)   grid 4096 | (64, 64)   block 256 | (32, 8)   args: arrays, numbers
 

@@ -218,7 +218,7 @@ def _sum_of(file):
     return file.with_name(f"{file.name}.sha256")
 
 
-_made = []  # temporary folders of this process, the oldest first. Python removes them at its end
+_made = []  # temporary folders of this process, the oldest first. They are removed when Python ends
 MEMORY = "/dev/shm"  # on Linux: a folder whose files are in memory
 
 
