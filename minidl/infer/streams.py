@@ -136,7 +136,7 @@ class Table:
         for i, launch in enumerate(low.launches):
             roots = [low.layouts[v].root for v in launch.reads if v.array is None]
             written = list(launch.writes)
-            if _has_indices(launch.eager):  # such launches write one record of bad indices
+            if _has_indices(launch.eager):  # these launches share one record of bad indices
                 roots.append("note")
                 written.append("note")
             needs.append({made[v] for v in roots if v in made})
