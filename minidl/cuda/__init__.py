@@ -7,7 +7,7 @@
     nvrtc.py  compiles with NVIDIA's own compiler, without a GPU, in a separate process
               (nvrtc_process.py)
     tool.py   the command `minidl kernel`. minidl/text.py lays out its tables
-    device.py         finds and chooses GPUs. Its functions have the names of torch.cuda's
+    device.py         finds and chooses GPUs. Its functions are named as in torch.cuda
     host_memory.py    makes pinned memory, and copies arrays on a separate stream
     index_check.py    checks indices on a GPU without waiting for it
     dispatch.py       chooses between a kernel and NumPy. No other file chooses

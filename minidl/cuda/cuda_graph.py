@@ -7,8 +7,8 @@ A step of a small model launches hundreds of kernels. A kernel runs for a few mi
 Python needs longer to launch it. In a captured step the host may only launch kernels. It must not
 wait or upload data, and it must pass the same numbers and the same addresses each time. So copy
 each batch into the same tensors (`x.copy_(batch)`). Return the loss and do not read it. Keep the
-learning rate fixed. Use no dropout, because the host counts its random draws. AdamW's step count
-and the loss scale may change, because they are on the device.
+learning rate fixed. Use no dropout, because the host counts the random draws of dropout. AdamW's
+step count and the loss scale may change, because they are on the device.
 
 The graph has a memory pool of its own. No other code gets memory from this pool, so the graph's
 tensors keep their addresses. Each replay writes its results into the tensors that `step` returned
@@ -65,7 +65,7 @@ def graphed(step: Callable[[], Result], warm_up: int = 3) -> Callable[[], Result
         now.wait_event(stream.record())
         return result
 
-    # `replay` uses the memory of these objects, so its attributes keep them alive. Each table of
-    # addresses keeps its own pool alive.
+    # `replay` uses the memory of these objects, so the attributes of `replay` keep the objects
+    # alive. Each table of addresses keeps its own pool alive.
     replay.graph, replay.pool, replay.tables = graph, pool, tables
     return replay

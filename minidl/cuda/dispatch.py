@@ -30,7 +30,7 @@ from minidl.own_files import write_whole
 
 FLOAT, HALF = np.dtype(np.float32), np.dtype(np.float16)
 C_TYPES = {FLOAT: "float", HALF: "__half", np.dtype(np.float64): "double"}
-SUM_TYPES = {**C_TYPES, HALF: "float"}  # the type of sums
+SUM_TYPES = {**C_TYPES, HALF: "float"}  # {dtype: the C type of its sums}
 SUM_DTYPES = {dtype: backend.accumulate_dtype(dtype) for dtype in C_TYPES}
 
 
@@ -70,9 +70,9 @@ def kernel(file, name, dtype=np.float32, **defines):
 def can_launch(file, name, dtype, **defines):
     """Returns True if this kernel is compiled for the CPU, or can be compiled.
 
-    Call this function in code that changes arrays before it launches the kernel. Other code does
-    not need it. If there is no disk space to compile a kernel, mode.or_numpy runs the other code
-    again, with NumPy."""
+    Call this function in code that changes arrays before it launches the kernel. Other code can run
+    a second time, so it does not need this call. If there is no disk space to compile a kernel,
+    mode.or_numpy runs such code again, with NumPy."""
     try:
         kernel(file, name, dtype, **defines).on_cpu
     except NoRoom as error:

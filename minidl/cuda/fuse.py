@@ -178,8 +178,8 @@ def fuse(fn: Callable[..., Any]) -> Fused:
 
     `fn` takes Tensors or arrays, all of the same float dtype, and returns one result. The inputs
     are broadcast together. Numbers in the body of `fn` become constants of the kernel. The
-    decorated function returns a Tensor. Its attribute `source` is the CUDA text. Raises TypeError
-    if an operation cannot be written in C."""
+    decorated function returns a Tensor. The attribute `source` of the decorated function is the
+    CUDA text. Raises TypeError if an operation cannot be written in C."""
     names = list(inspect.signature(fn).parameters)
     source = functools.lru_cache(maxsize=None)(lambda: generate(fn, names))
 

@@ -4,7 +4,7 @@ Unlike CuPy, this file compares the arguments with the signature in the .cu file
 is a `float*` and the argument is a float64 array, that is an error. A Python number is converted to
 the parameter's type (CuPy would pass 64 bits).
 
-A training step launches hundreds of kernels, so a launch does little work. The order of the
+A training step launches hundreds of kernels, so a launch must take little time. The order of the
 arguments is computed once, when the GpuKernel is made. A number is converted when it is first
 passed. A launch checks only three things of an array: its type, its dtype, and whether it is
 contiguous.
@@ -23,7 +23,8 @@ from minidl.cuda.host.includes import Edited, files, for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
 from minidl.cuda.run import only_one
 
-# A kernel remembers at most this many tuples of numbers: a step counter adds one in each step.
+# A kernel remembers at most this many tuples of numbers. A step counter makes a new tuple in each
+# step.
 MAX_KNOWN = 256
 
 

@@ -42,8 +42,9 @@ def pinned(xp, n_elems, dtype):
 
 
 def queue_copy(source, into, stream):
-    """Queues the copy into = source on the stream. One array must be in pinned memory and the other
-    on a GPU. Both must be contiguous. The caller must keep both arrays until the copy has ended."""
+    """Queues the copy `into = source` on the stream. One array must be in pinned memory and the
+    other on a GPU. Both must be contiguous. The caller must keep both arrays until the copy has
+    ended."""
     if isinstance(into, np.ndarray):
         source.data.copy_to_host_async(ctypes.c_void_p(into.ctypes.data), into.nbytes, stream)
     else:
@@ -51,8 +52,8 @@ def queue_copy(source, into, stream):
 
 
 def computed(x):
-    """Returns an event. A copy of x must wait for this event. It happens at the end of the work
-    that is now queued on the current stream of x's device. Returns None for a NumPy array."""
+    """Returns an event. A copy of x must wait for this event. The event happens at the end of the
+    work that is now queued on the current stream of x's device. Returns None for a NumPy array."""
     if isinstance(x, np.ndarray):
         return None
     with x.device:
@@ -148,9 +149,9 @@ class CopyStream:
         weakref.finalize(self, _finish, self.stream, self.under_way)
 
     def copy(self, source, into):
-        """Queues the copy into = source. It starts after the work that is now queued on the compute
-        stream. One array must be on the GPU, and the other must be a NumPy array in pinned memory.
-        Returns the Copy."""
+        """Queues the copy `into = source`. The copy starts after the work that is now queued on the
+        compute stream. One array must be on the GPU, and the other must be a NumPy array in pinned
+        memory. Returns the Copy."""
         down = isinstance(into, np.ndarray)
         if down:
             source = library_of(source).ascontiguousarray(source)

@@ -2,12 +2,12 @@
 
     launch       out = the indices, as int64. An index out of range becomes 0 and is recorded
     later        the next call that waits for the device (item, cpu, tolist, print, synchronize)
-                 reads this record. If there is a bad index, it raises IndexError with the op and
-                 the index
+                 reads this record. If there is a bad index, this call raises IndexError with the
+                 op and the index
 
 Without a check, a kernel that reads w[index] would read memory of another array, and CuPy's own
-take would silently wrap around. To test index.max() in every op, the host would wait for all
-earlier work. Then the GPU's queue would be empty several times in every step. The record needs no
+take would silently wrap around. If every op tested index.max(), the host would wait for all earlier
+work each time. Then the GPU's queue would be empty several times in every step. The record needs no
 extra wait. Before the host waits for a number, it queues a copy of the record on the same stream.
 This copy goes into pinned memory. On the CPU the ops check the indices at once.
 
@@ -48,9 +48,9 @@ def reference(index, n, ignored=None, instead=0):
 def checked(op, index, n, ignored=None, low=0):
     """Returns the indices in a CuPy array as an int64 array, contiguous and safe to use.
 
-    An index is good if it is in [low, n) or equals `ignored`. A bad index is replaced by `ignored`
-    (by 0 if that is None), and recorded for a later error. If n is 0 and there are indices, raises
-    IndexError at once. op: the op's name for the error message."""
+    An index is good if it is in [low, n) or equals `ignored`. A bad index is replaced by `ignored`,
+    or by 0 if `ignored` is None. The bad index is also recorded for a later error. If n is 0 and
+    there are indices, raises IndexError at once. op: the op's name for the error message."""
     if n <= 0 and index.size:  # no index is good, not even 0
         raise IndexError(f"{op}: got {index.size} indices into a dimension of size {n}, where no "
                          "index is valid")
@@ -106,9 +106,10 @@ def _notes(xp, device):
 
 @contextmanager
 def unnoted(xp):
-    """A `with` block in which a bad index on the current device is not recorded. Used to run ops on
-    arrays that have no values yet, so their indices may be anything. A bad index that was recorded
-    before the block is still reported. Do not wait for the device in the block."""
+    """A `with` block in which a bad index on the current device is not recorded. In the block, ops
+    may run on arrays that have no values yet. Such an array may hold any numbers as indices. A bad
+    index that was recorded before the block is still reported. Do not wait for the device in the
+    block."""
     notes = _notes(xp, xp.cuda.Device().id)
     before = notes.device.copy()
     try:

@@ -7,7 +7,7 @@ ladder. A later version is faster and harder to read.
     v1   a thread per row                 never chosen. Read this version first
     v2   a block per row                  for a GPU: rows for which v3 to v5 do not fit
     v3   a warp per row, in registers     for a GPU: rows up to MAX_KEPT elements
-    v4   v3 with 16 bytes an access       for rows of v3, if each begins at a multiple of 16 bytes
+    v4   v3 with 16 bytes an access       as v3, if each row begins at a multiple of 16 bytes
     v5   a block per row, in registers,   for rows up to eight times MAX_KEPT elements, if each row
          16 bytes an access               begins at a multiple of 16 bytes
 

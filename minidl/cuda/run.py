@@ -42,7 +42,7 @@ def kernel(path: str | PathLike[str], name: str | None = None, *,
              NVRTC only.
     form:    how the CPU runs the kernel. 'flat' is a loop over the threads. 'fibre' has threads
              that can wait for each other. 'auto' chooses one of the two. 'check' checks each access
-             (checker.py). If an access is wrong, it raises KernelError with a report.
+             (checker.py). If an access is wrong, the launch raises KernelError with a report.
     order:   the order in which the CPU runs threads and blocks. It is 'ascending', 'descending', or
              an int > 1, which is the seed of a random order. All orders except 'ascending' need the
              fibre form. A correct kernel gives the same bits in any order.
@@ -104,7 +104,7 @@ class Kernel:
         except Edited:
             self._forget()
             return self.on_gpu(grid, block, args, shared_mem)
-        if self.form == "check":  # runs three orders of threads, unless the caller gave one
+        if self.form == "check":  # runs three orders of threads, unless the caller gave an order
             orders = {"orders": (self.order,)} if self.order else {}
             report = check(self, grid, block, args, shared_mem=shared_mem, **orders)
             if report.errors:

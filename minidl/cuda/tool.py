@@ -145,8 +145,8 @@ def run(path, arguments=(), profile=False, gpu="A100", tr=str):
     exit status of the file.
 
     arguments: the file's command line arguments.
-    profile:   if True, also profiles the first launch of each kernel. It prints counts for each
-               line (checks/profile.py), and how many blocks fit on an SM of the GPU named `gpu`.
+    profile:   if True, also profiles the first launch of each kernel. Prints counts for each line
+               (checks/profile.py), and how many blocks fit on an SM of the GPU named `gpu`.
     tr:        a function that translates printed lines.
     Raises KernelError if there is no such file, or if `gpu` is not known."""
     if not Path(path).is_file():

@@ -23,7 +23,8 @@ FILE = "unscale_check.cu"
 def run(name, arrays, *factors):
     """Launches the kernel `name`. Returns the number of elements that are inf or nan: (1,) int32,
     on the arrays' device. The host does not wait. factors: the kernel multiplies the arrays by
-    these numbers, and writes the results into the arrays. Without factors, it only reads."""
+    these numbers, and writes the results into the arrays. Without factors, the kernel only
+    reads."""
     xp = backend.xp_of(arrays, name)
     total = xp.zeros(1, np.int32)
     for dtype, group in backend.by_dtype(arrays).items():
@@ -46,5 +47,5 @@ def unscale_check(grads, inverse, factor=None):
 
 def count_bad(grads):
     """Returns how many elements are inf or nan: (1,) int32, on the device of grads. An optimizer
-    gets this number as `skip`: if it is 0, the optimizer does its step, else it does not."""
+    gets this number as `skip`. The optimizer does its step only if the number is 0."""
     return run("count_bad", list(grads))

@@ -1,4 +1,4 @@
-"""Inference. Turns a trained model into a plan, which is a table of launches. A C loop replays it.
+"""Inference. Turns a trained model into a plan: a table of launches. A C loop runs these launches.
 
     graph = infer.trace(model.eval(), x)     a line for each Function that ran  trace, graph
     print(infer.optimise(graph))             {'batch_norm': 3, 'epilogue': 6}   passes/

@@ -79,7 +79,7 @@ class Batcher:
     `plans` is a function, max_batch must be given.
     max_delay: the most seconds that a request waits for other requests.
     max_waiting: the most requests that may wait. If this many requests wait already, submit()
-    refuses another.
+    refuses a new request.
     clock: a function that returns the time in s."""
 
     def __init__(self, plans, max_batch=None, max_delay=1e-3, max_waiting=1024,

@@ -7,7 +7,7 @@ one call, and a kernel that reads keys in blocks of 16 tokens.
     values (B, K, context, E)            row t belongs to the token at position t
     T = 1    one new token: out = softmax(scale q keys[:position + 1]) values, in one pass over the
              cache
-    T > 1    a text from position 0 on: stores its keys and values, and computes the attention of
+    T > 1    a text from position 0 on: stores its keys and values, and computes attention as in
              training
 
 There are B texts and K heads of keys and values. A key has E numbers. T is the number of new tokens

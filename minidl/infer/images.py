@@ -1,4 +1,4 @@
-"""Launches of convolutions and poolings with the channels last. cpu/infer.cuh has their loops.
+"""Adds launches of convolutions and poolings with the channels last. cpu/infer.cuh has the loops.
 
     conv_nhwc    a block computes one row of an image, for 32 channels of the result. If the last
                  step is a pooling of 2 x 2, a block computes two rows.
@@ -59,8 +59,8 @@ def conv(low, node):
     panel = "blockIdx.y * PANEL", f"min(blockIdx.y * PANEL + PANEL, {o}u)", "row"
     if (kh, kw, *stride) == (3, 3, 1, 1) and c % 16 == 0 and o >= 16 and c <= WIDEST:
         n_tiles = -(-oh // 2) * -(-ow // 2)
-        # m: the number of tiles in a block, from 8 to 14. The best m has the fewest unused tiles in
-        # the last block
+        # m: the number of tiles in a block, from 8 to 14 (or all tiles, if there are fewer). The
+        # best m has the fewest unused tiles in the last block
         m = min(range(min(n_tiles, 8), min(n_tiles, 14) + 1), key=lambda m: (-n_tiles % m, -m))
         blocks, matrix = -(-n_tiles // m), winograd_filters(w.array)
         if n * blocks >= ENOUGH:  # a block computes all panels, and transforms each tile once

@@ -6,8 +6,8 @@
     a line without a kernel          ->   its eager op, named in print(plan)
 
 In a generated kernel the sizes are constants, so the compiler knows them. `infer.cuh` has the
-loops, and this file writes the lines that differ. Attention, norms and softmax use the kernels of
-training. Launches with the same text share one kernel.   Test: tests/infer/test_lower.py
+loops. This file writes the lines that differ between kernels. Attention, norms and softmax use the
+kernels of training. Launches with the same text share one kernel.   Test: tests/infer/test_lower.py
 """
 
 import math
@@ -57,7 +57,7 @@ class Lowering:
 
     def __init__(self, graph, table):
         self.launches, self.layouts, self.dummies = [], {}, {}
-        # checked: pairs (index of a graph input that holds indices, rows of the embedding's table)
+        # checked: pairs (i, n). Graph input i holds indices into an embedding's table of n rows
         self.inputs, self.checked = graph.inputs, []
         self.table = table  # if empty, all nodes are eager, as on a GPU (streams.py)
         # constants: (launch, index of an argument) for each argument that is a constant array
@@ -165,7 +165,7 @@ def packed(w):
         panel = np.zeros((k, -(-width // 16) * 16), np.float32)
         panel[:, :width] = w[first:first + width].T
         parts.append(panel.reshape(-1))
-    out = linear.aligned(n * k + 16 * k + PANEL * 16)  # the kernel prefetches past the end
+    out = linear.aligned(n * k + 16 * k + PANEL * 16)  # the kernel prefetches past the last panel
     flat = np.concatenate(parts)
     out[:flat.size] = flat
     return out

@@ -8,10 +8,10 @@ A value is alive from the step that writes it to the last step that reads it. At
 values that are alive must fit in the arena. The bound is the largest number of bytes that are alive
 at one step. No plan can need less. A greedy method places the largest values first. Mostly its plan
 needs no more than the bound. The result depends on the order of the values, so `plan` tries three
-orders. If the best plan needs more than the bound, the value with the highest end goes to the front
-of the order. Then all values are placed again. This is repeated up to ROUNDS times. The exact
-optimum is NP-hard to find. tests/infer/test_memory.py computes the optimum of small inputs by a
-mixed-integer program.
+orders. If the best plan needs more than the bound, the value that ends at the highest address goes
+to the front of the order. Then all values are placed again. This is repeated up to ROUNDS times.
+The exact optimum is NP-hard to find. tests/infer/test_memory.py computes the optimum of small
+inputs by a mixed-integer program.
 
 Source: Pisarchyk & Lee 2020 (arXiv 2001.03288).   Test: tests/infer/test_memory.py
 """
@@ -106,7 +106,7 @@ def size_of(lifetimes, offsets):
 
 def bound(lifetimes):
     """Returns the largest number of bytes that are alive at one step. Only the steps at which a
-    value is written are tested, because the number grows only there."""
+    value is written are tested, because the number grows only at these steps."""
     return max((sum(w.n_bytes for w in lifetimes if w.first <= v.first <= w.last)
                 for v in lifetimes), default=0)
 

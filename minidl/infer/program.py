@@ -178,7 +178,8 @@ class Plan:
         roots = [low.layouts[v].root for v in (*graph.inputs, *graph.outputs) if v.array is None]
         written = [low.layouts[v].root for launch in self.launches for v in launch.writes]
         # A value must be in the arena if it is a view, if two inputs or results share its bytes, or
-        # if it is not contiguous (such as an image with its border). Eager ops read the arena, too.
+        # if it is not contiguous (such as an image with its border). If the plan has eager ops, all
+        # values must be in the arena, because eager ops read them there.
         if (low.layouts[value].root is not value or roots.count(value) > 1
                 or not self.array(value).flags.c_contiguous
                 or value in graph.inputs and value in written

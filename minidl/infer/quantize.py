@@ -1,7 +1,8 @@
-"""Runs linear layers and convolutions in integers. x and w have 8 bits, or only w has 8 or 4 bits.
+"""Runs linear layers and convolutions in integers.
 
-The plain form, which explains the zero point: minidl/plain/quantize.py. This file adds nodes of a
-graph, ranges from calibration, convolutions, 4 bits, and training with the rounding.
+The input x and the weights w have 8 bits, or only w has 8 or 4 bits. The plain form, which explains
+the zero point: minidl/plain/quantize.py. This file adds nodes of a graph, ranges from calibration,
+convolutions, 4 bits, and training with the rounding.
 
     q = infer.quantize(graph)                                        range of x found in each run
     q = infer.quantize(graph, calibrate=batches, method="mse")       range of x from these inputs
@@ -25,12 +26,12 @@ There are four methods to choose the range of x:
 Numbers are rounded to the nearest, ties to even, as in ONNX.
 
     infer.quantize(graph, bits=8)    rounds only the weights. x is not rounded, so no calibration is
-    infer.quantize(graph, bits=4)    needed. A layer with weights (n, k) reads n k bits / 8 bytes of
-                                     weights and 4 n ceil(k / group) bytes of scales. group: the
-                                     weights that share a scale
+    infer.quantize(graph, bits=4)    needed. A layer with weights (n, k) reads `n k bits / 8` bytes
+                                     of weights and `4 n ceil(k / group)` bytes of scales. `group`
+                                     is the number of weights that share a scale
 
-fake_quantize is for training with the rounding. Source: Jacob et al. 2018 (arXiv 1712.05877);
-Migacz 2017 (TensorRT's kl).   Test: tests/infer/test_quantize.py
+fake_quantize rounds numbers during training. Source: Jacob et al. 2018 (arXiv 1712.05877); Migacz
+2017 (TensorRT's kl).   Test: tests/infer/test_quantize.py
 """
 
 import math
@@ -60,8 +61,8 @@ def quantize(graph, calibrate=None, method="minmax", bits=None):
     bits:      None, 8 or 4. With 8 or 4 only the weights are rounded, to this many bits, and x
                stays in float32.
 
-    Raises ValueError if the graph has no layer to quantize, or if `calibrate` is empty. Raises it
-    also if the x of a layer has nan or inf for one of the inputs in `calibrate`."""
+    Raises ValueError if the graph has no layer to quantize, or if `calibrate` is empty. Also raises
+    ValueError if the x of a layer has nan or inf for one of the inputs in `calibrate`."""
     if method not in METHODS or bits not in (None, 4, 8) or bits and calibrate is not None:
         raise ValueError(f"quantize: got method={method!r} and bits={bits}; want a method of "
                          f"{', '.join(METHODS)}, and bits=None, 8 or 4. With bits=8 or 4 only the "
@@ -281,8 +282,8 @@ class FakeQuantize(Function):
 
 
 def fake_quantize(x, scale, zero=0, bits=8):
-    """Returns x rounded to `bits` bits, as a float Tensor. A model that uses this function in
-    training learns with the rounding. scale, zero: numbers, or arrays that broadcast to x. An array
-    (n, 1) gives each output its own scale."""
+    """Returns x rounded to `bits` bits, as a float Tensor. If a model calls this function in
+    training, the model's weights adapt to the rounding. scale, zero: numbers, or arrays that
+    broadcast to x. An array (n, 1) gives each output its own scale."""
     high = 2 ** (bits - 1) - 1
     return FakeQuantize.apply(x, scale, zero, low=-high, high=high)

@@ -10,10 +10,10 @@ another stream, it waits for an event. It does not wait if another event already
 needed launch is complete.
 
 Memory: on one stream the bytes of a value are free after its last reader. On several streams this
-reader may still run when the next value is written. So values a and b share bytes only if all
-launches that read or write a are complete before b is written. Streams and events must guarantee
-this order (the relation "happens before", Lamport 1978). `races` checks the finished table. It
-looks at each pair of launches that touch the same bytes.
+reader may still run when the next value is written. So two values `a` and `b` share bytes only
+under one condition: all launches that read or write `a` are complete before `b` is written. Streams
+and events must guarantee this order (the relation "happens before", Lamport 1978). `races` checks
+the finished table. It looks at each pair of launches that touch the same bytes.
 
     plan = infer.streamed(graph, n_streams=2); y = plan(x)      x, y on the GPU; print(plan.table)
 
@@ -136,7 +136,7 @@ class Table:
         for i, launch in enumerate(low.launches):
             roots = [low.layouts[v].root for v in launch.reads if v.array is None]
             written = list(launch.writes)
-            if _has_indices(launch.eager):  # such launches record bad indices in the same place
+            if _has_indices(launch.eager):  # these launches share one record of bad indices
                 roots.append("note")
                 written.append("note")
             needs.append({made[v] for v in roots if v in made})
@@ -194,9 +194,9 @@ def streamed(graph, n_streams=2):
     """Captures the graph on n_streams streams of a GPU. Returns a function that replays the graph.
 
     The function takes arrays or Tensors on the GPU, and returns Tensors on the GPU. The function
-    holds a copy of the model's weights. Its attribute `table` shows which launch runs on which
-    stream. A call raises RuntimeError if the model has changed since the trace. It raises TypeError
-    for a wrong input."""
+    holds a copy of the model's weights. The function's attribute `table` shows which launch runs on
+    which stream. A call raises RuntimeError if the model has changed since the trace. It raises
+    TypeError for a wrong input."""
     cupy, table = backend.import_cupy(), Table(graph, n_streams)
     if found := races(table.lines()):
         raise RuntimeError(f"streamed: {found[0]}")

@@ -1,6 +1,6 @@
-"""Launches of quantized layers (quantize.py). The kernels are in kernels/cpu/infer_int8.cuh.
+"""Adds launches of quantized layers (quantize.py). The kernels are in kernels/cpu/infer_int8.cuh.
 
-    linear_int8      1. finds the range of x, unless it was calibrated  2. rounds x to 8 bits
+    linear_int8      1. finds the range of x, unless the range was calibrated  2. rounds x to 8 bits
                      3. computes the product
     conv_int8_nhwc   1. rounds x to 8 bits  2. copies the patches: for each pixel of the result, a
                      row of the pixels under the filter (a quarter of the bytes of float patches)
@@ -47,7 +47,7 @@ def by_four(q):
 
 def by_bits(q, bits):
     """Packs the weights q (n, k) of a linear_weights line. With 8 bits the result has the shape
-    (number of panels, k, 64). With 4 bits it has the shape (number of panels, k / 2, 64). 8 is
+    (number of panels, k, 64). With 4 bits it has the shape (number of panels, k / 2, 64). Then 8 is
     added to each weight, and one byte holds two neighbouring weights of a row."""
     p = panels(q)
     if bits == 8:

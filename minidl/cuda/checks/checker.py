@@ -10,13 +10,13 @@
 3. The kernel runs three times, with threads and blocks in ascending, descending and shuffled order.
    It runs in a process of its own (kernels/host/session.cpp), so a crash does not end Python. A
    correct kernel gives the same bits in each order.
-4. sentences.py makes sentences from the findings. report.py makes the text of the report. It has
-   these sentences and the memory traffic.
+4. sentences.py makes sentences from the findings. report.py makes the text of the report. The
+   report has these sentences and the memory traffic.
 
 Two threads have a race if they access the same element, one of them writes, and nothing decides
 which access is first. Two atomic operations never race. The order is decided by __syncthreads,
-__syncwarp, and fences with atomics (kernels/host/order.h). If two threads write the same value,
-that is only a warning.
+__syncwarp, and fences with atomics (kernels/host/order.h). If the two threads write the same value,
+the finding is only a warning.
 Test: tests/cuda/checks/test_check*.py   Tutorial: tutorials/02_add3.py
 """
 
@@ -73,7 +73,7 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
     stamp, counted = _stamp(path), None
     with _lock:
         for count in (True, False) if profile else (False,):
-            library = _library(path, defines, instance, count, stamp)  # one library for all kernels
+            library = _library(path, defines, instance, count, stamp)  # has all kernels of the file
             watched = _choose(library.kernels, kernel.name, path)
             run = _Run(watched, path, library, grid, block, args, shared_mem, outputs, reachable)
             try:
@@ -195,8 +195,9 @@ class _Run:
         return report
 
     def profile(self):
-        """Runs the kernel once. Its threads run in ascending order. Returns its profile.Profile, or
-        None if the kernel had to be stopped. The user's arrays do not change."""
+        """Runs the kernel once, with its threads in ascending order. Returns the run's
+        profile.Profile, or None if the kernel had to be stopped. The user's arrays do not
+        change."""
         raw = profiles.Raw.from_buffer(self._memory(ctypes.sizeof(profiles.Raw)))
         variables = list(self.library.variables.values())
         results = self._memory(sum(r.n_bytes for r in self.arena.writeable) + 1)
@@ -227,7 +228,7 @@ class _Run:
         launch = self.kernel.signature.with_structs(packed)
         given = [(r.memory.ctypes.data, r.n_bytes, r.granule, r.const, r.uninitialised)
                  for r in self.arena.regions]
-        # `keep` keeps this memory, because the names of variables are read from it later.
+        # `keep` keeps this memory, because the names of variables are read from this memory.
         keep = self.keep = [
             (hooks.GivenRegion * (len(given) + 1))(*given),
             (hooks.DeviceVariable * (len(variables) + 1))(

@@ -120,8 +120,9 @@ def compile_check(path, defines, instance="", profile=False):
     instance: the instance of a template, such as 'scale<float, 4>'. profile: if True, branches call
     functions of minidl, too. But then the library checks neither bounds nor arithmetic, and has no
     warnings.
-    The library's attribute `warnings` is a list of the compiler's warnings. Each element is a pair:
-    (file, line, option, text), and the names of the kernels that can run this line."""
+    The library's attribute `warnings` is a list of the compiler's warnings. Each element is a pair.
+    The first part is (file, line, option, text). The second part is a list with the names of the
+    kernels that can run this line."""
     cxx = compiler.find_compiler()
     # -O1 keeps every load and store of the text, but keeps local variables in registers
     bounds = "bounds" if cxx.kind == "gnu" else "array-bounds"
@@ -134,11 +135,11 @@ def compile_check(path, defines, instance="", profile=False):
         checks = sanitize.partition(",")[2]
         flags += ["-Xclang", f"-fsanitize={checks}", "-Xclang", f"-fsanitize-recover={checks}"]
     if cxx.kind == "gnu":
-        # With -fstack-reuse=none and -fno-lifetime-dse no variable gets the memory of a variable
-        # that has ended (kernels/host/locals.cpp).
+        # With -fstack-reuse=none and -fno-lifetime-dse, the compiler does not reuse the memory of a
+        # variable whose lifetime is over (kernels/host/locals.cpp).
         flags += ["--param", "tsan-distinguish-volatile=1", "-fstack-reuse=none",
                   "-fno-lifetime-dse"]
-    else:  # without read-before-write, `x[i] += 1` would count only as a store
+    else:  # without the flag read-before-write, `x[i] += 1` would count only as a store
         flags += ["-mllvm", "-tsan-instrument-read-before-write=1",
                   "-mllvm", "-tsan-distinguish-volatile=1", "-mllvm", "-no-stack-coloring"]
     if profile:
@@ -252,8 +253,8 @@ _PURE = re.compile(  # functions that use the value of their argument
 
 def _may_stay_unset(rest, name):
     """Returns True if code may read the variable `name` before the variable has a value. There is
-    one exception. If the variable is passed to a function that may ignore the value, such as a
-    shuffle, returns False, because such a read may be correct.
+    one exception: code may pass the variable to a function that can ignore the value, such as a
+    shuffle. Then the result is False, because such a read may be correct.
     rest: the text after the variable's declaration."""
     first = re.search(rf"\b{name}\b", rest)
     if not first:

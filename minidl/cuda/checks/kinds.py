@@ -70,7 +70,7 @@ KINDS = [
  CONST_WRITE, DIVISION, NOT_ALL_WRITTEN, SHIFT, PAST_OBJECT, OTHER_STACK, STALE, FAULTED, ENDLESS,
  STACK_FULL, TOO_MUCH_SHARED, LOCAL_OUTSIDE, LOCAL_UNWRITTEN,
  LOCAL_ENDED, NOT_SHARED) = range(len(KINDS))  # fmt: skip
-READ, WRITE, ATOMIC, ATOMIC_READ = range(4)  # as `How` in kernels/host/
+READ, WRITE, ATOMIC, ATOMIC_READ = range(4)  # as `How` in kernels/host/watch.h
 NOW = ("reads", "writes", "atomically changes", "atomically reads")
 BEFORE = ("read", "wrote", "atomically changed", "atomically read")
 

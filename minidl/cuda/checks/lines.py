@@ -27,9 +27,9 @@ def symbolizer():
 
 def keep_lines(file):
     """Keeps the debugger's tables of the library `file` on a Mac. Does nothing on other systems.
-    On a Mac only the object file has these tables, and the library has the object file's name.
-    dsymutil copies the tables into the folder <file>.dSYM. Call this function after linking, while
-    the object file exists."""
+    On a Mac only the object file has these tables. The library contains only the name of the object
+    file. dsymutil copies the tables into the folder <file>.dSYM. Call this function after linking,
+    while the object file exists."""
     if sys.platform == "darwin" and shutil.which("dsymutil"):
         subprocess.run(["dsymutil", str(file)], capture_output=True)
 

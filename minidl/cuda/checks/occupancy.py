@@ -5,8 +5,8 @@ them.
     block of 256 threads, 40 registers each, 16 KiB of shared memory:
         threads   2048 / 256           = 8 blocks
         registers 65536 / (8 * 1280)   = 6        a warp takes 32 * 40, rounded up to 256
-        shared    164 / (16 + 1)       = 9        the driver takes 1 KiB of each block
-        the fewest, 6 blocks: 48 of 64 warps, 75 %
+        shared    164 / (16 + 1)       = 9        the driver takes 1 KiB for each block
+        the smallest number, 6 blocks: 48 of 64 warps, 75 %
 
 Source: CUDA programming guide, "Compute Capabilities", table of technical specifications; CUDA
 occupancy calculator.   Test: tests/cuda/checks/test_profile.py

@@ -7,15 +7,16 @@
        9                                32     32.0         1
 
 A request is one instruction of one warp. A request to global memory moves sectors of 32 bytes. A
-request to shared memory takes several wavefronts: as many as the words that its busiest bank must
-deliver.
+request to shared memory takes one or more wavefronts. Their number is the number of words that the
+busiest bank must deliver.
 
-Three columns are means over the requests: `threads`, `sectors`, and `best`, the fewest sectors that
-could move these bytes. `worst` is the largest number of sectors of one request.
+Three columns are means over the requests: `threads`, `sectors` and `best`. For one request, `best`
+is the smallest number of sectors that could move the request's bytes. `worst` is the largest number
+of sectors of one request.
 
 kernels/host/profile.cpp counts the requests, with the threads in ascending order. The counts are
-exact if all threads of a warp execute a line equally often. In an unrolled loop, all copies of a
-line count as this one line.
+exact if all threads of a warp execute a line the same number of times. In an unrolled loop, all
+copies of a line count as this one line.
 Test: tests/cuda/checks/test_profile.py   Tutorial: tutorials/03_kernel_tour.py
 """
 
@@ -48,8 +49,8 @@ class Line:
     requests: the number of requests (instructions of warps).
     lanes:    the number of threads that take part, added up over all requests.
     units:    the number of sectors, of wavefronts, or of branches that diverged.
-    best:     the fewest units that could move these bytes.
-    worst:    the most units of one request."""
+    best:     the smallest number of units that could move the same bytes.
+    worst:    the largest number of units of one request."""
 
     file: str
     line: int
@@ -76,8 +77,8 @@ class Profile:
     accesses:     [Line], the accesses to global and shared memory.
     branches:     [Line], the branches.
     pictures:     {name of a __shared__ array: [a string for each time between two barriers]}, for
-                  block 0. A letter in a string stands for a piece of the array: . not used, r read,
-                  w written, b both.
+                  block 0. Each sign in a string stands for a piece of the array: "." not used, "r"
+                  read, "w" written, "b" read and written.
     shared_bytes: the bytes of a block's __shared__ variables.
     cut:          True if a loop was too long to count all its requests."""
 

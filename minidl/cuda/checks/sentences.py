@@ -28,8 +28,8 @@ from minidl.cuda.host.arena import GUARD, PAGE
 class Shared:
     """A __shared__ or __device__ variable.
 
-    element: the bytes of one element. rows, columns: the variable's last two extents (0 if it has
-    no such extent). If rows is -1, the variable is dynamic shared memory."""
+    element: the bytes of one element. rows, columns: the variable's last two extents. An extent
+    that the variable does not have is 0. If rows is -1, the variable is dynamic shared memory."""
 
     name: str
     element: int
@@ -244,8 +244,8 @@ def coordinates(i, size):
 
 def _tuple(place, size):
     """Returns the coordinates `place` (x, y, z) as text, such as '(3, 1, 0)'. If `size` is 1 in z,
-    returns '(3, 1)'. If it is also 1 in y, returns '3'. size: the size of the grid or of the
-    block."""
+    returns '(3, 1)'. If `size` is 1 in y and in z, returns '3'. size: the size of the grid or of
+    the block."""
     dimensions = max((d + 1 for d in range(3) if size[d] > 1), default=1)
     return str(place[0]) if dimensions == 1 else str(tuple(place[:dimensions]))
 

@@ -68,9 +68,9 @@ class Arena:
         return args
 
     def _moved(self, address, table):
-        """Returns the address in the copies that stands for `address`, an entry of the user's
-        table. If `address` is 0, returns 0. Raises KernelError if `address` is in no array of this
-        launch."""
+        """Translates `address`, an entry of the user's table: returns the address of the same byte
+        in the copies. If `address` is 0, returns 0. Raises KernelError if `address` is in no array
+        of this launch."""
         for r in self.regions:
             if r.begin <= address < max(r.end, r.begin + 1):
                 return r.memory.ctypes.data + address - r.begin
@@ -174,8 +174,8 @@ class Region:
 
     def element(self, offset, size=0):
         """Returns the name of the element at `offset`, such as 'x[1000]'. The element may be
-        outside of the array. If `size` is given, returns the name of all elements in these bytes:
-        'x[4..7]'."""
+        outside of the array. size: a number of bytes. If these bytes have several elements, returns
+        one name for all of them: 'x[4..7]'."""
         part = self.part_at(offset)
         first, last = part.index(offset), part.index(offset + max(size, 1) - 1)
         return f"{part.name}[{first}]" if first == last else f"{part.name}[{first}..{last}]"

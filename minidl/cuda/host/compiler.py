@@ -38,7 +38,7 @@ from minidl.cuda.host.includes import KERNELS, KernelError
 from minidl.mode import NoRoom
 from minidl.own_files import is_ours, write_whole
 
-HOST = KERNELS / "host"  # the CPU side of CUDA
+HOST = KERNELS / "host"  # CUDA's own functions and variables for the CPU
 
 NO_COMPILER = ("no C++ compiler found; without a GPU, .cu files need one. Install one: "
                "`sudo apt install g++` (Debian, Ubuntu), `xcode-select --install` (macOS), or `pip "
@@ -75,9 +75,9 @@ class Compiler:
         # thread first uses a __shared__ variable (bug 31372).
         cpu = os.environ.get("MINIDL_CPU") or "native"
         native = [f"-m{'cpu' if platform.machine() == 'arm64' else 'arch'}={cpu}"]
-        if self.kind == "zig":  # zig's default is this machine. Its names have _: x86_64_v3
+        if self.kind == "zig":  # zig's default is this machine. zig's names have `_`: x86_64_v3
             native = [] if cpu == "native" else [f"-mcpu={cpu.replace('-', '_')}"]
-        if platform.machine() in X86:  # without the flag, AVX-512 registers are half empty
+        if platform.machine() in X86:  # without this flag, vectors use half of an AVX-512 register
             native.append("-mprefer-vector-width=512")
         return [*FLAGS, "-O3", *native, *self.no_mmx, *self.no_library, *self.null_faults]
 
@@ -218,7 +218,7 @@ def _sum_of(file):
     return file.with_name(f"{file.name}.sha256")
 
 
-_made = []  # temporary folders of this process, the oldest first. Python removes them at its end
+_made = []  # temporary folders of this process, the oldest first. They are removed when Python ends
 MEMORY = "/dev/shm"  # on Linux: a folder whose files are in memory
 
 

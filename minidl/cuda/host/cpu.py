@@ -189,7 +189,8 @@ def generate(path, text, defines, name=None, form="auto", without=()):
     # __CUDA_ARCH__ is 800. If the CPU side lacks a feature of that architecture, an error names it
     options = ["-DMINIDL_HOST=1", "-D__CUDACC__=1", "-D__CUDA_ARCH__=800"]
     options += [f"-D{k}={v}" for k, v in defines.items()]
-    # The preprocessor gets the compiler's flags. So `#ifdef __AVX512F__` is the same for both.
+    # The preprocessor gets the compiler's flags. So `#ifdef __AVX512F__` has the same result in the
+    # preprocessor and in the compiler.
     flags, whole = compiler.find_compiler().flags, text
     text = compiler.run(["-E", *flags, "-x", "c++", *options, "-"], text, str(path))
     source = Source(path, text, defines)
@@ -255,9 +256,9 @@ _DYNAMIC = re.compile(
 
 def _uses_dynamic_shared(source, name):
     """Returns True if code that the kernel reaches declares dynamic shared memory. The launch then
-    needs shared_mem=. For reach.py a kernel reaches every struct that defines an operator, even if
-    the kernel does not use the struct. Here, a declaration in a struct counts only if other reached
-    code uses the name of the struct."""
+    needs the argument `shared_mem`. reach.py says that a kernel reaches every struct with an
+    operator, even if the kernel does not use the struct. Here, a declaration in a struct counts
+    only if other reached code uses the name of the struct."""
     reached = source.reach(name)
     for d in reached:
         if not _DYNAMIC.search(source.blank[d.begin : d.end]):
@@ -352,7 +353,7 @@ def runtime():
 
 @functools.cache
 def arrays_are_known():
-    """Returns True if arrays.cpp knows the memory layout of this NumPy's arrays."""
+    """Returns True if arrays.cpp knows the memory layout of the installed NumPy's arrays."""
     a = np.empty(3)
     what = id(a), id(np.ndarray), a.ctypes.data, id(a.dtype)
     return bool(runtime().minidl_knows_arrays(*map(ctypes.c_void_p, what), a.flags.num))
@@ -360,8 +361,8 @@ def arrays_are_known():
 
 def why_missing(source, name, alone=False):
     """Returns a KernelError that tells why the library of a file has no kernel `name`. source: the
-    Source of the text before the preprocessor. alone: if True, compiles this kernel alone, to get
-    its error."""
+    Source of the text before preprocessing. alone: if True, compiles this kernel alone, to get its
+    error."""
     try:
         source.parameters(name)
         source.check_supported(name)

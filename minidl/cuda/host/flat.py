@@ -6,11 +6,11 @@ This file decides how the loop can be fast. launchers.py writes the loop.
     if (i < n) c[i] = a[i] + b[i];                  ->      c[i] = a[i] + b[i];
 
 1. The index. CUDA computes the index in unsigned arithmetic, which may wrap. So a compiler must
-   assume that a[i] and a[i + 1] may be far apart, and it loads them one by one. To prevent this,
-   the loop's own counter replaces the expression of the index.
+   assume that a[i] and a[i + 1] may be far apart. The compiled code then loads the elements one by
+   one. To prevent this, the loop's own counter replaces the expression of the index.
 2. The guard around the kernel, `if (i < n)`, becomes the end of the loop.
-3. If the whole kernel is a grid-stride loop, its body becomes the body of the loop. Then the loop
-   goes through memory in order, for any grid.
+3. If the whole kernel is a grid-stride loop, the body of this loop becomes the body of the new
+   loop. Then the new loop goes through memory in order, for any grid.
 4. The loop gets `#pragma omp simd`, unless the kernel has loops of its own. (A kernel with a thread
    for each row has a loop of its own. Then the compiler vectorises that inner loop.)
 

@@ -161,8 +161,8 @@ def for_nvrtc(path, defines):
 
     The included files are in the text because CuPy's cache compares only the text. The cache would
     not notice a change in an included file. The macros come after the headers because NVIDIA's
-    headers have template parameters called T. With -DT=float they would become `template <typename
-    float>`."""
+    headers have template parameters called T. With -DT=float such a parameter would become
+    `template <typename float>`."""
     headers = _NVIDIA_HEADER.findall(inline_includes(path, keep_headers=True))
     head = [f"#include <{h}>" for h in dict.fromkeys(headers)]
     head += [f"#define {k} {v}" for k, v in sorted(defines.items())]

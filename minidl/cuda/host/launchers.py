@@ -1,8 +1,8 @@
 """Writes the C++ that starts a compiled kernel: its exported launcher, in the flat or fibre form.
 
     flat     loops over blocks and threads, with the kernel inline in the innermost loop. If flat.py
-             found the index, it is one loop over tiles of the index. A thread pool runs the loops
-             (minidl_run_flat)
+             found the index, there is only one loop, over tiles of the index. A thread pool runs
+             the loops (minidl_run_flat)
     fibre    a function that runs the kernel for one thread. The fibre engine calls it
              (minidl_run_fibres)
 

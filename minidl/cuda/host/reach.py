@@ -5,9 +5,10 @@
         apply<Twice> names Twice. So apply can run the code of Twice, which uses threadIdx
 
 To use a function, a type, a variable or an alias, C++ code must contain its name, or use other code
-that contains this name. Only operators are used without their names. So operators are always
-reached. Code that is not reached certainly cannot run. Code that is reached may run. If too much
-code is reached, the kernel is only slower, not wrong.
+that contains this name. Only operators, and the functions begin and end of a range-based for loop,
+are used without their names. So these are always reached. Code that is not reached certainly cannot
+run. Code that is reached may run. If too much code is reached, the kernel is only slower, not
+wrong.
 Test: tests/cuda/host/test_reach.py
 """
 
@@ -36,7 +37,7 @@ class Declaration:
     begin, end: offsets in the text.
     names:      the names that it declares.
     words:      all words in it.
-    always:     True if the declaration is always reached, such as an operator."""
+    always:     True if the declaration is always reached, as an operator is."""
 
     begin: int
     end: int

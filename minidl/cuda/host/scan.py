@@ -15,7 +15,7 @@ class Function:
     """A function of the file. All offsets are offsets in the text."""
 
     name: str
-    head: int  # the offset where its declaration begins
+    head: int  # the offset where the function's declaration begins
     open_paren: int
     body: tuple[int, int]  # (begin, end), without the braces
     is_kernel: bool

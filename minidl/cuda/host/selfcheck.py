@@ -25,7 +25,7 @@ from minidl.cuda.host.arena import Arena
 from minidl.cuda.host.arguments import dims
 from minidl.cuda.host.includes import KernelError
 
-MAX_BYTES = 64 << 20  # the most bytes that a check copies. Their copy takes 30 ms
+MAX_BYTES = 64 << 20  # the most bytes that a check copies. To copy 64 MiB takes 30 ms
 BLOCKS = 2  # blocks along each axis. The second block tests indices that use the block's number
 
 

@@ -80,7 +80,7 @@ def _parts(code, d):
     Declaration. Returns [] if the declaration is too hard to split."""
     first = re.match(r"(.*?)\b\w+\s*(?:\[[^\]]*\]\s*)*$", d.plain[0], re.S)
     # A declaration is too hard to split if it has initial values, declares a type, or declares
-    # several variables with a pointer.
+    # several variables and one of them is a pointer.
     several_pointers = first and "*" in first[1] and len(d.plain) > 1
     if d.written != d.plain or not first or "(*" in first[1] or several_pointers:
         return []

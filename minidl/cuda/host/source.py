@@ -167,8 +167,8 @@ class Source:
         return "fibre" if WAITS.search(text) or spins else "flat"
 
     def line_of(self, offset):
-        """Returns the number of the line, in its file, that has this offset in the text. Uses the
-        preprocessor's marks `# 12 "file"`."""
+        """Returns the number of the line that has this offset in the text. The lines are counted in
+        the file from which this line comes. The preprocessor's marks `# 12 "file"` are used."""
         before = self.text[:offset].split("\n")
         for i in range(len(before) - 1, -1, -1):
             if mark := re.match(r'#\s*(?:line\s+)?(\d+)\s+"', before[i]):
@@ -176,7 +176,8 @@ class Source:
         return len(before)
 
     def file_of(self, offset):
-        """Returns the file that has this offset in the text. Uses the preprocessor's marks."""
+        """Returns the name of the file from which the text at this offset comes. Uses the
+        preprocessor's marks."""
         marks = re.findall(r'^#\s*(?:line\s+)?\d+\s+"([^"]*)"', self.text[:offset], re.M)
         return marks[-1] if marks else str(self.path)
 

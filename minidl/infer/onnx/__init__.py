@@ -1,4 +1,4 @@
-"""Reads and writes ONNX files: a table of small functions, one for each operator.
+"""Reads and writes ONNX files. A table has a small function for each operator.
 
     load.py        file -> Graph              export.py      Graph -> file, with writers.py
     elements.py    one number in, one out     reduce.py      many numbers in, one out

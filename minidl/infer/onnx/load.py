@@ -275,8 +275,8 @@ def _name(node):
 
 def _value(scope, name, reader):
     """Returns scope[name], a value that an earlier operator has computed. Raises Refused if there
-    is no such value, for example in a file with a cycle. reader: the name of what reads the value,
-    for the error message."""
+    is no such value, for example in a file with a cycle. reader: the operator that reads the value,
+    or "the result", for the error message."""
     if name not in scope:
         raise Refused(f"import_onnx: {reader} reads {name!r}, but no operator before it makes "
                       f"{name!r}")

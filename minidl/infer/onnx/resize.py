@@ -1,4 +1,4 @@
-"""ONNX's Resize: multiplies by a matrix of weights (n_out, n_in) along each axis.
+"""ONNX's Resize: multiplies the image by a matrix of weights (n_out, n_in) along each axis.
 
     row i      computes pixel i of the result from the input's pixels around the position x(i). The
                weights lie on a triangle (linear) or on Keys' cubic curve, or only the nearest pixel

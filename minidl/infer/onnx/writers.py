@@ -353,8 +353,8 @@ def group_norm(w, xs, o, node):
 
 
 def rotary(w, xs, o, node):
-    """Rotates the halves of x (nn.llama). Version 20 of ONNX's operators has no operator for
-    this."""
+    """Writes operators that rotate the halves of x (nn.llama). Version 20 of ONNX's operators has
+    no single operator for this rotation."""
     x, cos, sin = xs
     a, b = w.add("Split", [x], 2, axis=-1, num_outputs=2)
     products = [w.add("Mul", pair) for pair in ((a, cos), (b, sin), (b, cos), (a, sin))]

@@ -3,8 +3,8 @@
     %1 = embedding(constant int64[256], position.weight)      constant float32[256, 256]
 
 A plan is valid only if the parameters do not change (Guards, in trace.py). So parameters count as
-constants. A line is not computed here if its result is large. A broadcast is such a line. The graph
-has no lines that draw random numbers, because trace refuses them.
+constants. A line is not computed here if its result is much larger than its operands, as in a
+broadcast. The graph has no lines that draw random numbers, because trace refuses them.
 Test: tests/infer/passes/test_constant.py
 """
 
