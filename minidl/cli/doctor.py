@@ -67,8 +67,8 @@ def measure_peaks(numbers):
 
 
 def package():
-    """Yields the Finding about this minidl: its version, its folder, its kernels. The checks below
-    also yield Findings."""
+    """Yields the Finding about this minidl: its version, its folder, its kernels. The functions
+    below, one for each check, also yield Findings."""
     from minidl import __version__, checkout
 
     kernels = checkout.ROOT / "kernels"
@@ -88,7 +88,7 @@ def python():
 
 
 def numpy():
-    """Checks the version of NumPy, and lists its BLAS and the threads."""
+    """Checks the version of NumPy. Tells which BLAS NumPy uses, and with how many threads."""
     if not installed("numpy"):
         yield Finding(BROKEN, "NumPy", "not installed", "pip install 'numpy>=2.0'")
         return
@@ -200,7 +200,8 @@ def diagnose(mpiexec, vendor, said, output):
 
 
 def nodes():
-    """Lists the NUMA nodes, and where `minidl run --bind numa` puts two ranks and their memory."""
+    """Lists the NUMA nodes. Also starts two ranks, bound as by `minidl run --bind numa`, and tells
+    on which nodes the ranks and their memory are."""
     mpiexec, told = machine.find_mpiexec(), []
     if mpiexec is not None:
         try:
@@ -339,7 +340,7 @@ def _run(command, seconds=SECONDS, **options):
 
 def _ask_python(code):
     """Runs `code` in another process. Returns the JSON in the last line of the output. If the
-    process failed, returns {"error": the last line}."""
+    process failed, returns {"error": the last line of its output}."""
     done = _run([sys.executable, "-c", code])
     if done is None:
         return {"error": f"no answer within {SECONDS} s"}

@@ -158,7 +158,7 @@ def print_line(rung, device):
 @contextmanager
 def recorded(xp, times=1):
     """Yields a list, for a `with` block. Every launch in the block adds a Launch to this list.
-    times: how often each launch is done."""
+    times: how many times each launch is done."""
     launches, launch = [], Kernel.__call__
 
     def timed(kernel, grid, block, args, **options):

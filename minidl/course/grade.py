@@ -139,8 +139,8 @@ def results(number, root=ROOT, work=WORK, deadline=DEADLINE, answers=None, stude
 def grade(graders, names, student, path, root=ROOT):
     """Grades the exercises `names` of one student. Returns a list with a Result for each exercise.
 
-    graders: the grader's module. student: the student's process, an Apart. path: the student's
-    file."""
+    graders: the grader's module. student: the student's process, an object of the class `Apart`
+    (student.py). path: the student's file."""
     found = {name: Result(name, getattr(graders, "grade_" + name).__doc__.strip().splitlines()[0],
                           "not graded", of=points_of(name, root)) for name in names}
     try:

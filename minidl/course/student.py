@@ -68,8 +68,9 @@ class NotGraded(Exception):
 def load(path):
     """Runs a Python file as a module. Returns the module. The file's name may start with a digit.
 
-    The text is always read, never a .pyc file. After a quick edit the file may have the same size,
-    and a time in the same second. Then Python would use the old .pyc file."""
+    The text is always read, never a .pyc file. A quick edit may leave the size of the file
+    unchanged, and may happen in the second of the previous edit. An import would then use the old
+    .pyc file."""
     name = "exercise_" + re.sub(r"\W", "_", str(path))
     module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path))
     sys.modules[name] = module  # as `import` does: the file's functions look their module up here
@@ -115,7 +116,7 @@ HINTS = {
 def explain(error, path):
     """Returns the message of an error for a student. The traceback shows only lines of the
     student's file, `path`, and no lines of the grader or of the framework."""
-    seen = []  # ends the loop after `raise error from error`, where an error is its own cause
+    seen = []  # ends the loop if an error is its own cause, after `raise error from error`
     while error.__cause__ not in (None, *seen) and not isinstance(error, Wrong):
         seen.append(error)
         error = error.__cause__  # the cause of RankFailed is the rank's own exception

@@ -246,8 +246,8 @@ class _Cache(dict):
 
 def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, int]]:
     """Returns a list of at most n_pairs pairs of ids (left, right). Pair k becomes token 256 + k.
-    counts: {word: how often it occurs}. If there is only one word, the pairs are the same as in
-    minidl/plain/tokens.py."""
+    counts: {word: how many times it occurs}. If there is only one word, the pairs are the same as
+    in minidl/plain/tokens.py."""
     # All words are in one list. A token is at the index of its first byte. `left` and `right` are
     # the indices of its neighbours in the word, or -1 if there is no neighbour.
     ids, left, right, times = [], [], [], []

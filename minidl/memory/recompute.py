@@ -41,7 +41,7 @@ def recompute(fn, *inputs, keep=None, **options):
              ValueError is raised.
     inputs, options:  Tensors, also in tuples, lists and dicts. Other values are passed to fn
              unchanged.
-    keep:    None, or a function keep(op_name) -> bool. If it returns True, the results of this op
+    keep:    None, or a function keep(op_name) -> bool. If keep returns True, the results of this op
              are kept and not computed again. For example, `{"linear", "matmul"}.__contains__` keeps
              matrix products.
 

@@ -60,8 +60,8 @@ Sizes = namedtuple("Sizes", "padded columns weight images y each width half merg
 
 def workspace(*roots, rows=1):
     """Returns the largest workspace of an op in the graph of `roots`, in bytes. Forward and
-    backward both count. rows: a factor; the result is for a batch with `rows` times as many
-    samples. An op that is not in FORMULAS counts 0."""
+    backward both count. rows: a factor. The result is for a batch that is `rows` times as large as
+    the recorded batch. An op that is not in FORMULAS counts 0."""
     return max((f(node, rows) for node in nodes(roots) if (f := FORMULAS.get(type(node)))),
                default=0)
 
@@ -170,9 +170,9 @@ def attention(node, rows):
 
 
 def _block(heads, n_queries, n_keys, e, ev, half, dropout):
-    """Returns (forward, backward): the most elements that forward holds for a block of scores, and
-    the most that backward holds. e, ev: the numbers of elements of a key and of a value. half: True
-    if the arrays are cast before they are multiplied."""
+    """Returns (forward, backward): the largest numbers of elements that forward and backward hold
+    for a block of scores. e, ev: the numbers of elements of a key and of a value. half: True if the
+    arrays are cast before they are multiplied."""
     q, k, v, o = (heads * n * width for n, width in (
         (n_queries, e), (n_keys, e), (n_keys, ev), (n_queries, ev)))
     scores = heads * n_queries * n_keys
