@@ -80,8 +80,8 @@ def pack(node, inputs, arrays, outputs, packers):
                         held = x
                         undos = *undos, lambda array, shape=s.shape: array.reshape(shape)
 
-        # If an input uses the memory of s, so do all outputs that are views of s. They share the
-        # Memory of that input, which is noted already.
+        # If an input uses the memory of s, all outputs that are views of s use this memory, too.
+        # These outputs share the Memory of that input, which is noted already.
         if len(notes) == noted:
             for y in outputs:
                 array = y.array

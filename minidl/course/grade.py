@@ -16,10 +16,10 @@ with a message that helps the student:
         yield "x = 3"
 
 A grader must not need a solution, because the tutorials of a course may all be blank. Functions
-that would tell the answer stand between `# >>> reference` and `# <<<`. A grader calls these
-functions last, after it has checked all properties and counters. A handout (handout.py) does not
-have these functions. So the checks that need these functions run only with the course's folder of
-answers: `answers/`, or `check --answers FOLDER`.
+that contain the answer stand between `# >>> reference` and `# <<<`. A grader calls these functions
+last, after it has checked all properties and counters. A handout (handout.py) does not have these
+functions. So the checks that need these functions run only with the course's folder of answers:
+`answers/`, or `check --answers FOLDER`.
 
 Inputs are drawn from SEED + a number. With `check --student NAME` each student has different
 inputs.

@@ -41,7 +41,7 @@ import numpy as np
 
 REQUEST_BYTES = 16384  # every pipe takes this many bytes at once, so a request never has to wait
 REPLY_BYTES = 1 << 26  # a longer message is an error
-MESSAGE = 10_000  # the most characters of a message that are shown
+MESSAGE = 10_000  # the largest number of characters that are shown of a message
 HEAD = 8  # the bytes before each message, which hold the message's length
 LATE_S = 10  # seconds for a late process to print its stack
 GUARD = Path(__file__).with_name("guard.py")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
-CACHED_WORDS = 1 << 16  # the most words in the cache. They take about 10 MB of memory
+CACHED_WORDS = 1 << 16  # the largest number of words in the cache. They take about 10 MB
 CACHED_LENGTH = 64  # characters. A longer word rarely comes twice, so it is not cached
 BYTES = [bytes([byte]) for byte in range(256)]
 

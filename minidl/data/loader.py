@@ -112,7 +112,7 @@ class DataLoader:
     def chunks(self):
         """Begins a pass. Returns an iterator over (chunk, seed, streams), one for each batch. A
         chunk is a list of indices, or of samples if the dataset is a stream. The random numbers of
-        a sample depend on `seed`, `streams` and the sample."""
+        a sample depend on `seed`, `streams` and the sample's index."""
         epoch = getattr(self.sampler, "epoch", self.n_passes)
         self.n_passes += 1
         seed, streams = default_generator().seed, SAMPLE_STREAMS + (epoch << 36)

@@ -131,8 +131,8 @@ class Ledger:
         self.mark("start")
 
     def mark(self, label):
-        """Records the buffers of `states` that are new, and adds an entry to the timeline. (For
-        example, an optimizer makes its state in its first step.)"""
+        """Records the new buffers among the results of `states`, and adds an entry to the timeline.
+        (For example, an optimizer makes its state in its first step.)"""
         for kind, held in states(*self.watched).items():
             for owner in held:
                 self._add(owner, kind, "")

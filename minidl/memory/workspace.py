@@ -178,8 +178,9 @@ def _block(heads, n_queries, n_keys, e, ev, half, dropout):
     scores = heads * n_queries * n_keys
     making = q + half * k + scores  # half: k, v and go are cast before they are multiplied
     forward = scores + max(dropout * scores, half * v + o)
-    held = q + 2 * scores + half * o  # the queries, P, gP and go
-    backward = held + max(half * v, dropout * scores + max(v, o, q + k))  # gv, D, gq and gk
+    held = q + 2 * scores + half * o  # q, the probabilities P, their gradient gP, and go
+    # The last max() is over gv, go * o (whose row sums are D of plain/flash.py), and gq with gk.
+    backward = held + max(half * v, dropout * scores + max(v, o, q + k))
     return max(making, forward), max(making, backward)
 
 
