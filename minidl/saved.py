@@ -29,7 +29,7 @@ from minidl import backend  # not tensor.py: this file finds Tensors and nodes b
 class Memory:
     """One object for all tensors that use the same memory.
 
-    version:   how often the memory was written in place
+    version:   the number of writes in place into the memory
     replaced:  True if a graph recorded x[index] = y. Then x has a new Memory object. Older views
                keep this object: their edges in the graph do not contain the write, so their
                gradients would be wrong"""

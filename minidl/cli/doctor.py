@@ -271,7 +271,7 @@ def gpu():
         "import json, cupy\n"
         "n = cupy.cuda.runtime.getDeviceCount()\n"
         "names = [cupy.cuda.runtime.getDeviceProperties(i)['name'].decode() for i in range(n)]\n"
-        # RawKernel compiles a kernel, because this also shows whether CUDA's headers are missing
+        # RawKernel is used, because its compilation also shows whether CUDA's headers are missing
         "k = cupy.RawKernel('extern \"C\" __global__ void f(float* x) { x[0] = 1; }', 'f')\n"
         "x = cupy.zeros(1, 'f'); k((1,), (1,), (x,)); assert x[0] == 1\n"
         "print(json.dumps(dict(cupy=cupy.__version__, names=names,\n"

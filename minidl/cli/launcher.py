@@ -2,11 +2,11 @@
 
     minidl run -n 4 script.py    mpiexec -n 4 python rank.py script.py, with the environment below
 
-Every rank runs the script as `python script.py` would (rank.py), but sees only one GPU of its
-machine (gpus.py). The launcher runs until all ranks have ended. If a run fails, the launcher prints
-the reason (supervisor.py). With --restarts it starts the ranks again (restarts.py). Ctrl-C, SIGTERM
-and SIGHUP (a closed terminal) end all ranks. Then the exit status is 128 + the signal's number, as
-in a shell.
+Every rank runs the script in the same way as `python script.py` (rank.py), but sees only one GPU of
+its machine (gpus.py). The launcher runs until all ranks have ended. If a run fails, the launcher
+prints the reason (supervisor.py). With --restarts it starts the ranks again (restarts.py). Ctrl-C,
+SIGTERM and SIGHUP (a closed terminal) end all ranks. Then the exit status is 128 + the signal's
+number, as in a shell.
 
 Test: tests/cli/test_main.py, test_supervisor.py   Tutorial: tutorials/00_hello.py
 """

@@ -71,7 +71,7 @@ def kind_of(value):
 
 def apart(wanted, got):
     """Returns two different numbers as texts, for a message "should be ..., is ...". The texts have
-    6 digits, or more digits if they would be equal."""
+    6 digits. They have more digits if the texts with 6 digits are equal."""
     for digits in range(6, 18):
         texts = f"{wanted:.{digits}g}", f"{got:.{digits}g}"
         if texts[0] != texts[1]:

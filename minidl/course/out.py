@@ -29,7 +29,7 @@ from minidl.text import language, tr
 
 
 def script_of(fn):
-    """Returns the path of the script that defines `fn`, as a user would type it."""
+    """Returns the path of the script that defines `fn`, in the form that a user types."""
     file = sys.modules[fn.__module__].__file__
     near = os.path.relpath(file)
     return file if near.startswith("..") else near

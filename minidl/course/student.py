@@ -9,7 +9,7 @@ results and the counters. A returned value is a number, a text, an array, or a l
 of such values. The grader reads nothing else from the student's process: no pickle, no verdict, no
 exit status. Arguments must be short. Long inputs are made in both processes from the same seed.
 
-So the most harm that the student's code can do is to return wrong numbers, or no numbers. It cannot
+So the student's code can do no more harm than to return wrong numbers, or no numbers. It cannot
 replace a function that compares results, because that function runs in the grader's process. Three
 risks remain. First, the counters are in the student's process, for example the counts of bytes sent
 and of memory held. So the student's code could change them. Second, a shortcut passes if the
@@ -157,7 +157,7 @@ def _plain(value):
         return value
     if hasattr(value, "requires_grad"):  # a Tensor
         value = value.array
-    if isinstance(value, (np.generic, np.ndarray)):  # before float: np.float64 is also a float
+    if isinstance(value, (np.generic, np.ndarray)):  # before `float`: np.float64 is a float, too
         array = np.asarray(value)
         if array.dtype.kind in "biufc":
             text = base64.b64encode(array.tobytes()).decode()

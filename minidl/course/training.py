@@ -1,4 +1,4 @@
-"""Options of tutorials/train_gpt.py that select techniques of training, and rules for these options.
+"""Options of tutorials/train_gpt.py that select techniques of training, and the options' rules.
 
     launch(main, {"steps": (400, "training steps"), ...} | TECHNIQUES, ranks=4)
     check(t, args)                  raises WrongOption on all ranks if options contradict each other

@@ -60,8 +60,8 @@ def states(model=None, optimizer=None, communication=()):
         "parameters": [p.array for p in parameters],
         "master weights": [m.array for m in low],
         "optimizer": [value for values in state.values() for value in values.values()
-                      if getattr(value, "ndim", 1)],  # leaves out a step count, 4 bytes on a GPU
-        "gradients": [t.grad.array for t in (*parameters, *low)  # may be a view of a bucket
+                      if getattr(value, "ndim", 1)],  # a step count (4 bytes on a GPU) is left out
+        "gradients": [t.grad.array for t in (*parameters, *low)  # each may be a view of a bucket
                       if isinstance(t.grad, Tensor)],
         "communication": [x for holder in communication for x in holder.communication_buffers()],
     }
