@@ -138,7 +138,7 @@ def is_bug(past):
         return False
     before, last = past[-2:]
     if last.absent == last.n and any(a.step is not None for a in past):
-        return False  # ranks started earlier, but no rank starts now: a host may shut down
+        return False  # ranks started earlier, but no rank starts now: a host may be shutting down
     return (before.step, alike(before.how), before.status) == (
         last.step, alike(last.how), last.status)
 

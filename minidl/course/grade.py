@@ -59,7 +59,7 @@ class Result(NamedTuple):
 
 
 def kind_of(value):
-    """Returns a description of `value`, which a student's function has returned, for a message."""
+    """Returns a description of `value` for a message. value: the result of a student's function."""
     if value is None:
         return "None: is there a return?"
     if isinstance(value, (tuple, list)):

@@ -80,7 +80,7 @@ def words(pieces: Iterable[str], pattern: str = GPT2, special: Iterable[str] = (
 
 
 def _closed(parts, find):
-    """Yields (words of a text, the name after it). parts: [text, name, text, name, ...]."""
+    """Yields (words of a text, the name after this text). parts: [text, name, text, name, ...]."""
     for text, name in zip(parts[::2], parts[1::2], strict=True):
         yield find(text), name
 

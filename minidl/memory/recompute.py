@@ -121,7 +121,7 @@ class Recompute(Function):
                 f"(shape, dtype) {self.output_meta} at first, and "
                 f"{[(y.shape, y.dtype) for y in outputs]} when it ran again")
         place = {x: i for i, x in enumerate(given)}
-        gradients = {}  # number of an input, or parameter -> its gradients, in order of arrival
+        gradients = {}  # {index of an input, or a parameter: its gradients, in order of arrival}
 
         def deposit(leaf, g):
             gradients.setdefault(place.get(leaf, leaf), []).append(g)

@@ -123,7 +123,8 @@ def linear(node, rows):
     half = dtype == np.float16 and node.xp is np
     ours = (node.xp is np and kernel.BEATS_BLAS and n * fan_in * fan_out >= kernel.MIN_WORK
             and usable(np.empty(0, dtype)))
-    # An entry is (rows, depth, columns, True if the first matrix is contiguous).
+    # An entry is a product of matrices (m, k) and (k, p): (m, k, p, in_order). in_order: True if
+    # the first matrix is contiguous.
     products = [(n, fan_in, fan_out, True)]
     products += [(n, fan_out, fan_in, True)] * node.needs[0]
     products += [(fan_out, n, fan_in, False)] * node.needs[1]
