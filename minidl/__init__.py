@@ -66,7 +66,8 @@ _LATER = {  # {name: the module that has it}
 
 
 def __getattr__(name):
-    """Imports a part of minidl (`minidl.nn`) on first use, as Python's PEP 562 describes."""
+    """Imports a part of minidl, such as `minidl.nn`, when a program first uses this part. Python's
+    PEP 562 describes such a function."""
     if name in _PARTS:
         return _importlib.import_module(f"minidl.{name}")
     if name == "amp":

@@ -15,8 +15,8 @@ import numpy as np
 
 DEFAULT_FLOAT = np.dtype(np.float32)  # the dtype of floats, and of ints that become floats
 
-# The order of promotion: bool < integer < floating < complex. V is bfloat16, which NumPy does not
-# know as a floating dtype (bf16.py).
+# The order of promotion: bool < integer < floating < complex. The letters are NumPy's
+# kinds. V is bfloat16, which NumPy does not know as a floating dtype (bf16.py).
 _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}
 
 
@@ -187,7 +187,7 @@ def to_device(array, device):
     if device == "cpu":
         if isinstance(array, np.ndarray):
             return array
-        with array.device:  # copies on the stream that wrote the array
+        with array.device:  # the copy then runs on the stream that wrote the array
             return array.get()
     name = full_name(device)
     cupy = import_cupy()

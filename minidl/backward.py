@@ -4,11 +4,12 @@ The plain form: minidl/plain/autograd.py, which sorts the whole graph before it 
 works in another way:
 
 1. The walk first counts the edges into each leaf. When the count of a leaf falls to zero, its
-   gradient is complete. The walk then adds it to `leaf.grad` and calls the hooks of the leaf, once.
-   Other nodes may still wait for their turn.
+   gradient is complete. The walk then adds this gradient to `leaf.grad` and calls the hooks of the
+   leaf, once. Other nodes may still wait for their turn.
 2. The depth of a node is one more than the largest depth of the nodes that made its inputs. The
-   walk takes the nodes by decreasing depth. So a node comes after all nodes that use its result,
-   and its gradient is then complete. No sort is needed, and the order is the same on every rank.
+   walk takes the nodes by decreasing depth. So a node comes after all nodes that use its result.
+   The gradient of its result is then complete. No sort is needed, and the order is the same on
+   every rank.
 3. A node frees its saved arrays as soon as its backward is done.
 
 An edge has one of three forms: None if no gradient is needed, a leaf Tensor, or a pair (Function,
@@ -150,9 +151,9 @@ def _observe(node, gys):
 
 
 def _own(g, others):
-    """Returns the array g, or a copy of g if other code can see its memory. `leaf.grad` must be an
-    array of its own, because the user may write into it. others: arrays that other code holds. If g
-    is one of them, g is copied."""
+    """Returns the array g, or a copy of g if other code can see the memory of g. `leaf.grad` must
+    be an array of its own, because the user may write into it. others: arrays that other code
+    holds. If g is one of them, g is copied."""
     if g.base is not None or any(g is other for other in others):
         return g.copy()
     return g

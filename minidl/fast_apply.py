@@ -2,8 +2,8 @@
 
 Both versions take the same steps in the same order. The faster version has a single loop over the
 inputs in place of several list comprehensions. It also has shorter paths for the usual cases. If
-all arrays are float32 on the CPU, and neither autocast nor a recompute is on, it calls forward
-directly. If forward returns one array, it skips the code for several results.
+all arrays are float32 on the CPU, and neither autocast nor a recompute is on, apply calls forward
+directly. If forward returns one array, apply skips the code for several results.
 Test: tests/test_fast_apply.py
 """
 

@@ -24,7 +24,7 @@ host's memory (saved.py).
             y, = self.saved
             return gy * (1 - y * y)
 
-    y = Tanh.apply(x)                      # a Tensor whose grad_fn is that node
+    y = Tanh.apply(x)                      # a Tensor. Its grad_fn is the new node
 
 All ops in minidl/ops are such classes.
 Source: Griewank & Walther, "Evaluating Derivatives" (2008).

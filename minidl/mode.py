@@ -99,8 +99,8 @@ kernels_given_up = False  # True if this process uses no kernels, because no fol
 
 
 def give_up_kernels(error):
-    """Ends the use of kernels on the CPU for this process, and warns once. The caller then repeats
-    the call that raised this NoRoom: this time it computes with NumPy."""
+    """Ends the use of kernels on the CPU for this process, and warns once. error: the NoRoom that a
+    call has raised. The caller then repeats this call, which now computes with NumPy."""
     global kernels_given_up
     if not kernels_given_up:
         kernels_given_up = True

@@ -28,8 +28,8 @@ def is_ours(file):
 
 
 def write_whole(path, text):
-    """Writes a text file. A reader never sees a part of it, even if several processes write and
-    read at the same time."""
+    """Writes a text file. A reader never sees only a part of the text, even if several processes
+    write and read at the same time."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     try:
         with open(handle, "w", encoding="utf-8") as f:

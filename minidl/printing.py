@@ -101,7 +101,7 @@ def _edges(array, n):
 
 
 def _form(array, options):
-    """Returns (a function that turns an element into text, the width of that text)."""
+    """Returns (write, width). write(element) returns a text of `width` characters."""
     values = array.reshape(-1)
     if array.dtype.kind != "f":
         write, extra = str, 0
@@ -116,8 +116,8 @@ def _form(array, options):
 
 
 def _float_form(values, options):
-    """Returns (a function that turns a float into text, 1 if a point must follow it, else 0).
-    values: the finite elements that are not zero."""
+    """Returns (write, n_points). write(float) returns a text. n_points is 1 if a point must follow
+    this text, otherwise 0. values: the finite elements that are not zero."""
     sizes = [abs(v) for v in values]
     exponent = options.sci_mode
     if exponent is None:

@@ -8,7 +8,7 @@ restore the state and draw again, you get the same numbers. So recompute can rep
 and a resumed run continues with the same bits. A kernel needs no state in memory: thread i computes
 draw i by itself.
 Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-NumPy has the same function in C, np.random.Philox. This file uses it.
+NumPy has the same function in C, np.random.Philox. This file uses np.random.Philox.
 Test: tests/test_random.py (the paper's known answers, a plain-Python Philox)
 """
 
@@ -166,8 +166,8 @@ def default_generator():
 
 def manual_seed(seed: int, stream: int = 0) -> Generator:
     """Sets a new default generator for this context (this rank), and returns it. Give each rank its
-    own `stream` if ranks need different numbers (dropout). Leave `stream` out if they need the same
-    numbers (initial weights)."""
+    own `stream` if ranks need different numbers (dropout). Leave `stream` out if all ranks need the
+    same numbers (initial weights)."""
     generator = Generator(seed, stream)
     _default.set(generator)
     return generator

@@ -29,7 +29,7 @@ from minidl import backend  # not tensor.py: this file finds Tensors and nodes b
 class Memory:
     """One object for all tensors that use the same memory.
 
-    version:   how often the memory was written in place
+    version:   the number of writes in place into the memory
     replaced:  True if a graph recorded x[index] = y. Then x has a new Memory object. Older views
                keep this object: their edges in the graph do not contain the write, so their
                gradients would be wrong"""
@@ -80,8 +80,8 @@ def pack(node, inputs, arrays, outputs, packers):
                         held = x
                         undos = *undos, lambda array, shape=s.shape: array.reshape(shape)
 
-        # If an input uses the memory of s, so do all outputs that are views of s. They share the
-        # Memory of that input, which is noted already.
+        # If an input uses the memory of s, all outputs that are views of s use this memory, too.
+        # These outputs share the Memory of that input, which is noted already.
         if len(notes) == noted:
             for y in outputs:
                 array = y.array

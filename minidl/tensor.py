@@ -320,8 +320,8 @@ class ReadyHook(LeafHook):
 
 
 class GradientHook(LeafHook):
-    """The hook of Tensor.register_hook. It is kept in the hooks of a leaf, or in a node
-    (Function.add_gradient_hook)."""
+    """The hook of Tensor.register_hook. A leaf keeps this hook in its list of hooks. A node keeps
+    it by Function.add_gradient_hook."""
 
     def __init__(self, hook):
         self.hook = hook

@@ -33,7 +33,7 @@ LANGUAGES = ("en", "zh")
 HOLE = re.compile(r"\{(\d)\}")
 # Matches a finding of the check of kernels, such as "gelu.cu:12: warning: race: ...".
 FINDING = re.compile(r"(\S+:\d+: )?(warning: )?([a-z][a-z ]+): (.+)")
-DEPTH = 5  # the most levels of messages inside messages; no grader has more levels
+DEPTH = 5  # the largest number of levels of messages inside messages that `tr` translates
 
 
 def language():
@@ -112,7 +112,7 @@ def _hole(found):
 
 def tr(text, depth=DEPTH):
     """Returns `text` in the reader's language. A text without a translation, such as a name, is
-    returned unchanged. depth: the most levels of messages inside messages."""
+    returned unchanged. depth: the largest number of levels of messages inside messages."""
     wanted = _wanted()
     if not isinstance(text, str) or wanted == "en" or not re.search("[A-Za-z]{2}", text):
         return text

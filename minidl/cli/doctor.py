@@ -1,7 +1,7 @@
 """`minidl doctor`: prints what is installed, whether it works, and how to repair it.
 
     ok     installed and tried                       !!     broken: the exit status is 1
-    --     not installed; what works without it      ->     how to repair or add it
+    --     not installed; what works without it      ->     how to repair or install it
 
 Every check uses the program or library that it checks. For example, it starts two ranks, compiles a
 file, or runs a kernel on the GPU. An MPI or CUDA library of the wrong version may crash. So such a
@@ -67,8 +67,8 @@ def measure_peaks(numbers):
 
 
 def package():
-    """Yields the Finding about this minidl: its version, its folder, its kernels. The checks below
-    also yield Findings."""
+    """Yields the Finding about this minidl: its version, its folder, its kernels. The functions
+    below, one for each check, also yield Findings."""
     from minidl import __version__, checkout
 
     kernels = checkout.ROOT / "kernels"
@@ -88,7 +88,7 @@ def python():
 
 
 def numpy():
-    """Checks the version of NumPy, and lists its BLAS and the threads."""
+    """Checks the version of NumPy. Tells which BLAS NumPy uses, and with how many threads."""
     if not installed("numpy"):
         yield Finding(BROKEN, "NumPy", "not installed", "pip install 'numpy>=2.0'")
         return
@@ -200,7 +200,8 @@ def diagnose(mpiexec, vendor, said, output):
 
 
 def nodes():
-    """Lists the NUMA nodes, and where `minidl run --bind numa` puts two ranks and their memory."""
+    """Lists the NUMA nodes. Also starts two ranks, bound as by `minidl run --bind numa`, and tells
+    on which nodes the ranks and their memory are."""
     mpiexec, told = machine.find_mpiexec(), []
     if mpiexec is not None:
         try:
@@ -270,7 +271,7 @@ def gpu():
         "import json, cupy\n"
         "n = cupy.cuda.runtime.getDeviceCount()\n"
         "names = [cupy.cuda.runtime.getDeviceProperties(i)['name'].decode() for i in range(n)]\n"
-        # RawKernel compiles a kernel, because this also shows whether CUDA's headers are missing
+        # RawKernel is used, because its compilation also shows whether CUDA's headers are missing
         "k = cupy.RawKernel('extern \"C\" __global__ void f(float* x) { x[0] = 1; }', 'f')\n"
         "x = cupy.zeros(1, 'f'); k((1,), (1,), (x,)); assert x[0] == 1\n"
         "print(json.dumps(dict(cupy=cupy.__version__, names=names,\n"
@@ -339,7 +340,7 @@ def _run(command, seconds=SECONDS, **options):
 
 def _ask_python(code):
     """Runs `code` in another process. Returns the JSON in the last line of the output. If the
-    process failed, returns {"error": the last line}."""
+    process failed, returns {"error": the last line of its output}."""
     done = _run([sys.executable, "-c", code])
     if done is None:
         return {"error": f"no answer within {SECONDS} s"}

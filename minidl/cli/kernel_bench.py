@@ -41,7 +41,7 @@ COLUMNS = Columns(("kernel", "<28"), ("form", "<6"), ("right?", "<6"), ("error",
 
 SIZES = kernel_rungs.SIZES | kernel_rungs_more.SIZES
 FILES = kernel_rungs.FILES | kernel_rungs_more.FILES
-# small sizes for tests: {the number of sizes that a kernel has: these sizes}
+# Small sizes for tests. The key is the number of sizes that a kernel has.
 SMALL = {1: (1000,), 2: (9, 48), 3: (20, 36, 70), 4: (1, 2, 40, 16)}
 IN_A_ROW = 10  # launches in one measurement on a GPU, so that the GPU never waits for the host
 
@@ -158,7 +158,7 @@ def print_line(rung, device):
 @contextmanager
 def recorded(xp, times=1):
     """Yields a list, for a `with` block. Every launch in the block adds a Launch to this list.
-    times: how often each launch is done."""
+    times: how many times each launch is done."""
     launches, launch = [], Kernel.__call__
 
     def timed(kernel, grid, block, args, **options):

@@ -202,7 +202,7 @@ def conv(op, draw, n_images, n_in, size, n_out):
 
 def convolution(op, draw, x_shape, w_shape, options, rungs, weight_rungs):
     """Returns Cases for forward and for the gradient of the weight. On a CPU the first rung is a
-    kernel that is only for CPUs. On a GPU the last rung uses tensor cores."""
+    kernel that runs only on CPUs. On a GPU the last rung uses tensor cores."""
     x, w, b = draw(*x_shape), draw(*w_shape), draw(w_shape[0])
     gy, out = draw(x_shape[0], w_shape[0], *x_shape[2:]), x_shape[2:]
     cases = []

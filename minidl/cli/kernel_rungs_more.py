@@ -327,7 +327,7 @@ def int8_linear(op, draw, rows, outs, k):
     like = backend.device_of(draw(1))
     x_scale, w_scale = (backend.to_device(np.full(n, 0.01, np.float32), like) for n in (1, outs))
     args = x, w, x_scale, w_scale
-    x64, w64, *scales = exact(*args)  # whole numbers: exact in float64
+    x64, w64, *scales = exact(*args)  # whole numbers, so x64 @ w64.T is exact
     wanted = x64 @ w64.T * scales[0] * scales[1]
     rungs = [*["cpu"] * isinstance(x, np.ndarray), 1, 2, 3]
     calls = [functools.partial(op.int8_linear, *args, rung=rung) for rung in rungs]

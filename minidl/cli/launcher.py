@@ -2,11 +2,11 @@
 
     minidl run -n 4 script.py    mpiexec -n 4 python rank.py script.py, with the environment below
 
-Every rank runs the script as `python script.py` would (rank.py), but sees only one GPU of its
-machine (gpus.py). The launcher runs until all ranks have ended. If a run fails, the launcher prints
-the reason (supervisor.py). With --restarts it starts the ranks again (restarts.py). Ctrl-C, SIGTERM
-and SIGHUP (a closed terminal) end all ranks. Then the exit status is 128 + the signal's number, as
-in a shell.
+Every rank runs the script in the same way as `python script.py` (rank.py), but sees only one GPU of
+its machine (gpus.py). The launcher runs until all ranks have ended. If a run fails, the launcher
+prints the reason (supervisor.py). With --restarts it starts the ranks again (restarts.py). Ctrl-C,
+SIGTERM and SIGHUP (a closed terminal) end all ranks. Then the exit status is 128 + the signal's
+number, as in a shell.
 
 Test: tests/cli/test_main.py, test_supervisor.py   Tutorial: tutorials/00_hello.py
 """
@@ -63,7 +63,7 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
     bind         "numa" binds each rank to the cores of one node. "core" binds each rank to one core
                  for each thread of the rank (numa.py)
     stdin_file   a file that rank 0 gets as standard input
-    restarts     how often failed ranks are started again
+    restarts     how many times failed ranks are started again, at most
     min_ranks    the smallest number of ranks to start. The default is n
     silence_s    the run has failed if no rank of an elastic.run does a step for this many seconds.
                  0 means no limit
@@ -147,8 +147,9 @@ def say(text):
 
 
 def names_hosts(launcher):
-    """Returns True if ranks may start on other hosts. This is so if mpiexec has options, or if a
-    variable of a job is set. If False, the launcher listens only on the loopback address."""
+    """Returns True if ranks may start on other hosts. This is so if mpiexec has options, or if an
+    environment variable of a batch job is set. If the result is False, the launcher listens only on
+    the loopback address."""
     return len(launcher) > 1 or any(name in os.environ for name in JOBS)
 
 

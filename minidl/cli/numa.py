@@ -27,7 +27,7 @@ from minidl import backend
 # cpus: a frozenset, empty if the node has only memory
 Node = namedtuple("Node", "number cpus n_bytes")
 TOUCHED = 1 << 24  # bytes that a rank writes, to find the node of its memory
-MEASURED = 1 << 28  # bytes that are read to measure a node's memory: more than any cache
+MEASURED = 1 << 28  # bytes that are read to measure a node's memory; no cache is so large
 
 
 class BindError(Exception):

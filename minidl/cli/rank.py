@@ -126,7 +126,7 @@ def _guard(link, pid, heals=False):
     signal.set_wakeup_fd(wakes.fileno())
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # the guard ignores these signals; the rank gets them, too, and the guard ends after it
+        # the rank gets these signals, too; the guard ignores them, and ends after the rank
         signal.signal(number, signal.SIG_IGN)
     _send(link, say="runs", pid=pid)
     status = None
@@ -264,12 +264,12 @@ def _of_script(trace):
 
 
 def _answer(link):
-    """Reads the messages of the launcher. If the launcher asks where this rank is, answers. For any
-    other message, ends the rank.
+    """Reads the messages of the launcher. If the launcher asks for this rank's place in the script,
+    sends the place. For any other message, ends the rank.
 
     When the launcher ends, the guard ends this rank. The rank must still run then, so that the
     guard can see which files MPI has made. If the guard has ended as well, the rank ends itself
-    after GUARD_S."""
+    after GUARD_S seconds."""
     from minidl.comm.observe.places import places_now, said
 
     main = threading.main_thread().ident

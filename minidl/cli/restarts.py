@@ -10,8 +10,8 @@ MINIDL_ATTEMPT. It may print the number, but its results must not depend on the 
 
     what happened                                  what the next attempt does
     the same step fails twice in the same way      no next attempt: this is a bug, not a fault. The
-                                                   two messages may differ in addresses, process
-                                                   numbers and times
+                                                   messages of the two failures may differ in
+                                                   addresses, process numbers and times
     some ranks have not started                    one attempt without these ranks, and then again
                                                    with all ranks
     a host of --hosts does not answer              fewer ranks until the host answers (hosts.py)
@@ -138,7 +138,7 @@ def is_bug(past):
         return False
     before, last = past[-2:]
     if last.absent == last.n and any(a.step is not None for a in past):
-        return False  # ranks started earlier, but no rank starts now: a host may shut down
+        return False  # ranks started earlier, but no rank starts now: a host may be shutting down
     return (before.step, alike(before.how), before.status) == (
         last.step, alike(last.how), last.status)
 

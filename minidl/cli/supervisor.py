@@ -7,7 +7,7 @@
 Each guard reports how its rank ended. Each rank reports its state: born, joining, joined, finished
 and so on (supervised.py). The first of these failures ends the run, and the message names the rank:
 
-    a rank is killed by a signal, or ends before its script does (os._exit, a crash in C)
+    a rank is killed by a signal, or ends before its script ends (by os._exit, or by a crash in C)
     some ranks call sys.exit(1), and the others do not within half a second
     a rank ends its script with status 0 before world(), and other ranks wait in world()
     a rank does not start within `start_s` after the first rank (its host has no minidl, or another
@@ -53,7 +53,7 @@ TOGETHER_S = 0.5  # if all ranks exit, the last rank follows the first rank with
 STARTING_S = 3.0  # instead of TOGETHER_S, while some ranks are not in world() yet
 PASSED_ON_S = 0.15  # time for mpiexec to pass on output before ranks are killed
 KILLED_S = 5.0  # time for the guards to kill their ranks; after this time mpiexec is ended
-LOOKS = 8  # the number of times that the supervisor asks each rank for its place in deadline_s
+LOOKS = 8  # in deadline_s seconds the supervisor asks each rank 8 times for its place
 LATER = 2  # questions after deadline_s: a Watch has the same deadline and must print first
 ANSWER_S = 0.5  # the shortest time between two questions: a busy machine answers slowly
 
@@ -283,7 +283,7 @@ class Supervisor:
             self._closed(lines, self._links.pop(lines))
 
     def _heard(self, lines, line):
-        """Writes the content of a message into its Rank."""
+        """Writes the content of a message into the Rank of the sender."""
         rank, now, what = self._links[lines], time.monotonic(), line["say"]
         if (rank is None) != (what in ("guard", "born")):
             raise ValueError(f"the message {what!r} came at the wrong time")
@@ -327,8 +327,8 @@ class Supervisor:
                 self.status = line["status"]
 
     def _rank_of(self, line, which):
-        """Returns the Rank that sent `line`, the first message of a connection. If this Rank is
-        new, makes it. which: "guard" or "rank", the process that sent the message."""
+        """Returns the Rank that sent `line`, the first message of a connection. If there is no such
+        Rank yet, makes it. which: "guard" or "rank", the process that sent the message."""
         for rank in self.ranks:
             if rank in self._lost:  # a new process may have the number of a dead rank
                 continue
@@ -483,9 +483,9 @@ class Supervisor:
 
     def _listen(self, now):
         """Ends the run if no rank has reported a step or a state for silence_s seconds. Then it
-        prints the place in the script of the suspected ranks. If a signal has stopped some ranks,
-        the suspects are these ranks. Otherwise they are the ranks that do not answer. If all ranks
-        answer, they are the ranks with the fewest steps."""
+        prints at which place in the script each suspected rank is. If a signal has stopped some
+        ranks, the suspects are these ranks. Otherwise the suspects are the ranks that do not
+        answer. If all ranks answer, the suspects are the ranks with the fewest steps."""
         ranks = self.left()
         training = [rank for rank in ranks if not rank.trained and rank.state != "finished"]
         silent_s = now - max((rank.heard for rank in ranks), default=now)

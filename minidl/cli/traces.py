@@ -7,8 +7,8 @@
 
 While mpiexec and its child processes run, the launcher notes which of these files they use. After
 these processes have ended, the launcher removes the files that still exist. A guard that ends its
-rank does the same for its rank. So shared memory is removed on every host, and also if the launcher
-is killed. This file imports nothing from minidl, because a guard runs it alone.
+rank also removes the files of this rank. So shared memory is removed on every host, and also if the
+launcher is killed. This file imports nothing from minidl, because a guard runs it alone.
 
 Test: tests/cli/test_leftovers.py   Used by: supervisor.py, rank.py
 """

@@ -16,10 +16,10 @@ with a message that helps the student:
         yield "x = 3"
 
 A grader must not need a solution, because the tutorials of a course may all be blank. Functions
-that would tell the answer stand between `# >>> reference` and `# <<<`. A grader calls these
-functions last, after it has checked all properties and counters. A handout (handout.py) does not
-have these functions. So the checks that need these functions run only with the course's folder of
-answers: `answers/`, or `check --answers FOLDER`.
+that contain the answer stand between `# >>> reference` and `# <<<`. A grader calls these functions
+last, after it has checked all properties and counters. A handout (handout.py) does not have these
+functions. So the checks that need these functions run only with the course's folder of answers:
+`answers/`, or `check --answers FOLDER`.
 
 Inputs are drawn from SEED + a number. With `check --student NAME` each student has different
 inputs.
@@ -59,7 +59,7 @@ class Result(NamedTuple):
 
 
 def kind_of(value):
-    """Returns a description of `value`, which a student's function has returned, for a message."""
+    """Returns a description of `value` for a message. value: the result of a student's function."""
     if value is None:
         return "None: is there a return?"
     if isinstance(value, (tuple, list)):
@@ -71,7 +71,7 @@ def kind_of(value):
 
 def apart(wanted, got):
     """Returns two different numbers as texts, for a message "should be ..., is ...". The texts have
-    6 digits, or more digits if they would be equal."""
+    6 digits. They have more digits if the texts with 6 digits are equal."""
     for digits in range(6, 18):
         texts = f"{wanted:.{digits}g}", f"{got:.{digits}g}"
         if texts[0] != texts[1]:
@@ -139,8 +139,8 @@ def results(number, root=ROOT, work=WORK, deadline=DEADLINE, answers=None, stude
 def grade(graders, names, student, path, root=ROOT):
     """Grades the exercises `names` of one student. Returns a list with a Result for each exercise.
 
-    graders: the grader's module. student: the student's process, an Apart. path: the student's
-    file."""
+    graders: the grader's module. student: the student's process, an object of the class `Apart`
+    (student.py). path: the student's file."""
     found = {name: Result(name, getattr(graders, "grade_" + name).__doc__.strip().splitlines()[0],
                           "not graded", of=points_of(name, root)) for name in names}
     try:

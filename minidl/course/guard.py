@@ -28,7 +28,7 @@ import sys
 PDEATHSIG, SUBREAPER = 1, 36  # constants of prctl
 NEWUSER, NEWPID = 0x10000000, 0x20000000  # constants of unshare
 LOOK_S = 0.02  # seconds between two checks whether the child has ended
-ROUNDS = 200  # how often to look for processes that are left: these may start other processes
+ROUNDS = 200  # the largest number of searches for remaining processes; these may start others
 
 _terminated = []  # has an element if SIGTERM came
 

@@ -173,9 +173,9 @@ def public(text):
 
 def _needed(text, hides):
     """Returns a grader's file with only the parts that grading needs. Statements that are not
-    definitions stay. The functions grade_* and personal stay, and every definition that one of
-    these parts uses. hides: if True, functions of the file raise Hidden, so the result also imports
-    Hidden."""
+    definitions stay. The functions grade_* and personal stay, too. Every definition that one of
+    these parts uses also stays. hides: if True, functions of the file raise Hidden, so the result
+    also imports Hidden."""
     tree, lines = ast.parse(text), text.splitlines(keepends=True)
 
     def names(node, context):

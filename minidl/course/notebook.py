@@ -95,7 +95,7 @@ def notebook(text, place, colab=None):
         cells.append(_cell("code", "from minidl.course import notebook\n\n"
                            f"__file__ = {str(place)!r}{comment}"))
     regions = exercise.regions(text)
-    start, parts = tree.body[0].end_lineno, []  # parts: (first line, last line, is a definition)
+    start, parts = tree.body[0].end_lineno, []  # parts: (first line, last line, defines)
     for node in tree.body[1:]:
         defines = isinstance(node, (ast.FunctionDef, ast.ClassDef))
         if defines or not parts or parts[-1][2]:

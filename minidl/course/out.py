@@ -2,7 +2,8 @@
 
     write("12_trace.json", save)               out/12_trace.json, written by save(path)
     picture(t, args, draw, *data)              rank 0: out/<script>.png from draw(plt, *data)
-                                               --every-language: out/en, out/zh/<script>.png, too
+                                               with --every-language, also writes
+                                               out/en/<script>.png and out/zh/<script>.png
     heat_map(axes, ledger.matrix())            how much each rank sent to each other rank
     lanes(axes, ["compute", "send"], spans)    when each lane was busy
     line_at(axes, "theory", y=16)              a dashed line and its name
@@ -28,7 +29,7 @@ from minidl.text import language, tr
 
 
 def script_of(fn):
-    """Returns the path of the script that defines `fn`, as a user would type it."""
+    """Returns the path of the script that defines `fn`, in the form that a user types."""
     file = sys.modules[fn.__module__].__file__
     near = os.path.relpath(file)
     return file if near.startswith("..") else near

@@ -5,7 +5,7 @@
 
 `minidl exercise`, `check`, `solution`, `progress`, `class` and `notebook` do this first. So an old
 file is never graded as another exercise. If a file with the new name also exists, the old file is
-not changed. 06 or 06a in a command always means the tutorial that has the number 06 today.
+not changed. In a command, 06 or 06a always means the tutorial that has the number 06 today.
 
 Test: tests/course/test_renamed.py
 '''

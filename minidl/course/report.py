@@ -245,7 +245,7 @@ def _graded(folder, wanted, answers, personal, root):
         renamed.bring_up_to_date(work)
         found = results(wanted, root, work, **how)
     except (ExerciseError, OSError, ValueError, RuntimeError) as error:
-        # for example, a link to itself raises an error
+        # for example, opening a link to itself raises an OSError
         print(tr(f"not graded: {error}"), flush=True)
         with tempfile.TemporaryDirectory() as empty, contextlib.redirect_stdout(io.StringIO()):
             found = results(wanted, root, Path(empty), **how)

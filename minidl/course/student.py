@@ -9,7 +9,7 @@ results and the counters. A returned value is a number, a text, an array, or a l
 of such values. The grader reads nothing else from the student's process: no pickle, no verdict, no
 exit status. Arguments must be short. Long inputs are made in both processes from the same seed.
 
-So the most harm that the student's code can do is to return wrong numbers, or no numbers. It cannot
+So the student's code can do no more harm than to return wrong numbers, or no numbers. It cannot
 replace a function that compares results, because that function runs in the grader's process. Three
 risks remain. First, the counters are in the student's process, for example the counts of bytes sent
 and of memory held. So the student's code could change them. Second, a shortcut passes if the
@@ -41,7 +41,7 @@ import numpy as np
 
 REQUEST_BYTES = 16384  # every pipe takes this many bytes at once, so a request never has to wait
 REPLY_BYTES = 1 << 26  # a longer message is an error
-MESSAGE = 10_000  # the most characters of a message that are shown
+MESSAGE = 10_000  # the largest number of characters that are shown of a message
 HEAD = 8  # the bytes before each message, which hold the message's length
 LATE_S = 10  # seconds for a late process to print its stack
 GUARD = Path(__file__).with_name("guard.py")
@@ -68,8 +68,9 @@ class NotGraded(Exception):
 def load(path):
     """Runs a Python file as a module. Returns the module. The file's name may start with a digit.
 
-    The text is always read, never a .pyc file. After a quick edit the file may have the same size,
-    and a time in the same second. Then Python would use the old .pyc file."""
+    The text is always read, never a .pyc file. A quick edit may leave the size of the file
+    unchanged, and may happen in the second of the previous edit. An import would then use the old
+    .pyc file."""
     name = "exercise_" + re.sub(r"\W", "_", str(path))
     module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path))
     sys.modules[name] = module  # as `import` does: the file's functions look their module up here
@@ -115,7 +116,7 @@ HINTS = {
 def explain(error, path):
     """Returns the message of an error for a student. The traceback shows only lines of the
     student's file, `path`, and no lines of the grader or of the framework."""
-    seen = []  # ends the loop after `raise error from error`, where an error is its own cause
+    seen = []  # ends the loop if an error is its own cause, after `raise error from error`
     while error.__cause__ not in (None, *seen) and not isinstance(error, Wrong):
         seen.append(error)
         error = error.__cause__  # the cause of RankFailed is the rank's own exception
@@ -156,7 +157,7 @@ def _plain(value):
         return value
     if hasattr(value, "requires_grad"):  # a Tensor
         value = value.array
-    if isinstance(value, (np.generic, np.ndarray)):  # before float: np.float64 is also a float
+    if isinstance(value, (np.generic, np.ndarray)):  # before `float`: np.float64 is a float, too
         array = np.asarray(value)
         if array.dtype.kind in "biufc":
             text = base64.b64encode(array.tobytes()).decode()

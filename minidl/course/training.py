@@ -1,4 +1,4 @@
-"""The options of tutorials/train_gpt.py, which select techniques of training, and their rules.
+"""Options of tutorials/train_gpt.py that select techniques of training, and the options' rules.
 
     launch(main, {"steps": (400, "training steps"), ...} | TECHNIQUES, ranks=4)
     check(t, args)                  raises WrongOption on all ranks if options contradict each other

@@ -146,7 +146,7 @@ def _run_rank(t, main, args):
             raise
         if t.rank == 0:
             print(tr(f"{script}: error: {error}"), file=sys.stderr, flush=True)
-        tree.barrier(t)  # wait: the first rank that exits with an error ends the other ranks
+        tree.barrier(t)  # all ranks wait here, because the first exit with an error ends all ranks
         return 2
     return 0 if table is None else table.finish(Path(script).stem + ".json")
 

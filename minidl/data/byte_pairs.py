@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
-CACHED_WORDS = 1 << 16  # the most words in the cache. They take about 10 MB of memory
+CACHED_WORDS = 1 << 16  # the largest number of words in the cache. They take about 10 MB
 CACHED_LENGTH = 64  # characters. A longer word rarely comes twice, so it is not cached
 BYTES = [bytes([byte]) for byte in range(256)]
 
@@ -246,8 +246,8 @@ class _Cache(dict):
 
 def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, int]]:
     """Returns a list of at most n_pairs pairs of ids (left, right). Pair k becomes token 256 + k.
-    counts: {word: how often it occurs}. If there is only one word, the pairs are the same as in
-    minidl/plain/tokens.py."""
+    counts: {word: how many times it occurs}. If there is only one word, the pairs are the same as
+    in minidl/plain/tokens.py."""
     # All words are in one list. A token is at the index of its first byte. `left` and `right` are
     # the indices of its neighbours in the word, or -1 if there is no neighbour.
     ids, left, right, times = [], [], [], []

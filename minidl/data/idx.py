@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-# The most bytes of an array. MNIST has 47 million bytes. The largest similar data set has a billion
-# bytes.
+# The largest size of an array in bytes. MNIST has 47 million bytes. The largest similar data set
+# has a billion bytes.
 MOST_BYTES = 4 << 30
 MOST_DIMENSIONS = 32  # every version of NumPy has arrays of 32 dimensions
 PART = 1 << 20  # bytes in one read

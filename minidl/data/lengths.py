@@ -1,7 +1,7 @@
 """Batches of samples of unequal lengths, with little padding and little waiting between ranks.
 
-The plain form: minidl/plain/lengths.py. This file adds a budget of tokens, targets, ranks, and
-formulas.
+The plain form: minidl/plain/lengths.py. This file adds targets, ranks, formulas, and batches with a
+budget of tokens.
 
 Each token and each padding value takes one place in a batch. Waste is the fraction of all places
 that is padding: 1 - E[L] / E[max L of a batch]. L is the length of a sample, and E is the mean.
@@ -39,8 +39,8 @@ FILLS = (0, -100)  # padding of ids and of targets: cross entropy ignores -100
 
 
 def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
-    """Returns a function for Pipeline.group: lists(epoch) returns a list with all batches of the
-    epoch. A batch is a list of indices. The samples of a batch have similar lengths.
+    """Returns a function, lists, for Pipeline.group. lists(epoch) returns a list with all batches
+    of the epoch. A batch is a list of indices. The samples of a batch have similar lengths.
 
     lengths:    the length of each sample.
     batch_size: how many samples a batch has. Pass either batch_size or tokens.
@@ -72,8 +72,9 @@ def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
 
 
 def packs(lengths, capacity, pool=1000, seed=0):
-    """Returns a function for Pipeline.group: lists(epoch) returns a list with all rows of the
-    epoch. A row is a list of indices. The samples of a row have at most `capacity` tokens together.
+    """Returns a function, lists, for Pipeline.group. lists(epoch) returns a list with all rows of
+    the epoch. A row is a list of indices. The samples of a row have at most `capacity` tokens
+    together.
 
     lengths: the length of each sample.
     pool:    how many samples are packed together, by first fit decreasing."""

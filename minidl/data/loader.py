@@ -57,8 +57,8 @@ class DataLoader:
     A dataset may draw from the default generator, for instance for augmentation. Sample i of epoch
     e draws from its own random stream, made from (seed, e, i). The seed is the seed of the caller's
     generator at the start of the pass. So the numbers do not depend on prefetch, workers, batches
-    or the number of ranks. A resumed run draws the same numbers. The epoch is sampler.epoch. If the
-    sampler has no epoch, it is the number of passes over this loader."""
+    or the number of ranks. A resumed run draws the same numbers. The epoch e is sampler.epoch. If
+    the sampler has no epoch, e is the number of earlier passes over this loader."""
 
     def __init__(self, dataset, batch_size=1, shuffle=False, sampler=None, batch_sampler=None,
                  num_workers=0, collate_fn=None, pin_memory=False, drop_last=False, *,
@@ -112,7 +112,7 @@ class DataLoader:
     def chunks(self):
         """Begins a pass. Returns an iterator over (chunk, seed, streams), one for each batch. A
         chunk is a list of indices, or of samples if the dataset is a stream. The random numbers of
-        a sample depend on `seed`, `streams` and the sample."""
+        a sample depend on `seed`, `streams` and the sample's index."""
         epoch = getattr(self.sampler, "epoch", self.n_passes)
         self.n_passes += 1
         seed, streams = default_generator().seed, SAMPLE_STREAMS + (epoch << 36)

@@ -28,9 +28,9 @@ on such batches).
 
 A stream is a source without [i], such as an IterableDataset. Its pipeline can only have the stages
 map, filter, batch and prefetch. The stream holds its own position: the pipeline's state_dict()
-contains the stream's state_dict(). If the stream has a method used(item), the pipeline calls it for
-each item of a batch that it has yielded. It does not call used(item) for an item that is only
-loaded ahead.
+contains the stream's state_dict(). If the stream has a method used(item), the pipeline calls this
+method once for each item of a batch, just before it yields the batch. The pipeline does not call
+used(item) for an item that is only loaded ahead.
 
 Sources: grain (Google), tf.data (Murray et al. 2021, arXiv 2101.12127).
 Test: tests/data/test_pipeline.py   Tutorial: tutorials/26_input.py
@@ -111,9 +111,9 @@ class Pipeline:
         return new
 
     def group(self, lists, collate=default_collate):
-        """Makes batches of chosen elements. lists(epoch) returns a list of indices for each batch
-        (lengths.pools, lengths.packs). collate: a function from a list of elements to a batch. Call
-        group() before shard()."""
+        """Makes batches of chosen elements. lists(epoch) returns a list of indices for each batch.
+        lengths.pools and lengths.packs make such functions. collate: a function from a list of
+        elements to a batch. Call group() before shard()."""
         self._only_before("group", shard=self._shard, batch=self._batch)
         return self._stage(stages.grouped, lists, collate)
 
@@ -221,8 +221,8 @@ class Pipeline:
     def _late_work(self, epoch, seed, batches):
         """Returns a function work(number, item). If `batches` is True, `item` is a batch, and
         work() applies the stages after batch() to it. Otherwise `item` is an item of a stream, and
-        work() applies the stages before batch() to it. number: the number of the item, which
-        selects its random stream."""
+        work() applies the stages before batch() to it. number: the item's number. It selects the
+        random numbers of the item."""
         chosen = [(depth, fn, argument) for depth, (fn, argument, late) in enumerate(self._late, 32)
                   if late == batches]
 
@@ -265,10 +265,10 @@ class Pipeline:
         return prefetch(tasks, work, self._prefetch * per_batch, self._workers, say, ranks=size)
 
     def _gathered(self, items, epoch):
-        """Makes batches. Yields (tasks, batch) for each batch. items: pairs (task, element). An
-        element that filter() has dropped is DROPPED, and is in no batch. `tasks` has the tasks of
-        the batch's elements, and the tasks of the dropped elements between them. If the last
-        elements make no batch, yields (their tasks, DROPPED)."""
+        """Makes batches. Yields (tasks, batch) for each batch. items: pairs (task, element). In
+        place of an element that filter() has dropped, there is the object DROPPED. It is in no
+        batch. `tasks` has the tasks of the batch's elements, and the tasks of the dropped elements
+        between them. If the last elements make no batch, yields (their tasks, DROPPED)."""
         batch_size, drop_last, collate = self._batch
         work = self._late_work(epoch, default_generator().seed, batches=True)
         tasks, kept = [], []

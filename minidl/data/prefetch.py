@@ -56,7 +56,7 @@ def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
         while (slot := crew.slots.get()) is not None:
             task, result, error = slot.get()
             if error is not None:
-                raise error  # its traceback shows the line in the dataset
+                raise error  # the traceback of `error` shows the line in the dataset
             crew.free.release()  # called before yield, so workers load while the caller computes
             if not measuring:
                 yield task, result

@@ -7,8 +7,8 @@ three ways to treat the last samples, and PyTorch's arguments.
     dealt like cards      a b c d a b c d a b      rank r gets positions r, r + size, r + 2 size...
 
     ten samples for four ranks:       a    b    c    d
-      tail="pad"                      3    3    3    3   the first two of the order are used twice
-      tail="drop"                     2    2    2    2   the last two are not used in this epoch
+      tail="pad"                      3    3    3    3   the first two samples are used twice
+      tail="drop"                     2    2    2    2   the last two samples are not used
       tail="uneven"                   3    3    2    2   every sample is used exactly once
 
 When each rank has used k samples, all ranks together have used exactly the first k * size samples

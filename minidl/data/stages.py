@@ -7,7 +7,8 @@
     map         get'(i) = fn(get(i))             batch   get'(i) = collate(get(b i), ... )
 
 A stage is called as stage(below, where, ...). `below` are the Elements of the stage before it.
-`where` is (epoch, seed, depth, position). depth: the number of the stage in its pipeline.
+`where` is (epoch, seed, depth, position). depth: the number of the stage in its pipeline. position:
+the position from which the pass starts (partition.py).
 
 Test: tests/data/test_pipeline.py   Used by: pipeline.py
 """

@@ -8,9 +8,9 @@ frequent.
 
 The patterns are regular expressions with \p{L} (letters) and \p{N} (numbers), which Python's `re`
 does not have. But its \w matches exactly the letters, the numbers and "_", so the classes are
-written with \w. Python's \s matches four characters more than Unicode's White_Space (\x1c to \x1f),
-so the spaces are listed one by one. An older Python does not know the letters that a newer Unicode
-has added.
+written with \w. Python's \s also matches \x1c to \x1f. These four characters are not in Unicode's
+White_Space. So the spaces are listed one by one. An older Python does not know the letters that a
+newer Unicode has added.
 
 A text may come in pieces, and a word may begin in one piece and end in the next. So `words` keeps
 the end of a piece until it has seen enough of the next piece.
@@ -80,7 +80,7 @@ def words(pieces: Iterable[str], pattern: str = GPT2, special: Iterable[str] = (
 
 
 def _closed(parts, find):
-    """Yields (words of a text, the name after it). parts: [text, name, text, name, ...]."""
+    """Yields (words of a text, the name after this text). parts: [text, name, text, name, ...]."""
     for text, name in zip(parts[::2], parts[1::2], strict=True):
         yield find(text), name
 

@@ -28,9 +28,9 @@ from collections import namedtuple
 
 from minidl.memory import ledger as memory
 
-# live: the most bytes in use at one time. span: the highest address that was ever in use.
-# in_pieces: the free bytes below the address `span`, without the largest free piece. This number is
-# computed after each event, and in_pieces is the largest of these numbers.
+# live: the largest number of bytes in use at one time. span: the highest address that was ever in
+# use. in_pieces: the free bytes below the address `span`, without the largest free piece. This
+# number is computed after each event, and in_pieces is the largest of these numbers.
 Replay = namedtuple("Replay", "live span in_pieces")
 
 
@@ -71,8 +71,8 @@ def placements(events):
 def contiguous(events, kinds, long_lived=(*memory.STATES, "communication")):
     """Returns new events for the same step. All buffers of the long-lived kinds are replaced by one
     buffer, which is allocated first and never freed. The size of this buffer is the sum of the
-    peaks of these kinds. The peak of a kind is the most bytes that the kind held at one time.
-    kinds: kinds[number] is the kind of a buffer (memory.Ledger.kinds)."""
+    peaks of these kinds. The peak of a kind is the largest number of bytes that the kind held at
+    one time. kinds: kinds[number] is the kind of a buffer (memory.Ledger.kinds)."""
     held, most, sizes, others = {}, {}, {}, []
     for number, n_bytes in events:
         kind = kinds[number]

@@ -20,11 +20,11 @@ kinds of arrays, from their allocation until they are freed.
 
 A recording sees the arrays that a Function returns in forward, saves, and returns in backward. It
 follows each buffer until Python frees it. (A buffer is an array that owns its memory; its views do
-not count.) An op also makes arrays for its own use. It reports the large arrays by `scratch`
-(cuda/launch.py), and the recording sees them. workspace.py has formulas for their bytes. The
-recording does not see small arrays, or temporary arrays inside an expression, such as the product
-in `a * b + c`. tests/memory/test_ledger.py and benchmarks/bench_memory.py compare the recorded
-bytes with the memory that the process uses.
+not count.) An op also makes arrays for its own use. The op reports the large arrays by `scratch`
+(cuda/launch.py), and the recording sees the reported arrays. workspace.py has formulas for the
+bytes of these arrays. The recording does not see small arrays, or temporary arrays inside an
+expression, such as the product in `a * b + c`. tests/memory/test_ledger.py and
+benchmarks/bench_memory.py compare the recorded bytes with the memory that the process uses.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3: where did all the memory go?
 Test: tests/memory/test_ledger.py   Prediction: predict.py   Tutorial: tutorials/06_memory.py
 """
@@ -60,8 +60,8 @@ def states(model=None, optimizer=None, communication=()):
         "parameters": [p.array for p in parameters],
         "master weights": [m.array for m in low],
         "optimizer": [value for values in state.values() for value in values.values()
-                      if getattr(value, "ndim", 1)],  # leaves out a step count, 4 bytes on a GPU
-        "gradients": [t.grad.array for t in (*parameters, *low)  # may be a view of a bucket
+                      if getattr(value, "ndim", 1)],  # a step count (4 bytes on a GPU) is left out
+        "gradients": [t.grad.array for t in (*parameters, *low)  # each may be a view of a bucket
                       if isinstance(t.grad, Tensor)],
         "communication": [x for holder in communication for x in holder.communication_buffers()],
     }
@@ -131,8 +131,8 @@ class Ledger:
         self.mark("start")
 
     def mark(self, label):
-        """Records the buffers of `states` that are new, and adds an entry to the timeline. (For
-        example, an optimizer makes its state in its first step.)"""
+        """Records the new buffers among the results of `states`, and adds an entry to the timeline.
+        (For example, an optimizer makes its state in its first step.)"""
         for kind, held in states(*self.watched).items():
             for owner in held:
                 self._add(owner, kind, "")
@@ -230,7 +230,7 @@ class Ledger:
         return self.timeline[self.peak_at][1]
 
     def most(self, kind):
-        """Returns the most bytes that one kind held at any time."""
+        """Returns the largest number of bytes that one kind held at any time."""
         return max(held[kind] for _, held in self.timeline)
 
     def by_op(self):

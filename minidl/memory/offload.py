@@ -8,8 +8,8 @@
     loss.backward()                       host.log, host.peak_bytes, host.waited_s
 
 Recompute (recompute.py) also saves memory, but computes a segment twice. Offload copies every saved
-byte twice. Copies are exact, so the gradients have the same bits. If a segment is recomputed inside
-an offload block, only the inputs of the segment are copied.
+byte twice. Copies are exact, so the gradients have the same bits as without offload. If a segment
+is recomputed inside an offload block, only the inputs of the segment are copied.
 
 The Host is one of the Mode's packers (saved.py). It replaces a saved array by a Stored, whose
 `fetch()` returns the array. An array that several Functions saved is copied once. Parameters and
@@ -52,7 +52,8 @@ def offload(ahead=1, min_bytes=1024, bytes_per_s=None):
     """A `with` block: `with offload() as host:`. If an op in the block saves an array of at least
     min_bytes, this array is moved to the host's memory. host is a Host.
 
-    ahead:        how many arrays backward copies back before it needs them.
+    ahead:        a number of arrays. Backward copies this many arrays back early, before it needs
+                  them.
     bytes_per_s:  the speed of a modelled link, which copies while ops compute. If None, copies take
                   no extra time. With a GPU it must be None, because the link is real."""
     host = Host(ahead, min_bytes, bytes_per_s)
@@ -85,7 +86,8 @@ class Host:
         """A packer. It moves the array `held`, which the node has saved, to the host's memory. Then
         it returns (a Stored, a function that gets the array back), and the node keeps this pair in
         place of the array. The packer does nothing inside recompute(), or if `held` is small, or if
-        an input that is a leaf owns it. Then it returns None, and the node keeps the array."""
+        `held` is in the memory of an input that is a leaf or an array from outside. Then it returns
+        None, and the node keeps the array."""
         if current().intercept is not None:  # recompute() frees the arrays of its segment anyway
             return None
         if not hasattr(held, "base") or held.nbytes < self.min_bytes:
@@ -140,7 +142,7 @@ class Host:
 
     def copy(self, way, number, source, into):
         """Starts a copy over the link. way: "out" or "in". Returns a Future, or the Copy of a
-        CopyStream. Its result() waits for the end of the copy."""
+        CopyStream. The method result() of either object waits for the end of the copy."""
         self.log.append((way, number, source.nbytes))
         x = into if way == "in" else source
         if backend.device_of(x) != "cpu":

@@ -10,9 +10,9 @@ among N ranks.
     O2, ZeRO 2                 2       2/N     4/N          8/N      2 + 14/N
     O2, ZeRO 3               2/N       2/N     4/N          8/N      16/N
 
-A forward of r rows saves a + b r bytes, because each row adds the same number of bytes. So two
-forwards, of one row and of two rows, give a and b exactly. The workspace of ops is a formula
-(workspace.py).
+Each row adds the same number of bytes, b. So a forward of r rows saves a + b r bytes, where a is a
+constant. Two forwards, of one row and of two rows, give a and b exactly. The workspace of ops is
+computed by formulas (workspace.py).
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), table 1.
 Test: tests/memory/test_predict.py   Measured by: ledger.py   Tutorial: tutorials/06_memory.py
 """

@@ -41,7 +41,7 @@ def recompute(fn, *inputs, keep=None, **options):
              ValueError is raised.
     inputs, options:  Tensors, also in tuples, lists and dicts. Other values are passed to fn
              unchanged.
-    keep:    None, or a function keep(op_name) -> bool. If it returns True, the results of this op
+    keep:    None, or a function keep(op_name) -> bool. If keep returns True, the results of this op
              are kept and not computed again. For example, `{"linear", "matmul"}.__contains__` keeps
              matrix products.
 
@@ -121,7 +121,7 @@ class Recompute(Function):
                 f"(shape, dtype) {self.output_meta} at first, and "
                 f"{[(y.shape, y.dtype) for y in outputs]} when it ran again")
         place = {x: i for i, x in enumerate(given)}
-        gradients = {}  # number of an input, or parameter -> its gradients, in order of arrival
+        gradients = {}  # {index of an input, or a parameter: its gradients, in order of arrival}
 
         def deposit(leaf, g):
             gradients.setdefault(place.get(leaf, leaf), []).append(g)

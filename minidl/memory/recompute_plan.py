@@ -11,9 +11,10 @@ is k - 1 + n/k units, which is least for k = sqrt(n): about 2 sqrt(n). It is bet
 is one layer shorter than the segment before it. Segments of p, p-1, ..., 1 layers have n = p(p+1)/2
 layers together. The peak is then p units, about sqrt(2n).
 
-Real layers are not equal, so `plan` searches. It goes along the chain of layers. A cut divides the
-layers up to the present one into segments. `plan` drops a cut if another cut is at least as good in
-time and in bytes; the cuts that remain are a Pareto front. So the result is the best one.
+Real layers are not equal, so `plan` searches. `plan` goes along the chain of layers. At each layer
+`plan` lists cuts. A cut divides the layers up to this layer into segments. `plan` drops a cut if
+another cut is at least as good in time and in bytes; the cuts that remain are a Pareto front. So
+the result is the best one.
 Source: Chen et al. 2016 (arXiv 1604.06174), section 4; unequal layers: our dynamic program.
 Test: tests/memory/test_recompute_plan.py (compares with a search of all cuts)
 Used by: recompute.recompute_sequential
@@ -22,8 +23,8 @@ Used by: recompute.recompute_sequential
 
 def plan(saved, inputs, seconds, budget):
     """Returns the segments of a chain of layers: a list of (start, stop, recomputed). A segment has
-    the layers start to stop - 1. The segments fit in `budget` bytes, and have the least time of
-    recomputation.
+    the layers start to stop - 1. The segments fit in `budget` bytes. Among all such segments, the
+    returned segments take the least time to recompute.
 
     saved:    for each layer the bytes that its forward saves, without its input and output.
     inputs:   for each layer the bytes of its input.

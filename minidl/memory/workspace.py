@@ -60,8 +60,8 @@ Sizes = namedtuple("Sizes", "padded columns weight images y each width half merg
 
 def workspace(*roots, rows=1):
     """Returns the largest workspace of an op in the graph of `roots`, in bytes. Forward and
-    backward both count. rows: a factor; the result is for a batch with `rows` times as many
-    samples. An op that is not in FORMULAS counts 0."""
+    backward both count. rows: a factor. The result is for a batch that is `rows` times as large as
+    the recorded batch. An op that is not in FORMULAS counts 0."""
     return max((f(node, rows) for node in nodes(roots) if (f := FORMULAS.get(type(node)))),
                default=0)
 
@@ -123,7 +123,8 @@ def linear(node, rows):
     half = dtype == np.float16 and node.xp is np
     ours = (node.xp is np and kernel.BEATS_BLAS and n * fan_in * fan_out >= kernel.MIN_WORK
             and usable(np.empty(0, dtype)))
-    # An entry is (rows, depth, columns, True if the first matrix is contiguous).
+    # An entry is a product of matrices (m, k) and (k, p): (m, k, p, in_order). in_order: True if
+    # the first matrix is contiguous.
     products = [(n, fan_in, fan_out, True)]
     products += [(n, fan_out, fan_in, True)] * node.needs[0]
     products += [(fan_out, n, fan_in, False)] * node.needs[1]
@@ -170,16 +171,17 @@ def attention(node, rows):
 
 
 def _block(heads, n_queries, n_keys, e, ev, half, dropout):
-    """Returns (forward, backward): the most elements that forward holds for a block of scores, and
-    the most that backward holds. e, ev: the numbers of elements of a key and of a value. half: True
-    if the arrays are cast before they are multiplied."""
+    """Returns (forward, backward): the largest numbers of elements that forward and backward hold
+    for a block of scores. e, ev: the numbers of elements of a key and of a value. half: True if the
+    arrays are cast before they are multiplied."""
     q, k, v, o = (heads * n * width for n, width in (
         (n_queries, e), (n_keys, e), (n_keys, ev), (n_queries, ev)))
     scores = heads * n_queries * n_keys
     making = q + half * k + scores  # half: k, v and go are cast before they are multiplied
     forward = scores + max(dropout * scores, half * v + o)
-    held = q + 2 * scores + half * o  # the queries, P, gP and go
-    backward = held + max(half * v, dropout * scores + max(v, o, q + k))  # gv, D, gq and gk
+    held = q + 2 * scores + half * o  # q, the probabilities P, their gradient gP, and go
+    # The last max() is over gv, go * o (whose row sums are D of plain/flash.py), and gq with gk.
+    backward = held + max(half * v, dropout * scores + max(v, o, q + k))
     return max(making, forward), max(making, backward)
 
 

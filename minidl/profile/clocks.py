@@ -20,8 +20,8 @@ import numpy as np
 
 from minidl.comm import tree
 
-ROUNDS, ENOUGH_S = 400, 5e-6  # the most rounds, and the error in seconds that ends them
-SECONDS = 0.03  # the most seconds for measuring one rank, if messages are slow
+ROUNDS, ENOUGH_S = 400, 5e-6  # measuring ends after 400 rounds, or at an error of 5e-6 s
+SECONDS = 0.03  # if messages are slow, measuring one rank ends after this many seconds
 
 
 class Pair(NamedTuple):

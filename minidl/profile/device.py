@@ -69,7 +69,8 @@ class Device:
         self.streams = {0: (0, None)}  # {address: (number, stream)}; the dict keeps a stream alive
 
     def _look(self):
-        """Records an event now. Returns (the event, a Pair with its time by the host's clock)."""
+        """Records an event now. Returns (the event, a Pair with the event's time by the host's
+        clock)."""
         found = []
         for _ in range(ROUNDS):
             event, here = self.cuda.Event(), self.clock()
@@ -96,7 +97,8 @@ class Device:
         return done
 
     def _mark(self, lane, stream):
-        """Records an event now. Returns [event, lane, 0.0]. _read() replaces 0.0 by its time."""
+        """Records an event now. Returns [event, lane, 0.0]. _read() replaces 0.0 by the event's
+        time."""
         mark = [self.cuda.Event(), lane, 0.0]
         mark[0].record(stream)
         self.marks.append(mark)

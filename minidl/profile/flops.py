@@ -35,7 +35,7 @@ def operations(name, phase, detail):
         return _attention(heads, length, n_keys, e, ev, causal, phase)
     if name in ("matmul", "linear"):
         one = 2 * prod(out) * inputs[0][-1]
-    elif name == "conv2d":  # w (out, in / groups, height, width)
+    elif name == "conv2d":  # w has shape (out, in / groups, height, width)
         one = 2 * prod(out) * prod(inputs[1][1:])
     elif name == "conv_transpose2d":
         one = 2 * prod(inputs[0]) * prod(inputs[1][1:])

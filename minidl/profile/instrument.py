@@ -23,7 +23,8 @@ from minidl.function import Function
 from minidl.timeline import recording
 
 _lock = threading.Lock()
-_users, _undo = [], []  # an object for each profile that runs; functions that remove the wrappers
+# _users: one object for each profile that runs. _undo: functions that remove the wrappers.
+_users, _undo = [], []
 
 
 @contextmanager

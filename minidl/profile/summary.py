@@ -12,7 +12,8 @@ Every moment of the main lane counts once, for the innermost span around it:
 
 Time outside of all spans counts as Python: the user's code and minidl's code between the operators.
 There is one exception: the time before the first operator of a forward counts as input, because the
-user's loop makes its batch in this time. So the rows add up to the step. If there are three or more
+user's loop makes its batch in this time. Each kind of time, such as "forward" or "Python", is a row
+of the report. The times of all rows add up to the time of the step. If there are three or more
 steps, the first step does not count, because it compiles kernels and allocates memory.
 
 The rows are times of the host. Times of a GPU are in the tables of operators, modules and kernels.

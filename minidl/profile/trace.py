@@ -14,7 +14,7 @@ ts and dur are in microseconds by rank 0's clock, rounded to whole nanoseconds. 
 first rank began. There are more rules, which tests/profile/cases.py checks. If two spans of
 a lane overlap, one is inside the other. Events of the same kind are in order of time. Each message
 id leaves once and arrives once. A message does not arrive before it leaves. But clocks have errors,
-so it may seem to arrive earlier by at most these errors.
+so a message may seem to arrive too early, by at most these errors.
 
 Source: the Trace Event Format (Google).   Test: tests/profile/test_trace.py
 """

@@ -4,8 +4,8 @@
     folder.py       a log in a folder, without a server
     redis.py        a log in Redis or Valkey
     kafka.py        a log in a broker with Kafka's protocol
-    source.py       makes batches from a log. They do not depend on the number of ranks. A snapshot
-                    can save the position in the log
+    source.py       makes batches from a log. The batches do not depend on the number of ranks. A
+                    snapshot can save the position in the log
     join.py         joins records and their late labels by event time
     prequential.py  predicts each record before training on it: AUC, log loss and calibration
 

@@ -90,7 +90,7 @@ class Join(Steps):
                         again, with the label
     slack_s             the largest time by which records may be out of order
     keep_s              how long a record is kept for a late label
-    step_s              the event time of one step
+    step_s              the length of a step in event time
     until               (offsets of clicks, offsets of labels): the offset at which each partition
                         ends. If None, there is no end
     readers, idle_s     as in Source

@@ -71,7 +71,7 @@ class KafkaLog(Log):
                              f"{min(times)}. Kafka would store the current time instead")
         if self.producer is None:  # idempotence stores a record once and in order, even if resent
             self.producer = self.kafka.Producer(self.config | {"enable.idempotence": True})
-        # reports: {None: the first record, error: the first record with this error}
+        # reports: {None: the first record that was stored, error: the first record with this error}
         reports, produce = {}, self.producer.produce
         topic, heard = self.topic, reports.setdefault
         for value, when in zip(values, np.asarray(times, np.int64).tolist(), strict=True):

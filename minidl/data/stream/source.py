@@ -85,7 +85,7 @@ class Steps:
                 parts, mine, fault = [], (0, False, math.inf), ""
                 try:
                     parts, *mine = self._step(readers, at)
-                except Exception as error:  # sent to the other ranks below: they must not wait
+                except Exception as error:  # the other ranks get this error by all_gather below
                     fault, cause = f"{type(error).__name__}: {error}", error
                 with about("how many records there are, and whether a rank could not read"):
                     said = objects.all_gather(self.t, (*mine, fault))
