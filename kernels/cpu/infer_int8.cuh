@@ -178,11 +178,12 @@ __forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int
 #endif
 
 #ifdef AMX
-// AMX has eight tile registers. Each has 16 rows of 64 bytes. The instruction TDPBUSD adds a b to
-// c, with c (16, 16) of int and a (16, 64) of u8. b holds 64 values of k for 16 columns, with a row
-// for every 4 values of k. The panels have this layout, and a row begins 256 bytes after the row
-// before. A tile may have fewer rows: the configuration sets their number. Linux saves these
-// registers only for a process that has asked for this. Else their first use ends the process.
+// AMX has eight tile registers. Each has 16 rows of 64 bytes. The instruction TDPBUSD adds the
+// product `a` `b` to `c`. `c` has 16 x 16 ints, and `a` has 16 x 64 numbers u8. `b` holds 64 values
+// of k for 16 columns, with a row for every 4 values of k. The panels have this layout, and a row
+// begins 256 bytes after the row before. A tile may have fewer rows: the configuration sets their
+// number. Linux saves these registers only for a process that has asked for this. Else their first
+// use ends the process.
 #define TILE_ZERO(t) __asm volatile("tilezero %%tmm" #t ::);
 #define TILE_LOAD(t, from, apart) \
   __asm volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(from), "r"((long)(apart)) : "memory")

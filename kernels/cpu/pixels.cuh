@@ -73,8 +73,8 @@ __forceinline__ int next_image(const Run* runs, int n_runs, int i) {
 
 // -- pixels whose channels are neighbours
 
-// Exchanges lanes. In the new a, lane l is a[l] if bit D of l is 0, else b[l - D]. In the new b,
-// lane l is a[l + D] if bit D of l is 0, else b[l].
+// Exchanges lanes. In the new `a`, lane l is a[l] if bit D of l is 0, else b[l - D]. In the new
+// `b`, lane l is a[l + D] if bit D of l is 0, else b[l].
 typedef int Lanes __attribute__((vector_size(VEC_BYTES)));
 
 template <int D> __forceinline__ void exchange(Vec& a, Vec& b) {

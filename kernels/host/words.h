@@ -67,7 +67,7 @@ MINIDL_INLINE void* minidl_memmove(void* to, const void* from, size_t n) {
 #define memset minidl_memset
 #define memmove minidl_memmove
 
-// Defines new (memory) T(...), which makes an object in given memory.
+// Defines the operator `new (memory) T(...)`, which makes an object in given memory.
 inline void* operator new(size_t, void* memory) noexcept { return memory; }
 inline void* operator new[](size_t, void* memory) noexcept { return memory; }
 
