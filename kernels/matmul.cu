@@ -6,8 +6,8 @@
 //        k |  b  |             c[i][j] = sum over l of a[i][l] * b[l][j]
 //     k    +-----+
 //   +----+ +-----+             2 m n k operations on 4 (m k + k n + m n) bytes. So each number
-//  m| a  | |  c  |             is used in many operations. The rungs differ in how often they
-//   +----+ +-----+             read a number.
+//  m| a  | |  c  |             is used in many operations. A faster rung reads each number
+//   +----+ +-----+             fewer times.
 //                                      loads from memory for each element of c, of a and of b
 //   v1   a thread an element              k       each
 //   v2   tiles in shared memory           k / 16  each

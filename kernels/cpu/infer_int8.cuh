@@ -2,7 +2,7 @@
 // rest). Runs only on CPUs.
 //
 //   int8      x u8, w s8, exact sums in 32 bits:   y = s_x s_w (x w^T - zero sum_k w) + bias
-//             rungs, with the products of one core in one cycle: one product a lane          16
+//             rungs, and how many products a core computes in a cycle: one product a lane    16
 //               AVX2, 4 products a lane in four instructions                            25
 //               VNNI, 4 products a lane in one instruction (only u8 x s8)           64 to 128
 //               AMX, 16 x 64 times 64 x 16 of two tiles in 16 cycles                     1024

@@ -12,8 +12,8 @@ __forceinline__ void move(float* to, const float* from) {
   store(to, x);
 }
 
-// Copy n numbers. copy reads neighbours. copy_each reads every number whose index is a multiple of
-// `step`.
+// copy and copy_each copy n numbers. copy reads neighbours. copy_each reads the numbers whose index
+// is a multiple of `step`.
 __forceinline__ void copy(float* to, const float* from, int n) {
   if (n >= LANES) {
     for (int i = 0; i + LANES <= n; i += LANES) move(to + i, from + i);

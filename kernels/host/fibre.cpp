@@ -32,7 +32,7 @@ const int kMaxThreads = 1024;  // CUDA's limit for a block
 const size_t kGuardBytes = 64 * 1024;  // without access, at the low end of each stack
 const size_t kStackBytes = (512 + 64) * 1024 + kGuardBytes;
 const size_t kDynamicBytes = 256 * 1024;  // more than any GPU gives a block: 227 KiB
-const long long kSpinLimit = 4000000;     // after so many yields without progress: a deadlock
+const long long kSpinLimit = 4000000;     // more yields without progress count as a deadlock
 
 enum State : char { READY, AT_BARRIER, IN_WARP, RETURNED, AT_TILE };
 

@@ -15,8 +15,8 @@ MINIDL_INLINE unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
   return result;
 }
 
-// Shift the 64 bits (hi, lo) by n, and return 32 bits. The functions take n modulo 32. The
-// functions whose names end in `c` (clamped) take 32 for a larger n.
+// The __funnelshift functions shift the 64 bits (hi, lo) by n, and return 32 bits. They take n
+// modulo 32. The functions whose names end in `c` (clamped) take 32 for a larger n.
 MINIDL_INLINE unsigned __funnelshift_l(unsigned lo, unsigned hi, unsigned n) {
   return (unsigned)((((unsigned long long)hi << 32 | lo) << (n & 31)) >> 32);
 }
