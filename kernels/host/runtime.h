@@ -1,6 +1,6 @@
 // The declarations that compiled kernels and the runtime library share. The runtime library is
-// runtime.cpp and fibre.cpp, compiled once. Python packs these structs in minidl/cuda/host, with
-// the same layouts. If you change a struct, change the code in Python, too.
+// runtime.cpp and fibre.cpp, compiled once. In Python, minidl/cuda/host/arguments.py packs a
+// MinidlLaunch with the same layout. Change the two files together.
 #pragma once
 #include "vector_types.h"
 
