@@ -8,7 +8,8 @@
 //
 //   w, m, v   type W: float (double if T is double)     g   type T
 //   low       T: an fp16 copy of w for the model, or null
-//   float:    reads w g m v and writes w m v: 28 bytes a parameter. Single ops move about 130 bytes
+//   float:    reads w g m v and writes w m v: 28 bytes a parameter. With one kernel for each array
+//             operation, about 130 bytes are moved
 //   half with master:  reads 14 bytes and writes 12 + 2 bytes: 28 bytes a parameter
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).

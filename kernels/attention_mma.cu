@@ -7,8 +7,8 @@
 //
 //            64 keys ->            A block takes 64 rows, and each of its 4 warps takes 16 rows.
 //   warp 0  [ S = q k^T ]          Tiles of 64 keys and values are in shared memory, as halves.
-//   warp 1  [           ]          A warp's S is a row of c fragments. Rounded to half, c fragments
-//   warp 2  [           ]          have the layout of the a fragments of P v. So P never leaves the
+//   warp 1  [           ]          A warp's S is a row of `c` fragments. Rounded to half, they have
+//   warp 2  [           ]          the layout of the `a` fragments of P v. So P never leaves the
 //   warp 3  [           ]          registers. 4 lanes share a row, with 16 numbers in each lane.
 //
 // Forward reads q once, and k and v once for 64 queries. These are 2 S E / 64 elements a row, as in
@@ -57,8 +57,8 @@ __device__ __forceinline__ void load_own(unsigned int (*a)[4], const __half* til
     load_a(a[step], tile + warp * 16 * PITCH + 16 * step, PITCH);
 }
 
-// s (16 x 16) = a times the transpose of 16 rows of a tile. If HELD is true, a is in registers.
-// Else a is read from `own`, the warp's rows of a tile.
+// `s` (16 x 16) = `a` times the transpose of 16 rows of a tile. If HELD is true, `a` is in
+// registers. Else `a` is read from `own`, the warp's rows of a tile.
 template <bool HELD = true>
 __device__ __forceinline__ void scores(float (*s)[4], const unsigned int (*a)[4],
                                        const __half* rows, const __half* own = nullptr) {

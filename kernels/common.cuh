@@ -82,8 +82,8 @@ template <typename V> __device__ __forceinline__ void store_pack(V* p, const Pac
 }
 
 // Loads elements j to j + N - 1 of a row with n elements, and converts them with to_float. For an
-// index outside the row the result is zero. N is 1, or fills whole packs. whole: true if row + j is
-// aligned to 16 bytes.
+// index outside the row the result is zero. N is 1, or a multiple of the number of elements in a
+// Pack. whole: true if row + j is aligned to 16 bytes.
 template <int N, typename A, typename V>
 __device__ __forceinline__ void take(A* out, const V* row, int j, int n, bool whole) {
   if (N > 1 && whole && j >= 0 && j + N <= n) {

@@ -116,7 +116,7 @@ extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, 
   for (int k0 = 0; k0 < K; k0 += STEP) {
     for (int e = me; e < SIDE * STEP; e += 256) {
       const int m = m0 + e / STEP, k = k0 + e % STEP;
-      // guard
+      // guard: zeros beyond the edges, which add nothing
       ws[e / STEP][e % STEP] = m < M && k < K ? to_float(w[(long long)m * K + k]) : ACC(0);
     }
     fetch_column(xs, s, patch, me, k0);
@@ -267,8 +267,8 @@ extern "C" __global__ void __launch_bounds__(256) conv_v5(
 // U = V = 3, sy = sx = ey = ex = 1. grid (tiles, channels of a group, groups), block 16 x 16.
 #define MANY 32
 #define CHANNELS 4
-// The transforms of pixels, of a filter, and of sums, in one dimension. Each works in place on four
-// numbers of an array: numbers 0, apart, 2 * apart and 3 * apart.
+// The transforms of pixels, of a filter, and of sums, in one dimension. Each function works in
+// place on four numbers of an array, at the indices 0, `apart`, 2 * `apart` and 3 * `apart`.
 __device__ __forceinline__ void spread_pixels(ACC* d, int apart) {
   const ACC a = d[0], b = d[apart], c = d[2 * apart], e = d[3 * apart];
   d[0] = a - c, d[apart] = b + c, d[2 * apart] = c - b, d[3 * apart] = b - e;

@@ -46,9 +46,9 @@ struct Shape {
 #define SHAPE_OF_ALL \
   {N, G, C, M, H, W, U, V, R, Q, fy, sy, ey, fx, sx, ex, HY, WY, oy, ty, ox, tx}
 
-// The place where pixel p reads: the first channel of its group in its image, and the row and
-// column that tap (c, 0, 0) reads. If p is after the last pixel, the row is below the image, so all
-// taps read 0.
+// The place where pixel p reads. It has the first channel of the pixel's group in its image, and
+// the row and the column that tap (c, 0, 0) reads. If p is after the last pixel, the row is below
+// the image, so all taps read 0.
 template <typename E> struct Patch {
   const E* image;
   int h, w;
@@ -116,8 +116,8 @@ __device__ __forceinline__ void write(const Shape& s, E* y, const E* bias, int g
 #define PITCH (DEEP + 8)  // rows of 80 bytes, so ldmatrix reads 8 rows from 8 groups of 4 banks
 #define HIGH (ROWS / 32)  // fragments of a warp's rows. Its columns are 4 fragments of 8
 
-// Adds a b^T to `sum`. `sum` is the warp's part of the tile, ROWS / 2 x 32 numbers. a has ROWS rows
-// of DEEP numbers, and b has COLUMNS rows of DEEP numbers. a and b are in shared memory.
+// Adds a b^T to `sum`. `sum` is the warp's part of the tile, ROWS / 2 x 32 numbers. `a` has ROWS
+// rows of DEEP numbers, and `b` has COLUMNS rows of DEEP numbers. Both are in shared memory.
 __device__ __forceinline__ void multiply(float (*sum)[4][4], const __half* a, const __half* b) {
   const int warp = threadIdx.x / 32;
   a += warp / 4 * (ROWS / 2) * PITCH;

@@ -38,8 +38,8 @@ extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned l
     unsigned int draws[8];
     philox(counter + i, seed, stream, draws);
     out += 8 * i, x += 8 * i;
-    // Neighbouring threads read addresses eight elements apart. With packs of 16 bytes the warp
-    // uses every byte that it fetches at once.
+    // Neighbouring threads read addresses eight elements apart. The warp loads packs of 16 bytes,
+    // so it uses every byte of each cache line that it fetches.
     const int size = PACK(T);
     const bool whole = packs(x) && packs(out);
     for (int k0 = 0; k0 < 8; k0 += size) {

@@ -3,7 +3,7 @@
 //   out[v] = sum of gy[t] over all t with index[t] = v
 //   gy (n, width) T, out (vocabulary, width) ACC
 //   reads gy and the indices once, and writes the rows that occur: 8 bytes an element of gy in
-//   float. Before this, the table must be filled with zeros
+//   float. Before the launch, out must be filled with zeros
 //
 // Several t may have the same row, and no addition to this row may be lost. Three kernels for a GPU
 // do this in three ways. A CPU does it in another way (cpu/embedding_grad.cu).

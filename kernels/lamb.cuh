@@ -1,4 +1,5 @@
-// LAMB's formula for one weight. Used by lamb.cu (see there) and cpu/lamb.cu.
+// LAMB's formula for one weight. eps is added inside of the square root (`inside`) or outside of it
+// (`outside`), and the other number is 0. Used by lamb.cu (see there) and cpu/lamb.cu.
 #pragma once
 #include "common.cuh"
 

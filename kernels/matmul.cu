@@ -6,8 +6,8 @@
 //        k |  b  |             c[i][j] = sum over l of a[i][l] * b[l][j]
 //     k    +-----+
 //   +----+ +-----+             2 m n k operations on 4 (m k + k n + m n) bytes. So each number
-//  m| a  | |  c  |             is used in many operations. The rungs differ in how often they
-//   +----+ +-----+             read a number.
+//  m| a  | |  c  |             is used in many operations. A faster rung reads each number
+//   +----+ +-----+             fewer times.
 //                                      loads from memory for each element of c, of a and of b
 //   v1   a thread an element              k       each
 //   v2   tiles in shared memory           k / 16  each
@@ -34,8 +34,8 @@
 #define ACC float
 #endif
 
-// v1: a thread per element of c. The thread reads a row of a and a column of b. Block: 2-D, any
-// size.
+// v1: a thread per element of `c`. The thread reads a row of `a` and a column of `b`. Block: 2-D,
+// any size.
 extern "C" __global__ void matmul_v1(T* c, const T* a, const T* b, int m, int n, int k) {
   int j = blockIdx.x * blockDim.x + threadIdx.x;
   int i = blockIdx.y * blockDim.y + threadIdx.y;
@@ -47,9 +47,9 @@ extern "C" __global__ void matmul_v1(T* c, const T* a, const T* b, int m, int n,
   }
 }
 
-// v2: the 16 x 16 threads of a block share 16 rows of a and 16 columns of b. They go through k in
-// steps of 16. In a step each thread loads one element of each tile, and all threads use both whole
-// tiles. So v2 needs 16 times fewer loads than v1.
+// v2: the 16 x 16 threads of a block share 16 rows of `a` and 16 columns of `b`. They go through k
+// in steps of 16. In a step each thread loads one element of each tile, and all threads use both
+// whole tiles. So v2 needs 16 times fewer loads than v1.
 #define TILE 16
 extern "C" __global__ void matmul_v2(T* c, const T* a, const T* b, int m, int n, int k) {
   __shared__ ACC as[TILE][TILE], bs[TILE][TILE];
@@ -83,13 +83,13 @@ extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n,
   int i0 = blockIdx.y * SIDE, j0 = blockIdx.x * SIDE;
   ACC sum[EACH][EACH] = {};
   for (int l0 = 0; l0 < k; l0 += STEP) {
-    // 256 threads load 64 x 16 elements of a and 16 x 64 elements of b. Each thread loads four
-    // elements of a and four of b.
+    // 256 threads load 64 x 16 elements of `a` and 16 x 64 elements of `b`. Each thread loads four
+    // elements of `a` and four of `b`.
     for (int e = me; e < SIDE * STEP; e += 256) {
       int ai = i0 + e / STEP, al = l0 + e % STEP, bl = l0 + e / SIDE, bj = j0 + e % SIDE;
-      // guard
+      // guard: zeros beyond the edges
       as[e / STEP][e % STEP] = ai < m && al < k ? to_float(a[(long long)ai * k + al]) : ACC(0);
-      // guard
+      // guard: zeros beyond the edges
       bs[e / SIDE][e % SIDE] = bl < k && bj < n ? to_float(b[(long long)bl * n + bj]) : ACC(0);
     }
     __syncthreads();
@@ -117,12 +117,12 @@ extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n,
 
 // v4: a warp's tensor core multiplies 16 x 16 by 16 x 8 in one instruction (tensor_core.cuh). Eight
 // warps make 128 x 128 elements of c. Each warp makes 64 x 32 elements: it multiplies 4 fragments
-// of a by 4 fragments of b. During a step, the elements of the next step are already being loaded
-// into registers. There are two buffers, so one barrier a step is enough. Block: 256.
+// of `a` by 4 fragments of `b`. During a step, the elements of the next step are already being
+// loaded into registers. There are two buffers, so one barrier a step is enough. Block: 256.
 #define BIG 128
 #define DEEP 32
-// The rows of as have 80 bytes, the rows of bs 272 bytes. So ldmatrix reads 8 rows of 16 bytes from
-// 8 different groups of 4 banks.
+// A row of `as` has 80 bytes, and a row of `bs` has 272 bytes. So ldmatrix reads 8 rows of 16 bytes
+// from 8 different groups of 4 banks.
 #define A_PITCH (DEEP + 8)
 #define B_PITCH (BIG + 8)
 extern "C" __global__ void __launch_bounds__(256) matmul_v4(

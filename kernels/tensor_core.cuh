@@ -12,12 +12,12 @@
 //        a[2] row g,     columns 2t+8, 2t+9      c[0], c[1] row g,     columns 2t, 2t+1
 //        a[3] row g + 8, columns 2t+8, 2t+9      c[2], c[3] row g + 8, columns 2t, 2t+1
 //
-// So c, rounded to half, already has the layout of a in the next product: two matrices c of 8
-// columns, side by side, are one a.
+// So `c`, rounded to half, already has the layout that the next product needs for its left matrix
+// `a`. Two matrices `c` of 8 columns, side by side, form one matrix `a`.
 //
 //   load_a(a, m, pitch)              a from 16 rows of 16 in shared memory
 //   load_b(b, m, pitch)              two b's, 16 x 8 each, from 16 rows of 16
-//   load_b_transposed(b, m, pitch)   two b's from 16 rows of 16: the rows are the b's columns
+//   load_b_transposed(b, m, pitch)   two b's from 16 rows of 16: each row is a column of a b
 //   Each of these three is one instruction, ldmatrix. It loads 4 squares of 8 x 8. Lane l gives the
 //   address of row l % 8 of square l / 8. The address must be a multiple of 16 bytes.
 //

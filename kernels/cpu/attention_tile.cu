@@ -38,8 +38,8 @@ constexpr int WIDTH = (E + LANES - 1) / LANES * LANES;  // E, rounded up to whol
 __forceinline__ Vec all(float x) { return x - Vec{}; }
 __forceinline__ Vec larger(Vec a, Vec b) { return a < b ? b : a; }
 
-// Returns e^x for x <= 0, as expf in host/float_math.h. Below -87.7 the exponent field of 2^n is 0,
-// so the result is 0. A masked score, -inf, gives exactly 0.
+// Returns e^x for x <= 0, by the method of expf in host/float_math.h. Below -87.7 the exponent
+// field of 2^n is 0, so the result is 0. A masked score, -inf, gives exactly 0.
 __forceinline__ Vec exp_nonpositive(Vec x) {
   x = x < -88.0f ? all(-88.0f) : x;  // NaN stays NaN
   // adding 1.5 * 2^23 rounds x / log 2 to the integer n

@@ -39,8 +39,8 @@ constexpr int ROWS_AHEAD = 8;  // rows of a panel between a request to the cache
 
 // vecs_of chooses how many registers a row of a tile has. This number divides the number of
 // registers of `width` columns. rows_of chooses how many of the m rows a tile has. cost_of returns
-// half cycles for each k: one for each multiply-add of the tile, and at least one for each load.
-// One register is reserved for a number of the left matrix a.
+// how many half cycles a tile takes for each k: one for each multiply-add, and at least one for
+// each load. One register is reserved for a number of the left matrix `a`.
 constexpr int most_rows(int vecs) { return (REGISTERS - 1 - vecs) / vecs; }
 constexpr int rows_of(int m, int vecs) {
   const int tiles = (m + most_rows(vecs) - 1) / most_rows(vecs);
@@ -62,11 +62,12 @@ constexpr int vecs_of(int m, int width) {
   return best;
 }
 
-// tile = the sum of a b over SEGMENTS segments. tile has ROWS rows of VECS LANES numbers, a has
-// ROWS rows of N_K numbers, and b has N_K rows. A row begins OUT_ROW numbers after the row before
-// in tile, A_ROW numbers in a, and B_ROW numbers in b. The next segment of a begins A_SEGMENT
-// numbers later. The next segment of b follows at once. For each k this function requests the cache
-// line of `later` at number k B_ROW, so that L2 has the line when it is needed.
+// `tile` = the sum of `a` `b` over SEGMENTS segments. `tile` has ROWS rows of VECS LANES numbers,
+// `a` has ROWS rows of N_K numbers, and `b` has N_K rows. A row of `tile` begins OUT_ROW numbers
+// after the row before. This distance is A_ROW numbers in `a`, and B_ROW numbers in `b`. The next
+// segment of `a` begins A_SEGMENT numbers later. The next segment of `b` follows at once. For each
+// k this function requests the cache line of `later` at number k B_ROW, so that L2 has the line
+// when it is needed.
 template <int ROWS, int VECS, long long A_ROW, int B_ROW, int N_K, int SEGMENTS,
           long long A_SEGMENT, int OUT_ROW = VECS * LANES>
 __noinline__ void tile_product(float* tile, const float* a, const float* b,
@@ -92,7 +93,7 @@ __noinline__ void tile_product(float* tile, const float* a, const float* b,
     if (N_K < 16) {
       UNROLL for (int k = 0; k < N_K; ++k) {
         add(sum[0], k);
-        READ_AGAIN();  // else a's numbers would stay for the next k and fill the registers
+        READ_AGAIN();  // else the numbers of `a` would stay for the next k and fill registers
       }
     } else {
       constexpr int PART = N_K / WAYS;
@@ -108,9 +109,9 @@ __noinline__ void tile_product(float* tile, const float* a, const float* b,
     }
 }
 
-// Multiplies rows [first, last) of a by a panel of WIDTH columns. a has M rows. A row begins A_ROW
-// elements after the row before. Calls then(x, row, column of the panel) for each result x. first
-// is a multiple of ROWS. last is a multiple of ROWS, or M.
+// Multiplies rows [first, last) of `a` by a panel of WIDTH columns. `a` has M rows. A row begins
+// A_ROW elements after the row before. Calls then(x, row, column of the panel) for each result x.
+// first is a multiple of ROWS. last is a multiple of ROWS, or M.
 template <int M, int WIDTH, long long A_ROW, int N_K, int SEGMENTS, long long A_SEGMENT,
           class Then>
 __forceinline__ void rows_times_panel(const float* a, const float* b, int first, int last,

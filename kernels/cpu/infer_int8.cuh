@@ -2,7 +2,7 @@
 // rest). Runs only on CPUs.
 //
 //   int8      x u8, w s8, exact sums in 32 bits:   y = s_x s_w (x w^T - zero sum_k w) + bias
-//             rungs, with the products of one core in one cycle: one product a lane          16
+//             rungs, and how many products a core computes in a cycle: one product a lane    16
 //               AVX2, 4 products a lane in four instructions                            25
 //               VNNI, 4 products a lane in one instruction (only u8 x s8)           64 to 128
 //               AMX, 16 x 64 times 64 x 16 of two tiles in 16 cycles                     1024
@@ -178,11 +178,12 @@ __forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int
 #endif
 
 #ifdef AMX
-// AMX has eight tile registers. Each has 16 rows of 64 bytes. The instruction TDPBUSD adds a b to
-// c, with c (16, 16) of int and a (16, 64) of u8. b holds 64 values of k for 16 columns, with a row
-// for every 4 values of k. The panels have this layout, and a row begins 256 bytes after the row
-// before. A tile may have fewer rows: the configuration sets their number. Linux saves these
-// registers only for a process that has asked for this. Else their first use ends the process.
+// AMX has eight tile registers. Each has 16 rows of 64 bytes. The instruction TDPBUSD adds the
+// product `a` `b` to `c`. `c` has 16 x 16 ints, and `a` has 16 x 64 numbers u8. `b` holds 64 values
+// of k for 16 columns, with a row for every 4 values of k. The panels have this layout, and a row
+// begins 256 bytes after the row before. A tile may have fewer rows: the configuration sets their
+// number. Linux saves these registers only for a process that has asked for this. Else their first
+// use ends the process.
 #define TILE_ZERO(t) __asm volatile("tilezero %%tmm" #t ::);
 #define TILE_LOAD(t, from, apart) \
   __asm volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(from), "r"((long)(apart)) : "memory")

@@ -12,8 +12,8 @@ __forceinline__ void move(float* to, const float* from) {
   store(to, x);
 }
 
-// Copy n numbers. copy reads neighbours. copy_each reads every number whose index is a multiple of
-// `step`.
+// copy and copy_each copy n numbers. copy reads neighbours. copy_each reads the numbers whose index
+// is a multiple of `step`.
 __forceinline__ void copy(float* to, const float* from, int n) {
   if (n >= LANES) {
     for (int i = 0; i + LANES <= n; i += LANES) move(to + i, from + i);
@@ -73,8 +73,8 @@ __forceinline__ int next_image(const Run* runs, int n_runs, int i) {
 
 // -- pixels whose channels are neighbours
 
-// Exchanges lanes. In the new a, lane l is a[l] if bit D of l is 0, else b[l - D]. In the new b,
-// lane l is a[l + D] if bit D of l is 0, else b[l].
+// Exchanges lanes. In the new `a`, lane l is a[l] if bit D of l is 0, else b[l - D]. In the new
+// `b`, lane l is a[l + D] if bit D of l is 0, else b[l].
 typedef int Lanes __attribute__((vector_size(VEC_BYTES)));
 
 template <int D> __forceinline__ void exchange(Vec& a, Vec& b) {

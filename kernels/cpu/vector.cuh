@@ -1,5 +1,6 @@
 // One vector register of floats, for the kernels that run only on CPUs: linear.cu and
-// attention_tile.cu. Vec uses the vector extension of GCC and clang: + - * / < work lane by lane.
+// attention_tile.cu. Vec uses the vector extension of GCC and clang. Its operators `+ - * / <` work
+// lane by lane.
 // Test: tests/ops/test_linear_kernel.py, test_attention.py
 #pragma once
 #include "loops.cuh"

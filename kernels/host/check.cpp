@@ -1,9 +1,10 @@
 // The check form's runtime. Every load and store of a kernel calls this code through sanitizer.cpp.
 // It knows which CUDA thread is running. For each access:
 //
-//     1. in which array is it? In none: out of bounds
-//     2. count its bytes: the ledger
-//     3. compare with the shadow (shadow.h): who accessed this element before, and is that ordered?
+//     1. In which array is the access? If it is in no array, it is out of bounds.
+//     2. Its bytes are added to the ledger.
+//     3. The shadow (shadow.h) tells which thread accessed this element before. Is there an order
+//        between the two accesses? If not, they may be a data race.
 //
 // A finding is a list of numbers. minidl/cuda/checks/sentences.py turns it into a sentence.
 // session.cpp has the launch itself.   Test: tests/cuda/checks/test_check.py

@@ -16,7 +16,7 @@ extern "C" void minidl_check_matrix_row(const void* row);
 
 // A local array or number between two guards: see locals.cpp. A value of a class counts as written,
 // because its constructor may have written it. inner: true if the variable is declared in inner
-// braces of a function, so that it ends before the function.
+// braces of a function. Its lifetime then ends before the function returns.
 extern "C" void minidl_local_begins(const char* name, void* p, unsigned long long bytes,
                                     int element, int has_values);
 extern "C" void minidl_local_ends(void* p, int inner);

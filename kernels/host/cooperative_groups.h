@@ -204,9 +204,9 @@ MINIDL_INLINE T reduce(const thread_block_tile<N, P>& tile, T v, Op op, MINIDL_H
   return v;
 }
 
-// inclusive_scan and exclusive_scan combine by op, for each lane, the values of the lanes before
-// it. inclusive_scan also takes the lane's own value. exclusive_scan does not, and its first lane
-// gets 0.
+// For each lane, inclusive_scan and exclusive_scan combine the values of all earlier lanes with
+// `op`. inclusive_scan also takes the lane's own value. exclusive_scan does not take this value,
+// and its first lane gets 0.
 template <unsigned N, class P, class T, class Op>
 MINIDL_INLINE T inclusive_scan(const thread_block_tile<N, P>& tile, T v, Op op, MINIDL_HERE) {
   static_assert(N <= 32, "minidl: a scan over a tile larger than a warp is not supported");

@@ -3,10 +3,10 @@
 //
 //     thread 0  ----+            +---   Each thread of a block has its own stack. One thread runs
 //     thread 1      +----+       |      until it reaches a barrier or a warp call. Then another
-//     thread 2           +----+  |      thread runs. The last thread that arrives does the work.
-//     barrier  ---------------+--+      At a barrier it releases all threads. At a shuffle it hands
-//                                       out the values. If no thread can run, that is a deadlock,
-//                                       and we know where each thread waits.
+//     thread 2           +----+  |      thread runs. At a barrier the last thread that arrives
+//     barrier  ---------------+--+      releases all threads. At a shuffle it gives each thread its
+//                                       value. If no thread can run, that is a deadlock, and we
+//                                       know where each thread waits.
 //
 // Within a block only one thread runs at a time, so results repeat exactly. Blocks may run on
 // several CPU threads, through the pool.   Test: tests/cuda/host/test_fibre.py
@@ -32,7 +32,7 @@ const int kMaxThreads = 1024;  // CUDA's limit for a block
 const size_t kGuardBytes = 64 * 1024;  // without access, at the low end of each stack
 const size_t kStackBytes = (512 + 64) * 1024 + kGuardBytes;
 const size_t kDynamicBytes = 256 * 1024;  // more than any GPU gives a block: 227 KiB
-const long long kSpinLimit = 4000000;     // yields without progress: the wait has no end
+const long long kSpinLimit = 4000000;     // more yields without progress count as a deadlock
 
 enum State : char { READY, AT_BARRIER, IN_WARP, RETURNED, AT_TILE };
 
@@ -44,7 +44,7 @@ struct Fibre {
   const char* file;
   int value;  // the count of its last barrier
   bool by_return;  // it ended at a `return`, not at the kernel's last line
-  // The warp call in which it waits:
+  // The arguments of the warp call in which this thread waits:
   int op, n_bytes, source;
   unsigned mask;
   const void* given;
@@ -200,8 +200,9 @@ void release_barrier() {
   if (observer) observer->barrier();
 }
 
-// A lane reads from a lane that does not take part. That is an error in a plain launch. The check
-// form gives the lane a value, and finds out whether the result depends on it.
+// Called if a lane reads from a lane that does not take part in the shuffle. That is an error in a
+// plain launch. The check form gives the lane a value, and finds out whether the result depends on
+// it.
 void odd_shuffle(const Fibre& g, int lane, int warp) {
   char text[400];
   snprintf(text, sizeof text, "line %d of %s: lane %d of warp %d reads from lane %d, which %s.",
@@ -339,7 +340,8 @@ void guard_stacks(int n) {
     mprotect(engine->stacks + engine->n_guarded * kStackBytes, kGuardBytes, PROT_NONE);
 }
 
-// order 0: 0 1 2 ..; 1: .. 2 1 0; else: a Fisher-Yates shuffle with numbers from xorshift64.
+// Fills `order` with the numbers 0 to n - 1. kind 0: ascending, 1: descending, else: a Fisher-Yates
+// shuffle with random numbers from xorshift64.
 void fill_order(int* order, int n, int kind) {
   for (int i = 0; i < n; ++i) order[i] = kind == 1 ? n - 1 - i : i;
   if (kind == 0 || kind == 1) return;

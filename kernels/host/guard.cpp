@@ -45,7 +45,7 @@ enum Why { NOTHING, FAULT, ENDLESS, INTERRUPTED, SENTENCE };
 struct Slot {
   volatile int claimed, running;
   volatile unsigned launch, progress;  // counters
-  volatile int interrupts;             // how often Ctrl-C was pressed before this launch
+  volatile int interrupts;             // the presses of Ctrl-C before this launch
   volatile unsigned stop_launch;       // the launch that the watchdog wants to end
   volatile int why;
   pthread_t thread;

@@ -17,7 +17,7 @@
 namespace {
 
 const int kMaxLocals = 32;  // variables of one thread at the same time; more are not watched
-const int kMaxEnded = 16;   // ended variables of a thread; older ones are forgotten
+const int kMaxEnded = 16;   // variables of a thread whose braces have ended; older: forgotten
 const u64 kGuard = 64;      // as in check.h
 
 struct Local {

@@ -172,7 +172,7 @@ struct Order {
     if (known(by_block, who, clock, same_block)) return true;
     if (same_block) return known(acquired[t], who, clock, true);
     for (int u = t / 32 * 32; u < t / 32 * 32 + 32 && u < block_threads; ++u)
-      if (known(acquired[u], who, clock, false)) return true;  // t may know it by a shuffle from u
+      if (known(acquired[u], who, clock, false)) return true;  // t may get u's data by a shuffle
     return false;
   }
 };

@@ -1,8 +1,8 @@
 // The profile: joins the accesses of 32 threads that a GPU would make in one request.
 //
-//     thread 0  x[0] ... x[32] ...       Count how often a thread comes to an instruction between
-//     thread 1  x[1] ... x[33] ...       two barriers. The accesses of a warp's threads with the
-//     thread 2  x[2] ... x[34] ...       same count are one request: here x[0..31], then x[32..63].
+//     thread 0  x[0] ... x[32] ...       Between two barriers, each thread numbers its executions
+//     thread 1  x[1] ... x[33] ...       of an instruction. Executions with the same number, in one
+//     thread 2  x[2] ... x[34] ...       warp, are one request: here x[0..31], then x[32..63].
 //
 //     global   sectors of 32 bytes that the request touches: 4 for 32 neighbouring floats, 32 for
 //              floats that are 32 bytes or more apart

@@ -1,9 +1,10 @@
 // The runtime library, first part: runs the units of a launch on one or several CPU threads.
 // minidl/cuda/host/cpu.py compiles it once, with fibre.cpp. Every kernel uses it.
 //
-//     units  0 1 2 3 | 4 5 ....... n      The first few units run at once, and are timed. If the
-//            timed   | rest               rest would take less time than to wake a thread, it runs
-//                                         here, too. If not, a small pool shares it, in chunks.
+//     units  0 1 2 3 | 4 5 ....... n      This thread runs and times the first few units. If the
+//            timed   | rest               rest takes less time than waking a thread, this thread
+//                                         runs the rest, too. If not, a small pool of threads takes
+//                                         the rest in chunks.
 //
 // A thread without work first looks for work in a loop (spinning), then it sleeps. The time of
 // spinning is the time that Python needs between two launches of a training step. A sleeping thread

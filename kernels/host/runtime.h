@@ -1,6 +1,6 @@
 // The declarations that compiled kernels and the runtime library share. The runtime library is
-// runtime.cpp and fibre.cpp, compiled once. minidl/cuda/host/cpu.py has the same layouts. Change
-// the two files together.
+// runtime.cpp and fibre.cpp, compiled once. In Python, minidl/cuda/host/arguments.py packs a
+// MinidlLaunch with the same layout. Change the two files together.
 #pragma once
 #include "vector_types.h"
 
@@ -49,8 +49,9 @@ unsigned minidl_lane();
 void minidl_fail_assert(const char* condition, const char* file, int line);
 void minidl_fail(const char* sentence, const char* file, int line);
 
-// The part for the check form (check.cpp). The engine tells check.cpp when threads meet. check.cpp
-// can end a launch, and can ask where stacks and memory are.
+// The part for the check form (check.cpp). The engine tells check.cpp when threads have reached a
+// barrier. check.cpp can end a launch. It can also ask for the addresses of the stacks and of the
+// other memory.
 struct MinidlObserver {
   void (*block_begins)();
   void (*barrier)();
@@ -70,15 +71,16 @@ MinidlMemory minidl_memory();
 }
 
 // Device functions read these variables. Kernels have parameters with the same names.
-// initial-exec: these variables are found without a call.
+// With the model initial-exec, the code finds these variables without a call.
 #define MINIDL_THREAD_LOCAL \
   __attribute__((visibility("default"), tls_model("initial-exec"))) __thread
 extern MINIDL_THREAD_LOCAL uint3 threadIdx, blockIdx;
 extern MINIDL_THREAD_LOCAL dim3 blockDim, gridDim;
 
-// In a plain launch, MINIDL_GUARD_BYTES of a pattern (32 doubles) lie after each __shared__
-// variable, and the same pattern lies before it. Compilers lay variables out in either direction,
-// so both are needed.
+// In a plain launch one guard lies before each __shared__ variable, and another guard lies after
+// it. A guard is MINIDL_GUARD_BYTES bytes with a fixed pattern (32 doubles). Both guards are
+// needed, because some compilers place the next variable after this one, and others place it before
+// this one.
 // At the end of every block the engine compares these bytes with the pattern.
 // minidl/cuda/host/shared.py declares the bytes and inserts MINIDL_GUARD after the variable. The
 // first thread of a launch that comes to MINIDL_GUARD tells the engine.

@@ -32,7 +32,8 @@ struct DeviceVariable {
   int element, rows, columns, is_const;
 };
 
-// minidl/cuda/checks/hooks.py has the same layout: change both.
+// minidl/cuda/checks/hooks.py declares this struct with the same layout. Change the two files
+// together.
 struct CheckLaunch {
   const GivenRegion* given;
   const DeviceVariable* variables;
@@ -47,8 +48,9 @@ struct CheckLaunch {
   int n_given, n_variables, n_orders, unused;
 };
 
-// Addresses that nothing else uses: every machine has 47 bits of addresses. Stacks use the same
-// addresses again after kRing launches. Arrays use their addresses again at the end of their range.
+// No other code uses these addresses. They have at most 47 bits, and every machine has addresses of
+// 47 bits. Stacks use the same addresses again after kRing launches. Arrays use their addresses
+// again at the end of their range.
 const u64 kArenas = 0x200000000000, kStacks = 0x300000000000, kStackStep = 1ull << 31;
 const int kRing = 64;
 u64 next_arena = kArenas;

@@ -1,5 +1,6 @@
 // Shared by check.cpp (one access) and session.cpp (a launch in several orders).
-// minidl/cuda/checks/hooks.py has the same layouts. Change the two files together.
+// minidl/cuda/checks/hooks.py declares the structs of this file for Python, with the same layouts.
+// Change the two files together.
 #pragma once
 #include "runtime.h"
 #include "shadow.h"

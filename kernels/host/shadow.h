@@ -3,12 +3,13 @@
 // come in the same order on a GPU, too.
 //
 //     thread t     w s[3] ---- barrier ---- r s[4]
-//                  Each thread has a clock. Every barrier and every __syncwarp advances the clock.
+//                  (r: reads, w: writes.) Each thread has a clock. Every barrier and every
+//                  __syncwarp advances the clock.
 //     clock        1          |  2         |
 //                                          An access (t, clock) came before the access of u now if
 //     thread u     r s[4] ---- barrier ---- w s[3]
 //                  - t has since passed a barrier of the whole block, or
-//                  - u has since met t in a __syncwarp, or in the sync() of a tile.
+//                  - both t and u have since passed the same __syncwarp, or sync() of a tile.
 // Two accesses of one element race if they are not ordered and one of them is a write. Atomics do
 // not race with each other. Threads of different blocks are ordered only by fences and atomics
 // (order.h). This is FastTrack (Flanagan & Freund 2009), with CUDA's barriers.
@@ -58,7 +59,7 @@ struct Region {
 struct Clocks {
   unsigned clock[1024];
   unsigned at_barrier;  // accesses before the block's last barrier have at most this clock
-  // met[u][lane]: the clock of that lane of u's warp when u last met this lane
+  // met[u][lane]: the clock of this lane of u's warp at the last __syncwarp of both
   unsigned met[1024][32];
   // Like at_barrier, for the last barrier of a tile that is larger than a warp. Tile k of n threads
   // has number 1024 / n + k.
@@ -87,8 +88,9 @@ struct Clocks {
     for (int t = begin; t < end; ++t) clock[t] = at + 1;
   }
 
-  // Called when `lanes` meet in a __syncwarp. After it, each of these lanes knows everything that
-  // one of the lanes knew before. It also knows the present clocks of all these lanes.
+  // Called when all of `lanes` have reached a __syncwarp. If an access came before it for one of
+  // these lanes, it now comes before the next accesses of all of them. So each lane gets the
+  // largest entries of `met` of these lanes, and their present clocks.
   void warp_barrier(int warp, unsigned lanes) {
     unsigned joined[32] = {};
     int begin = warp * 32;

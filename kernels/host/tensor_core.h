@@ -10,9 +10,9 @@ MINIDL_INLINE float minidl_half_of(unsigned int pair, int which) {
   return minidl_half_to_float((unsigned short)(pair >> 16 * which));
 }
 
-// A lane computes columns 2t and 2t + 1 of rows g and g + 8 of c. For these it needs the same rows
-// of a, which are in lanes 4 g to 4 g + 3. It also needs columns 2t and 2t + 1 of b, which are in
-// lanes 8 t to 8 t + 7.
+// A lane computes columns 2t and 2t + 1 of rows g and g + 8 of `c`. For these it needs the same
+// rows of `a`, which are in lanes 4 g to 4 g + 3. It also needs columns 2t and 2t + 1 of `b`, which
+// are in lanes 8 t to 8 t + 7.
 MINIDL_INLINE void mma(float* c, const unsigned int* a, const unsigned int* b, MINIDL_HERE) {
   const int lane = minidl_lane(), g = lane / 4, t = lane % 4;
   MinidlFragment mine_a = {{a[0], a[1], a[2], a[3]}}, mine_b = {{b[0], b[1], 0, 0}};

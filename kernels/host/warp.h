@@ -25,8 +25,9 @@ template <class T> MINIDL_INLINE T minidl_shuffle(unsigned mask, T value, int so
   return result;
 }
 
-// Choose the lane to read, as PTX defines shfl: in segments of `width` lanes. A lane whose source
-// is outside of its segment reads itself.
+// In these functions a lane reads the value of another lane, its source, as PTX defines for shfl.
+// `width` lanes form a segment. If the source of a lane is outside of its segment, the lane reads
+// its own value.
 template <class T> MINIDL_INLINE T __shfl_sync(unsigned mask, T v, int source, int width = 32,
                                                MINIDL_HERE) {
   int lane = minidl_lane();

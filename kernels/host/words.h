@@ -15,8 +15,8 @@ MINIDL_INLINE unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
   return result;
 }
 
-// Shift the 64 bits (hi, lo) by n, and return 32 bits. The functions take n modulo 32. The
-// functions whose names end in `c` (clamped) take 32 for a larger n.
+// The __funnelshift functions shift the 64 bits (hi, lo) by n, and return 32 bits. They take n
+// modulo 32. The functions whose names end in `c` (clamped) take 32 for a larger n.
 MINIDL_INLINE unsigned __funnelshift_l(unsigned lo, unsigned hi, unsigned n) {
   return (unsigned)((((unsigned long long)hi << 32 | lo) << (n & 31)) >> 32);
 }
@@ -67,7 +67,7 @@ MINIDL_INLINE void* minidl_memmove(void* to, const void* from, size_t n) {
 #define memset minidl_memset
 #define memmove minidl_memmove
 
-// Defines new (memory) T(...), which makes an object in given memory.
+// Defines the operator `new (memory) T(...)`, which makes an object in given memory.
 inline void* operator new(size_t, void* memory) noexcept { return memory; }
 inline void* operator new[](size_t, void* memory) noexcept { return memory; }
 
