@@ -201,8 +201,8 @@ def _compare(first, second):
             if not same:
                 raise ValueError(
                     f"{where}: an operand depends on the input in a way that trace cannot see. "
-                    "The cause may be that + casts integers to float, that NumPy computes on "
-                    "x.array, or that .item() reads a number. Cast with x.float(), and use "
+                    "Three causes are possible: the operator `+` casts integers to float, NumPy "
+                    "computes on x.array, or .item() reads a number. Cast with x.float(), and use "
                     "minidl's ops")
 
 

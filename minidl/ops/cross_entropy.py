@@ -75,7 +75,8 @@ def check_targets(xp, op, x, target, ignore_index):
 
 def check_class_weight(op, weight, n_classes):
     if weight is not None and weight.shape != (n_classes,):
-        raise ValueError(f"{op}: weight {weight.shape}, want ({n_classes},), one for each class")
+        raise ValueError(f"{op}: weight must have the shape ({n_classes},), one number for "
+                         f"each class; got {weight.shape}")
 
 
 class CrossEntropy(Function):

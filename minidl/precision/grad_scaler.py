@@ -300,9 +300,9 @@ class GradScaler:
     def _check_dtype(self, grad, low=()):
         if grad.dtype == np.float16 and not low:
             raise ValueError(
-                "loss scaling wants float32 gradients, or float32 master weights for float16 "
-                "gradients, because in float16 small gradients divided by the scale are 0. Keep "
-                "the model in float32 under autocast (O1), or call "
+                "loss scaling wants float32 gradients or float32 master weights; got float16 "
+                "gradients without master weights. If a small float16 gradient is divided by the "
+                "scale, it becomes 0. Keep the model in float32 under autocast (O1), or call "
                 "optim.use_master_weights(optimizer) (O2)")
 
 

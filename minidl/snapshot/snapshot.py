@@ -395,8 +395,8 @@ def _with_state(rank, others):
              for key, it in others.items() if it is not None}
     for key, it in given.items():
         if not hasattr(it, "load_state_dict"):
-            raise TypeError(f"rank {rank}: wanted a list or an object with state_dict() and "
-                            f"load_state_dict() as {key}=; got {type(it).__name__}")
+            raise TypeError(f"rank {rank}: the argument {key} must be a list, or an object with "
+                            f"state_dict() and load_state_dict(); got {type(it).__name__}")
     return given
 
 

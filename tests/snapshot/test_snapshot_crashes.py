@@ -269,7 +269,7 @@ def test_another_model_is_an_error(saved, other, words):
 
 
 def test_what_has_no_state_is_an_error(tmp_path):
-    with pytest.raises(TypeError, match="rank 0: wanted a list or an object .* as kep=; got int"):
+    with pytest.raises(TypeError, match="rank 0: the argument kep must be a list, .*; got int"):
         snapshot.save(tmp_path, 1, model=small(1), kep=3)
 
 

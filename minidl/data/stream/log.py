@@ -167,7 +167,7 @@ class Log:
         """Raises Gone unless this offset is from `oldest` to `newest`."""
         if offset < oldest:
             raise Gone(f"partition {partition}: offset {offset} was deleted; the oldest offset is "
-                       f"{oldest}. Keep records for longer than a run may be down. Or begin again "
+                       f"{oldest}. Keep records longer than a run can be stopped. Or begin again "
                        f"at the oldest offset, and lose {oldest - offset} records")
         if offset > newest:
             raise Gone(f"partition {partition}: wanted offset {offset}, but the log ends at "

@@ -33,9 +33,9 @@ def ulysses_attention(query, key, value, t, is_causal=False, scale=None, *, attn
     attn_mask = as_mask(t, attn_mask)
     check_heads(t, n_heads)
     if n % n_groups and n_groups % n:
-        raise ValueError(f"rank {t.rank}: Ulysses wants a number of key heads that is a multiple "
-                         f"of {n}, the number of ranks, or that divides {n}; got {n_groups} key "
-                         "heads. Use another number of ranks, or method='ring'")
+        raise ValueError(f"rank {t.rank}: Ulysses on {n} ranks: the number of key heads must be "
+                         f"a multiple of {n}, or must divide {n}; got {n_groups} key heads. "
+                         "Use another number of ranks, or method='ring'")
     if n_groups < n:
         key, value = (a.repeat_interleave(n // n_groups, 1) for a in (key, value))
     if length is not None:
