@@ -36,8 +36,8 @@ BATCH, PASSES = 1000, 10
 
 
 def folder(records):
-    """Returns (write, read): two functions that do their work and return the seconds that it
-    took."""
+    """Returns two functions, (write, read). write() appends the records to a new FolderLog. read()
+    reads the records of the last write(). Each returns the seconds of the appending or reading."""
     made = []
 
     def write():

@@ -195,9 +195,9 @@ def modelled(name, kib, args, links):
 
 
 def most(ledger_bytes, rounds):
-    """Returns the largest number of bytes that the bridge may carry for the ledger's bytes. This
-    number is larger than ledger_bytes, because every packet and every acknowledgement has
-    headers."""
+    """The ledger counted ledger_bytes. Returns the largest number of bytes that the bridge may
+    carry for the same messages. This number is larger, because every packet and every
+    acknowledgement has headers."""
     return ledger_bytes * (1 + 2 * HEADERS / SEGMENT) + rounds * SETUP
 
 

@@ -209,7 +209,7 @@ def draw(plt, apart, fused):
     figure.suptitle("out = a + b + c: loads and stores of one block of four threads")
     for axes, launches, title in zip(
             panels, (apart, fused), ("two launches", "one launch"), strict=True):
-        y = 0.0  # y: height of the next row. A launch begins with the row that the last one stored
+        y = 0.0  # y: height of the next row. The row stored last is the first row now
         for number, ledger in enumerate(launches, 1):
             loaded = [name for name, traffic in ledger.items() if traffic.loads]
             (stored,) = (name for name, traffic in ledger.items() if traffic.stores)

@@ -208,7 +208,7 @@ def who_sends(t, args, table, ways, n, g):
         found = modelled(p, all_reduce, K, 1.0, 0.0)  # a message of any size takes 1 second
         table.modelled(f"{name}: steps", found, steps, "exact")
 
-    inside = int(sent[r].reshape(m, g)[r // g].sum())  # `sent` is of the last all-reduce, nodes
+    inside = int(sent[r].reshape(m, g)[r // g].sum())  # the loop ended with "nodes"
     table.row(f"{name}: bytes inside a node", inside, 2 * (g - 1) * K // g, "exact")
     between = int(sent[r].sum()) - inside
     table.row(f"{name}: bytes between nodes", between, 2 * (m - 1) * K // p, "exact")
@@ -255,7 +255,8 @@ def main(t, args):
 
 
 def overtaking(sizes, ratio):
-    """Returns (sizes at which `ratio` crosses 1, words that tell at which sizes it is below 1)."""
+    """Returns (crossed, words). crossed: the sizes at which `ratio` crosses 1. words: a text that
+    tells at which sizes `ratio` is below 1."""
     log = np.where(np.abs(ratio - 1) < 1e-9, 0.0, np.log2(ratio))  # ignore rounding errors
     crossed, words = [], []
     for i in np.flatnonzero(log[:-1] * log[1:] < 0):

@@ -87,8 +87,8 @@ def run_norm(args, norm, x, gradient):
 
 
 def norms(t, table, args):
-    """Compares SyncBatchNorm with batch norm on the whole batch, and counts the bytes that it
-    sends.
+    """Compares SyncBatchNorm with batch norm on the whole batch, and counts the bytes that
+    SyncBatchNorm sends.
 
     Then draws 4,000 batches of one channel. Returns two arrays (4000,): for each batch the mean of
     one rank's samples, and the mean of all ranks' samples."""

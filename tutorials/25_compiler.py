@@ -143,7 +143,7 @@ def main(t, args):
             history.append((name, graph.count(), n_bytes(graph), str(graph)))
     say(t, f"After the library's passes {counts}:", graph)
     plan = infer.compile(graph)
-    # the second of the two equal products, and its tanh
+    # two lines: the second of the two equal products, and the tanh after it
     table.row("lines that repeat an earlier line", counts["common"], 2, "exact")
     # these lines are gone: 1 multiplication by 1, 1 product that no line reads, 2 repeated lines,
     # 2 activations that are now in products, and 3 lines because a chain of four became one line

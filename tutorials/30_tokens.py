@@ -69,9 +69,9 @@ END = "<|endoftext|>"
 
 
 def merge_step(words, token):
-    """Does one step of learning. words: {word, a tuple of tokens: how often the word occurs}.
-    Returns (the pair that becomes `token`, the new words), or (None, words) if no pair occurs
-    twice."""
+    """Does one step of learning. words: {word: how many times the word occurs}. A word is a
+    tuple of tokens. Returns (the pair that becomes `token`, the new words), or (None, words) if no
+    pair occurs twice."""
     # >>> exercise 30a: one step of learning
     # Count the pairs of neighbours in all words. A pair in a word that occurs 5 times counts 5
     # times. The word a a a has the pair a a twice. Take the most frequent pair. If several pairs

@@ -229,8 +229,8 @@ def law(args, table, name, x, losses):
     # half is the distance from the prediction to the lower end of the interval, as a loss and not
     # as a logarithm. The upper end is farther away.
     half = predicted * (1 - math.exp(-STUDENT_3 * error))
-    # L(D) has no rule, because it bends (part 3). In a short study L(N) bends, too. With few seeds
-    # the means are not exact enough for a rule.
+    # The row of L(D) has no rule, because L(D) bends (part 3). In a short study L(N) bends, too.
+    # With few seeds the means are not exact enough for a rule.
     has_rule = name == "N" and args.steps >= 150 and args.seeds >= 3
     table.row(f"L({name}): the sixth run and its prediction", float(means[5]), predicted,
               f"abs<{half:.3f}" if has_rule else "info")
