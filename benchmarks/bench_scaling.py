@@ -12,9 +12,9 @@ network of 10 Gbit/s and 10 us per message. Every rank's result is checked.
     *          marks the algorithm that select.choose picks by the formulas for these ranks and
                bytes; no other algorithm may be faster by the simulator's clock
 
-Arrays of 1 MiB are left out if the arrays of all ranks together exceed 1 GiB. The next table is for weak
-scaling. The planner (minidl plan) models a step of gpt2-xl, with 8 texts per rank, on nodes of 8
-ranks. Efficiency is (time on one rank) / (time on n ranks). In the planner the all-reduce of the
+Arrays of 1 MiB are left out if the arrays of all ranks together exceed 1 GiB. The next table is for
+weak scaling. The planner (minidl plan) models a step of gpt2-xl, with 8 texts per rank, on nodes of
+8 ranks. Efficiency is (time on one rank) / (time on n ranks). In the planner the all-reduce of the
 gradients starts after backward, so the two do not overlap.
 
 2. Context, measured in float32. Causal attention is timed forward and backward. The training step

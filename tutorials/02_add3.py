@@ -209,7 +209,7 @@ def draw(plt, apart, fused):
     figure.suptitle("out = a + b + c: loads and stores of one block of four threads")
     for axes, launches, title in zip(
             panels, (apart, fused), ("two launches", "one launch"), strict=True):
-        y = 0.0  # y: height of the next row. The row stored last is the first row now
+        y = 0.0  # y: height of the next row. The next launch begins with the stored row
         for number, ledger in enumerate(launches, 1):
             loaded = [name for name, traffic in ledger.items() if traffic.loads]
             (stored,) = (name for name, traffic in ledger.items() if traffic.stores)
