@@ -107,7 +107,7 @@ def contestants(shape, is_causal, with_backward, device="cpu", n_threads=1):
     for other in list(peers.values())[1:]:
         for a, b in zip(peers["kernel"](), other(), strict=True):
             a, b = put(a, "cpu"), b.cpu().numpy() if hasattr(b, "cpu") else put(b, "cpu")
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)  # for sums of 1024 terms
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)  # atol is for sums of 1024 terms
     peers["bound"] = products
     return {name: timed(f, device=device, alone=n_threads > 1) for name, f in peers.items()}
 

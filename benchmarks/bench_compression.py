@@ -192,7 +192,7 @@ def ways(n_steps):
     def by(name):
         return lambda net, t, optimizer: Compressed(net, t, METHODS[name]())
 
-    def power(net, t, optimizer):  # begins with dense steps (PyTorch's: 1,000)
+    def power(net, t, optimizer):  # dense steps come first; in PyTorch there are 1,000
         return Compressed(net, t, PowerSGD(rank=4, start_step=n_steps // 4))
 
     def dense(net, t, optimizer):

@@ -425,7 +425,7 @@ def main():
     if args.measure:  # a new process: BLAS reads its number of threads when it is loaded
         return write_figures(measure(args), args.measure)
     print(heading(), flush=True)
-    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # in eager, BLAS has its defaults
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # so eager's BLAS uses its defaults
         os.environ.pop(name, None)
     figures = measured(sys.executable, __file__, "--repeats", args.repeats, "--threads",
                        args.threads, "--models", *args.models,

@@ -63,7 +63,7 @@ def options():
     parser.add_argument("--rows", type=int, default=8, help="windows of 64 bytes in each")
     parser.add_argument("--out", help="JSON file")
     device_option(parser, "its ranks share this machine's processors")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)  # set for ranks
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)  # for the ranks
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the worker writes this file
     return parser.parse_args()
 

@@ -129,7 +129,7 @@ def in_ranks(args):
 def all_reduce(n, n_elems, reduce):
     """Returns (modelled seconds, seconds by formula, wall seconds) of one all-reduce of n ranks."""
     pattern = np.resize(np.arange(5, dtype=np.float32), n_elems)
-    want = n * pattern + n * (n - 1) // 2  # below 2^24 float32 sums are exact
+    want = n * pattern + n * (n - 1) // 2  # whole numbers below 2^24: their float32 sums are exact
 
     def body(t):
         x = reduce(t, pattern + np.float32(t.rank))
@@ -260,7 +260,7 @@ def attention(length):
 
     def same(mine, others):
         for a, b in zip(mine, others, strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)  # for sums of 16,384 terms
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)  # atol is for sums of 16,384 terms
 
     def sizes():
         tensors = [t.detach().requires_grad_() for t in their_qkv]

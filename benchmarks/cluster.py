@@ -167,7 +167,7 @@ def remove_stale():
 
 def _build(switch, hosts, mbit):
     _ip("netns", "add", switch)
-    # stp_state 0: the bridge does not first search for other bridges, for 30 s
+    # stp_state 0: otherwise the bridge first searches for other bridges, for 30 s
     _ip("-n", switch, "link", "add", "br0", "type", "bridge", "stp_state", "0")
     _ip("-n", switch, "link", "set", "br0", "up")
     for i, host in enumerate(hosts):

@@ -11,8 +11,8 @@ so far. No token looks at a later token (the causal mask):
     o3 = the mean of v0 v1 v2 v3 with the weights softmax(q3 k0, q3 k1, q3 k2, q3 k3)
 
 Without the cache a text of T tokens costs the work of 1 + 2 + ... + T tokens. With the cache it
-costs the work of T tokens. The results are the same in both cases. The price is memory: for each token and
-layer one key and one value.
+costs the work of T tokens. The results are the same in both cases. The price is memory: for each
+token and layer one key and one value.
 
     bytes of the cache = 2 * layers * tokens * width * bytes of a number
 

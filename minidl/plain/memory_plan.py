@@ -37,7 +37,7 @@ def lifetimes(lines):
     for i, line in enumerate(lines):
         made = line[-1]  # the line's last operation: other lines may read its result
         readers = [j for j, later in enumerate(lines) if compiler.reads(later, made.out)]
-        last = max(readers, default=len(lines))  # the program's result has no reader
+        last = max(readers, default=len(lines))  # the default is for the program's result
         found[made.out] = int(np.prod(made.shape)), i, last
     return found
 

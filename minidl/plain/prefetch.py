@@ -39,7 +39,7 @@ def prefetch(items, n):
             ready.put(item)  # waits while the queue has n items
         ready.put(end)
 
-    threading.Thread(target=work, daemon=True).start()  # daemon: ends with the program
+    threading.Thread(target=work, daemon=True).start()  # daemon: the thread ends with the program
     while (item := ready.get()) is not end:
         yield item
 
