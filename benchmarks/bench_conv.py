@@ -18,8 +18,9 @@ minidl uses Winograd's algorithm for 3 x 3, which needs fewer multiplications th
 With one thread, times are CPU time, which a busy machine disturbs less. With two threads, times are
 wall time, which is reliable only on a quiet machine.
 
-Each number of threads and each isa runs in its own process. avx2 limits both libraries to AVX2,
-which most laptops have. The limit is set by the environment variables in bench_peak.py.
+Each number of threads and each instruction set (--isa) is measured in its own process. avx2 limits
+both libraries to AVX2, which most laptops have. The limit is set by the environment variables in
+bench_peak.py.
 
 Memory: a new process for each row and library measures how much two steps raise the process's peak
 resident memory. This memory includes the model, its gradients and the optimizer's state.

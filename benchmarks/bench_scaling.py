@@ -112,7 +112,7 @@ def in_ranks(args):
                 print(f"{n:5} {array:>12}  left out: all ranks' arrays are "
                       f"{n * n_bytes / 2**30:.0f} GiB, and messages and scratch need more")
                 continue
-            # the simulator's clock counts no time for sums, and has no shared memory
+            # the simulator counts no time for sums, and has no shared memory
             links = select.Figures(ALPHA, BETA, 0.0, None, None, 0.0)
             chosen = label_of(select.choose(n, n_bytes, links))
             times = {label_of(fn): all_reduce(n, n_elems, fn) for fn in FORMULAS}

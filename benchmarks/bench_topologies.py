@@ -42,8 +42,8 @@ from minidl.comm import (
 )
 from minidl.course.tutorial import gather
 
-# Bytes of a round that belong to no array. These are barriers, MPI's announcements of large
-# messages, and the hosts' own packets (ARP, IPv6 neighbours). The largest number
+# Bytes of a round that belong to no array. They come from barriers, from MPI's announcements
+# of large messages, and from the hosts' own packets (ARP, IPv6 neighbours). The largest number
 # was 3 KiB.
 SETUP = 8 << 10
 QUIET_S = 0.05  # TCP acknowledges within 40 ms; after that the counters do not change

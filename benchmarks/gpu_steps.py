@@ -178,10 +178,10 @@ def verdict(rung):
 
 
 def speed(rung):
-    """Returns the columns for a rung. They are its speed and its share. The share is the speed
-    divided by the speed of a copy, or of cuBLAS in the same dtype. A depthwise convolution is
-    compared with a copy, because moving bytes limits its speed. On the stand-in for CuPy the share
-    is empty, because it means nothing."""
+    """Returns the columns for a rung: its speed, the name of the peer, and its share. The share is
+    the rung's speed divided by the peer's speed. The peer is a copy, or cuBLAS in the same dtype. A
+    depthwise convolution is compared with a copy, because moving bytes limits its speed. On the
+    stand-in for CuPy the share is empty, because it means nothing."""
     if not rung.flop or rung.name.endswith("_depthwise"):
         return {"GB/s": rung.n_bytes / rung.time_s / 1e9, "of": "a copy",
                 "share": f"{rung.copy_s / rung.time_s:.0%}" if rates() else ""}

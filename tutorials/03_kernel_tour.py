@@ -84,9 +84,9 @@ def centered(x):
 def versions(table, kernel, outputs, inputs, wanted, theory, allowed):
     """Checks the versions v1, v2 and v3 of a kernel that computes y from x.
 
-    outputs: {name: array}. inputs: x and the other inputs. wanted: the right y. theory: for each
-    version, the bytes of x and y for each element. allowed: the tolerance of y. Adds rows to the
-    table. Returns a list with the Report of each version."""
+    outputs: {name: array}. inputs: x and the other inputs. wanted: the right y. theory: a number
+    for each version, the bytes of x and y per element. allowed: the tolerance of y. Adds rows to
+    the table. Returns a list with the Report of each version."""
     name = kernel.replace("_", " ")
     rows = len(wanted)
     reports, errors = [], []

@@ -54,7 +54,7 @@ HUGE = 2.0**44  # a first scale that is certainly too large
 
 
 class DynamicLossScaler:
-    """The scale S of the loss. An overflow halves it, and `interval` good steps double it."""
+    """The scale S of the loss. An overflow halves S, and `interval` good steps double S."""
 
     def __init__(self, scale, interval):
         self.scale, self.interval = scale, interval

@@ -24,8 +24,8 @@ tokens that the model hardly knows.
 3. Words. "dog." and "dog!" should not become two more tokens. So a text is first cut into words,
 and a token is never a part of two words. GPT-2 cuts by one regular expression. A word is a row of
 letters, or of digits, or of other characters, with the space before it. The tokens of a word are
-computed once. Later they are looked up. Texts end with a special token, <|endoftext|>. It is
-encoded only if the caller allows it, because a user must not be able to put it into a text.
+computed once. Later they are looked up. Texts end with a special token, <|endoftext|>. This token
+is encoded only if the caller allows this. A user must not be able to put the token into a text.
 
 4. Size. V is the number of kinds of tokens. With more kinds a text is shorter, but each doubling of
 V saves less. Each kind costs a row of the embedding (picture, left).

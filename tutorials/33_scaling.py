@@ -81,8 +81,9 @@ STUDENT_3 = 3.182  # 97.5 % of Student's distribution with 3 degrees of freedom 
 
 
 def fit_power_law(x, loss):
-    """Returns (level, slope, scatter, level error, slope error), five numbers, of the line
-    ln loss = level + slope u, with u = ln x - mean(ln x). x, loss: arrays of n >= 3 numbers."""
+    """Returns five numbers: (level, slope, scatter, level error, slope error). They describe the
+    line ln loss = level + slope u, with u = ln x - mean(ln x). x, loss: arrays of n >= 3
+    numbers."""
     # >>> exercise 33a: a power law by least squares, with its errors
     # Take the natural logarithms of x and of loss. u is ln x minus its mean. The slope is
     # sum(u ln L) / sum(u^2). The level is the mean of ln L. A residual is ln L - level - slope u.
