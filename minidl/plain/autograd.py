@@ -108,8 +108,7 @@ class Tensor:
     def __getitem__(a, index):
         return Tensor(a.array[index], [a], lambda g: [g.put(index, a.array.shape)])
 
-    # Makes zeros, and adds the array of `a` at `index`. If an index occurs twice, both
-    # numbers are added there.
+    # Makes zeros, and adds the array of `a` at `index`, twice if an index occurs twice.
     def put(a, index, shape):
         array = np.zeros(shape)
         np.add.at(array, index, a.array)
