@@ -110,7 +110,7 @@ def measure_size(t, n_elems, figures, gloo, seconds):
         want = t.size * pattern + sum(range(t.size))
         assert name == COPY or (got == want).all(), f"rank {t.rank}: {name} is wrong"
     del pattern, got, want
-    repeats = max(1, min(50, (1 << 18) // n_elems))  # a turn takes a millisecond or more
+    repeats = max(1, min(50, (1 << 18) // n_elems))  # so a turn takes a millisecond or more
 
     def turn(reduce):
         x[:] = 0

@@ -43,7 +43,7 @@ def options():
     if args.quick:
         args.threads, args.repeats = [1], 5
     if args.device != "cpu":
-        args.threads = [1]  # on a GPU the CPU computes nothing
+        args.threads = [1]  # on a GPU, CPU threads do not matter
     return args
 
 
@@ -107,7 +107,7 @@ def contestants(shape, is_causal, with_backward, device="cpu", n_threads=1):
     for other in list(peers.values())[1:]:
         for a, b in zip(peers["kernel"](), other(), strict=True):
             a, b = put(a, "cpu"), b.cpu().numpy() if hasattr(b, "cpu") else put(b, "cpu")
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)  # sums of 1024 terms in float32
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)  # atol is for sums of 1024 terms
     peers["bound"] = products
     return {name: timed(f, device=device, alone=n_threads > 1) for name, f in peers.items()}
 
@@ -145,7 +145,7 @@ def one_thread_count(n_threads, repeats, device):
 
 def main():
     args = options()
-    if args.measure:  # a new process, because NumPy's BLAS reads its threads when loaded
+    if args.measure:  # a new process: BLAS reads its number of threads when it is loaded
         found = one_thread_count(args.threads[0], args.repeats, args.device)
         return write_figures(found, args.measure)
     if args.device == "cpu":

@@ -18,8 +18,9 @@ minidl uses Winograd's algorithm for 3 x 3, which needs fewer multiplications th
 With one thread, times are CPU time, which a busy machine disturbs less. With two threads, times are
 wall time, which is reliable only on a quiet machine.
 
-Each number of threads and each isa runs in its own process. avx2 limits both libraries to AVX2,
-which most laptops have. The limit is set by the environment variables in bench_peak.py.
+Each number of threads and each instruction set (--isa) is measured in its own process. avx2 limits
+both libraries to AVX2, which most laptops have. The limit is set by the environment variables in
+bench_peak.py.
 
 Memory: a new process for each row and library measures how much two steps raise the process's peak
 resident memory. This memory includes the model, its gradients and the optimizer's state.
@@ -50,7 +51,7 @@ from minidl.cli.machine import environment
 OURS, TORCH = "minidl", "PyTorch eager"
 MOST, MOST_MEAN, MOST_MEMORY = 1, 0.9, 1  # largest allowed ratios to PyTorch
 TURN_S = 0.03  # seconds of a turn, which has several calls: a short call alone is mostly noise
-TOLERANCE = 1e-5  # relative to the largest number: libraries add float32 in another order
+TOLERANCE = 1e-5  # relative to the largest number: the libraries add in different orders
 
 
 def options():
@@ -142,7 +143,7 @@ def contestants(name):
     theirs.load_state_dict({k: torch.tensor(np.asarray(v)) for k, v in ours.state_dict().items()})
     if kind is step:
         losses = [[f() for _ in range(2)] for f in (run, their_run)]
-        np.testing.assert_allclose(*losses, rtol=1e-4, err_msg=name)  # as in bench_train_step.py
+        np.testing.assert_allclose(*losses, rtol=1e-4, err_msg=name)  # also in bench_train_step.py
     else:
         for a, b in zip(run(), their_run(), strict=True):
             wrong = np.abs(a.array - b.numpy()).max() / np.abs(b.numpy()).max()

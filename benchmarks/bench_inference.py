@@ -48,7 +48,7 @@ CALLS = {"mlp 1": 20, "mlp 64": 3, "cnn 1": 10, "cnn 32": 1, "gpt 256": 1,
          "gpt step": 4, "int8 64": 10, "int8 256": 3}
 MOST_OF_TWO = {"mlp 1": 0.8, "mlp 64": 1.1, "cnn 1": 0.85, "cnn 32": 0.85}  # MOST for two threads
 INT8_FASTER = 3  # int8 must be this many times as fast as our own float32
-READING = "mlp 1", "gpt step"  # rows whose time is mostly reading the weights
+READING = "mlp 1", "gpt step"  # rows that need most of their time to read the weights
 PAST = 128  # tokens before the step
 
 # {key: (the peer's name, the largest part of the peer's time that the plan may take)}
@@ -422,10 +422,10 @@ def main():
         import onnxruntime  # noqa: F401
     except ImportError:
         skip(f"it needs {NO_PEER}")
-    if args.measure:  # a new process, because NumPy's BLAS reads its threads when loaded
+    if args.measure:  # a new process: BLAS reads its number of threads when it is loaded
         return write_figures(measure(args), args.measure)
     print(heading(), flush=True)
-    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # eager uses NumPy's own choice
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # so eager's BLAS uses its defaults
         os.environ.pop(name, None)
     figures = measured(sys.executable, __file__, "--repeats", args.repeats, "--threads",
                        args.threads, "--models", *args.models,

@@ -147,7 +147,7 @@ def main():
     if args.measure:
         return write_figures(measure(args.threads[0], args.repeats, args.device), args.measure)
     if args.device != "cpu":
-        args.threads = [1]  # on a GPU the CPU computes nothing
+        args.threads = [1]  # on a GPU, CPU threads do not matter
     print(heading(args.device))
     print(f"AdamW, {N_TENSORS} tensors of {N_ELEMS:,}; median ms, ratios of turns\n", flush=True)
     figures = {}
@@ -179,7 +179,7 @@ def report(figures):
                 rows.append(row(f"{question}, {threads}", name,
                                 f"{number(bars[-1]['figure'])} times its speed", bars[-1:]))
     for n, found in figures.items():
-        turns = found["autocast_s"].values()  # with autocast, without autocast
+        turns = found["autocast_s"].values()  # two lists: with autocast, without it
         bars.append(bar(f"a step's time under autocast / without, {n} threads", ratio(*turns), 1.03,
                         at_most=True, best=best_ratio(*turns)))
     mine = bars[-len(figures):]

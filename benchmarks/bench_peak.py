@@ -3,11 +3,12 @@
     python benchmarks/bench_peak.py [--threads 2] [--repeats 5] [--out FILE.json]
 
 The peak is the rate of a loop of multiply-adds on registers. The loop is a kernel of this file,
-which the CPU runner runs on the same number of threads. No step can be faster. The operations of a
-step are its matrix products, forward and backward. Attention counts only half of its products,
-because of the causal mask. All other work (norms, GELU, softmax, the optimizer, Python) takes time
-and counts as 0 operations. The GPTs have 3, 23 and 124 million parameters. minidl and PyTorch start
-from the same weights, use the same batch and have equal losses. They are timed in turn.
+which the CPU runner runs on the same number of threads. No step can reach a higher rate. The
+operations of a step are its matrix products, forward and backward. Attention counts only half of
+its products, because of the causal mask. All other work (norms, GELU, softmax, the optimizer,
+Python) takes time and counts as 0 operations. The GPTs have 3, 23 and 124 million parameters.
+minidl and PyTorch start from the same weights, use the same batch and have equal losses. They are
+timed in turn.
 
 For the last rows, minidl, PyTorch and the loop are limited to AVX2 without AVX-512, as on most
 laptops (MINIDL_CPU, OPENBLAS_CORETYPE, ATEN_CPU_CAPABILITY, ONEDNN_MAX_CPU_ISA). On a processor

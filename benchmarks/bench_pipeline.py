@@ -63,7 +63,7 @@ def options():
     parser.add_argument("--rows", type=int, default=8, help="windows of 64 bytes in each")
     parser.add_argument("--out", help="JSON file")
     device_option(parser, "its ranks share this machine's processors")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)  # True in a rank
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)  # for the ranks
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the worker writes this file
     return parser.parse_args()
 
@@ -219,7 +219,7 @@ def theirs(grid, args, x, y):
         def __init__(self):
             super().__init__()
             whole = torch_gpt.make(weights, *SHAPE)
-            for name in ("token", "head"):  # their weights are tied in the model
+            for name in ("token", "head"):  # in `whole` they share one weight
                 weight = torch.tensor(weights[f"{name}.weight"])
                 getattr(whole, name).weight = torch.nn.Parameter(weight)
             half = LAYERS // t.size
@@ -301,7 +301,7 @@ def main():
     args = options()
     if args.worker:
         return worker(args)
-    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # use the defaults
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # so OpenBLAS uses its defaults
         os.environ.pop(name, None)
     print(heading())
     print(f"GPT: vocabulary, context, layers, heads, width {SHAPE}; {args.micro} micro-batches of "

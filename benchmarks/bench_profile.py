@@ -14,9 +14,9 @@ also compared on a small GPT with width 32, context 32 and batch 2. It has the s
 operators and spans. Its step takes about 5 ms, so the cost is visible. The cost is the
 difference (with - without), in ms per step.
 
-The last part measures the cost when no profile runs. It looks for methods that are still wrapped.
-Every collective checks whether a profile runs. So this part also times this check, and divides its
-time by the time of a step.
+The last part measures the cost when no profile runs. It looks for methods that a profile has
+wrapped and has not restored. Every collective checks whether a profile runs. So this part also
+times this check, and divides its time by the time of a step.
 """
 
 import argparse

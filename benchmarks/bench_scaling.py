@@ -12,9 +12,9 @@ network of 10 Gbit/s and 10 us per message. Every rank's result is checked.
     *          marks the algorithm that select.choose picks by the formulas for these ranks and
                bytes; no other algorithm may be faster by the simulator's clock
 
-1 MiB is left out if the arrays of all ranks together exceed 1 GiB. The next table is for weak
-scaling. The planner (minidl plan) models a step of gpt2-xl, with 8 texts per rank, on nodes of 8
-ranks. Efficiency is (time on one rank) / (time on n ranks). In the planner the all-reduce of the
+Arrays of 1 MiB are left out if the arrays of all ranks together exceed 1 GiB. The next table is for
+weak scaling. The planner (minidl plan) models a step of gpt2-xl, with 8 texts per rank, on nodes of
+8 ranks. Efficiency is (time on one rank) / (time on n ranks). In the planner the all-reduce of the
 gradients starts after backward, so the two do not overlap.
 
 2. Context, measured in float32. Causal attention is timed forward and backward. The training step
@@ -27,7 +27,7 @@ the losses of two steps of the GPT.
     power           the p for which the time grows like context^p, from the previous length to this
                     length
     activations     MiB that forward saves for backward, at the peak, by memory.record; for torch
-                    the MiB that autograd saves, each storage once, without parameters
+                    the MiB that autograd saves: each storage counts once, parameters do not count
     step            MiB of all new arrays at the peak of the step, without parameters and gradients
 
 Neither library keeps attention's weights, a matrix of context^2 numbers for each head. So the bytes
@@ -71,7 +71,7 @@ FORMULAS = {
         n, n_bytes, alpha, beta, segments=double_tree.segments(n_bytes)),
 }
 ARRAYS = {"4,096 floats": 4096, "1 MiB": 1 << 18}  # elements of float32
-AFFORDED = 1 << 30  # most bytes of all ranks' arrays; messages and scratch come on top
+AFFORDED = 1 << 30  # limit of the bytes of all ranks' arrays, without messages and scratch
 NODE, NET = 8, "nodes={},intra=2Tbit,2us,inter=200Gbit,10us"  # for weak scaling
 TEXTS = 8  # texts per rank
 LAYERS, WIDTH, HEADS = 1, 64, 2
@@ -112,7 +112,7 @@ def in_ranks(args):
                 print(f"{n:5} {array:>12}  left out: all ranks' arrays are "
                       f"{n * n_bytes / 2**30:.0f} GiB, and messages and scratch need more")
                 continue
-            # the simulator's clock counts no time for sums, and has no shared memory
+            # the simulator counts no time for sums, and has no shared memory
             links = select.Figures(ALPHA, BETA, 0.0, None, None, 0.0)
             chosen = label_of(select.choose(n, n_bytes, links))
             times = {label_of(fn): all_reduce(n, n_elems, fn) for fn in FORMULAS}
@@ -129,7 +129,7 @@ def in_ranks(args):
 def all_reduce(n, n_elems, reduce):
     """Returns (modelled seconds, seconds by formula, wall seconds) of one all-reduce of n ranks."""
     pattern = np.resize(np.arange(5, dtype=np.float32), n_elems)
-    want = n * pattern + n * (n - 1) // 2  # whole numbers below 2^24: exact in any order
+    want = n * pattern + n * (n - 1) // 2  # whole numbers below 2^24: their float32 sums are exact
 
     def body(t):
         x = reduce(t, pattern + np.float32(t.rank))
@@ -260,7 +260,7 @@ def attention(length):
 
     def same(mine, others):
         for a, b in zip(mine, others, strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)  # sums of up to 16,384 terms
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)  # atol is for sums of 16,384 terms
 
     def sizes():
         tensors = [t.detach().requires_grad_() for t in their_qkv]
@@ -399,7 +399,7 @@ def report_context(found):
         rows.append(row(f"the same: p where its time grows like context^p, {first:,} to {last:,}",
                         f"PyTorch's: {number(torch)}", number(ours), bars[-1:]))
         half = lengths[-2]
-        goal = 1.025 * last / half  # 2.05 for twice the length
+        goal = 1.025 * last / half  # at most 2.05 times the bytes for twice the length
         growth = {kind: by_length[last]["bytes"][kind] / by_length[half]["bytes"][kind]
                   for kind in ("activations", "step")}
         linear = [bar(f"{what}: bytes of {words}, {last:,} / {half:,}", growth[kind], goal,

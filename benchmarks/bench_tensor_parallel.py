@@ -231,7 +231,7 @@ def main():
     args = options()
     if args.worker:
         return experts_worker(args) if args.worker == "experts" else worker(args)
-    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # use the defaults
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # so OpenBLAS uses its defaults
         os.environ.pop(name, None)
     print(heading())
     print(f"GPT: vocabulary, context, layers, heads, width {LARGE}, {args.rows} x {CONTEXT} bytes, "

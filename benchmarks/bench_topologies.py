@@ -42,8 +42,8 @@ from minidl.comm import (
 )
 from minidl.course.tutorial import gather
 
-# Bytes of a round that belong to no array. These are barriers, MPI's announcements of large
-# messages, and the hosts' own packets (ARP, IPv6 neighbours). The largest number
+# Bytes of a round that belong to no array. They come from barriers, from MPI's announcements
+# of large messages, and from the hosts' own packets (ARP, IPv6 neighbours). The largest number
 # was 3 KiB.
 SETUP = 8 << 10
 QUIET_S = 0.05  # TCP acknowledges within 40 ms; after that the counters do not change
@@ -195,9 +195,9 @@ def modelled(name, kib, args, links):
 
 
 def most(ledger_bytes, rounds):
-    """Returns the largest number of bytes that the bridge may carry for the ledger's bytes. This
-    number is larger than ledger_bytes, because every packet and every acknowledgement has
-    headers."""
+    """The ledger counted ledger_bytes. Returns the largest number of bytes that the bridge may
+    carry for the same messages. This number is larger, because every packet and every
+    acknowledgement has headers."""
     return ledger_bytes * (1 + 2 * HEADERS / SEGMENT) + rounds * SETUP
 
 

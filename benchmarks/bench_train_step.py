@@ -117,7 +117,9 @@ def make_torch(weights, n_threads, device, size=SIZE):
 
 
 def products(size):
-    """Returns the shapes of a step's products: [(a, b, the fraction that a causal mask needs)]."""
+    """Returns [(a, b, part)], an entry for each matrix product of a step. a and b are the shapes of
+    the two matrices. part is the fraction of the product that counts: 1/2 in attention, because of
+    the causal mask, and 1 elsewhere."""
     n, c, d = size.batch * size.context, size.width, size.width // size.heads
     linear = [(n, c, 3 * c), (n, c, c), (n, c, 4 * c), (n, 4 * c, c)] * size.layers
     shapes = []

@@ -67,8 +67,8 @@ class Cluster(NamedTuple):
 
     def run(self, *command, per_host=1, **options):
         """Runs a Python script with arguments on per_host ranks of every host. Host 0 has the first
-        per_host ranks, and so on. options: for subprocess.run. Returns the result of
-        subprocess.run.
+        per_host ranks, and so on. options: more arguments of subprocess.run. Returns
+        the result of subprocess.run.
 
         The ranks abort together, as under `minidl run`.
         """
@@ -167,7 +167,7 @@ def remove_stale():
 
 def _build(switch, hosts, mbit):
     _ip("netns", "add", switch)
-    # stp_state 0: no search for other bridges, which would delay the first packets by 30 s
+    # stp_state 0: otherwise the bridge first searches for other bridges, for 30 s
     _ip("-n", switch, "link", "add", "br0", "type", "bridge", "stp_state", "0")
     _ip("-n", switch, "link", "set", "br0", "up")
     for i, host in enumerate(hosts):
@@ -185,8 +185,8 @@ def _build(switch, hosts, mbit):
 
 def _limit(namespace, device, mbit):
     # burst: bytes that may pass at once. It is as small as the kernel's timers allow, so that short
-    # messages are slowed, too. A packet that waits longer than 400 ms is dropped. TCP's windows
-    # are too small for that.
+    # messages are slowed, too. A packet that waits longer than 400 ms is dropped. But TCP's
+    # windows are so small that no packet waits so long.
     burst = max(4 * (MTU + ETHERNET), int(mbit * 1e6 / 8 * 200e-6))
     rate = ("rate", f"{mbit * 1e6:.0f}bit", "burst", str(burst), "latency", "400ms")
     _call("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", *rate)

@@ -37,8 +37,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TOTAL_S = 600
-# {step: (seconds of the step, most seconds of one part)}. The tests come last and use the time that
-# is left.
+# {step: (limit of the step, limit of one part)}, in seconds. The tests come last and use the time
+# that is left.
 STEPS = {"machine": (40, 30), "kernels": (200, 45), "step": (90, 45), "memory": (40, 30),
          "parallel": (60, 30), "sanitizer": (60, 30), "tests": (TOTAL_S, 120)}
 LEAST_S = 5  # a step does not begin if fewer seconds are left

@@ -178,10 +178,10 @@ def verdict(rung):
 
 
 def speed(rung):
-    """Returns the columns for a rung. They are its speed and its share. The share is the speed
-    divided by the speed of a copy, or of cuBLAS in the same dtype. A depthwise convolution is
-    compared with a copy, because moving bytes limits its speed. On the stand-in for CuPy the share
-    is empty, because it means nothing."""
+    """Returns the columns for a rung: its speed, the name of the peer, and its share. The share is
+    the rung's speed divided by the peer's speed. The peer is a copy, or cuBLAS in the same dtype. A
+    depthwise convolution is compared with a copy, because moving bytes limits its speed. On the
+    stand-in for CuPy the share is empty, because it means nothing."""
     if not rung.flop or rung.name.endswith("_depthwise"):
         return {"GB/s": rung.n_bytes / rung.time_s / 1e9, "of": "a copy",
                 "share": f"{rung.copy_s / rung.time_s:.0%}" if rates() else ""}
@@ -325,7 +325,7 @@ def memory(size):
 def ledger_and_pool(size, level):
     """Returns two rows. The first, between two steps, has the ledger's bytes and the bytes in use
     in CuPy's pool. The second, at the peak, has the ledger's bytes and the bytes that the pool took
-    from the device. The pool's bytes are the most bytes that were in use at one time, plus gaps."""
+    from the device. The pool's bytes are the peak of the bytes in use, plus gaps."""
     from minidl import memory
 
     if on_stand_in():
@@ -460,7 +460,7 @@ def verdict_of_sanitizer(text):
 
 # -- tests
 
-SLICE_S = 100  # most seconds for one folder. SLICE_S + GRACE_S is below a part's limit (gpu_day.py)
+SLICE_S = 100  # seconds for one folder. SLICE_S + GRACE_S is below a part's limit (gpu_day.py)
 GRACE_S = 8  # seconds for pytest to write its results after Ctrl-C
 END = time.monotonic() + float(os.environ.get("GPU_DAY_LEFT_S", "inf"))  # when this process ends
 
@@ -505,8 +505,8 @@ def tested(files):
 def test_rows(files, report):
     """Returns rows for pytest's XML report. The first row has the numbers of passed, failed and
     skipped tests. Then there is one row for each failed test. The numbers are read from
-    <testsuite>. The <testcase> elements are not counted, because an interrupted test also has one,
-    and this element looks like a test that has passed."""
+    <testsuite>. The <testcase> elements are not counted, because an interrupted test also has an
+    element, which looks like a test that has passed."""
     name = files[0] if len(files) == 1 else f"{Path(files[0]).parent}, {len(files)} files"
     suite = next(report.iter("testsuite"), None)
     if suite is None or suite.get("tests") == "0":

@@ -37,7 +37,7 @@ def options(doc):
     parser.add_argument("--out", help="JSON file")
     args = parser.parse_args()
     if args.device != "cpu":
-        args.threads = [1]  # on a GPU the CPU computes nothing
+        args.threads = [1]  # on a GPU, CPU threads do not matter
     return args
 
 

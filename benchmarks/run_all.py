@@ -101,7 +101,8 @@ def run_all(scripts, only, before):
 
 def try_all(scripts, only):
     """Runs the benchmarks in `only` with one round each. Returns the names of those that failed.
-    A benchmark with an option --quick gets it, and one with --repeats gets --repeats 1."""
+    If a benchmark has the option --quick, it gets this option. If it has --repeats, it gets
+    --repeats 1."""
     failed = []
     for script in scripts:
         if script.stem in only:
@@ -125,7 +126,7 @@ GPU_DAY = "*gpu_day*.json"  # files of gpu_day.py, sent by people with a GPU
 
 def newest(folder=FOLDER / "results"):
     """Returns the results that were finished last, or results without benchmarks if there are
-    none."""
+    no such results."""
     return last(set(folder.glob("*.json")) - set(folder.glob(GPU_DAY))) or {"benchmarks": {}}
 
 

@@ -78,8 +78,8 @@ def one_launch(check, a, b, c):
 
 
 def checked(name, args, names):
-    """Runs a kernel in the check form. Returns {name of an array: its Traffic}, with the names of
-    this script.
+    """Runs a kernel in the check form. Returns {name of an array: its Traffic}. The names
+    are those of this script.
 
     names: {name of an array in the kernel: its name in this script}."""
     n = args[0].size
@@ -209,7 +209,7 @@ def draw(plt, apart, fused):
     figure.suptitle("out = a + b + c: loads and stores of one block of four threads")
     for axes, launches, title in zip(
             panels, (apart, fused), ("two launches", "one launch"), strict=True):
-        y = 0.0  # y: height of the next row. A launch begins with the row that the last one stored
+        y = 0.0  # y: height of the next row. The next launch begins with the stored row
         for number, ledger in enumerate(launches, 1):
             loaded = [name for name, traffic in ledger.items() if traffic.loads]
             (stored,) = (name for name, traffic in ledger.items() if traffic.stores)

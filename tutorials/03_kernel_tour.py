@@ -17,7 +17,7 @@ less often:
     softmax         v1, v2 and v3 as above, with maximum and sum in place of mean and variance:
                     16, 12 and 8
     AdamW           one kernel reads w, g, m, v and writes w, m, v: 28 bytes a parameter. As
-                    separate ops, every + and * reads its operands and writes its result.
+                    separate ops, each addition or product reads its operands and writes its result.
 
 The bytes are per element, in float32. Layer norm also writes 8 bytes a row (mean and 1/std) and
 reads 8 bytes an element (scale and shift). Scale and shift are the same for all rows, so they come
@@ -84,9 +84,9 @@ def centered(x):
 def versions(table, kernel, outputs, inputs, wanted, theory, allowed):
     """Checks the versions v1, v2 and v3 of a kernel that computes y from x.
 
-    outputs: {name: array}. inputs: x and the other inputs. wanted: the right y. theory: for each
-    version, the bytes of x and y for each element. allowed: the tolerance of y. Adds rows to the
-    table. Returns a list with the Report of each version."""
+    outputs: {name: array}. inputs: x and the other inputs. wanted: the right y. theory: a number
+    for each version, the bytes of x and y per element. allowed: the tolerance of y. Adds rows to
+    the table. Returns a list with the Report of each version."""
     name = kernel.replace("_", " ")
     rows = len(wanted)
     reports, errors = [], []

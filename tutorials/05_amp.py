@@ -54,7 +54,7 @@ HUGE = 2.0**44  # a first scale that is certainly too large
 
 
 class DynamicLossScaler:
-    """The scale S of the loss. An overflow halves it, and `interval` good steps double it."""
+    """The scale S of the loss. An overflow halves S, and `interval` good steps double S."""
 
     def __init__(self, scale, interval):
         self.scale, self.interval = scale, interval
@@ -277,7 +277,7 @@ def draw(plt, g, real, curves, scales, safe):
     left.suptitle("Gradients in fp16's range: normal (filled), a model's (line)")
     for place, word in ((-35.5, "becomes 0"), (-19.5, "fewer digits"), (1, "full precision"),
                         (17.5, "inf")):
-        for axes in panels[::2]:  # each slide shows two panels
+        for axes in panels[::2]:  # two panels are on one slide: words above the first
             axes.text(place, 36, word, ha="center", fontsize=11)
     panels[-1].set_xticks([-40, -25, -14, 0, 16],
                           ["$2^{-40}$", "$2^{-25}$", "$2^{-14}$", "1", "65504"])

@@ -20,9 +20,9 @@ sum. So every all-reduce that adds each part once sends 2 (p-1) K in total. Two 
 
 A step costs alpha seconds, and a byte costs beta seconds. For short arrays the number of steps
 matters most. For long arrays the bytes of the busiest rank matter most. On one switch, if p is a
-power of two, halving and doubling is faster than the ring at every size. But it sends most of its
-bytes to the farthest rank. So if links between nodes are slower, the bytes between nodes matter
-most.
+power of two, halving and doubling is faster than the ring at every size. But there a rank sends
+most of its bytes to the farthest rank. So if links between nodes are slower, the bytes between
+nodes matter most.
 
 In a binary tree leaves send K bytes, and inner ranks send 3 K. The double tree reduces one half of
 x on each of two trees. A rank that is inner in one tree is a leaf in the other.
@@ -208,7 +208,7 @@ def who_sends(t, args, table, ways, n, g):
         found = modelled(p, all_reduce, K, 1.0, 0.0)  # a message of any size takes 1 second
         table.modelled(f"{name}: steps", found, steps, "exact")
 
-    inside = int(sent[r].reshape(m, g)[r // g].sum())  # `sent` is of the last all-reduce, nodes
+    inside = int(sent[r].reshape(m, g)[r // g].sum())  # the loop ended with "nodes"
     table.row(f"{name}: bytes inside a node", inside, 2 * (g - 1) * K // g, "exact")
     between = int(sent[r].sum()) - inside
     table.row(f"{name}: bytes between nodes", between, 2 * (m - 1) * K // p, "exact")
@@ -255,7 +255,8 @@ def main(t, args):
 
 
 def overtaking(sizes, ratio):
-    """Returns (sizes at which `ratio` crosses 1, words that tell at which sizes it is below 1)."""
+    """Returns (crossed, words). crossed: the sizes at which `ratio` crosses 1. words: a text that
+    tells at which sizes `ratio` is below 1."""
     log = np.where(np.abs(ratio - 1) < 1e-9, 0.0, np.log2(ratio))  # ignore rounding errors
     crossed, words = [], []
     for i in np.flatnonzero(log[:-1] * log[1:] < 0):
@@ -305,7 +306,7 @@ def draw(plt, matrices, g, n_bytes, sizes, times, link):
         for width, name in zip((7, 5, 3, 1.2), list(at_sizes[0])[1:], strict=True):
             ratio = np.array([at[name] / at["ring"] if p > 1 else 1.0 for at in at_sizes])
             crossed, words = overtaking(sizes, ratio)
-            # if two curves are equal, the narrow line is above the wide one
+            # if two curves are equal, the narrow line is drawn over the wide one
             (line,) = axes.plot(sizes, ratio, linewidth=width, label=f"{name}: {words}", zorder=3)
             axes.plot(crossed, [1] * len(crossed), "o", color=line.get_color(), zorder=4,
                       markersize=9)

@@ -169,8 +169,8 @@ def sharded_optimizer(t, args, table, n):
 
 
 def by_hand(t, args, table, width, n_layers):
-    """Compares exercises 11a and 11b with formulas: the bytes sent, and the most bytes of whole
-    weights that a rank holds."""
+    """Compares two numbers of exercises 11a and 11b with formulas. These are the bytes sent, and
+    the largest number of bytes of whole weights that a rank holds."""
     ledger = Ledger(t)
     rng = np.random.default_rng(0)  # the same weights on every rank
     weights = [put(args, rng.normal(size=(width, width)) / width**0.5) for _ in range(n_layers)]
@@ -253,7 +253,7 @@ def bytes_held(stage, whole, own):
 
 
 def largest_of_stage_3(model, own):
-    """Returns the most bytes of weights that a rank holds in a step of stage 3.
+    """Returns the largest number of bytes of weights that a rank holds in a step of stage 3.
 
     This is the sum of its share, the root's weights (those outside the layers), and two gathered
     layers."""

@@ -142,7 +142,8 @@ def modelled(p, m, name, args):
 
 
 def most_activations(t, parts, m, args):
-    """Returns the most bytes of activations that this rank holds in a step of m micro-batches."""
+    """Returns the peak of the activations on this rank, in bytes, in a step of m
+    micro-batches."""
     pipe = pipeline(t, args, parts)
     inputs, labels = batch(0, m, args)
     with memory.record() as ledger:
@@ -153,7 +154,8 @@ def most_activations(t, parts, m, args):
 def held(t, m, name, args):
     """Returns how many micro-batches this rank holds at most.
 
-    Divides the most bytes of activations by the most bytes in a step with one micro-batch."""
+    This is the peak of the activations in bytes, divided by the peak in a step with one
+    micro-batch."""
     of_one = most_activations(t, schedule.gpipe(t.size, 1), 1, args)
     of_all = most_activations(t, parts_of(name, t.size, m), m, args)
     return of_all / of_one
@@ -174,10 +176,10 @@ def costs(t, args, table):
 
     size = 4 * ROWS * WIDTH  # bytes of one activation, or of its gradient
     n_bytes = n_messages = 0
-    if s < p - 1:  # to the next rank: a header, m activations
+    if s < p - 1:  # this rank sends a header and m activations to the next rank
         n_bytes += HEADER_BYTES + m * size
         n_messages += 1 + m
-    if s > 0:  # to the rank before: m gradients
+    if s > 0:  # this rank sends m gradients to the rank before it
         n_bytes += m * size
         n_messages += m
     table.row("bytes sent: activations, gradients, a header", ledger.bytes_sent, n_bytes,

@@ -174,7 +174,7 @@ def bytes_of(axes, args, parameters, item=8):
     if last:
         of_tp += vocabulary.bytes_sent(rows, item, tp.size, tp.rank)
 
-    n_neighbours = (not first) + (not last)  # next rank: activations; rank before: gradients
+    n_neighbours = (not first) + (not last)  # activations go to the next rank, gradients back
     of_pp = MICRO * n_neighbours * rows * args.width * item
     if not last:
         of_pp += HEADER_BYTES

@@ -73,8 +73,8 @@ def select(u, v, g, k, m):
 def low_rank(t, g, residual, q):
     """Does one rank's step of PowerSGD. Returns (the sum over the ranks, the next q).
 
-    The sum, (n, m), is approximated by r columns. g: (n, m), this rank's gradient. residual:
-    (n, m), changed in place. q: (m, r), equal on all ranks."""
+    The sum, (n, m), is approximated by a product (n, r) @ (r, m). g: (n, m), this rank's gradient.
+    residual: (n, m), changed in place. q: (m, r), equal on all ranks."""
     # >>> exercise 16b: a gradient as two thin matrices
     # This rank wants to send A = g + residual. Make q's columns orthonormal (np.linalg.qr). Sum
     # P = A q over the ranks, and make P's columns orthonormal. Then sum A'P over the ranks: this
@@ -256,7 +256,7 @@ def draw(plt, curves, p, args):
               "PowerSGD, rank 2": (purple, "-")}
     for name, (losses, sent) in curves.items():
         colour, line = styles[name]
-        left.plot(np.maximum(sent, 1) / 2**10, losses, line,  # a single rank sends 0 bytes
+        left.plot(np.maximum(sent, 1) / 2**10, losses, line,  # one rank sends 0 bytes: draw 1
                   color=colour, label=name)
     left.set(xscale="log", yscale="log", xlabel="KiB sent by a rank so far",
              ylabel="loss on the training set", title=f"{p} ranks, handwritten digits")

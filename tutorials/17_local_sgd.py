@@ -94,7 +94,8 @@ def batches(t, data, n_steps, size, seed=0):
 
 
 def train(t, data, args, wrap, rates=None, look=None):
-    """Trains a model in wrap(model, t, optimizer). Returns (wrapped model, losses, sent, seen).
+    """Makes a model and an optimizer, wraps the model by wrap(model, t, optimizer), and trains the
+    wrapped model. Returns (wrapped model, losses, sent, seen).
 
     losses, sent and seen have an entry for each step. losses: the mean loss of the ranks. sent: the
     bytes that this rank has sent so far. seen: the result of look(wrapped model). Without `look`,
@@ -183,7 +184,7 @@ def in_rounds(t, data, args, table):
 def divergence(t, data, args, table):
     """Returns the distance of the replicas after each step.
 
-    Checks that it grows within a round, and that it is 0 after an average."""
+    Checks that the distance grows within a round, and that it is 0 after an average."""
     H = args.period
     _, _, _, saw = train(t, data, args, local_sgd(period=H), look=LocalSGD.divergence)
     table.row("divergence after an average", max(saw[H - 1::H]), 0, "abs<1e-5")

@@ -14,9 +14,9 @@ numbers.
 2. g_b, the gradient of b samples, is the true gradient G plus noise. If Sigma is the covariance of
 the gradient of one sample, E |g_b|^2 = |G|^2 + tr(Sigma)/b. Data parallelism has gradients of two
 batch sizes: b on each rank, and p b over all ranks. So there are two equations for the two unknowns
-|G|^2 and tr(Sigma). B_noise = tr(Sigma)/|G|^2 tells up to which size a larger batch helps. At the
-best rate, a step along g_B, for a batch of B samples, lowers the loss less than a step along G. The
-ratio is 1 / (1 + B_noise/B). So a training needs
+|G|^2 and tr(Sigma). B_noise = tr(Sigma)/|G|^2 tells up to which size a larger batch helps. Let g_B
+be the gradient of a batch of B samples. At the best rate, a step along g_B lowers the loss less
+than a step along G. The ratio is 1 / (1 + B_noise/B). So a training needs
 
     steps(B) = S_min (1 + B_crit/B)        S_min: the steps with a very large batch
 
@@ -87,8 +87,8 @@ def run_norm(args, norm, x, gradient):
 
 
 def norms(t, table, args):
-    """Compares SyncBatchNorm with batch norm on the whole batch, and counts the bytes that it
-    sends.
+    """Compares SyncBatchNorm with batch norm on the whole batch, and counts the bytes that
+    SyncBatchNorm sends.
 
     Then draws 4,000 batches of one channel. Returns two arrays (4000,): for each batch the mean of
     one rank's samples, and the mean of all ranks' samples."""

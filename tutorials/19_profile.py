@@ -170,7 +170,7 @@ def train(t, args, faults):
 
 
 def for_the_exercise(p):
-    """p: a profile. Returns its steps in the form of find_faults's argument `ranks`."""
+    """Returns the steps of the profile p, in the form of find_faults's argument `ranks`."""
     ranks = []
     for record in p.ranks:
         steps = [(begin, end, []) for begin, end in summary.bounds(record)]

@@ -105,7 +105,8 @@ def train(t, model, images, labels, n_epochs):
 
 
 def lifetimes(graph):
-    """Returns, for each value of a graph, (bytes, line that makes it, last line that reads it)."""
+    """Returns a list with an entry for each value of a graph: (its bytes, the line that makes it,
+    the last line that reads it)."""
     last = {v: len(graph.nodes) for v in graph.outputs}
     for i, node in enumerate(graph.nodes):
         for v in node.values:
@@ -197,7 +198,8 @@ def quantise(model, known, images, labels, table):
 
 
 def batch(images, table):
-    """Simulates a server that batches requests. The times of a batch are measured before.
+    """Simulates a server that batches requests. The times of batches are measured
+    before the simulation.
 
     Returns (request rates, {largest batch: [mean latency at each rate]}, the highest rate that the
     server can do one by one). Rates are in requests a second, latencies in seconds.

@@ -151,7 +151,7 @@ def by_hand(t, args, table):
         pairs[order] = ring.all_reduce(t, of_ranks)
         say(t, f"  {order:10} pairs of each rank: {' '.join(map(str, pairs[order]))}")
 
-    if t.simulated:  # a step takes as long as its pairs or as the next message: the longer of these
+    if t.simulated:  # a step takes max(time of its pairs, time of the next message)
         message_s = args.alpha + args.beta * n_bytes
         *steps, last = [args.pair_s * n_pairs for n_pairs in context.pairs(s, n, t.rank)]
         theory = sum(max(step, message_s) for step in steps) + last

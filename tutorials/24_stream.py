@@ -107,9 +107,10 @@ def joined(arrivals, partitions, window, slack):
 def life(t, folder, writes, log, ends, dies):
     """Runs from the saved state to the end of the log. Returns the weights.
 
-    Weight i counts how often record i was trained on. If `dies` is True, the run stops in its
-    second step, before the last of its writes, and returns None. writes: what each step writes, in
-    order, such as ["offset", "weights"]. ends: the number of records of each partition."""
+    Weight i is the number of times that record i was trained on. If `dies` is True, the run stops
+    in its second step, before the last of its writes, and returns None. writes: what each step
+    writes, in order, such as ["offset", "weights"]. ends: the number of records of each
+    partition."""
     model = nn.Linear(1, sum(ends), bias=False)
     model.weight.array[...] = 0
     source = Source(log, t, per_partition=M, block=4 * M, until=ends)

@@ -11,10 +11,10 @@ If the whole network is a list of lines, a compiler can rewrite the list before 
     %2 = linear(x, w, b) then relu(.) then add(., x)        the same as one line
 
 A **pass** is a function that rewrites the graph, the list of lines. It replaces a pattern wherever
-the graph has it, and returns how often. Afterwards the graph must compute the same. For example, a
-pass moves an activation into the product before it (a linear or a matmul). This is allowed only if
-no other line reads the product's result. Another line would read a value that no line makes any
-more.
+the graph has it, and returns the number of replacements. Afterwards the graph must compute the
+same. For example, a pass moves an activation into the product before it (a linear or a matmul).
+This is allowed only if no other line reads the product's result. Another line would read a value
+that no line makes any more.
 
 **Bytes.** Each line reads its inputs and writes its result. For n float32 numbers, a line with relu
 moves 8 n bytes. If relu is done before the product's result is written, relu moves no bytes. A
@@ -143,7 +143,7 @@ def main(t, args):
             history.append((name, graph.count(), n_bytes(graph), str(graph)))
     say(t, f"After the library's passes {counts}:", graph)
     plan = infer.compile(graph)
-    # the second of the two equal products, and its tanh
+    # two lines: the second of the two equal products, and the tanh after it
     table.row("lines that repeat an earlier line", counts["common"], 2, "exact")
     # these lines are gone: 1 multiplication by 1, 1 product that no line reads, 2 repeated lines,
     # 2 activations that are now in products, and 3 lines because a chain of four became one line

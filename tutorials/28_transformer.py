@@ -361,7 +361,7 @@ def with_cache(decoder, ids, n):
 def cached(t, args, table, model):
     """Part 5: compares writing with and without a cache. Returns (seconds of each token without a
     cache, seconds of each token with a cache)."""
-    # the plain page kv_cache has one layer and one head, and any matrices
+    # the model of the plain page kv_cache has one layer and one head; its matrices are random here
     draw = np.random.default_rng(5)
     tokens, width = 11, 8
     matrices = {name: draw.normal(size=(width, width)) for name in ("wq", "wk", "wv")}

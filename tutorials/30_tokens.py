@@ -24,8 +24,8 @@ tokens that the model hardly knows.
 3. Words. "dog." and "dog!" should not become two more tokens. So a text is first cut into words,
 and a token is never a part of two words. GPT-2 cuts by one regular expression. A word is a row of
 letters, or of digits, or of other characters, with the space before it. The tokens of a word are
-computed once. Later they are looked up. Texts end with a special token, <|endoftext|>. It is
-encoded only if the caller allows it, because a user must not be able to put it into a text.
+computed once. Later they are looked up. Texts end with a special token, <|endoftext|>. This token
+is encoded only if the caller allows this. A user must not be able to put the token into a text.
 
 4. Size. V is the number of kinds of tokens. With more kinds a text is shorter, but each doubling of
 V saves less. Each kind costs a row of the embedding (picture, left).
@@ -69,9 +69,9 @@ END = "<|endoftext|>"
 
 
 def merge_step(words, token):
-    """Does one step of learning. words: {word, a tuple of tokens: how often the word occurs}.
-    Returns (the pair that becomes `token`, the new words), or (None, words) if no pair occurs
-    twice."""
+    """Does one step of learning. words: {word: how many times the word occurs}. A word is a
+    tuple of tokens. Returns (the pair that becomes `token`, the new words), or (None, words) if no
+    pair occurs twice."""
     # >>> exercise 30a: one step of learning
     # Count the pairs of neighbours in all words. A pair in a word that occurs 5 times counts 5
     # times. The word a a a has the pair a a twice. Take the most frequent pair. If several pairs

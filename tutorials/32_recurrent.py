@@ -315,8 +315,9 @@ def over_ranks(t, a, b, h):
 
 
 def halves(table):
-    """Computes the result of some steps for h = 3 from the results for h = 0 and h = 1. Compares it
-    with the true result, for a linear recurrence and with tanh."""
+    """Computes the result of some steps for h = 3 from the results for h = 0 and h = 1. Compares
+    this result with the true result. Does this for a linear recurrence, and for a recurrence with
+    tanh."""
     draw = np.random.default_rng(5)
     n_steps = 4
     w = draw.uniform(1.0, 1.5, n_steps)
@@ -329,7 +330,7 @@ def halves(table):
                     h = math.tanh(h)
             return h
 
-        by_two = run(0.0) + 3 * (run(1.0) - run(0.0))  # the line through h = 0 and h = 1, at 3
+        by_two = run(0.0) + 3 * (run(1.0) - run(0.0))  # a line through both results, at h = 3
         apart = abs(run(3.0) - by_two)
         if kind == "linear":
             table.row("linear: h = 3, from the results for 0 and 1, off by", apart, 0.0,

@@ -81,8 +81,9 @@ STUDENT_3 = 3.182  # 97.5 % of Student's distribution with 3 degrees of freedom 
 
 
 def fit_power_law(x, loss):
-    """Returns (level, slope, scatter, level error, slope error), five numbers, of the line
-    ln loss = level + slope u, with u = ln x - mean(ln x). x, loss: arrays of n >= 3 numbers."""
+    """Returns five numbers: (level, slope, scatter, level error, slope error). They describe the
+    line ln loss = level + slope u, with u = ln x - mean(ln x). x, loss: arrays of n >= 3
+    numbers."""
     # >>> exercise 33a: a power law by least squares, with its errors
     # Take the natural logarithms of x and of loss. u is ln x minus its mean. The slope is
     # sum(u ln L) / sum(u^2). The level is the mean of ln L. A residual is ln L - level - slope u.
@@ -229,8 +230,8 @@ def law(args, table, name, x, losses):
     # half is the distance from the prediction to the lower end of the interval, as a loss and not
     # as a logarithm. The upper end is farther away.
     half = predicted * (1 - math.exp(-STUDENT_3 * error))
-    # L(D) has no rule, because it bends (part 3). In a short study L(N) bends, too. With few seeds
-    # the means are not exact enough for a rule.
+    # The row of L(D) has no rule, because L(D) bends (part 3). In a short study L(N) bends, too.
+    # With few seeds the means are not exact enough for a rule.
     has_rule = name == "N" and args.steps >= 150 and args.seeds >= 3
     table.row(f"L({name}): the sixth run and its prediction", float(means[5]), predicted,
               f"abs<{half:.3f}" if has_rule else "info")

@@ -44,7 +44,8 @@ def causal_mask(n):
 
 
 def attention(q, k, v):
-    """Returns the causal attention. q, k, v and the result: (..., T, E), a stack of heads."""
+    """Returns the causal attention. q, k, v and the result have the shape
+    (..., T, E): they are stacks of heads."""
     n_tokens, width = q.array.shape[-2:]
     scores = q @ k.swap() / width**0.5  # (..., T, T); swap exchanges the last two axes
     return softmax(scores + causal_mask(n_tokens)) @ v

@@ -47,7 +47,7 @@ def grad(y, inputs):
         if node.parents:
             for parent, g in zip(node.parents, node.rule(gradient[node])):
                 g = sum_to(g, parent)  # g itself, if g and parent have one shape
-                if parent in gradient:  # paths meet here: add
+                if parent in gradient:  # a gradient came on another path
                     g = gradient[parent] + g
                 gradient[parent] = g
     return [gradient[x] for x in inputs]
@@ -102,13 +102,13 @@ class Tensor:
     def reshape(a, *shape):
         return Tensor(a.array.reshape(shape), [a], lambda g: [g.reshape(*a.array.shape)])
 
-    def transpose(a, *axes):  # argsort(axes) is the order that reverses it
+    def transpose(a, *axes):  # transposing by argsort(axes) undoes this
         return Tensor(a.array.transpose(axes), [a], lambda g: [g.transpose(*np.argsort(axes))])
 
     def __getitem__(a, index):
         return Tensor(a.array[index], [a], lambda g: [g.put(index, a.array.shape)])
 
-    # Makes zeros, and adds the array of `a` at `index`. An index may occur twice.
+    # Makes zeros, and adds the array of `a` at `index`, twice if an index occurs twice.
     def put(a, index, shape):
         array = np.zeros(shape)
         np.add.at(array, index, a.array)

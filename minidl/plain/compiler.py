@@ -93,7 +93,7 @@ def fuse(lines):
         readers = [later for later in fused if reads(later, line[-1].out)]
         if (len(readers) == 1 and is_elementwise(line + readers[0])
                 and line[-1].shape == readers[0][-1].shape):
-            readers[0][:0] = line  # its steps come before the reader's steps
+            readers[0][:0] = line  # puts the line's steps before the reader's steps
         else:
             fused.insert(0, list(line))
     return fused

@@ -57,8 +57,8 @@ def children(rank, n):
 
 def both_trees(t):
     """Returns two transports of all ranks. In the first transport the ranks keep their numbers. In
-    the second transport they have new numbers, so that tree 1 of the new numbers is tree 2 of the
-    old numbers."""
+    the second transport they have new numbers. So a function for tree 1 that runs on the second
+    transport sends along tree 2."""
     n = t.size
     mirrored = [n - 1 - i for i in range(n)]
     moved_on = [(i + 1) % n for i in range(n)]

@@ -62,8 +62,8 @@ def everywhere(t, x):
 
 
 def places(t, choice, counts):
-    """Returns an array (tokens, k). It has, for each choice of this rank's tokens, the place in the
-    queue of the chosen expert.
+    """Returns an array (tokens, k). Token i of this rank has an expert as choice j. Entry (i, j) is
+    the place of token i in the queue of this expert.
 
     counts: (n ranks, k, n experts). counts[r, j, e] is the number of tokens of rank r that have
     expert e as choice j."""
@@ -89,7 +89,7 @@ def moe(t, x, router, expert, k, factor):
     kept = places(t, choice, counts) < capacity
 
     # dispatch: send to each rank how many tokens its expert gets, and then these tokens.
-    # chosen: for each expert, (the tokens that chose it, which choice it was: 0 is the first)
+    # chosen: for each expert, (the tokens that chose this expert, the number j of each choice)
     chosen = [np.nonzero(kept & (choice == e)) for e in range(t.size)]
     outgoing = [x[token] for token, _ in chosen]
     n_rows = np.empty((t.size, 1), int)

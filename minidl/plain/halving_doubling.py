@@ -19,8 +19,8 @@ bytes in the doubling. Together this is 2 (n-1)/n K, as in the ring. But there a
 messages, and not 2 (n-1).
 
 This works if n is a power of two. Otherwise let p be the largest power of two below n. Rank p + i
-first sends its array to rank i, which adds it. Only the first p ranks go on. At the end rank i
-sends the sum to rank p + i.
+first sends its array to rank i. Rank i adds this array to its own array. Only the first p ranks go
+on. At the end rank i sends the sum to rank p + i.
 
 Papers: Rabenseifner, "Optimization of Collective Reduction Operations", 2004; Thakur et al.,
 "Optimization of Collective Communication Operations in MPICH", 2005. This page is the plain

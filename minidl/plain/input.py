@@ -52,7 +52,7 @@ def finish_times(costs, n):
 
 
 if __name__ == "__main__":
-    files = {"a": "1 2", "b": "3 4", "c": "5 6"}  # as if they were on a disk
+    files = {"a": "1 2", "b": "3 4", "c": "5 6"}  # stands for files on a disk
 
     def numbers(text):
         return [int(word) for word in text.split()]

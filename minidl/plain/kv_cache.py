@@ -11,8 +11,8 @@ so far. No token looks at a later token (the causal mask):
     o3 = the mean of v0 v1 v2 v3 with the weights softmax(q3 k0, q3 k1, q3 k2, q3 k3)
 
 Without the cache a text of T tokens costs the work of 1 + 2 + ... + T tokens. With the cache it
-costs the work of T tokens. Both give the same numbers. The price is memory: for each token and
-layer one key and one value.
+costs the work of T tokens. The results are the same in both cases. The price is memory: for each
+token and layer one key and one value.
 
     bytes of the cache = 2 * layers * tokens * width * bytes of a number
 
@@ -99,9 +99,9 @@ def generate(model, ids, n):
 
 
 if __name__ == "__main__":
-    # wq is 0, so all tokens so far count alike: o is the share of each of 0, 1, 2 in the text.
-    # wo moves the most frequent token to the one after it: 0 to 1, 1 to 2, 2 to 0.
-    # After 0 0 1 1 the scores of 1 and 2 are equal: argmax takes the first of them, 1.
+    # wq is 0, so all tokens so far have equal weights: number i of o is the share of token i.
+    # wo makes the share of 0 the score of 1, the share of 1 the score of 2, of 2 the score of 0.
+    # After 0 0 1 1 the scores of 1 and 2 are equal: argmax takes 1, the first of the two.
     one, zero = np.eye(3), np.zeros((3, 3))
     model = {"token": one, "wq": zero, "wk": one, "wv": one, "wo": one[[1, 2, 0]]}
     print(generate_again(model, [0, 0], n=4))

@@ -36,7 +36,7 @@ def join(clicks, labels, window):
     # at equal times "click" comes before "label", as in the alphabet
     both = heapq.merge([(time, "click", key) for time, key in clicks],
                        [(time, "label", key) for time, key in labels])
-    waiting = {}  # {key: when its window ends}, the oldest first: a dict keeps its order
+    waiting = {}  # {key: end of its window}. A dict keeps the order of insertion: oldest first
     for now, kind, key in both:
         yield from over(waiting, now)
         if kind == "click":

@@ -71,7 +71,7 @@ def pack(texts, capacity):
 def mask(positions):
     """Returns a (T, T) array: True if token i may see token j. Then j is not later than i, and both
     are in the same text."""
-    text = (positions == 0).cumsum()  # each token's text as a number; padding counts as texts
+    text = (positions == 0).cumsum()  # the number of each token's text; a padded place is a text
     return np.tril(text[:, None] == text)
 
 

@@ -16,8 +16,8 @@
                     batch * (n0 + n1 + ... + n(L-1))    numbers
 
 The engine of the page autograd keeps more: every Tensor keeps its parents. For each hidden layer it
-keeps three results: of x @ w, of + b and of relu. For the last layer it keeps the first two
-results:
+keeps the results of three operations: `x @ w`, `+ b` and `relu`. For the last layer it keeps the
+results of `x @ w` and of `+ b`:
 
                     batch * (n0 + 3 (n1 + ... + n(L-1)) + 2 nL)    numbers
 

@@ -37,7 +37,7 @@ def lifetimes(lines):
     for i, line in enumerate(lines):
         made = line[-1]  # the line's last operation: other lines may read its result
         readers = [j for j, later in enumerate(lines) if compiler.reads(later, made.out)]
-        last = max(readers, default=len(lines))  # no line reads the program's result: keep it
+        last = max(readers, default=len(lines))  # the default is for the program's result
         found[made.out] = int(np.prod(made.shape)), i, last
     return found
 
@@ -76,8 +76,8 @@ def bound(lifetimes):
 def run(lines, place, size, **arrays):
     """Returns the program's result, and copies every line's result to its place.
 
-    If two results that are needed at the same time shared a place, the program's result would be
-    wrong."""
+    If the plan gives one place to two results that are needed at the same time, the program's
+    result is wrong."""
     memory = np.empty(size)
     known = dict(arrays)
     for line in lines:

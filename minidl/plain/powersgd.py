@@ -1,7 +1,7 @@
 """PowerSGD: a gradient matrix is sent as the product of two thin matrices.
 
     A      n x m    this rank's gradient, divided by the number of ranks, plus `owed` (see below)
-    Q_old  m x r    Q of the step before, its columns made orthonormal. The same on all ranks
+    Q_old  m x r    the Q of the last step, with columns made orthonormal. It is equal on all ranks
     P      n x r    the sum over ranks of A Q_old: an all-reduce. Its columns are made orthonormal
     Q      m x r    the sum over ranks of A' P: an all-reduce
 

@@ -36,10 +36,10 @@ def prefetch(items, n):
 
     def work():
         for item in items:
-            ready.put(item)  # waits while there are n items
+            ready.put(item)  # waits while the queue has n items
         ready.put(end)
 
-    threading.Thread(target=work, daemon=True).start()  # daemon: it ends with the program
+    threading.Thread(target=work, daemon=True).start()  # daemon: the thread ends with the program
     while (item := ready.get()) is not end:
         yield item
 

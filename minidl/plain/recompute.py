@@ -27,14 +27,14 @@ def recompute(segment, *inputs):
     """Returns segment(*inputs), one Tensor. Only `inputs` get gradients, so the weights must be
     inputs, too."""
     def run():
-        fresh = [Tensor(x.array) for x in inputs]  # Tensors without parents end the graph
+        fresh = [Tensor(x.array) for x in inputs]  # no parents: backward stops at these
         return fresh, segment(*fresh)
 
     def rule(g):
         fresh, y = run()
         return grad((y * g).sum(), fresh)  # the gradient of this sum with respect to y is g
 
-    array = run()[1].array  # the graph of this first run is dropped
+    array = run()[1].array  # the graph of this first run is freed at once
     return Tensor(array, inputs, rule)
 
 

@@ -46,7 +46,7 @@ def reduce_scatter(t, x):
 
 
 def all_gather(t, x):
-    """For each rank r, copies chunk r+1 of its x into the x of all other ranks."""
+    """Copies chunk r+1 of rank r's x into the x of all other ranks, for each rank r."""
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
     chunks = np.array_split(x, n)

@@ -42,7 +42,8 @@ import numpy as np
 
 
 def scores(q, k, is_own):
-    """Returns the score of each query and key. It is -inf if the key comes later in the text.
+    """Returns the score of each query and key. The score is -inf if the key comes later in the
+    text than the query.
 
     is_own: True if queries and keys belong to the same tokens, False if all keys are earlier."""
     s = q @ k.T / np.sqrt(q.shape[1])

@@ -37,7 +37,7 @@ def probabilities(scores, temperature=1.0, top_k=None, top_p=None):
         p[likeliest[top_k:]] = 0
         p /= p.sum()
     if top_p is not None:
-        before = np.cumsum(p[likeliest]) - p[likeliest]  # the sum over all likelier tokens
+        before = np.cumsum(p[likeliest]) - p[likeliest]  # each token's sum over likelier tokens
         p[likeliest[before >= top_p]] = 0  # the token with which the sum reaches p is kept
         p /= p.sum()
     return p

@@ -63,7 +63,7 @@ def encode(text, pairs):
 
 
 def decode(ids, pairs):
-    """Returns the bytes of some tokens."""
+    """Returns the bytes of the tokens `ids`."""
     spelled = [bytes([byte]) for byte in range(256)]
     for left, right in pairs:
         spelled.append(spelled[left] + spelled[right])

@@ -63,8 +63,8 @@ def rope(x, first=0):
 
 
 def block(x, weights, n_heads):
-    """Returns the result of one block. x (T, C) -> (T, C). weights: a dict of Tensors. In it,
-    query, key, value and out are (C, C)."""
+    """Returns the result of one block. x (T, C) -> (T, C). weights: a dict of Tensors. Its
+    matrices "query", "key", "value" and "out" have the shape (C, C)."""
     w = weights
     normed = rms_norm(x, w["norm1"])
     q, k, v = (split_heads(normed @ w[name], n_heads) for name in ("query", "key", "value"))

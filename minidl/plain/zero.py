@@ -62,7 +62,7 @@ def step1(t, weights, backward, update):
     """Does one step of stage 1. weights: a list of vectors, changed in place.
 
     backward(weights) yields the gradient of each vector, the last vector first.
-    update(i, w, g) does the optimizer's step on this rank's block w of vector i, in place."""
+    update(i, w, g) does the optimizer's step in place on w, this rank's block of vector i."""
     gradients = list(backward(weights))  # list: all whole gradients exist at once
     blocks = [scatter(t, g) for g in gradients]
     update_and_gather(t, weights, blocks, update)
