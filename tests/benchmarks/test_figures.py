@@ -231,3 +231,20 @@ def test_numbers_have_three_digits_or_all_before_the_point():
     assert [common.number(x) for x in (0.9, 1, 9.994, 9.996, 12.34, 99.96, 1234.5)] == [
         "0.90", "1.00", "9.99", "10.0", "12.3", "100", "1,234"]
     assert common.span([2.0, 1.0]) == "1.00 to 2.00" and common.span([1.001, 1.0]) == "1.00"
+
+
+def test_a_quick_run_names_the_benchmarks_that_fail(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_all, "ROOT", tmp_path)
+    good, bad, other = (tmp_path / f"bench_{name}.py" for name in ("good", "bad", "other"))
+    good.write_text('"""Good."""\nimport os, sys\nassert os.environ["MINIDL_ONE_ROUND"] == "1"\n'
+                    'open(sys.argv[-1], "w").write("{}")\n')
+    bad.write_text('"""Bad."""\nraise AttributeError("no attribute ways")\n')
+    other.write_text(f'"""Other."""\nraise SystemExit({common.SKIPPED})\n')
+    names = ["bench_good", "bench_bad", "bench_other"]
+    assert run_all.try_all([good, bad, other], names) == ["bench_bad"]
+    assert run_all.try_all([good, bad, other], names[:1]) == []
+
+
+def test_a_quick_run_has_one_round(monkeypatch):
+    monkeypatch.setattr(common, "ONE_ROUND", True)
+    assert common.take_turns({"a": lambda: 1.0, "b": lambda: 2.0}, 9) == {"a": [1.0], "b": [2.0]}

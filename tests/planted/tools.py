@@ -659,6 +659,11 @@ BUGS = [
         "tests/course/test_exercise.py"
         "::test_two_numbers_that_differ_late_are_shown_with_the_digits_that_differ"),
     Bug(
+        "a quick run of the benchmarks does not see that one of them failed",
+        "benchmarks/run_all.py", "try_all",
+        "if found is None", "if found",
+        "tests/benchmarks/test_figures.py::test_a_quick_run_names_the_benchmarks_that_fail"),
+    Bug(
         "the figures of a GPU are taken for the newest of all benchmarks",
         "benchmarks/run_all.py", "newest",
         'set(folder.glob(GPU_DAY))', "set()",
