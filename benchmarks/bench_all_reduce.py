@@ -216,8 +216,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar (common.py) is a measured number together with its goal, the
+    number that it should reach. A row is a line of the table in docs/figures.md."""
     bars, rows = [], []
     for run in figures["runs"]:
         where = f"{run['mpi']}, {run['ranks']} ranks"

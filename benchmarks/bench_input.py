@@ -114,8 +114,8 @@ def alone(load, repeats=15):
 
 
 def slept():
-    """Returns the measured seconds of a step, because sleep(0.010) takes a little longer than
-    0.010 s."""
+    """A step is sleep(0.010). Returns how many seconds it really takes: a little more than 0.010.
+    """
     start = time.perf_counter()
     for _ in range(20):
         time.sleep(STEP_S)

@@ -9,7 +9,8 @@
              second is launching a kernel with four arrays and a number. The third is layer norm
              with barriers: 256 CUDA threads share a row of 1,024 columns, and each CUDA thread is a
              fibre
-    add3     out = a + b + c. The bound is the time to copy the same 16 bytes per element
+    add3     out = a + b + c. This moves 16 bytes per element: three reads and a write of 4
+             bytes. The bound is the time of a copy that moves the same number of bytes
 
 Peers run in the same rounds (common.py). Figures are medians. Ratios are medians over the rounds.
 """

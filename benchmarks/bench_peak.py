@@ -1,9 +1,9 @@
-"""What part of the processor's arithmetic does a GPT's training step use?
+"""What part of the processor's peak (operations per second) does a GPT's training step reach?
 
     python benchmarks/bench_peak.py [--threads 2] [--repeats 5] [--out FILE.json]
 
-The peak is the rate of a loop of multiply-adds on registers. The loop is a kernel of this file,
-which the CPU runner runs on the same number of threads. No step can reach a higher rate. The
+The peak is the rate of a loop of multiply-adds on registers. The loop is a kernel in this file. The
+CPU runner runs it on as many threads as the step uses. No step can reach a higher rate. The
 operations of a step are its matrix products, forward and backward. Attention counts only half of
 its products, because of the causal mask. All other work (norms, GELU, softmax, the optimizer,
 Python) takes time and counts as 0 operations. The GPTs have 3, 23 and 124 million parameters.

@@ -245,7 +245,7 @@ def report(figures):
 
 
 def print_table(run, args):
-    """Prints the table. Adds the modelled times to the figures."""
+    """Prints the table. Also stores the modelled times, the ratios to the ring and `ok` in run."""
     print(heading())
     print(
         f"{args.hosts} hosts x {args.per_host} ranks, {args.mbit:g} Mbit/s per host and direction; "

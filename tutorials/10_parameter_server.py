@@ -167,7 +167,7 @@ def on_these_ranks(t, args, table):
 
 
 def descend(tau, rates, n_updates):
-    """Returns |x| before each update, (n_updates, len(rates)), of gradient descent on x^2/2.
+    """Runs gradient descent on x^2/2. Returns |x| before each update: (n_updates, len(rates)).
 
     The weights of a gradient are tau updates old, because tau+1 equal workers take turns. Each
     element of x has its own learning rate."""

@@ -22,13 +22,13 @@ p (1 - exp(-w / T)) instead of p. There is another way: each item counts as a ne
 again as a positive when its click comes. So every positive has been a negative before. Weights in
 the loss correct this (nn/delayed.py), and the model predicts p.
 
-When is a window over? The computer's clock cannot tell: if yesterday's log is read in a minute, the
-labels must be the same. So each record has an event time, the time at which it happened. Records
-may be out of order by some time, the slack. The watermark is the time that all partitions have
-reached, minus the slack. A window is over when the watermark is past its end. A partition without
-new records must not stop the watermark for ever. Such a partition is idle, and the watermark does
-not count it. data.stream.Join does this on logs, over many ranks. train_clicks.py trains in this
-way on real flights.
+When is a window over? The computer's clock cannot tell. A log can be read a second time, and then a
+day of records takes only a minute. Both times the labels must be the same. So each record has an
+event time, the time at which it happened. Records may be out of order by some time, the slack. The
+watermark is the time that all partitions have reached, minus the slack. A window is over when the
+watermark is past its end. A partition without new records must not stop the watermark for ever.
+Such a partition is idle, and the watermark does not count it. data.stream.Join does this on logs,
+over many ranks. train_clicks.py trains in this way on real flights.
 
 Papers: Kreps et al. 2011 (Kafka); Akidau et al. 2015 (watermarks); Ktena et al. 2019 (late labels).
 Exercise: `minidl exercise 24` writes work/24_stream.py with the marked region empty;
@@ -67,8 +67,8 @@ def joined(arrivals, partitions, window, slack):
     has this label, 0 or 1.
 
     arrivals  a list of (partition, kind, key, time), in the order in which they are read. time is
-              the event time. kind is "click", "label" or "idle". "idle": from here to its next
-              record the partition is idle; key and time are None
+              the event time. kind is "click", "label" or "idle". Kind "idle" means: the
+              partition is idle until its next record comes. In this case key and time are None
     window    a label counts if its time is at most `window` after the time of its click
     slack     by how much the times of records may be out of order"""
     # >>> exercise 24a: join records and labels by event time

@@ -160,7 +160,7 @@ REAL = {
 
 
 def four_optimizers(args, table):
-    """Part 1: compares the four optimizers by hand with the optimizers of minidl.optim."""
+    """Part 1: compares the four optimizers of this file with the optimizers of minidl.optim."""
     draw = np.random.default_rng(31)
     start = draw.normal(size=(5, 7))
     # the gradients have sizes from 1e-2 to 1e2, and some are exactly 0

@@ -21,8 +21,8 @@ SECONDS = 120  # the limit for one number of ranks: ten times what a busy laptop
 
 
 def main(numbers):
-    """Measures with each number of ranks. Returns the exit status: 0, or 2 if ranks cannot start.
-    """
+    """Measures the speed of messages with each number of ranks in `numbers`. Returns the exit
+    status: 0, or 2 if ranks cannot start."""
     mpiexec = machine.find_mpiexec()
     if mpiexec is None:
         print("minidl doctor --links: mpiexec was not found; `minidl doctor` tells how to install "

@@ -37,8 +37,9 @@ def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
     """Yields (task, work(task)) for each task, in order.
 
     tasks:    an iterable. One thread at a time takes the next task.
-    n_ahead:  how many results the threads compute in advance. With 0 there are no threads. Several
-              workers compute at least workers + 1 results in advance.
+    n_ahead:  how many results the threads compute in advance. With 0 there are no threads. If
+              k > 1 threads work, and n_ahead is smaller than k + 1, they compute k + 1 results in
+              advance.
     workers:  how many threads, or "auto".
     say:      a function. With workers="auto" it is called with a line of text, which tells the
               number of threads and the reason for this number.

@@ -61,7 +61,8 @@ def _python_files(folder):
 
 def split(data, validation=0.1):
     """Returns (train, validation), both views of `data`. validation: which fraction of `data` is
-    for validation. This part is the end of `data`, so most of its files are not in `train`."""
+    for validation. This part is the end of `data`. `data` is files, one after another, so at most
+    one file is in both parts."""
     n_train = len(data) - int(len(data) * validation)
     return data[:n_train], data[n_train:]
 

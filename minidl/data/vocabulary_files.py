@@ -84,8 +84,8 @@ def write_two(folder, vocab, merges, special):
 
 
 def _lines_of(path):
-    """Returns a list of (place, the tokens in this line), one for each pair in merges.txt. A place
-    is a text such as "line 3"."""
+    """Returns a list with one entry (place, tokens) for each line of merges.txt that has a pair of
+    tokens. place: a text such as "line 3". tokens: a list of the tokens in the line."""
     lines = _text_of(path).split("\n")  # splitlines() would also cut at other characters
     while lines and not lines[-1].strip():
         lines.pop()

@@ -120,9 +120,9 @@ def _keep(buddies, step):
 
 
 def _begin(t, state, folder, n_steps, held, since):
-    """Prepares training, at the beginning or after a death at time `since`. Returns (the step from
-    which all ranks continue, the step of the snapshot that was loaded or 0, Parts). All ranks must
-    call _begin().
+    """Prepares training, at the beginning or after a death at time `since`. Returns three
+    values: the step from which all ranks continue, the step of the loaded snapshot (0 if no
+    snapshot was loaded), and the Parts. All ranks must call _begin().
 
     held: a list of this rank's Buddies, empty on a new process. The list is changed in place: at
     the end it has only the new Buddies. The old Buddies stay in the list until the new Buddies are

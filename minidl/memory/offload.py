@@ -13,14 +13,17 @@ is recomputed inside an offload block, only the inputs of the segment are copied
 
 The Host is one of the Mode's packers (saved.py). It replaces a saved array by a Stored, whose
 `fetch()` returns the array. An array that several Functions saved is copied once. Parameters and
-arrays from outside are not copied, because their owner keeps them on the device anyway.
+input data are not copied. Other code holds these arrays on the device anyway, so a copy would
+free no memory.
 
 CuPy's arrays are copied on a separate stream, to and from pinned memory (host_memory.py). Python
 runs ahead of the GPU, so each stream must wait for events of the other stream. In this picture
 Function 0 runs (f0) and saves the array a0. Its events are e0 (f0 has run), o0 (a0 was copied out)
-and i0 (a0 was copied back in). The names for Functions 1, 2, ... are made in the same way:
+and i0 (a0 was copied back in). The names for Functions 1, 2, ... are made in the same way. `out
+a0` copies a0 to the host, and `in a0` copies it back. After o0 the memory of a0 is free, and f3 can
+use it:
 
-    compute stream   f0, e0 | f1, e1 | f2, wait o0 | f3, in a0's memory ... wait i1 | backward 1
+    compute stream   f0, e0 | f1, e1 | f2, wait o0 | f3 ...              wait i1 | backward 1
     copy stream           wait e0, out a0, o0 | wait e1, out a1, o1 ...  in a1, i1 | in a0, i0
 
 With NumPy, host and device are the same memory. The copies are made, but no memory is saved. With

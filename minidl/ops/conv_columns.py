@@ -115,8 +115,9 @@ def samples_at_once(channels, w_shape, out, on_cpu):
 
 
 def _add_patches(xp, g, x_shape, w, options, out):
-    """Adds each column of g to its patch of an image of zeros (col2im). g: (samples, groups, C /
-    groups * kh * kw, oh * ow). Returns the images (samples, C, H, W)."""
+    """Makes images of zeros. Then adds each column of g to the patch of the image to which the
+    column belongs (col2im). g: (samples, groups, C / groups * kh * kw, oh * ow). Returns the images
+    (samples, C, H, W)."""
     stride, padding, dilation, _ = options
     g = g.reshape(len(g), x_shape[1], *w.shape[2:], *out)
     size = [d + sum(p) for d, p in zip(x_shape[2:], padding, strict=True)]

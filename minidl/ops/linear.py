@@ -6,11 +6,11 @@ The leading dimensions of x are flattened: one large product is several times fa
 small ones.
 
 In our product the bias and its gradient need no extra pass over memory. The kernel adds b when it
-writes y, and sums gy's columns when it copies gy^T for gw. Our product uses the methods of a
-BLAS library, and has about a hundred lines. It was compared with NumPy's OpenBLAS 0.3.31, on one
-core with AVX-512 and the shapes of benchmarks/bench_train_step.py. For y and gx it takes 0.93 times
-as long as OpenBLAS, and for gw 1.12 times as long. If NumPy has another BLAS, or the processor has
-narrower registers, BLAS is used (`BEATS_BLAS`).
+writes y, and sums gy's columns when it copies gy^T for gw. Our product is written in the same way
+as the product of a BLAS library, but has only about a hundred lines. It was compared with NumPy's
+OpenBLAS 0.3.31, on one core with AVX-512 and the shapes of benchmarks/bench_train_step.py. For y
+and gx it takes 0.93 times as long as OpenBLAS, and for gw 1.12 times as long. If NumPy has another
+BLAS, or the processor has narrower registers, BLAS is used (`BEATS_BLAS`).
 
 Kernel: kernels/cpu/linear.cu   Test: tests/ops/test_matmul.py, test_linear_kernel.py
 """

@@ -15,8 +15,8 @@ different samples:
 So the slowest stage limits the speed. If the slowest stage is not the training, the training waits
 for its input.
 
-Each stage before the training is a thread that puts its results into a queue (page prefetch). A
-queue has room for a few samples. If it is full, its thread waits. The samples stay in their order.
+Each stage before the training is a thread that puts its results into a queue (see prefetch.py).
+A queue has room for a few samples. If it is full, its thread waits. The samples stay in order.
 
 Source: Murray et al., "tf.data: A Machine Learning Data Processing Framework", 2021.
 This page is the plain version. The real one, minidl/data/pipeline.py, adds: any number of stages,

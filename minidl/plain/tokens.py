@@ -3,8 +3,8 @@
 A language model reads numbers, the tokens. Tokens could be bytes (0 to 255), but then a text is
 long. So the most frequent pair of neighbours becomes a new token, again and again:
 
-    b a n a n a _ b a n d      11 tokens. The pair a n occurs 3 times, b a and n a 2 times
-    b an an a _ b an d         token 256 is an: 8 tokens. Now b an occurs 2 times
+    b a n a n a _ b a n d      11 tokens. (a, n) occurs 3 times, (b, a) and (n, a) occur 2 times
+    b an an a _ b an d         token 256 is an: 8 tokens. Now (b, an) occurs 2 times
     ban an a _ ban d           token 257 is ban: 6 tokens
 
     learn       makes a list of pairs: the first is token 256, the next token 257, ... A pair may

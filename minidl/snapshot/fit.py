@@ -15,8 +15,8 @@ MOST = 12  # an error lists at most this many differences
 
 def misfits(index, model, optimizer, others, folder, everywhere):
     """Returns a list with a sentence for each difference between the objects and the snapshot. The
-    list is empty if the snapshot fits. everywhere: a collection of keys. Each rank has called
-    tensors(model), and the collection has the keys of all these dicts."""
+    list is empty if the snapshot fits. everywhere: a collection with the keys of the dict
+    tensors(model), of all ranks together."""
     lacking = [key for key in others if key not in index["others"]]
     if optimizer is not None and index["groups"] is None:
         lacking.append("optimizer")

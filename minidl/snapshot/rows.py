@@ -1,7 +1,13 @@
-"""Saves arrays whose rows are divided among the ranks: a stream's places, a table's embeddings.
+"""Saves arrays whose rows are divided among the ranks, for example the embeddings of a table.
 
-    rank 0   partition 0, 2       runs/step-*.safetensors     rows/source/place   | 0 | 2 | 1 |
-    rank 1   partition 1          the rows of rank 0, then the rows of rank 1
+Another example is `place`, an array of a stream's source. It has a row for each partition, and the
+row holds how far this partition was read:
+
+    rank   its rows are for       array in runs/step-*.safetensors     its rows are for
+    0      partitions 0, 2        rows/source/place                    partitions 0, 2, 1
+    1      partition 1
+
+The file has the rows of rank 0 first, then the rows of rank 1.
 
 An object given to snapshot.save has a state_dict(). It may also have `rows()`, which returns {name:
 array}. The first axis of each array counts this rank's rows. On loading, the object's `load_rows()`

@@ -20,7 +20,8 @@ TOOLS = ["addr2line", "llvm-addr2line", "llvm-symbolizer",
 
 
 def symbolizer():
-    """Returns the path of a tool that finds lines, or None. On a Mac atos is tried first."""
+    """Returns the path of a tool that finds the source line of an address in compiled code. Returns
+    None if no such tool is installed. On a Mac atos is tried first."""
     tools = ["atos", *TOOLS] if sys.platform == "darwin" else [*TOOLS, "atos"]
     return next(filter(None, map(shutil.which, tools)), None)
 

@@ -150,7 +150,8 @@ def plans(task):
 
 
 def _factors(task):
-    """Yields (dp, pp, tp, cp, ep) of every factorisation that the model allows."""
+    """Yields every (dp, pp, tp, cp, ep) that the model allows. The product of these five numbers is
+    the number of ranks."""
     shape = task.shape
     for tp in _divisors(task.ranks, 1 if shape.experts else shape.heads):
         for pp in _divisors(task.ranks // tp, shape.layers if task.zero < 3 else 1):
