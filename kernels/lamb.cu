@@ -54,7 +54,8 @@ extern "C" __global__ void lamb_moments_many(W* partial, const W* const* ws, con
   }
 }
 
-// rates: (arrays, 3), first, root and step of each array. lows: fp16 copies of w, or null.
+// rates: (arrays, 3), the numbers `first`, `root` and `step` of each array. lows: fp16 copies of w,
+// or null.
 extern "C" __global__ void lamb_update_many(W* const* ws, const W* const* ms, const W* const* vs,
                                             T* const* lows, const W* rates, const int* skip,
                                             W inside, W outside, W decay,

@@ -256,8 +256,8 @@ def draw(plt, curves, p, args):
               "PowerSGD, rank 2": (purple, "-")}
     for name, (losses, sent) in curves.items():
         colour, line = styles[name]
-        left.plot(np.maximum(sent, 1) / 2**10, losses, line,  # one rank sends 0 bytes: draw 1
-                  color=colour, label=name)
+        # A single rank sends 0 bytes. A logarithmic axis has no 0, so 1 byte is drawn.
+        left.plot(np.maximum(sent, 1) / 2**10, losses, line, color=colour, label=name)
     left.set(xscale="log", yscale="log", xlabel="KiB sent by a rank so far",
              ylabel="loss on the training set", title=f"{p} ranks, handwritten digits")
     left.legend(loc="lower left", fontsize=9)

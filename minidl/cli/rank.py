@@ -42,8 +42,9 @@ TRACES = f"{ROOT}/minidl/cli/traces.py"
 
 def main():
     del sys.argv[0]
-    # sys.path is the same as in `python script.py`, with ROOT at its end. Without ROOT, Python
-    # would import a folder named minidl next to the script as the package.
+    # sys.path is the same as in `python script.py`, with ROOT at its end. Without ROOT, a folder
+    # named minidl next to the script would be imported instead of the package. (A folder without
+    # __init__.py is imported only if sys.path has no package of this name.)
     if not sys.flags.safe_path:
         del sys.path[0]
     sys.path.insert(0, os.path.dirname(os.path.realpath(sys.argv[0])))

@@ -36,7 +36,8 @@ def of(pid):
                 held.append(os.readlink(link))
         for text in held:
             found |= set(FILE.findall(text))
-            # only folders of these processes: an Open MPI daemon for several runs keeps its folder
+            # Only folders of these processes. An Open MPI daemon may serve several runs, so its
+            # folder must not be removed.
             found |= {path for path, owner in FOLDER.findall(text) if int(owner) in family}
     return found
 

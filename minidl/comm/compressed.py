@@ -103,9 +103,9 @@ def _with_feedback(t, x, codec, divisor, residual):
         result = _reduce(t, x, codec, divisor, residual.reshape(-1))
     if not all_finite(residual.reshape(-1)):
         raise FloatingPointError(
-            f"rank {t.rank}: wanted finite numbers in the range of the codec (fp16: up to 65504), "
-            "because the residual keeps the rounding errors; got inf, nan or a number out of this "
-            "range. Scale or clip the numbers first")
+            f"rank {t.rank}: wanted finite numbers in the range of the codec (fp16: up to 65504). "
+            "The rounding error of any other number is inf or nan, and would stay in the residual. "
+            "Got inf, nan or a number out of this range. Scale or clip the numbers first")
     return result
 
 

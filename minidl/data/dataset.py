@@ -89,8 +89,8 @@ def random_split(dataset, lengths, generator=None):
             lengths[i % len(lengths)] += 1
     if sum(lengths) != n:
         raise ValueError(f"random_split: the lengths {lengths} sum to {sum(lengths)}, but the "
-                         f"dataset has {n} samples; want the same sum, or fractions with the sum "
-                         "1")
+                         f"dataset has {n} samples; want lengths with the sum {n}, or fractions "
+                         "with the sum 1")
     order = (generator or default_generator()).permutation(n)
     ends = list(itertools.accumulate(lengths))
     return [Subset(dataset, order[end - part:end].tolist())

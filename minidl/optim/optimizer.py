@@ -67,8 +67,8 @@ class Optimizer:
         group = {**self.defaults, **param_group}
         params = group["params"]
         if isinstance(params, (set, frozenset)):
-            raise TypeError("an optimizer numbers its parameters, and a set has no order; pass a "
-                            "list")
+            raise TypeError("an optimizer gives each parameter a number, but a set has no order; "
+                            "pass a list")
         group["params"] = [params] if isinstance(params, Tensor) else list(params)
         known = set(self.parameters())
         unknown = set(group) - {"params", "name", *SCHEDULED} - set(self.defaults)

@@ -58,8 +58,9 @@ class Searchsorted(Function):
 
     def forward(self, rows, v, side, dtype):
         if rows.ndim > 1 and rows.shape[:-1] != v.shape[:-1]:
-            raise ValueError(f"searchsorted: sequences {rows.shape}, values {v.shape}; want one "
-                             "sorted vector, or one sorted row for each row of values")
+            raise ValueError("searchsorted: sequences must be one sorted vector, or have one "
+                             "sorted row for each row of values; got sequences of shape "
+                             f"{rows.shape}, values of shape {v.shape}")
         common = backend.promote_types(rows.dtype, v.dtype)
         rows, v = rows.astype(common, copy=False), v.astype(common, copy=False)
         if rows.ndim == 1:

@@ -184,9 +184,10 @@ class LocalSGD:
                  without: float | None = None):
         check_plain(t, model, optimizer, "LocalSGD")
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"rank {t.rank}: LocalSGD wants an optimizer of minidl.optim, whose "
-                            f"weights it averages; got {type(optimizer).__name__}, which keeps "
-                            "its weights on the host. Use DiLoCo with this optimizer")
+            raise TypeError(f"rank {t.rank}: LocalSGD averages the weights of its optimizer, so it "
+                            "wants an optimizer of minidl.optim; got "
+                            f"{type(optimizer).__name__}, which keeps its weights on the host. Use "
+                            "DiLoCo with this optimizer")
         if without is not None and (period < 2 or inside or rule):
             raise ValueError(f"rank {t.rank}: without= wants rounds of 2 steps or more, and does "
                              f"not work with rule= or inside=; got period={period}, rule={rule}, "

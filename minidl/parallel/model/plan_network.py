@@ -82,7 +82,8 @@ class Network:
             return outer if near[1] == 1 else inner
         if inner.slow:
             return inner._replace(slow=inner.slow * far[1])
-        leave = -(-outer.leave // near[1])  # only the last ranks of the near axis leave the node
+        # only the last ranks of the near axis send to another node
+        leave = -(-outer.leave // near[1])
         return outer._replace(leave=leave, queue=leave if outer.shared else 1)
 
 
