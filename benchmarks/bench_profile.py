@@ -72,9 +72,8 @@ def inside(block, step, n_steps):
 
 
 def compare(args, size, n_steps, blocks_for_each):
-    """Returns ({name: [seconds of a step, one for each block]}, number of spans of a step). The
-    names are those of the profilers and of the steps without a profiler.
-    """
+    """Returns ({name: [seconds of a step, one for each block]}, number of spans of a step). Each
+    name tells which profiler runs, or that no profiler runs."""
     torch = import_torch()
     rng = np.random.default_rng(0)
     ids = rng.integers(0, size.vocab, (size.batch, size.context + 1))

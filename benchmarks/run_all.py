@@ -4,7 +4,7 @@
     make bench ARGS='--only rows zero'       only bench_rows.py and bench_zero.py
     make bench ARGS=--table                  the table again, from the newest file of results/
     make bench ARGS=--quick                  each benchmark with one round: fails if one of them
-                                             fails, and writes nothing; about 8 minutes
+                                             fails, and writes nothing
 
 Each benchmark runs in its own process, started by the command in its header. It writes its figures,
 its bars and its rows of the table (common.py). The file results/DATE-MACHINE.json holds the results

@@ -79,7 +79,7 @@ def one_launch(check, a, b, c):
 
 def checked(name, args, names):
     """Runs a kernel in the check form. Returns {name of an array: its Traffic}. The names
-    are those of this script.
+    come from this script.
 
     names: {name of an array in the kernel: its name in this script}."""
     n = args[0].size

@@ -200,8 +200,8 @@ def forms(t, table, x, w):
     table.row("bytes held by columns: kh kw times the input", found["columns"],
               8 * n_taps * n_pixels, "rel<0.02")
     same, found["implicit, NumPy"] = held(plain.implicit, x, w)
-    # it holds C + O numbers for each pixel of y: those of a shifted image, and those of the
-    # image's product with (O, C) weights
+    # For each pixel of y it holds C numbers of a shifted image, and O numbers of the image's
+    # product with (O, C) weights.
     table.row("bytes held by NumPy's implicit product", found["implicit, NumPy"],
               8 * (w.shape[1] + w.shape[0]) * n_pixels, "rel<0.02")
     table.row("implicit: difference from columns", np.abs(same - y).max(), 0.0, "abs<1e-12")

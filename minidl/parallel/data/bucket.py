@@ -233,7 +233,7 @@ class Reducer(LeafHook):
 
     def __init__(self, t, params, all_reduce, make_buckets, adapt=True, overlap=True):
         self.background = Background(t)
-        self.t = self.background.transport  # a copy of t: its messages do not mix with those of t
+        self.t = self.background.transport  # a copy of t: t never receives its messages
         self.overlap = overlap
         self.params = params
         # the header is a NumPy array, even if the gradients are on a GPU

@@ -71,7 +71,7 @@ class Server:
 
     def __init__(self, t, params, n_servers, rule, optimizer=None, silence_s=None, slower=None):
         self.shard = check(t, params, n_servers)[t.rank]
-        self.t = t.subgroup(range(t.size))  # a copy of t: its messages do not mix with those of t
+        self.t = t.subgroup(range(t.size))  # a copy of t: t never receives its messages
         self.rule, self.silence_s = rule, silence_s
         if (optimizer is None) != rule.differences:
             raise ValueError(f"rank {t.rank}: the rule {rule.name} wants "

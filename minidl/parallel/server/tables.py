@@ -69,7 +69,7 @@ class Tables:
         if not isinstance(tables, list | tuple) or len({b.name for b in tables}) < len(tables):
             raise ValueError(f"rank {t.rank}: Tables wants a list of tables with different names; "
                              f"got {tables}")
-        self.t = t.subgroup(range(t.size))  # a copy of t: its messages do not mix with those of t
+        self.t = t.subgroup(range(t.size))  # a copy of t: t never receives its messages
         self.tables, self.partitions, self.rule = {b.name: b for b in tables}, partitions, rule
         self.names, self.n_servers, self.serves = list(self.tables), servers, t.rank < servers
         self.seen = np.zeros((len(tables), partitions), np.int64)  # positions of the last pushes
