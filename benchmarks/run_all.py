@@ -109,7 +109,8 @@ def try_all(scripts, only):
             text = script.read_text()
             command = command_of(script) + " --quick" * ('"--quick"' in text)
             command += " --repeats 1" * ('"--repeats"' in text)
-            print(f"\n== {command}", flush=True)
+            print(f"\n== {command}: one round without warm-up, so its figures mean nothing",
+                  flush=True)
             start = time.monotonic()
             found, why = run(command, MINIDL_ONE_ROUND="1")
             print(f"{time.monotonic() - start:.0f} s; {why or 'it runs'}")
