@@ -119,7 +119,8 @@ def results(number, root=ROOT, work=WORK, deadline=DEADLINE, answers=None, stude
     """Returns a Result for each exercise of `number`, and prints it. number: "07" for all exercises
     of tutorial 07, or "07a" for one.
 
-    After `deadline` seconds the student's process prints where it is, and ends.
+    After `deadline` seconds the student's process prints where it is, and ends. The next exercise
+    then has a new process, with `deadline` seconds.
     answers: the folder of the course's answers. student: a name. The inputs are drawn from a seed
     that depends on the name, so each student has different inputs."""
     seed, file = seed_of(student), grader_file(number[:2], root)
@@ -151,11 +152,13 @@ def grade(graders, names, student, path, root=ROOT):
     except NotGraded as error:
         print(tr(f"not graded: {error}"))
         return [r._replace(message=str(error)) for r in found.values()]
+    ended = False
     for name, result in found.items():
+        if ended:  # an endless loop in one exercise must not cost the points of the next one
+            student.restart()
         print("\n" + tr(f"exercise {name}: {result.checked}"), flush=True)
         found[name] = result = _graded(getattr(graders, "grade_" + name), student, path, result)
-        if result.verdict == "not graded":
-            break  # the process has ended: the other exercises cannot be graded
+        ended = result.verdict == "not graded"
     print("\n" + ", ".join(f"{r.exercise} {tr(r.verdict)}" for r in found.values()), flush=True)
     return list(found.values())
 

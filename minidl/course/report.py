@@ -236,8 +236,9 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
 
 
 def _graded(folder, wanted, answers, personal, root):
-    """Returns a student's line of the table: {exercise: its points, "total": the sum, "of": the
-    possible sum}. A folder that cannot be graded gets 0 points."""
+    """Returns a student's line of the table. The line is {exercise: its points, "total": the sum,
+    "of": the possible sum, "not graded": the names of the exercises that gave no answer or were not
+    handed in}. A folder that cannot be graded gets 0 points."""
     work = folder / "work" if (folder / "work").is_dir() else folder
     how = {"answers": answers and Path(answers), "student": folder.name if personal else None}
     try:
@@ -251,7 +252,8 @@ def _graded(folder, wanted, answers, personal, root):
             found = results(wanted, root, Path(empty), **how)
     points, of = total(found)
     line = {r.exercise: f"{r.points:g}" for r in found}
-    return line | {"total": f"{points:g}", "of": f"{of:g}"}
+    missing = " ".join(r.exercise for r in found if r.verdict == "not graded")
+    return line | {"total": f"{points:g}", "of": f"{of:g}", "not graded": missing}
 
 
 def _no_links(folder, work):

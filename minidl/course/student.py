@@ -256,18 +256,38 @@ class Apart:
     seed:     the seed for load_grader."""
 
     def __init__(self, grader, path, deadline, start=start, seed=0):
-        self.deadline, self.start = deadline, time.monotonic()
+        self.files = grader, path
+        self.deadline = deadline
+        self.start_process = start
+        self.seed = seed
+        self._begin()
+
+    def _begin(self):
+        self.is_loaded = False
+        self.start = time.monotonic()
         (theirs, self.requests), (self.replies, other) = os.pipe(), os.pipe()
         watchdog, self.life = os.pipe()
-        self.child = start(grader, path, deadline, seed, watchdog, theirs, other)
+        self.child = self.start_process(*self.files, self.deadline, self.seed, watchdog, theirs,
+                                        other)
         for file in theirs, other, watchdog:
             os.close(file)
+
+    def restart(self):
+        """Starts a new process, which has `deadline` seconds again. The old process has ended, or
+        gave no answer. The next `run` loads the student's file."""
+        self.close()
+        self._begin()
 
     def loaded(self):
         """Waits until the student's file is loaded. Raises Failed if it cannot be loaded."""
         self._receive()
+        self.is_loaded = True
 
     def run(self, work, *args):
+        """Calls work(module, *args) in the student's process. Returns its result. Raises Failed if
+        the student's code raised an error, and NotGraded if the process gave no answer."""
+        if not self.is_loaded:
+            self.loaded()
         message = pack([work.__name__, args])
         if len(message) > REQUEST_BYTES - HEAD:
             raise ValueError(f"{work.__name__}: wanted at most {REQUEST_BYTES - HEAD:,} bytes of "

@@ -223,6 +223,7 @@ def test_an_endless_loop_is_stopped_and_its_line_shown(place, capfd):
     out, err = capfd.readouterr()
     assert "no answer within 2 s" in out
     assert "07_numbers.py" in err and "line 8 in double" in err
+    assert "07a not graded, 07b passed" in out, "the next exercise has a new process"
 
 
 def test_solution_is_a_diff_from_the_work_to_the_tutorial(place, capsys):

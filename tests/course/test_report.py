@@ -149,8 +149,10 @@ def test_a_class_is_a_line_for_each_folder(place, capsys):
     (place.parent / "class" / "chen").mkdir()
     report.grade_class("class", "points.csv", root=place)
     lines = list(csv.reader((place.parent / "points.csv").read_text().splitlines()))
-    assert lines == [["student", "07a", "07b", "total", "of"], ["ada", "4", "10", "14", "14"],
-                     ["bob", "4", "0", "4", "14"], ["chen", "0", "0", "0", "14"]]
+    assert lines == [["student", "07a", "07b", "total", "of", "not graded"],
+                     ["ada", "4", "10", "14", "14", ""],
+                     ["bob", "4", "0", "4", "14", ""],
+                     ["chen", "0", "0", "0", "14", "07a 07b"]]
     with pytest.raises(exercise.ExerciseError, match="cannot write nowhere/at/points.csv"):
         report.grade_class("class", "nowhere/at/points.csv", root=place)
     with pytest.raises(exercise.ExerciseError, match="a folder for each student in"):
@@ -228,7 +230,7 @@ def test_what_is_graded_is_in_the_table_when_the_grader_ends(place, monkeypatch)
     with pytest.raises(ZeroDivisionError):
         report.grade_class("class", root=place)
     lines = (place.parent / "points.csv").read_text().splitlines()
-    assert lines[1:] == ["a,4,10,14,14", "b,4,10,14,14"]
+    assert lines[1:] == ["a,4,10,14,14,", "b,4,10,14,14,"]
 
 
 def test_a_students_own_inputs_are_the_same_in_both_processes(place, monkeypatch, capsys):

@@ -94,7 +94,10 @@ def stepped(module, p):
         with memory.record() as held:
             try:
                 module.step(layers, x[t.rank], target[t.rank])
-            except (TypeError, ValueError, AttributeError) as error:
+            except ValueError as error:
+                raise Wrong(f"rank {t.rank} of {p}: {error}. Two shapes do not match. In backward, "
+                            "is x the output of the layer, and `before` its input?") from error
+            except (TypeError, AttributeError) as error:
                 away = [i for i, layer in enumerate(layers) if layer.whole is None]
                 raise Wrong(f"rank {t.rank} of {p}: {error}. Layers {away} are not gathered. Do "
                             "you gather every layer before you use it, in backward too?") from error
@@ -188,14 +191,15 @@ def _adam_problem(p, n):
     return rng.normal(size=n), rng.normal(size=(3, p, n))
 
 
-def _adam(w, gradients, mean=True, corrected=True):
+def _adam(w, gradients, mean=True, corrected=True, eps_in_root=False):
     """Returns (w, m, v) after three steps of one rank's Adam on the mean or sum over the ranks."""
     w, m, v = w.copy(), 0.0, 0.0
     for k, by_rank in enumerate(gradients, 1):
         g = by_rank.mean(axis=0) if mean else by_rank.sum(axis=0)
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
         c1, c2 = (1 - 0.9**k, 1 - 0.999**k) if corrected else (1, 1)
-        w -= 1e-3 * m / c1 / (np.sqrt(v / c2) + 1e-8)
+        root = np.sqrt(v / c2 + 1e-8) if eps_in_root else np.sqrt(v / c2) + 1e-8
+        w -= 1e-3 * m / c1 / root
     return w, m, v
 
 
@@ -261,6 +265,8 @@ def _check_weights(who, w, share, w0, wanted, gradients):
         hint = "This rank's share has not changed: w[bounds[rank] : bounds[rank + 1]] -= ..."
     elif _close(w, 2 * w0 - wanted_w):
         hint = "The step goes the wrong way: subtract it"
+    elif np.allclose(w, _adam(w0, gradients, eps_in_root=True)[0], rtol=0, atol=1e-12):
+        hint = "eps is under the square root. Add eps to the root: sqrt(v / (1 - beta2^k)) + eps"
     else:
         hint = "w -= lr * m / (1 - beta1^k) / (sqrt(v / (1 - beta2^k)) + eps)"
     right, is_now = apart(wanted_w[at], w[at])
@@ -338,6 +344,7 @@ flat[...] = self.kept
             {BACKWARD: "    layer.gather()\n    layer.free()\n" + BACKWARD},
             "one for forward, one for backward",
         ),
+        "x stays the output of the last layer": ({"    x = before\n": ""}, "`before` its input?"),
     },
     "11c": {
         "the sum in place of the mean": ({" / t.size\nm[:]": "\nm[:]"}, "computed from the sum"),
@@ -357,5 +364,9 @@ flat[...] = self.kept
             "Do you all-reduce a whole gradient?",
         ),
         "the step is added": ({"w[mine] -=": "w[mine] +="}, "the wrong way"),
+        "eps under the root": (
+            {"(np.sqrt(v / (1 - beta2**k)) + eps)": "np.sqrt(v / (1 - beta2**k) + eps)"},
+            "eps is under the square root",
+        ),
     },
 }

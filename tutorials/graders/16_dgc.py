@@ -61,11 +61,13 @@ def _check_select(n, k, m, steps):
         if (v_got == total).all() and (value == total[index]).all():
             raise Wrong(f"{who}: v still holds the elements that were sent, which would be sent "
                         "again")
+        in_place = f"{who}: {{}}. Change the caller's arrays in place, by u *= m; u += g; v += u"
+        if not u_got.any() and not v_got.any() and k < n:
+            raise Wrong(in_place.format("u and v are still zeros"))
+        if not u_got.any() and u_plain.any() and k < n:
+            raise Wrong(in_place.format("u is still zero"))
         if (value == 0).all() and total[index].any():
             raise Wrong(f"{who}: the values are zeros. They were read from v after it was cleared")
-        if not u_got.any() and not v_got.any() and k < n:
-            raise Wrong(f"{who}: u and v are still zeros. Change the caller's arrays in place, by "
-                        "u *= m; u += g; v += u")
         arrived = np.zeros(n)
         arrived[index] = value
         if (arrived + v_got == v_late).all() and (v_late != total).any():
@@ -175,6 +177,7 @@ OWN = "own = a.T @ p\n"
 WRONG = {
     "16a": {
         "only v is cleared": ({CLEAR_U: ""}, "Momentum factor masking clears u there, too"),
+        "u is a new array": ({"u *= m\nu += g\n": "u = m * u + g\n"}, "u is still zero"),
         "v is not cleared": ({"v[index] = 0\n": ""}, "would be sent again"),
         "no momentum correction": ({"v += u\n": "v += g\n"}, "v grows by the gradient"),
         "the largest, not the largest in magnitude": (
