@@ -87,6 +87,6 @@ def environment(n, threads=None):
     # GPT, 5% of the step's time. For MALLOC_MMAP_THRESHOLD_ glibc allows at most 32 MiB.
     env.setdefault("MALLOC_TRIM_THRESHOLD_", str(2**30))
     env.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**25))
-    if n > n_cores():  # a waiting rank must leave its core to the other ranks
+    if n > n_cores():  # more ranks than cores: a waiting rank must let other ranks use its core
         env.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     return env

@@ -38,7 +38,7 @@ import numpy as np
 
 BITS = 29  # MPICH's largest tag is 2**29 - 1; the MPI standard guarantees only 2**15 - 1
 FIELDS = {"collective": (0, 10), "dtype": (10, 6), "op": (16, 5), "root": (21, 8)}
-# The code of a dtype is its position in DTYPES + 1. Code 0 means no dtype. Codes 32 to 63 are for
+# The code of a dtype is 1 + its index in DTYPES. Code 0 means no dtype. Codes 32 to 63 are for
 # all other dtypes.
 DTYPES = "?bBhHiIqQefdFDgGlL"
 REMEDIES = {"collective": "Do the ranks take different branches of an `if`?",

@@ -174,7 +174,8 @@ def best_segments(n_bytes, beta, per_segment, extra):
         raise ValueError(f"best_segments: wanted per_segment > 0; got {per_segment}. If "
                          "per_segment is 0, a larger number of segments is always faster.")
     divided = max(extra, 0) * n_bytes * beta
-    # The time per_segment * s + divided / s is shortest at s = sqrt(divided / per_segment).
+    # With s segments the time is per_segment * s + divided / s. The best s is
+    # sqrt(divided / per_segment).
     below = max(1, math.floor(math.sqrt(divided / per_segment)))
     return min(below, below + 1, key=lambda s: per_segment * s + divided / s)
 

@@ -87,7 +87,7 @@ def groups(t: Transport, nodes: Nodes) -> Groups:
     return Groups(t.ranks, inside, leaders, pieces, n_units)
 
 
-@functools.lru_cache(10)  # all simulated ranks share one plan, because a plan has n entries
+@functools.lru_cache(10)  # a plan has an entry for each rank, so all simulated ranks share it
 def _plan(n, nodes):
     """Returns ({rank: the ranks of its node}, first rank of each node, number of units, pieces).
     `cut` explains the last two. Returns None if the nodes do not contain each of the n ranks

@@ -134,7 +134,7 @@ class Lookout:
     def _link(self):
         """Opens a connection from this rank to the first rank, and keeps it open. If a process
         dies, its connections close, and the rank at the other end notices it."""
-        # Lines -> the rank at the other end. None: a short connection, for a question or a message
+        # {Lines: the rank at the other end}. A short connection has None instead of a rank.
         self._links = {}
         first = self.ranks[0]
         if self.rank != first:
@@ -148,7 +148,7 @@ class Lookout:
     def _say(self, text):
         sys.stderr.write(tr(f"rank {self.rank}: {text}") + "\n")
         sys.stderr.flush()
-        sys.stdout.flush()  # after the report, because the launcher may end this process any time
+        sys.stdout.flush()  # the report comes first: the launcher may end this process at any time
 
     # -- the thread that answers
 
@@ -158,7 +158,7 @@ class Lookout:
             select.select([*door.sockets(), *self._links], [], [], door.patience_s())
             gone = self._hear()
             until = time.monotonic() + ANSWER_S
-            # A rank that ends normally has first sent a message on another connection. So read all
+            # Before a rank ends normally, it sends a message on another connection. So read all
             # messages before a closed connection is reported.
             while gone and not self._left and time.monotonic() < until and select.select(
                     [door.listener, *self._links], [], [], 0)[0]:

@@ -83,7 +83,7 @@ class Watch(Wrapper):
         self._keys = {}  # (sent or received, peer, tag) -> the keys of both ranks' counters
         self._windows = {}  # n_bytes -> _WatchedWindow
         self._made = {}  # ranks -> the number of subgroups made of them
-        if lookout is None:  # a simulated or single rank: no other rank asks for its waits
+        if lookout is None:  # a simulated or only rank: no other rank asks about its waits
             for name in ("event", "together"):
                 setattr(self, name, getattr(t, name))
             for name in "isend irecv send recv sendrecv recv_any spawn".split():
@@ -95,7 +95,7 @@ class Watch(Wrapper):
     def entering(self, fn, args, kwargs):
         if self.size == 1:
             return self.inner.entering(fn, args, kwargs)
-        # _check comes first, because its error message explains more.
+        # _check comes first: its error message explains more than the message of inner.entering().
         self._check(fn, args, kwargs)
         sent = self.inner.entering(fn, args, kwargs)
         return sent if self.simulated else (*sent, *self._compared)

@@ -142,8 +142,8 @@ def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_by
     return x
 
 
-# The next three functions are not collectives: their messages have the labels of the collectives
-# that they call, as on the host.
+# The next three functions do not have the decorator @collective. So their messages have the labels
+# of the collectives that they call. These are the same labels as for arrays on the host.
 
 
 def mean_block(t, x, bounds, divisor=None):

@@ -102,7 +102,7 @@ class Throttled(Wrapper):
 
     def compute(self, seconds):
         self.inner.compute(seconds)
-        # The work has already taken `seconds`. A straggler sleeps for the rest of its longer time.
+        # The work itself has taken `seconds`. A straggler sleeps, so that its work takes longer.
         _sleep_until(time.perf_counter() + seconds * (self.links.slowdown(self.world_rank) - 1))
 
     def _route(self, src, dst):
