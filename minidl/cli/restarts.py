@@ -57,8 +57,8 @@ class Attempt(NamedTuple):
 
 # The parts of a message that may differ when the same bug happens again. These are numbers of ranks
 # and processes, times, addresses of objects and ports, Python's names of temporary files, and
-# numbers of 9 or more digits (an id, a time). Other numbers must be equal: shapes, line numbers,
-# errno.
+# numbers of 9 or more digits (an id, a time). Other numbers, such as shapes, line numbers and
+# errno, must be equal.
 DIFFERS = re.compile(
     r"\b(?:rank|ranks|process|pid|thread)[ =:]*\d+|"
     r"\d\d\d\d-\d\d-\d\d|\d+:\d\d:\d\d(?:\.\d+)?|"

@@ -75,7 +75,7 @@ def tree_reduce(n, n_bytes, alpha, beta, gamma=0.0):
 
 def tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
     """2 ceil(log2 n) (alpha + K beta) + ceil(log2 n) K gamma"""
-    # The root does not send in the reduce. In the broadcast it is the busiest rank.
+    # The root does not send in the reduce. In the broadcast the root is the busiest rank.
     down = tree_broadcast(n, n_bytes, alpha, beta)
     return down._replace(time_s=down.time_s + tree_reduce(n, n_bytes, alpha, beta, gamma).time_s)
 

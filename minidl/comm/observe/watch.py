@@ -75,7 +75,7 @@ class Watch(Wrapper):
             lookout.watches.add(self)
         self._name = f"{digest_of(name or repr(t.ranks)):016x}"  # the same on all ranks of t
         self._begun = waits.begun(self._name)
-        self._number = 0  # the number of collectives begun
+        self._number = 0  # the number of collectives that have begun
         self._digests = {}  # call -> digest of its signature
         self._mine, self._theirs = np.empty(2, np.uint64), np.empty(2, np.uint64)
         peers = (1 << k for k in range((t.size - 1).bit_length()))

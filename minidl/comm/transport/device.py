@@ -102,7 +102,7 @@ def all_reduce(t, x, op=np.add):
     if isinstance(t, nccl.Nccl):
         return nccl.all_reduce(t, x, op)
     if t.cuda_aware:
-        with x.device:  # needed in a background thread: its current device is 0
+        with x.device:  # needed because a background thread has device 0 as its current device
             ring.all_reduce(t, _flat(t, x), op)
         return x
     return staged_all_reduce(t, x, op)

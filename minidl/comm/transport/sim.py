@@ -178,7 +178,8 @@ class SimTransport(Transport):
         ranks = check_ranks(self, ranks)
         if self.rank not in ranks:
             return None
-        # All members compute the same name without a message: (parent, ranks, number of groups).
+        # A name is (the parent's name, ranks, number of groups). So all members compute the same
+        # name without a message.
         count = self._subgroups[ranks] = self._subgroups.get(ranks, 0) + 1
         world_ranks = tuple(self.ranks[r] for r in ranks)
         name = (self._name, ranks, count)

@@ -205,7 +205,7 @@ def _mapped(t, n_nodes):
         os.close(handle)
     file = os.open(objects.broadcast(t, path), os.O_RDWR)  # stays open until the process ends
     clocks = np.frombuffer(mmap.mmap(file, 0), np.float64).reshape(n_nodes, 3)
-    tree.barrier(t)  # all ranks have opened the file: its name is not needed any more
+    tree.barrier(t)  # now all ranks have opened the file, and its name is not needed any more
     if t.rank == 0:
         os.unlink(path)
     return clocks, file
