@@ -9,10 +9,10 @@ These 29 bits are the code of the call. The length of the array is not in this c
 receive checks the number of bytes (checks.py).
 
 MPI sends a tag, a number of 4 bytes, with every message. A receiver may accept any tag and read the
-tag afterwards. So the code is sent as the tag of the message. If a rank receives a code other than
-its own, it raises an error at once. Without this check the result could be silently wrong.
-Example: one rank sums, and another rank takes the maximum. The messages of both ranks have the same
-size. Arrays of float32 and int32 have the same size, too.
+tag afterwards. So the code is sent as the tag of the message. If a rank receives a code that
+differs from its own code, it raises an error at once. Without this check the result could be
+silently wrong. Example: one rank sums, and another rank takes the maximum. The messages of both
+ranks have the same size. Arrays of float32 and int32 have the same size, too.
 
 A header of 16 bytes before the data could hold more. But MPI sends two pieces of memory in one
 message at most half as fast as one piece. (16 MiB between 2 ranks: with MPICH two pieces take 58
