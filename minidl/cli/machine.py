@@ -59,7 +59,7 @@ def version_of(mpiexec):
 def vendor_of(mpiexec):
     """Returns 'MPICH', 'Open MPI', 'Intel MPI' or 'unknown vendor', from `mpiexec --version`."""
     said = version_of(mpiexec)
-    # Intel's launcher prints HYDRA, too: look for Intel first
+    # Intel's launcher also prints HYDRA, so look for Intel first.
     for words, vendor in (("Intel", "Intel MPI"), ("Open MPI", "Open MPI"), ("OpenRTE", "Open MPI"),
                           ("HYDRA", "MPICH")):
         if words in said:

@@ -124,7 +124,7 @@ def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_by
         buffers = [pinned(library_of(x), len(segments[0]), x.dtype) for _ in segments[:2]]
         hosts = [buffers[i % 2][: len(segment)] for i, segment in enumerate(segments)]
         compute, copies = cuda.get_current_stream(), cuda.Stream(non_blocking=True)
-        copies.wait_event(compute.record())  # kernels may still compute x
+        copies.wait_event(compute.record())  # waits for kernels that still compute x
 
         def download(i):
             queue_copy(segments[i], hosts[i], copies)
