@@ -125,8 +125,8 @@ def buffer_of(array):
 _DATA = object.__basicsize__
 _word_at = ctypes.c_void_p.from_address
 _probe = np.empty(3)
-# True if the data pointer of an array is at id(array) + _DATA. In some versions of Python it is
-# at another place.
+# True if the data pointer of an array is at id(array) + _DATA. In some versions of Python the
+# pointer is at another place.
 _BY_HEADER = _word_at(id(_probe) + _DATA).value == _probe.ctypes.data
 
 

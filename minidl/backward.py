@@ -69,9 +69,9 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
     deposit = deposit or _accumulate
     ledger = current().ledger
     waiting = leaf_uses(roots)  # leaf -> number of gradients still to come
-    arriving = {}  # leaf or node -> its gradient so far (for a node: a list, one per output)
-    # An entry of the heap is (-depth, turn, node). The turn decides between equal depths, so that
-    # the order is the same on every rank.
+    arriving = {}  # leaf -> its gradient so far; node -> a list, one gradient for each output
+    # An entry of the heap is (-depth, turn, node). If two depths are equal, the smaller turn comes
+    # first. So the order is the same on every rank.
     heap, turn = [], itertools.count()
 
     def send(edge, g):
@@ -124,7 +124,8 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                 else:
                     gx = _fit(gx, edge.array.shape, edge.array.dtype, node)
                     send(edge, _own(gx, (*gxs[:i], *gxs[i + 1:], *gys, *saved_arrays)))
-        # Frees the arrays before the next node runs: a recompute needs much memory.
+        # Frees the arrays before the next node runs. If that node is a recompute, it needs much
+        # memory.
         saved_arrays = gxs = gys = gx = None
 
 
@@ -226,7 +227,7 @@ def _fit(g, shape, dtype, node):
         extra = g.ndim - len(shape)
         axes = tuple(range(extra)) + tuple(
             i + extra for i, d in enumerate(shape) if d == 1 and g.shape[i + extra] != 1)
-        if extra >= 0:  # sums float16 and bfloat16 in float32
+        if extra >= 0:  # a sum of float16 or bfloat16 is computed in float32
             g = g.sum(axis=axes, keepdims=True, dtype=backend.accumulate_dtype(g.dtype))
         if g.shape[max(extra, 0):] != shape:
             raise RuntimeError(f"{type(node).__name__}.backward returned a gradient of shape "

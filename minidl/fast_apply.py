@@ -30,8 +30,8 @@ def apply(cls, *inputs, **options) -> Tensor:
     edges = []
     depth = 0  # the largest depth of the nodes that made the inputs
     wanted = False  # True if any input wants a gradient
-    # plain: True if forward can be called directly. Then no block around the call changes how it
-    # runs, and all arrays are float32.
+    # plain: True if forward can be called directly. Then no `with` block changes how forward runs,
+    # and all arrays are float32.
     plain = mode.autocast is None and mode.intercept is None
 
     for x in inputs:

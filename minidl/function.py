@@ -121,7 +121,7 @@ class Function:
     # The defaults below belong to the class. A node replaces them and never writes into them.
     retained = {}  # {index of an output: the Tensor whose `grad` is kept} (Tensor.retain_grad)
     gradient_hooks = ()  # pairs (index of an output, GradientHook), from Tensor.register_hook
-    _saved = ()  # the arguments of `save`; pack replaces some entries (saved.py)
+    _saved = ()  # the arguments of `save`; `pack` replaces some entries (saved.py)
     saved = Saved()  # the arrays of `_saved`
 
     apply = classmethod(apply)
@@ -155,6 +155,6 @@ class Function:
         return f"<{type(self).__name__}>"
 
 
-# The faster version of apply. No other function of minidl is written twice. The tests of the engine
-# run with both versions.
+# This is the faster version of `apply`. No other function of minidl is written twice. The tests of
+# the engine run with both versions.
 Function.apply = classmethod(fast_apply.apply)

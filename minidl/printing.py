@@ -110,7 +110,7 @@ def _form(array, options):
         shown = values[np.isfinite(values) & (values != 0)].tolist()
         write, extra = _float_form(shown, options)
     width = max((len(write(v)) + extra for v in shown), default=1)
-    if extra:  # whole numbers have a point ("1."), "inf" and "nan" have none
+    if extra:  # a point follows whole numbers ("1."), but not "inf" or "nan"
         return (lambda v: (write(v) + "." * bool(np.isfinite(v))).rjust(width)), width
     return (lambda v: write(v).rjust(width)), width
 

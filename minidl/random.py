@@ -120,8 +120,8 @@ def host_bits(state, n):
     """Returns n draws for a generator state (seed, stream, counter), computed by NumPy: (n,)
     uint32."""
     seed, stream, counter = state
-    # NumPy's Philox adds 1 to its counter before it computes a block. So it must start one block
-    # earlier.
+    # NumPy's Philox adds 1 to its counter before it computes a block. So the counter must start one
+    # block earlier.
     cipher = np.random.Philox(counter=(counter - 1) & _MASK_256, key=seed | stream << 64)
     return cipher.random_raw(4 * -(-n // DRAWS_PER_BLOCK)).view(np.uint32)[:n]
 

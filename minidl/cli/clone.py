@@ -46,7 +46,7 @@ def follow(arguments):
     clone = wanted(arguments)
     if clone is None or clone == HERE:
         return
-    if os.environ.get(STARTED) == str(clone):  # started again, but Python still imports HERE
+    if os.environ.get(STARTED) == str(clone):  # the second start, but Python still uses HERE
         print(tr(f"minidl: wanted the package in {clone}, but Python imports the one in {HERE}. "
                  f"Run `pip install -e {clone}`"), file=sys.stderr)
         return

@@ -30,7 +30,7 @@ from minidl.text import tr
 Finding = namedtuple("Finding", "mark name text fix", defaults=("", ))
 OK, WITHOUT, BROKEN = "ok", "--", "!!"
 
-SECONDS = 30  # limit for each program. The slowest is the first import of CuPy: it takes 10 s
+SECONDS = 30  # the limit for each program. The slowest program, CuPy's first import, takes 10 s
 
 
 def main(links=None, peaks=None):
@@ -101,7 +101,7 @@ def numpy():
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     cores, fix = machine.n_cores(), ""
     n_threads = f"up to {cores} threads"
-    if installed("threadpoolctl"):  # scikit-learn installs it
+    if installed("threadpoolctl"):  # an optional package, which scikit-learn also installs
         import threadpoolctl
 
         pools = threadpoolctl.threadpool_info()

@@ -17,7 +17,7 @@ from minidl.cli import machine
 from minidl.comm import select, tree, world
 
 ROUNDS = 500
-SECONDS = 120  # the limit for one number of ranks: ten times what a busy laptop needs
+SECONDS = 120  # the limit for each number of ranks. A busy laptop needs a tenth of this time
 
 
 def main(numbers):

@@ -83,7 +83,7 @@ def _numbers(ranges):
 def answering(hosts, ask_s=ASK_S):
     """Returns {host: slots} with only those hosts that run a command within ask_s seconds."""
     if own := os.environ.get("HYDRA_LAUNCHER_EXEC"):
-        agent = [own]  # a path without options; MPICH reads HYDRA_LAUNCHER_EXEC in the same way
+        agent = [own]  # HYDRA_LAUNCHER_EXEC is a path. MPICH does not allow options in it
     elif "SLURM_JOB_ID" in os.environ:
         agent = ["srun", "--overlap", "-N1", "-n1", "-w"]
     else:

@@ -18,8 +18,9 @@ from minidl.ops import conv_columns, conv_cpu
 from minidl.ops import softmax as softmax_op
 
 # {name: (sizes for a CPU, sizes for a GPU)}. The sizes of a kernel are one of these: (elements);
-# (rows, columns); (m, n, k); (batch, heads, length, width); (samples, channels, places);
-# (samples, channels, height, width); (images, channels, height = width, channels out)
+# (rows, columns); (m, n, k) for the product of matrices (m, k) and (k, n); (batch, heads, length,
+# width); (samples, channels, elements of a channel); (samples, channels, height, width); (images,
+# channels, height = width, channels out)
 SIZES = {"add3": ((1 << 22,), (1 << 26,)), "gelu": ((1 << 20,), (1 << 24,)),
          "relu": ((1 << 22,), (1 << 26,)), "batch_norm": ((8, 64, 256), (64, 256, 784)),
          "pool": ((8, 64, 16, 16), (64, 256, 28, 28)),
@@ -93,7 +94,7 @@ def softmax(op, draw, rows, cols):
 
 def layer_norm(op, draw, rows, cols):
     x, gy, w, b = draw(rows, cols), draw(rows, cols), draw(cols), draw(cols)
-    x *= 0.1  # with a variance of 1 the test would not notice a missing eps
+    x *= 0.1  # the variance is small, so a kernel without eps has a wrong result
     kept = op.by_kernel(x, w, b, 1e-5)[1:]
     return [Case(ladder(op.by_kernel, row_rungs(x), x, w, b, 1e-5),
                  op.by_numpy(*exact(x, w, b), 1e-5), cols),
@@ -104,7 +105,7 @@ def layer_norm(op, draw, rows, cols):
 def batch_norm(op, draw, samples, channels, places):
     x, gy, w, b = draw(samples, channels, places), draw(samples, channels, places), *(
         draw(channels) for _ in range(2))
-    x *= 0.1  # with a variance of 1 the test would not notice a missing eps
+    x *= 0.1  # the variance is small, so a kernel without eps has a wrong result
     w, b = (a.astype(backend.accumulate_dtype(a.dtype)) for a in (w, b))
     kept = op.by_kernel(x, w, b, 1e-5)
     kept, n = (kept[1], kept[3]), samples * places

@@ -35,8 +35,8 @@ NO_MPIEXEC = ("no mpiexec next to this Python ({python}) or on the PATH. Install
               "Without MPI most scripts run with: python {script} --sim {n}")
 
 
-# If one of these variables is set, mpiexec takes the hosts from a job. Slurm, PBS and LSF set the
-# first three, and a user of MPICH sets the last.
+# Each of these variables tells mpiexec on which hosts it can start ranks. In a job, Slurm, PBS and
+# LSF set the first three. A user of MPICH sets the last.
 JOBS = ("SLURM_JOB_NODELIST", "PBS_NODEFILE", "LSB_HOSTS", "HYDRA_HOST_FILE")
 
 
@@ -170,7 +170,7 @@ def check_script(script, arguments, n):
         number = re.fullmatch(r"(\d{1,2})[a-z]?", script)
         named = sorted(Path("tutorials").glob(
             f"{number[1].zfill(2)}_*.py" if number else f"{Path(script).stem}.py"))
-        if re.match(r"\d\d_\w", Path(script).stem):  # the tutorial's number may have changed
+        if re.match(r"\d\d_\w", Path(script).stem):  # the number in its name may have changed
             named += sorted(Path(script).parent.glob(f"[0-9][0-9]_{Path(script).stem[3:]}.py"))
         hint = f". Did you mean {named[0]}?" if named else (
             "" if script.endswith(".py") else ". Give the path of a Python file")
@@ -208,7 +208,7 @@ def _supervised(command, env, supervisor, its_stdin):
 
     def interrupt(number, _):
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(each, signal.SIG_IGN)  # a second signal changes nothing
+            signal.signal(each, signal.SIG_IGN)  # a second signal is ignored
         raise _Interrupted(number)
 
     handlers = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), interrupt)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from minidl.backend import n_cores
 
-# The BLAS library of NumPy reads one of these variables. OMP_: any library that uses OpenMP.
-# OPENBLAS_: OpenBLAS. MKL_: MKL.
+# NumPy's BLAS library reads one of these variables. The first word of a name tells which library
+# reads it: OpenBLAS, MKL, or any library that uses OpenMP (OMP).
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 # By default Open MPI refuses to run as root (usual in containers), and refuses more ranks than
@@ -59,7 +59,7 @@ def version_of(mpiexec):
 def vendor_of(mpiexec):
     """Returns 'MPICH', 'Open MPI', 'Intel MPI' or 'unknown vendor', from `mpiexec --version`."""
     said = version_of(mpiexec)
-    # Intel's launcher prints HYDRA, too: look for Intel first
+    # Intel's launcher also prints HYDRA, so look for Intel first.
     for words, vendor in (("Intel", "Intel MPI"), ("Open MPI", "Open MPI"), ("OpenRTE", "Open MPI"),
                           ("HYDRA", "MPICH")):
         if words in said:
@@ -83,10 +83,10 @@ def environment(n, threads=None):
     # takes a tenth less time.
     env.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     # The next forward needs the memory that backward frees. By default glibc returns this memory to
-    # the system, and gets it again page by page. That is 20,000 page faults in a step of a small
-    # GPT, 5% of the step's time. For MALLOC_MMAP_THRESHOLD_ glibc allows at most 32 MiB.
+    # the system, and gets it again page by page. A step of a small GPT then has 20,000 page
+    # faults, which take 5% of its time. For MALLOC_MMAP_THRESHOLD_ glibc allows at most 32 MiB.
     env.setdefault("MALLOC_TRIM_THRESHOLD_", str(2**30))
     env.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**25))
-    if n > n_cores():  # a waiting rank must leave its core to the other ranks
+    if n > n_cores():  # more ranks than cores: a waiting rank must let other ranks use its core
         env.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     return env

@@ -58,7 +58,7 @@ def main(argv=None):
         status = args.command(args)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # `minidl progress | head`: head has closed the pipe
+    except BrokenPipeError:  # in `minidl progress | head`, head closes the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
 

@@ -98,7 +98,7 @@ def touched(array, maps="/proc/self/numa_maps"):
         address, *words = line.split()
         if int(address, 16) >= begin + array.nbytes:
             break
-        if int(address, 16) <= begin:  # the mapping begins before the array, or with it
+        if int(address, 16) <= begin:  # all earlier mappings end before the array
             found.clear()
         found.update({int(k): int(v)
                       for k, v in re.findall(r"\bN(\d+)=(\d+)", " ".join(words))})

@@ -21,8 +21,8 @@ def in_ranks(work):
     calls in_ranks()."""
     if (settings := os.environ.pop(SETTINGS, None)) is None:
         return work()
-    # The profile has its own world, without a Watch or slow links. The script makes another world,
-    # with the user's settings.
+    # The profile makes its own world, without the user's slow links (MINIDL_NET) and Watch
+    # (MINIDL_WATCH). The script makes another world, which uses these settings.
     kept = {name: os.environ.pop(name, None) for name in ("MINIDL_NET", "MINIDL_WATCH")}
     t = comm.world()
     os.environ.update({name: value for name, value in kept.items() if value is not None})

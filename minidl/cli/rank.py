@@ -149,7 +149,7 @@ def _guard(link, pid, heals=False):
         woken.recv(4096)
     if status is None:
         traces = runpy.run_path(TRACES)
-        os.kill(pid, signal.SIGSTOP)  # so that the rank makes no new files
+        os.kill(pid, signal.SIGSTOP)  # stops the rank, so that it makes no new files
         os.waitpid(pid, os.WUNTRACED)
         held = traces["of"](pid)  # MPI's files that the rank uses
         os.kill(pid, signal.SIGKILL)

@@ -57,8 +57,8 @@ class Attempt(NamedTuple):
 
 # The parts of a message that may differ when the same bug happens again. These are numbers of ranks
 # and processes, times, addresses of objects and ports, Python's names of temporary files, and
-# numbers of 9 or more digits (an id, a time). Other numbers must be equal: shapes, line numbers,
-# errno.
+# numbers of 9 or more digits (an id, a time). Other numbers, such as shapes, line numbers and
+# errno, must be equal.
 DIFFERS = re.compile(
     r"\b(?:rank|ranks|process|pid|thread)[ =:]*\d+|"
     r"\d\d\d\d-\d\d-\d\d|\d+:\d\d:\d\d(?:\.\d+)?|"
@@ -123,8 +123,8 @@ def attempt_of(n, status, supervisor, seconds):
     ranks, left = supervisor.ranks, supervisor.left()
     steps = [rank.step for rank in supervisor.failed if rank.step is not None] or [
         rank.step for rank in left if rank.step is not None]
-    # If ranks are left, the attempt ended in the step of the slowest rank. With --heal it is
-    # possible that no rank is left. Then the attempt ended in the step of the last rank.
+    # The attempt ended in the step of the slowest rank. With --heal all ranks may be lost. Then
+    # the attempt ended in the largest step that a lost rank reported.
     behind = min if left else max
     begins = [rank.begins for rank in ranks if rank.begins is not None]
     how = "done" if status == 0 else supervisor.failure or f"mpiexec ended with status {status}"

@@ -54,7 +54,7 @@ STARTING_S = 3.0  # instead of TOGETHER_S, while some ranks are not in world() y
 PASSED_ON_S = 0.15  # time for mpiexec to pass on output before ranks are killed
 KILLED_S = 5.0  # time for the guards to kill their ranks; after this time mpiexec is ended
 LOOKS = 8  # in deadline_s seconds the supervisor asks each rank 8 times for its place
-LATER = 2  # questions after deadline_s: a Watch has the same deadline and must print first
+LATER = 2  # 2 more questions after deadline_s, so that a Watch with the same deadline prints first
 ANSWER_S = 0.5  # the shortest time between two questions: a busy machine answers slowly
 
 
@@ -68,7 +68,7 @@ class Rank:
     hydra: bool = False  # True if mpiexec is MPICH's
     links: dict = field(default_factory=dict)  # {"guard" or "rank": connection}
     state: str = "born"  # the later states: joining, joined, finished, failed, exits
-    in_mpi: bool = False  # the rank is or was in world(): other ranks need not wait for it
+    in_mpi: bool = False  # True if MPI was initialised on this rank, in world() or by the script
     since: float = 0.0  # when the current state began
     status: int | None = None  # the exit status of the process; -n if signal n has ended it
     ended_at: float = 0.0
@@ -142,7 +142,7 @@ class Supervisor:
                  silence_s=0.0, heal=False):
         self.n, self.deadline_s, self.start_s, self._write = n, deadline_s, start_s, say
         self.silence_s, self._suspected = silence_s, False
-        self.failure = None  # what ended the run, in words without process numbers
+        self.failure = None  # what ended the run: a text without process numbers
         self.failed = []  # the ranks that caused the failure
         self.interrupted = False
         self.heal, self._lost = heal, []  # _lost: with --heal, the dead ranks
@@ -348,7 +348,7 @@ class Supervisor:
                 self._write(f"minidl run: {rank} {link.over}; this connection is closed\n")
             rank.hung_up |= link is rank.links.get("rank")
             if self.heal and rank.status is None and link is rank.links.get("guard"):
-                # the guard was killed, and its rank with it
+                # The guard was killed. When a guard ends, Linux also kills its rank.
                 rank.status, rank.ended_at = -signal.SIGKILL, time.monotonic()
             rank.links = {which: it for which, it in rank.links.items() if it is not link}
 
@@ -377,7 +377,7 @@ class Supervisor:
         late = any(now - (r.ended_at or r.since) >= together_s for r in left)
         if crashed:
             self._fail(*self._how(crashed[0]), 128 - crashed[0].status)
-        elif left and len(left) == self.n:  # all ranks failed: each rank ends by itself
+        elif left and len(left) == self.n:  # all ranks failed: wait until each rank has ended
             if all(rank.status is not None for rank in left):
                 self._blame(self._how(left[0])[1], left)
                 self.status = max(self._status_of(rank) for rank in left)
@@ -490,7 +490,7 @@ class Supervisor:
         training = [rank for rank in ranks if not rank.trained and rank.state != "finished"]
         silent_s = now - max((rank.heard for rank in ranks), default=now)
         patience_s = self.silence_s
-        if not any(rank.step is not None for rank in ranks):  # all ranks still import and load
+        if not any(rank.step is not None for rank in ranks):  # ranks may still load data
             patience_s = max(patience_s, self.start_s)
         if not training or silent_s < patience_s / 2:
             self._suspected = False

@@ -9,10 +9,10 @@ These 29 bits are the code of the call. The length of the array is not in this c
 receive checks the number of bytes (checks.py).
 
 MPI sends a tag, a number of 4 bytes, with every message. A receiver may accept any tag and read the
-tag afterwards. So the code is sent as the tag of the message. If a rank receives a code other than
-its own, it raises an error at once. Without this check the result could be silently wrong.
-Example: one rank sums, and another rank takes the maximum. The messages of both ranks have the same
-size. Arrays of float32 and int32 have the same size, too.
+tag afterwards. So the code is sent as the tag of the message. If a rank receives a code that
+differs from its own code, it raises an error at once. Without this check the result could be
+silently wrong. Example: one rank sums, and another rank takes the maximum. The messages of both
+ranks have the same size. Arrays of float32 and int32 have the same size, too.
 
 A header of 16 bytes before the data could hold more. But MPI sends two pieces of memory in one
 message at most half as fast as one piece. (16 MiB between 2 ranks: with MPICH two pieces take 58
@@ -38,7 +38,7 @@ import numpy as np
 
 BITS = 29  # MPICH's largest tag is 2**29 - 1; the MPI standard guarantees only 2**15 - 1
 FIELDS = {"collective": (0, 10), "dtype": (10, 6), "op": (16, 5), "root": (21, 8)}
-# The code of a dtype is its position in DTYPES + 1. Code 0 means no dtype. Codes 32 to 63 are for
+# The code of a dtype is 1 + its index in DTYPES. Code 0 means no dtype. Codes 32 to 63 are for
 # all other dtypes.
 DTYPES = "?bBhHiIqQefdFDgGlL"
 REMEDIES = {"collective": "Do the ranks take different branches of an `if`?",

@@ -51,7 +51,7 @@ def check_ranks(t, ranks):
     return known
 
 
-@functools.lru_cache(100)  # 4,096 simulated ranks all check the same groups
+@functools.lru_cache(100)  # in a simulation, thousands of ranks check the same groups
 def _distinct(ranks, size):
     """Returns the ranks as a tuple of ints. Returns None if there are no ranks, if a rank occurs
     twice, or if it is not in a group of this size."""

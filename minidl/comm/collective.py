@@ -64,7 +64,7 @@ def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):
             return with_tensors(labelled, label, t, args, kwargs, wait)
         if not wait:
             return t.in_background(functools.partial(labelled, **kwargs), *args)
-        if _running.get(NOTHING) is not NOTHING:  # another collective calls fn
+        if _running.get(NOTHING) is not NOTHING:  # fn runs inside another collective
             return fn(t, *args, **kwargs)
         outermost = _label.get(label)
         name = outermost + _subject.get("")

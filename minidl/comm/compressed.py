@@ -150,7 +150,7 @@ def _reduce(t, x, codec, divisor, residual):
     payload = xp.empty(bounds[-1], np.uint8)
     encoded = [payload[begin:end] for begin, end in pairwise(bounds)]
     encoded[r][...] = codec.encode(total)
-    if residual is not None:  # the error of the sum is n times the error of the mean
+    if residual is not None:  # the residual is the error of the sum, not of the mean
         xp.subtract(total, codec.decode(encoded[r], len(total)), out=owed[r])
         owed[r] *= divisor
     for s in range(n):  # a ring all-gather: decode a block while it is sent to the right neighbour

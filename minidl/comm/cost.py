@@ -75,7 +75,7 @@ def tree_reduce(n, n_bytes, alpha, beta, gamma=0.0):
 
 def tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
     """2 ceil(log2 n) (alpha + K beta) + ceil(log2 n) K gamma"""
-    # The root does not send in the reduce. In the broadcast it is the busiest rank.
+    # The root does not send in the reduce. In the broadcast the root is the busiest rank.
     down = tree_broadcast(n, n_bytes, alpha, beta)
     return down._replace(time_s=down.time_s + tree_reduce(n, n_bytes, alpha, beta, gamma).time_s)
 
@@ -174,7 +174,8 @@ def best_segments(n_bytes, beta, per_segment, extra):
         raise ValueError(f"best_segments: wanted per_segment > 0; got {per_segment}. If "
                          "per_segment is 0, a larger number of segments is always faster.")
     divided = max(extra, 0) * n_bytes * beta
-    # The time per_segment * s + divided / s is shortest at s = sqrt(divided / per_segment).
+    # With s segments the time is per_segment * s + divided / s. The best s is
+    # sqrt(divided / per_segment).
     below = max(1, math.floor(math.sqrt(divided / per_segment)))
     return min(below, below + 1, key=lambda s: per_segment * s + divided / s)
 

@@ -47,10 +47,11 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
     halves = chunks.split(flat, 2 if n > 1 else 1)
     n_segments = chunks.segment_count(halves[0].nbytes, segment_bytes)
     both = [(seat(n, t.rank, tree), chunks.split(h, n_segments)) for tree, h in enumerate(halves)]
-    # The buffer fits every segment, because the first segment is the longest.
+    # The buffer fits every segment, because it is as long as the first segment, the longest one.
     theirs = t.scratch(len(both[0][1][0]), x.dtype, flat)
     going_up, going_down = [deque(), deque()], []
-    # Receives that start one step earlier, into a second buffer, were not faster between processes.
+    # With a second buffer, a receive could start one step earlier. Between processes this was not
+    # faster.
     for step in range(n_segments + 2 * top):
         for tree, (me, segment) in enumerate(both):
             k = step - me.height

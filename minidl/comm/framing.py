@@ -20,7 +20,7 @@ Test: tests/comm/test_framing.py   Used by: rpc.py, parallel/server/
 import numpy as np
 
 HEADER_BYTES = 32
-HEADER, BODY = range(2)  # the tags of the two messages
+HEADER, BODY = range(2)  # the tags of a header and of its body
 NO_BODY = np.empty(0, np.uint8)
 
 

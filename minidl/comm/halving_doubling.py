@@ -2,9 +2,9 @@
 
 The plain form: minidl/plain/halving_doubling.py. This file adds more. Rank r owns chunk r of
 `chunks.split`. So the halving part (reduce-scatter) and the doubling part (all-gather) can be
-called alone. The all-reduces accept other operations than a sum, and arrays of any shape. A second
-all-reduce, `doubling_all_reduce`, is for short messages. It exchanges the whole array in each step.
-`bytes_sent` is a formula for the bytes.
+called alone. The all-reduces accept arrays of any shape, and any operation, not only a sum. A
+second all-reduce, `doubling_all_reduce`, is for short messages. It exchanges the whole array in
+each step. `bytes_sent` is a formula for the bytes.
 
 If n is not a power of two, let p be the largest power of two below n. The ranks r >= p are called
 extra ranks. Each extra rank r sends all of x to its partner, rank r-p. The partner adds this x to

@@ -5,8 +5,8 @@ sizes. Each node cuts x into chunks, one chunk for each rank of the node. The cu
 together divide x into pieces. Example: a node of 2 ranks cuts x at 1/2, and a node of 3 ranks cuts
 x at 1/3 and 2/3. Together the cuts make 4 pieces. Each piece has one owner in every node, and an
 all-reduce of its owners sums the piece. A rank of a smaller node owns more pieces. This file also
-accepts any all-reduce between the nodes, and other operations than a sum. `bytes_sent` is a formula
-for the bytes.
+accepts any all-reduce between the nodes, and any operation, not only a sum. `bytes_sent` is a
+formula for the bytes.
 
 A second form, `leader_all_reduce`, has three steps. Each node reduces its arrays onto one of its
 ranks, the leader. The leaders run an all-reduce. Each leader broadcasts the result inside its node.
@@ -87,7 +87,7 @@ def groups(t: Transport, nodes: Nodes) -> Groups:
     return Groups(t.ranks, inside, leaders, pieces, n_units)
 
 
-@functools.lru_cache(10)  # all simulated ranks share one plan, because a plan has n entries
+@functools.lru_cache(10)  # a plan has an entry for each rank, so all simulated ranks share it
 def _plan(n, nodes):
     """Returns ({rank: the ranks of its node}, first rank of each node, number of units, pieces).
     `cut` explains the last two. Returns None if the nodes do not contain each of the n ranks

@@ -91,7 +91,7 @@ class Service:
         self._numbers = itertools.count()
         self._lock = threading.Lock()  # for values that the caller and the serving task change
         self._pending = {}  # number of a call -> its Future, until it is answered
-        self._left = {}  # rank that left its block -> None, or the traceback of the exception
+        self._left = {}  # rank whose block has ended -> None, or the traceback of the exception
         # _open: True inside the block. _reason: the traceback of the exception that ended the block
         self._open, self._reason = False, None
         self._main = _Frame(self)
@@ -158,8 +158,8 @@ class Service:
 
     def _serve(self):
         try:
-            # A rank that left its block by an exception still receives the answers that are on
-            # their way.
+            # If this rank's block has ended by an exception, this task still receives the answers
+            # that are on their way.
             while len(self._left) < self.size or self._pending:
                 self._serve_one()
         except Exception as error:
@@ -254,7 +254,7 @@ class Future:
         serves other calls."""
         running = _frame.get(None)
         if running is not None and running.service is self.frame.service:
-            while not self.done():  # this is the serving task: no other task receives the answer
+            while not self.done():  # this is the serving task, which receives the answer
                 running.service._serve_one()
         self._wait_for(timeout_s)
         if self._error is None:

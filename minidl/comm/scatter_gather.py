@@ -79,7 +79,7 @@ def gather(t: Transport, x: SameArray, root: int = 0,
     if me:
         t.send(whole, (parent(me) + root) % n)
         return None
-    first = bounds[-1] - bounds[root]  # rank 0's block comes after the blocks of root..n-1
+    first = bounds[-1] - bounds[root]  # rank 0's block comes after the blocks of ranks root to n-1
     return xp.roll(whole, -first, 0) if root else whole
 
 

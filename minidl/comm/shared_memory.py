@@ -61,10 +61,10 @@ if TYPE_CHECKING:
     from minidl.comm.transport.protocol import Transport
     from minidl.hints import Op, SameArray
 
-# The size of a chunk in bytes. A rank reads one chunk from each of the n pieces. If there are few
-# ranks, these n chunks and x fit in a core's second-level cache (1 to 2 MiB on today's servers).
-# With smaller chunks the signals cost more than the cache saves. A rank's piece has two halves of
-# 4 MiB.
+# The size of a chunk in bytes. A rank reads one chunk from the piece of each of the n ranks. If
+# there are few ranks, these n chunks and x fit in a core's second-level cache (1 to 2 MiB on
+# today's servers). With smaller chunks the signals cost more than the cache saves. A rank's piece
+# has two halves of 4 MiB.
 CHUNK_BYTES = 512 << 10
 HALF_BYTES = 4 << 20
 

@@ -351,8 +351,8 @@ def restore(t, buddies, reports, chosen, fresh):
         given = {old: copies[old].numbers for old, rank in holders.items() if rank == t.rank}
     with t.named("restore"):
         given = {old: it for each in objects.all_gather(t, given) for old, it in each.items()}
-        # {old rank: its numbers}. A rank that died together with its buddy is missing; this can
-        # happen only without shards
+        # {old rank: its numbers}. A rank is missing if it died together with its buddy. This can
+        # happen only without shards.
         numbers = {old: objects.unpack(given[old]) for old in sorted(given)}
         first = numbers[t.rank if in_parts else min(numbers)]
         holds = {old: each["shard"] for old, each in numbers.items()}

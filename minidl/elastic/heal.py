@@ -99,7 +99,7 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
         except Exception:
             if not _has_lost(t):
                 raise
-            ulfm.revoke(t.innermost)  # before this rank waits for anything
+            ulfm.revoke(t.innermost)  # comes first: it ends the calls of the other ranks
             ended = False
         if _all_have_ended(t, ended):
             supervised.say("trained", first=t.rank == 0)
@@ -115,7 +115,7 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
 
 
 def _keep(buddies, step):
-    if step not in buddies.mine:  # after a death _begin() has kept the state already
+    if step not in buddies.mine:  # after a death, _begin() has saved this step already
         buddies.save(step)
 
 

@@ -47,7 +47,7 @@ class Parts:
             if isinstance(model, DiLoCo):
                 self.inside = model.common_weights
                 self.common |= {"model": model.module, "optimizer": model.outer, "diloco": model}
-            else:  # data_parallel has the order of the buckets, which decides the rounding
+            else:  # saves data_parallel, because its order of buckets decides the rounding
                 self.common |= {"model": model.data_parallel, "rounds": model.rounds}
         self.model = model
         self.behinds = [Behind(t)]

@@ -56,12 +56,12 @@ def states(model=None, optimizer=None, communication=()):
     if optimizer is not None:
         updated = [low.get(p, p) for p in optimizer.parameters()]
         parameters = list(dict.fromkeys([*parameters, *updated]))
-    arrays = {  # a buffer that is in several lists counts for the first list
+    arrays = {  # a buffer that is in several lists counts only in the first
         "parameters": [p.array for p in parameters],
         "master weights": [m.array for m in low],
         "optimizer": [value for values in state.values() for value in values.values()
                       if getattr(value, "ndim", 1)],  # a step count (4 bytes on a GPU) is left out
-        "gradients": [t.grad.array for t in (*parameters, *low)  # each may be a view of a bucket
+        "gradients": [t.grad.array for t in (*parameters, *low)  # some are views of a bucket
                       if isinstance(t.grad, Tensor)],
         "communication": [x for holder in communication for x in holder.communication_buffers()],
     }

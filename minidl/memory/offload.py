@@ -75,7 +75,7 @@ class Host:
     def __init__(self, ahead, min_bytes, bytes_per_s):
         self.ahead, self.min_bytes, self.bytes_per_s = ahead, min_bytes, bytes_per_s
         self.log, self.held_bytes, self.peak_bytes, self.waited_s = [], 0, 0, 0.0
-        self.stored = []  # weak references: a Stored is kept by the nodes that saved it
+        self.stored = []  # weak references, because only the nodes should keep a Stored
         # _known: {(id of a buffer, the array's place in the buffer): weak references to the buffer
         # and to the Stored}.
         self._known = {}

@@ -54,7 +54,7 @@ def recompute(fn, *inputs, keep=None, **options):
     given = [Tensor(x.array, x.requires_grad) for x in tensors]
     segment = _Segment(fn, (inputs, options), tensors, keep)
     outputs, uses = segment.run(given)
-    instead = dict(zip(given, tensors))  # replaces the inputs that fn returns unchanged
+    instead = dict(zip(given, tensors))  # used if a result of fn is also an input of fn
     if uses:
         place = {x: i for i, x in enumerate(given)}
         segment.edges = [place.get(leaf, leaf) for leaf in uses]
@@ -99,7 +99,7 @@ class Recompute(Function):
     """A segment as one node of the graph. Saves its inputs, the arrays that `keep` chose, and the
     parameters that it uses. Parameters are saved as leaves, without a copy. So if a parameter is
     changed before backward, backward raises an error."""
-    arithmetic = False  # the ops inside the segment compute and round, not this node
+    arithmetic = False  # this node computes nothing; the ops inside the segment compute and round
 
     def forward(self, *used, segment, inputs, outputs):
         self.segment = segment

@@ -155,7 +155,7 @@ def attention(node, rows):
     n_batch *= rows
     q = n_batch * n_heads * length * e
     if node.ours and usable(np.empty(0, dtype)):
-        gradient = 0 if packed else q * dtype.itemsize  # a copy in the order that kernels want
+        gradient = 0 if packed else q * dtype.itemsize  # a copy of the gradient of the result
         if node.xp is not np:
             return 3 * q * dtype.itemsize if packed else gradient
         parts = min(-(-n_keys // block_of("tile", e)[0]), PARTS)
@@ -177,10 +177,11 @@ def _block(heads, n_queries, n_keys, e, ev, half, dropout):
     q, k, v, o = (heads * n * width for n, width in (
         (n_queries, e), (n_keys, e), (n_keys, ev), (n_queries, ev)))
     scores = heads * n_queries * n_keys
-    making = q + half * k + scores  # half: k, v and go are cast before they are multiplied
+    making = q + half * k + scores  # half: casts k, v and go. go is the gradient of the result
     forward = scores + max(dropout * scores, half * v + o)
     held = q + 2 * scores + half * o  # q, the probabilities P, their gradient gP, and go
-    # The last max() is over gv, go * o (whose row sums are D of plain/flash.py), and gq with gk.
+    # The last max() has three terms: gv; the product go * o; gq and gk together. The row sums of
+    # go * o are called D in plain/flash.py.
     backward = held + max(half * v, dropout * scores + max(v, o, q + k))
     return max(making, forward), max(making, backward)
 

@@ -86,7 +86,7 @@ class GradScaler:
                              f"hysteresis={hysteresis}, init_scale={init_scale}, "
                              f"min_scale={min_scale}, max_scale={max_scale}")
         self._scale = np.array([init_scale], np.float32)
-        self._counts = np.array([0, hysteresis, 0], np.int32)  # good steps, patience, skipped
+        self._counts = np.array([0, hysteresis, 0], np.int32)  # good_steps, patience and skipped
         self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
         self.growth_interval, self.hysteresis = growth_interval, hysteresis
         self.min_scale, self.max_scale, self.raise_at_min = min_scale, max_scale, raise_at_min

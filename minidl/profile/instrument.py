@@ -50,7 +50,7 @@ def _apply():
         _wrap_function(cls)
     before = vars(Function)["__init_subclass__"]
 
-    def wrap_later(cls, **options):  # for classes that are defined while a profile runs
+    def wrap_later(cls, **options):  # wraps a class that is defined during a profile
         before.__func__(cls, **options)
         _wrap_function(cls)
 
@@ -331,7 +331,7 @@ def _spawn(lane, method, t, fn, *args):
     name = f"task {lane.profile.number('task')}"
 
     def run(*args):
-        recording.set(lane.beside(name))  # the task has its own context variables
+        recording.set(lane.beside(name))  # set here, because a task has its own context variables
         return fn(*args)
 
     return method(t, run, *args)

@@ -18,7 +18,7 @@ import numpy as np
 from minidl import backend, cuda
 from minidl.comm.select import file_in, is_number, keep, kept
 
-MOST_PER_S = 1e18  # operations a second of a thousand GPUs. A file with a larger number is damaged
+MOST_PER_S = 1e18  # operations a second: the speed of 1000 GPUs. A larger number is an error
 
 
 def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5, dtypes=("float32", "float64")):

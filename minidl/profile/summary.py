@@ -51,7 +51,7 @@ def of(ranks, peak=None):
         "kernels": _kernels(parts), "collectives": _collectives(parts),
         "shapes_differ": len({p["shapes"] for p in parts}) > 1,
         "memory": max((held for r in ranks for _, held in r.memory),
-                      key=lambda held: sum(held.values()), default={})}  # at the highest peak
+                      key=lambda held: sum(held.values()), default={})}  # bytes at the peak
 
 
 def bounds(record):
@@ -129,8 +129,8 @@ def _rank(record, last):
         if lane in record.devices:
             on_gpu += [(span, own_s) for span, _, own_s in nested(
                 [s for s in spans[lane] if s[0] in ROW_OF])]
-    # `idle` has the waits in collectives of lanes other than "main". An entry is (the end of the
-    # wait, its start, the rank that entered last).
+    # `idle` lists the waits in collectives, of all lanes except "main". An entry is (the end of the
+    # wait, its start, the rank that entered the collective last).
     idle = []
     for lane in spans:
         for span in spans[lane]:
@@ -149,7 +149,7 @@ def _rank(record, last):
         if kind == "collective":
             when, who = last["main", *span[5][4:6]]
             waits = [(min(max(when - span[2], 0.0), own_s), who)]
-        elif kind == "wait":  # the other lane may itself be waiting for another rank
+        elif kind == "wait":  # main waits for another lane, and that lane may wait for a rank
             near = idle[bisect(ends, span[2]):bisect(ends, span[3]) + 1]
             waits = [(min(b, span[3]) - max(a, span[2]), who) for b, a, who in near]
         if kind in ("forward", "backward"):

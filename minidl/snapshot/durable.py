@@ -35,7 +35,7 @@ def write(path, pieces, named=None):
             digest.update(rest)
             while rest:
                 rest = rest[os.write(file, rest):]
-            piece = rest = None  # frees the piece, which may be large, before the next is made
+            piece = rest = None  # frees the piece, which may be large, before the next one is made
         os.fsync(file)
     finally:  # the file is closed even if the disk is full
         os.close(file)

@@ -26,7 +26,7 @@ CODES = {"bool": "BOOL", "bfloat16": "BF16",  # {a dtype that a snapshot holds: 
             for n in (8, 16, 32, 64)},
          **{f"float{n}": f"F{n}" for n in (16, 32, 64)}}
 MOST_BYTES = 100_000_000  # the largest size of a header, as in the safetensors library
-MOST = 2**64 - 1  # the largest number in a header: the library counts in 64 bits
+MOST = 2**64 - 1  # the largest number in a header: safetensors counts in 64 bits
 
 
 class Entry(NamedTuple):

@@ -39,7 +39,7 @@ def only_writer(folder):
                        f"{time.strftime('%Y-%m-%d %H:%M:%S')}".encode())
         yield ""
     finally:
-        os.unlink(path)  # before the lock ends: later another process may own the file
+        os.unlink(path)  # comes before close(). After close() another process may own the file
         os.close(file)
 
 

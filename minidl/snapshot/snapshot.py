@@ -287,7 +287,7 @@ def put(index, fill, t, rank, size, model, optimizer, others):
         optimizer.state.pop(leaf, None)
         if arrays or saved["numbers"]:
             optimizer.state[leaf] = {**saved["numbers"], **arrays}
-        if leaf is not owner:  # a master copy; if none was saved, the weight fills it
+        if leaf is not owner:  # leaf is a master copy. If none was saved, leaf gets the weight
             arrays["master" if "master" in saved["arrays"] else "param"] = leaf.array
         targets += [(f"{kind}/{r.name}", array, r)
                     for r in by_leaf[owner] for kind, array in arrays.items()]

@@ -40,7 +40,7 @@ import time
 
 PROOF_BYTES = 16 + 16 + 64 + 1
 KNOCK_S = 3.0  # seconds in which a caller must send its whole proof; on one host it takes 1 ms
-SEATS = 64  # the largest number of strangers; a process may have 1024 open files
+SEATS = 64  # the limit for connections without a right proof; a process can have 1024 open files
 WINDOW = 64  # the last 64 calls of a process may arrive in any order; an older call is refused
 LINE_BYTES = 1 << 22  # the longest line; the state of a rank with a thousand peers has 200 kB
 CLOSED = "has closed"

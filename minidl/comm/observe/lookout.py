@@ -47,7 +47,7 @@ from minidl.text import in_words, tr
 
 LOOK_S = 0.5  # seconds between two checks of this rank's waits; a check costs nearly nothing
 SUSPECT_S = 1.0  # after a wait of this many seconds a lookout asks the other ranks
-AGAIN_S = 0.25  # seconds between the two checks that make a deadlock certain
+AGAIN_S = 0.25  # seconds between two checks. If both find a deadlock, the deadlock is certain
 
 
 class Book:
@@ -129,12 +129,12 @@ class Lookout:
         atexit.register(self._leave)
         before_the_report(self._fails)
 
-    # -- connections that stay open: they close when a process dies
+    # -- connections that stay open until a process ends
 
     def _link(self):
         """Opens a connection from this rank to the first rank, and keeps it open. If a process
         dies, its connections close, and the rank at the other end notices it."""
-        # Lines -> the rank at the other end. None: a short connection, for a question or a message
+        # {Lines: the rank at the other end}. A short connection has None instead of a rank.
         self._links = {}
         first = self.ranks[0]
         if self.rank != first:
@@ -148,9 +148,9 @@ class Lookout:
     def _say(self, text):
         sys.stderr.write(tr(f"rank {self.rank}: {text}") + "\n")
         sys.stderr.flush()
-        sys.stdout.flush()  # after the report, because the launcher may end this process any time
+        sys.stdout.flush()  # the report comes first: the launcher may end this process at any time
 
-    # -- the thread that answers
+    # -- the thread that answers other ranks
 
     def _answers(self):
         door = self._channel.door
@@ -158,7 +158,7 @@ class Lookout:
             select.select([*door.sockets(), *self._links], [], [], door.patience_s())
             gone = self._hear()
             until = time.monotonic() + ANSWER_S
-            # A rank that ends normally has first sent a message on another connection. So read all
+            # Before a rank ends normally, it sends a message on another connection. So read all
             # messages before a closed connection is reported.
             while gone and not self._left and time.monotonic() < until and select.select(
                     [door.listener, *self._links], [], [], 0)[0]:
@@ -213,7 +213,7 @@ class Lookout:
             f"The last collective that rank {self.rank} began was {self._last()}.")
         self._end()
 
-    # -- the thread that looks
+    # -- the thread that looks for long waits
 
     def _looks(self):
         wanted = SUSPECT_S  # asks the other ranks after 1, 2, 4, ... seconds of one wait

@@ -117,7 +117,7 @@ def explain(calls):
     (a, *_), (b, *_), *_ = alike.values()
     what, here, there = _difference(calls[a][1], calls[b][1])
     remedy = REMEDIES.get(what, "")
-    if what in calls[a][1]["arrays"] and what in calls[b][1]["arrays"]:  # both are arrays
+    if what in calls[a][1]["arrays"] and what in calls[b][1]["arrays"]:  # an array on both ranks
         same = here.rpartition(" (")[0] == there.rpartition(" (")[0]
         remedy = REMEDIES["shape" if same else "dtype"]
     lines.append(f"differs: {what} is {here} on rank {a}, {there} on rank {b}. {remedy}".rstrip())

@@ -103,8 +103,8 @@ def is_open(need, states):
     state = states[need.peer]
     if state.counters.get(need.key, 0) >= need.count:
         return False
-    # The peer may wait in a receive from any rank, which can fulfil the need. Its counter has not
-    # increased yet, because the sender is not known yet.
+    # A peer that waits in recv_any() does not know the sender yet, so it has not increased the
+    # counter. But its recv_any() may still fulfil the need.
     return not any(wait.any_of and need.key in _taken_by(wait) for wait in state.waits)
 
 

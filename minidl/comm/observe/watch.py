@@ -75,7 +75,7 @@ class Watch(Wrapper):
             lookout.watches.add(self)
         self._name = f"{digest_of(name or repr(t.ranks)):016x}"  # the same on all ranks of t
         self._begun = waits.begun(self._name)
-        self._number = 0  # the number of collectives begun
+        self._number = 0  # the number of collectives that have begun
         self._digests = {}  # call -> digest of its signature
         self._mine, self._theirs = np.empty(2, np.uint64), np.empty(2, np.uint64)
         peers = (1 << k for k in range((t.size - 1).bit_length()))
@@ -83,7 +83,7 @@ class Watch(Wrapper):
         self._keys = {}  # (sent or received, peer, tag) -> the keys of both ranks' counters
         self._windows = {}  # n_bytes -> _WatchedWindow
         self._made = {}  # ranks -> the number of subgroups made of them
-        if lookout is None:  # a simulated or single rank: no other rank asks for its waits
+        if lookout is None:  # a simulated or only rank: no other rank asks about its waits
             for name in ("event", "together"):
                 setattr(self, name, getattr(t, name))
             for name in "isend irecv send recv sendrecv recv_any spawn".split():
@@ -95,7 +95,7 @@ class Watch(Wrapper):
     def entering(self, fn, args, kwargs):
         if self.size == 1:
             return self.inner.entering(fn, args, kwargs)
-        # _check comes first, because its error message explains more.
+        # _check comes first: its error message explains more than the message of inner.entering().
         self._check(fn, args, kwargs)
         sent = self.inner.entering(fn, args, kwargs)
         return sent if self.simulated else (*sent, *self._compared)

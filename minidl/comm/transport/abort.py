@@ -157,8 +157,8 @@ def end_all(comm, status=1):
     """Ends all ranks. May be called from any thread. Does not return."""
     if supervised.is_supervised():
         leave(status)
-    # If MPI is stuck in another thread, this process ends after 1 s without MPI. Then the launcher
-    # ends the other ranks.
+    # If MPI is stuck in another thread, comm.Abort does not return. Then this process ends itself
+    # after 1 s, and the launcher ends the other ranks.
     last_resort = threading.Timer(1.0, os._exit, [status])
     last_resort.daemon = True
     last_resort.start()
@@ -171,7 +171,7 @@ def leave(status):
     launcher ends the other ranks. The reason must have been reported before."""
     sys.stdout.flush()
     sys.stderr.flush()
-    forget_shared_memory()  # after an error in world(), the name of MPICH's memory still exists
+    forget_shared_memory()  # after an error in world(), MPICH's shared memory still has a name
     supervised.say("failed", status=status)
     os._exit(status)
 

@@ -119,7 +119,7 @@ class Job:
         return self._done.is_set()
 
     def _run(self, failure):
-        self._submitted.wait()  # never waits: it moves a modelled clock to the time of submit()
+        self._submitted.wait()  # never waits, but moves a modelled clock to the time of submit()
         try:
             if failure is not None:
                 raise RuntimeError(

@@ -28,7 +28,7 @@ import numpy as np
 
 from minidl.comm.transport.window import HEADER
 
-# The tag of the messages by which MPI makes a group. With tag 0, Open MPI could receive a user's
+# The tag of the messages with which MPI makes a group. With tag 0, Open MPI could receive a user's
 # message instead of its own, and hang. watch.py uses the tag 32767.
 GROUP_TAG = 32766
 AGREE_TAG = 32765

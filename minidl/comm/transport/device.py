@@ -102,7 +102,7 @@ def all_reduce(t, x, op=np.add):
     if isinstance(t, nccl.Nccl):
         return nccl.all_reduce(t, x, op)
     if t.cuda_aware:
-        with x.device:  # needed in a background thread: its current device is 0
+        with x.device:  # needed because a background thread has device 0 as its current device
             ring.all_reduce(t, _flat(t, x), op)
         return x
     return staged_all_reduce(t, x, op)
@@ -124,7 +124,7 @@ def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_by
         buffers = [pinned(library_of(x), len(segments[0]), x.dtype) for _ in segments[:2]]
         hosts = [buffers[i % 2][: len(segment)] for i, segment in enumerate(segments)]
         compute, copies = cuda.get_current_stream(), cuda.Stream(non_blocking=True)
-        copies.wait_event(compute.record())  # kernels may still compute x
+        copies.wait_event(compute.record())  # waits for kernels that still compute x
 
         def download(i):
             queue_copy(segments[i], hosts[i], copies)
@@ -142,8 +142,8 @@ def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_by
     return x
 
 
-# The next three functions are not collectives: their messages have the labels of the collectives
-# that they call, as on the host.
+# The next three functions do not have the decorator @collective. So their messages have the labels
+# of the collectives that they call. These are the same labels as for arrays on the host.
 
 
 def mean_block(t, x, bounds, divisor=None):

@@ -160,7 +160,7 @@ class _AllRanks:
         self._n_messages += 1
 
     def finish(self, here):
-        if self._way is None:  # the loop had no step
+        if self._way is None:  # the loop has sent no message
             return
         self._way.finish()
         right, left = self._way.right.tolist(), self._way.left.tolist()
@@ -183,7 +183,7 @@ class _Way:
             raise _Unlike
         out = [(world[r], world[dst]) for r, dst in enumerate(right.tolist())]
         if any(group.is_busy(src, dst) for src, (_, dst) in enumerate(out)):
-            raise _Unlike  # a message of another call is on its way
+            raise _Unlike  # a message or a receive of another call still waits
         links = [network.links.link(*pair) for pair in out]
         self._alpha = np.array([link.alpha for link in links])
         self._beta = np.array([link.beta for link in links])

@@ -124,8 +124,8 @@ class MPITransport(Transport):
     def recv_any(self, tag=0):
         mpi = self._mpi
         status = mpi.Status()
-        # Mprobe would wait inside MPI and hold its lock, so that other threads' calls are slow: a
-        # remote call took 22 ms with MPICH on busy cores. With this loop it takes 1.5 ms.
+        # Mprobe waits inside MPI and holds MPI's lock, so it makes other threads' calls slow. With
+        # Mprobe a remote call took 22 ms (MPICH, busy cores). With this loop it takes 1.5 ms.
         pause_s = 0.0
         comm, tag, any_tag = self._way(tag)
         while (message := comm.Improbe(mpi.ANY_SOURCE, any_tag, status)) is None:

@@ -33,7 +33,7 @@ class Network:
         self.scheduler = Scheduler(n)
         self.links, self.shared_nic = links, links.shared_nic
         self.rendezvous_bytes = float("inf") if rendezvous_bytes is None else rendezvous_bytes
-        self.ports = defaultdict(Port)  # number of the port, as in links.ports -> Port
+        self.ports = defaultdict(Port)  # port number (see links.ports) -> Port
         self._groups = weakref.WeakValueDictionary()  # name -> Group
         self._half_made = {}  # name -> (Group, how many ranks must still call group())
         self.unreceived = []  # error texts of deleted groups, one for each channel with messages

@@ -101,7 +101,7 @@ class SimTransport(Transport):
         self._name, self._group = name, network.group(name, ranks)
         self._slowdown = network.links.slowdown(self.world_rank)
         self._outgoing, self._incoming = {}, {}  # (peer, tag) -> Channel
-        self._pairs = {}  # (dst, src, tag) -> the objects for sendrecv
+        self._pairs = {}  # (dst, src, tag) -> the Scheduler, link and Channels of a sendrecv
         self._subgroups = {}  # ranks -> the number of subgroups made of them
         self.board = self._group.board
         self._windows = {}  # n_bytes -> Messages
@@ -147,7 +147,8 @@ class SimTransport(Transport):
         if arrival < port.in_free or data.shape != into.shape or data.dtype is not into.dtype:
             incoming.take(task, data, arrival, into)
             return into
-        # The common case of incoming.take: the port is free, and data has the shape of `into`.
+        # This is the common case of incoming.take(), written here again, to be faster. The port
+        # is free, and `data` has the shape of `into`.
         port.in_start, port.in_free = arrival, arrival + into.nbytes * beta_in
         if port.in_free > task.clock:
             task.clock = port.in_free
@@ -161,7 +162,7 @@ class SimTransport(Transport):
             queues = [(c.queue, src) for src, c in inbox.channels.items() if c.queue]
             waiting = [(queue[0][1] or task.clock, src) for queue, src in queues]
             arrival, src = min(waiting, default=(None, None))
-            # If every other task's clock has passed this arrival, no earlier message can come.
+            # If no other task has an earlier clock, no message can arrive earlier than this one.
             if waiting and not scheduler.earlier_than(max(arrival, task.clock)):
                 break
             inbox.waiting_for_any = task
@@ -177,7 +178,8 @@ class SimTransport(Transport):
         ranks = check_ranks(self, ranks)
         if self.rank not in ranks:
             return None
-        # All members compute the same name without a message: (parent, ranks, number of groups).
+        # A name is (the parent's name, ranks, number of groups). So all members compute the same
+        # name without a message.
         count = self._subgroups[ranks] = self._subgroups.get(ranks, 0) + 1
         world_ranks = tuple(self.ranks[r] for r in ranks)
         name = (self._name, ranks, count)

@@ -23,7 +23,7 @@ import os
 
 LINK = "MINIDL_LINK"  # "7:1234": descriptor 7 of process 1234
 
-# The environment variables by which launchers tell a process its (rank, size). srun sets
+# The environment variables with which launchers tell a process its (rank, size). srun sets
 # SLURM_STEP_NUM_TASKS. The list does not have SLURM_NTASKS, because a single process inside an
 # allocation also has this variable.
 LAUNCHERS = [

@@ -102,7 +102,7 @@ class Throttled(Wrapper):
 
     def compute(self, seconds):
         self.inner.compute(seconds)
-        # The work has already taken `seconds`. A straggler sleeps for the rest of its longer time.
+        # The work itself has taken `seconds`. A straggler sleeps, so that its work takes longer.
         _sleep_until(time.perf_counter() + seconds * (self.links.slowdown(self.world_rank) - 1))
 
     def _route(self, src, dst):
@@ -205,7 +205,7 @@ def _mapped(t, n_nodes):
         os.close(handle)
     file = os.open(objects.broadcast(t, path), os.O_RDWR)  # stays open until the process ends
     clocks = np.frombuffer(mmap.mmap(file, 0), np.float64).reshape(n_nodes, 3)
-    tree.barrier(t)  # all ranks have opened the file: its name is not needed any more
+    tree.barrier(t)  # now all ranks have opened the file, and its name is not needed any more
     if t.rank == 0:
         os.unlink(path)
     return clocks, file

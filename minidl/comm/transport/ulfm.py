@@ -34,7 +34,8 @@ from minidl.comm.transport.communicators import Communicators
 from minidl.comm.transport.mpi import MPITransport
 from minidl.comm.transport.window import NoSharedMemory
 
-# "3 2,5": the run has spawned 3 processes so far; the two new processes become ranks 2 and 5
+# The value "3 2,5" means: the run has spawned 3 processes so far, and the two new processes become
+# ranks 2 and 5.
 NEWCOMER = "MINIDL_NEWCOMER"
 LOOK_S = 0.05  # seconds between two checks for a revoked communicator; 20 checks a second are cheap
 STUCK_S = 5.0  # if a rank is still making a group this many seconds after a death, it is stuck

@@ -38,12 +38,12 @@ NOTE_BITS = 63 - BITS  # bits of a note. A note and the collective's code share 
 TAG = 32760  # TAG + kind is the tag of a simulated signal; users' tags are smaller
 
 # How a rank waits: it reads the count SPINS times, then YIELDS times with sched_yield between the
-# reads, then it sleeps between the reads. A read takes 0.3 us, with sched_yield 1 us.
-# If every rank has its own core, a rank spins for 3 ms, a time slice of the operating system. So if
-# a peer lost its core for one slice, the peer runs again before this rank yields its own core. If
-# this rank yielded at once, each signal could cost a slice.
+# reads, then it sleeps between the reads. A read takes 0.3 us. With sched_yield it takes 1 us.
+# If every rank has its own core, a rank spins for 3 ms. This is a time slice of the operating
+# system. So if a peer lost its core for one slice, the peer runs again before this rank yields its
+# own core. Without the spinning, each signal could cost a slice.
 SPINS = 10_000
-YIELDS = 2000  # reads that let other processes run. Ranks that share cores leave out the SPINS
+YIELDS = 2000  # reads that let other processes run. If ranks share cores, SPINS counts as 0
 NAP_S = 100e-6  # seconds of a sleep, in which other processes can use this core
 
 
