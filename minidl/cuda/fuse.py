@@ -63,7 +63,7 @@ OPS = {
 class Symbol:
     """A value in the kernel, with its C name. Each operation on a Symbol is added to `lines`."""
 
-    __array_ufunc__ = None  # makes array + symbol call the symbol's __radd__, which refuses arrays
+    __array_ufunc__ = None  # so array + symbol calls the symbol's __radd__, which refuses arrays
 
     def __init__(self, name, lines):
         self.name, self.lines = name, lines  # lines: [(C name of the result, op, C operands)]

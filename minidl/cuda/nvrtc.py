@@ -97,7 +97,8 @@ def _key(text, flags, instances):
     library, include = _library()
     files = [library, include / "cuda_fp16.h"]
     stats = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-    text = text.replace(f"{KERNELS.parent}{os.sep}", "")  # so a copy of the checkout finds the logs
+    # A checkout in another folder gets the same key.
+    text = text.replace(f"{KERNELS.parent}{os.sep}", "")
     return hashlib.sha256(repr((text, flags, list(instances), stats)).encode()).hexdigest()[:32]
 
 

@@ -35,7 +35,7 @@ from minidl.random import Generator
 from minidl.tensor import Tensor
 
 POOL_STREAMS = 5 << 60  # the first of the random streams that only pools() and packs() use
-FILLS = (0, -100)  # padding of ids and of targets: cross entropy ignores -100
+FILLS = (0, -100)  # ids are padded with 0, targets with -100, which cross entropy ignores
 
 
 def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
@@ -62,8 +62,8 @@ def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
                     batches.append(some[begin:k].tolist())
                     begin = k
             batches.append(some[begin:].tolist())
-            # The lengths rise in one pool and fall in the next pool. So the two batches where two
-            # pools meet have similar lengths, too.
+            # The lengths rise in one pool and fall in the next pool. So the last batch of a pool
+            # and the first batch of the next pool have similar lengths, too.
             if which % 2:
                 batches[first:] = batches[:first - 1 if first else None:-1]
         return batches

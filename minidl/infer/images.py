@@ -59,8 +59,8 @@ def conv(low, node):
     panel = "blockIdx.y * PANEL", f"min(blockIdx.y * PANEL + PANEL, {o}u)", "row"
     if (kh, kw, *stride) == (3, 3, 1, 1) and c % 16 == 0 and o >= 16 and c <= WIDEST:
         n_tiles = -(-oh // 2) * -(-ow // 2)
-        # m: the number of tiles in a block, from 8 to 14 (or all tiles, if there are fewer). The
-        # best m has the fewest unused tiles in the last block
+        # m is the number of tiles in a block. It is from 8 to 14, or less if there are fewer tiles.
+        # The best m has the fewest unused tiles in the last block.
         m = min(range(min(n_tiles, 8), min(n_tiles, 14) + 1), key=lambda m: (-n_tiles % m, -m))
         blocks, matrix = -(-n_tiles // m), winograd_filters(w.array)
         if n * blocks >= ENOUGH:  # a block computes all panels, and transforms each tile once

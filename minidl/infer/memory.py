@@ -19,7 +19,7 @@ Source: Pisarchyk & Lee 2020 (arXiv 2001.03288).   Test: tests/infer/test_memory
 from dataclasses import dataclass, replace
 
 ALIGN = 64  # each value begins at a multiple of this number of bytes: a cache line
-ROUNDS = 30  # in each of the three orders, all values are placed at most this many times
+ROUNDS = 30  # the most tries of placing all values, for each of the three orders
 
 
 @dataclass(frozen=True)

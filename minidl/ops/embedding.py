@@ -42,8 +42,8 @@ def scatter_add_rows(index, g, n_rows):
     g = g.astype(backend.accumulate_dtype(g.dtype), copy=False)
     out = xp.zeros((n_rows, g.shape[1]), g.dtype)
     if index.size:
-        # CuPy's reduceat subtracts running sums. Its results are imprecise, and an inf spreads to
-        # other sums.
+        # CuPy's reduceat computes a sum as the difference of two running sums. Its results are
+        # imprecise, and an inf spreads to other sums.
         if xp is not np:
             xp.add.at(out, index, g)
             return out

@@ -33,7 +33,7 @@ def product(xp, a, b):
             a, b = scratch(a.astype(np.float32)), scratch(b.astype(np.float32))
             return scratch(product(xp, a, b), "temporary").astype(np.float16)
     if b.ndim == 2 and a.ndim > 2 and a.size:
-        # (..., n, k) @ (k, m): the leading dimensions are just more rows
+        # In (..., n, k) @ (k, m), the leading dimensions count as rows.
         y = product(xp, a.reshape(-1, a.shape[-1]), b)
         return y.reshape(*a.shape[:-1], b.shape[-1])
     if xp is np:

@@ -73,11 +73,11 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
     stamp, counted = _stamp(path), None
     with _lock:
         for count in (True, False) if profile else (False,):
-            library = _library(path, defines, instance, count, stamp)  # has all kernels of the file
+            library = _library(path, defines, instance, count, stamp)
             watched = _choose(library.kernels, kernel.name, path)
             run = _Run(watched, path, library, grid, block, args, shared_mem, outputs, reachable)
             try:
-                if count:  # this library does not check, because the checks would count as branches
+                if count:  # this library has no checks, because a check adds branches to the count
                     counted = run.profile()
                 else:
                     report = run.report(orders)
@@ -139,7 +139,7 @@ class _Run:
         self.kernel, self.path, self.library, self.hooks = kernel, path, library, hooks.hooks()
         self.shared_mem = shared_mem
         parameters = kernel.signature.parameters
-        kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises the errors of a launch
+        kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises if an argument is wrong
         self.grid, self.block = dims(grid), dims(block)
         if math.prod(self.grid) * math.prod(self.block) >= 2**31:
             raise KernelError(f"kernel {kernel.name}: in the check form a launch must have fewer "
@@ -290,7 +290,7 @@ class _Run:
         notes = [n.value.decode() for n in outcomes[0].notes[: outcomes[0].n_notes]]
         k = next((k for k, o in enumerate(outcomes) if k and o.differs_in >= 0), None)
         if notes and (k is not None or len(outcomes) == 1):
-            for note in notes:  # the result depends on a shuffle's value that no lane provided
+            for note in notes:  # the result depends on a shuffle from a lane that provided no value
                 report.add(engine_finding(note))
             return
         if k is None:

@@ -30,7 +30,7 @@ GPUS = {
 # SHARED_UNIT.
 WARP, REGISTER_UNIT, SHARED_UNIT = 32, 256, 128
 
-# limits: {resource: the number of blocks that it allows}
+# limits: {resource: the number of blocks that this resource allows}
 Occupancy = namedtuple("Occupancy", "gpu blocks warps max_warps limits")
 
 

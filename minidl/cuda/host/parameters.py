@@ -94,7 +94,7 @@ def parse_parameter(text, types):
     hidden = types.get(pointee.replace("const", "").strip(), "")  # a typedef may hide the star
     stars += str(hidden).count("*")
     name = name[1] if name else ""
-    if stars > 1:  # a table of pointers: Python passes the addresses as an array of uint64
+    if stars > 1:  # Python passes a table of pointers as an array of uint64 addresses
         const = base.rstrip().split("*")[-2].strip() == "const"
         return Parameter(name, text, "pointer", "unsigned long long", "u8", const=const)
     vector = VECTOR.match(ctype)

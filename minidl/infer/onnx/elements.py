@@ -13,7 +13,7 @@ from minidl.infer.onnx.operator import (
 )
 from minidl.nn import functional as F
 
-SAME = {  # minidl has an op that computes the same as the operator
+SAME = {  # {operator of ONNX: the op of minidl that computes the same}
     "Abs": m.abs, "Acos": m.acos, "Add": m.add, "And": m.logical_and, "Asin": m.asin,
     "Atan": m.atan, "BitwiseAnd": m.bitwise_and, "BitwiseNot": m.bitwise_not,
     "BitwiseOr": m.bitwise_or, "BitwiseXor": m.bitwise_xor, "Ceil": m.ceil, "Cos": m.cos,

@@ -292,7 +292,8 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     best = _best(reduce, kept.detach(), dim, index, src.detach())
     here, there = kept == best, src == best.gather(dim, index)
     n = scatter_add(here.to(input.dtype), dim, index, there.to(input.dtype))
-    # The mean of equal elements equals each element. It divides the gradient among them.
+    # If n elements are equal, their mean is equal to each of them. The backward of the mean divides
+    # the gradient among them.
     shared = scatter_add(where(here, kept, 0.0), dim, index, where(there, src, 0.0)) / n
     return where(n > 1, shared - shared.detach() + best, shared)
 
