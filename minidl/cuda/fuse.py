@@ -127,7 +127,7 @@ def generate(fn, names):
                         f"arguments; got {type(result).__name__}")
     load = [f"float in_{n} = to_float({n}[i]);" for n in names]
     run = [f"float {y} = {OPS[op][0].format(*xs)};" for y, op, xs in lines]
-    gradients = {result.name: "to_float(gy[i])"}  # C name -> the sum so far
+    gradients = {result.name: "to_float(gy[i])"}  # {C name of a value: its gradient, summed so far}
     back = []
     for y, op, xs in reversed(lines):
         if y not in gradients:  # nothing uses the result y

@@ -262,7 +262,8 @@ def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, in
         if j >= 0:
             n_times[ids[i], ids[j]] += times[i]
             places[ids[i], ids[j]].append(i)
-    heap = [(-count, pair) for pair, count in n_times.items()]  # equal counts: smallest pair first
+    # If two counts are equal, the smaller pair comes first.
+    heap = [(-count, pair) for pair, count in n_times.items()]
     heapq.heapify(heap)
 
     pairs = []

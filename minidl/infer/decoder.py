@@ -219,7 +219,8 @@ def nucleus(logits, temperature, top_k, top_p):
     p = np.exp(x - x[:, :1])
     p /= p.sum(-1, keepdims=True)
     out = np.full(logits.shape, -np.inf, logits.dtype)
-    # A token is kept if all tokens before it together have a probability below top_p.
+    # The tokens are sorted by probability. A token is kept if the tokens before it have a total
+    # probability below top_p.
     kept = np.cumsum(p, -1) - p < top_p
     np.put_along_axis(out, order, np.where(kept, np.take_along_axis(logits, order, -1), -np.inf),
                       -1)

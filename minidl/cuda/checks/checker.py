@@ -207,7 +207,7 @@ class _Run:
         outcome = outcomes[0]
         if not outcome.finished or outcome.stopped:
             return None
-        if symbolizer() is None:  # a profile has a row for each line, so lines must be known
+        if symbolizer() is None:  # a profile has a row for each line, so it needs the line numbers
             raise KernelError(NO_LINES)
         lines = lines_of(self.library.file, {r.place for r in raw.rows[: raw.n_rows]})
         n, own = len(self.arena.regions), self._variables(outcome)
@@ -228,7 +228,7 @@ class _Run:
         launch = self.kernel.signature.with_structs(packed)
         given = [(r.memory.ctypes.data, r.n_bytes, r.granule, r.const, r.uninitialised)
                  for r in self.arena.regions]
-        # `keep` keeps this memory, because the names of variables are read from this memory.
+        # check.cpp reads the names of variables from this memory, so `keep` must stay alive.
         keep = self.keep = [
             (hooks.GivenRegion * (len(given) + 1))(*given),
             (hooks.DeviceVariable * (len(variables) + 1))(

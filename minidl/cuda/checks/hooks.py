@@ -151,8 +151,8 @@ def compile_check(path, defines, instance="", profile=False):
     def build(plain):
         code = _announce_shared(plain)
         with tempfile.TemporaryDirectory() as folder:
-            # Compiles and links in two commands, because the link command must not have the flags
-            # of the sanitizer. With these flags it adds the compiler's own runtime.
+            # Compiles and links in two commands. The link command must not have the flags of the
+            # sanitizer, because these flags add the compiler's own runtime.
             objects = os.path.join(folder, "kernel.o")
             source = ["-c", "-x", "c++", "-", "-o", objects]
             command = [*flags, f"-I{compiler.HOST}", *source]
@@ -161,7 +161,7 @@ def compile_check(path, defines, instance="", profile=False):
                 try:
                     compiler.run(command, _watch_locals(watched, kinds), str(path))
                     break
-                except KernelError:  # for example, a goto jumps over a variable
+                except KernelError:  # for example, a goto jumps over a declaration
                     if not kinds:
                         raise
             source = Source(path, plain)
@@ -247,7 +247,7 @@ def _between_guards(c_type, inner, name, values=""):
             f"auto& {name} = minidl_{name}.a;")
 
 
-_PURE = re.compile(  # functions that use the value of their argument
+_PURE = re.compile(  # functions that always use the value of their argument
     r"_*(f?(abs|ma|min|max|dim|mod)|pow|sqrt|rsqrt|exp\d*|log\w*|sin|cos|tan|tanh|erf|floor|ceil"
     r"|rint|round|trunc|half2float|float2half|isnan|isinf)f?$")
 

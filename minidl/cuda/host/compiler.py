@@ -85,8 +85,8 @@ class Compiler:
     def runtime_flags(self):
         """Returns the compiler's flags for the runtime library. They do not optimise for this
         processor, because that makes only kernels faster."""
-        # FORTIFY, the default of some compilers, would stop the program when a fibre returns from a
-        # fault.
+        # Some compilers switch FORTIFY on by default. FORTIFY would stop the program when a launch
+        # jumps back after a fault.
         flags = ("-std=gnu++17 -O2 -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -w "
                  "-U_FORTIFY_SOURCE")
         return [*flags.split(), *self.no_mmx, *self.no_library]

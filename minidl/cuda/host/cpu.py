@@ -138,7 +138,7 @@ def _load(path, text, defines, name, form):
         if guarded != code:
             try:
                 return compiler.build(key, arguments, guarded, str(path))
-            except KernelError:  # a union cannot hold the type, or the file has an error
+            except KernelError:  # the guards' union cannot hold the type, or the file has an error
                 pass
         return compiler.build(key, arguments, code, str(path))
 

@@ -59,7 +59,7 @@ class Parameter:
 def canonical(name, types):
     """Returns the canonical C name of a type. Replaces typedefs, macros and template parameters.
     types: {name: the type that the name stands for}."""
-    for _ in range(20):  # follows a chain of typedefs. A chain of twenty would be a cycle
+    for _ in range(20):  # follows typedefs. A chain of more than 20 typedefs is a cycle
         words = [w for w in name.replace("std::", " ").split()
                  if w not in ("const", "volatile", "struct", "typename")]
         if "unsigned" in words[1:]:  # such as `int unsigned`

@@ -54,8 +54,8 @@ end
 return {'', first}
 """
 TRIM = FIRST + "return {'', redis.call('XTRIM', KEYS[2], 'MINID', ARGV[3])}"
-# A server may be unreachable, or may still load its file. Then a call tries again for LOADING_S
-# seconds, every LOOK_S seconds.
+# A call tries again for LOADING_S seconds if the server still loads its file. A read also tries
+# again if the server is unreachable. Between two tries are LOOK_S seconds.
 LOADING_S, LOOK_S = 10, 0.1
 
 
