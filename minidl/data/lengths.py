@@ -132,7 +132,7 @@ def pack(samples, capacity, fills=FILLS):
 
 
 def waste(lengths, batches, capacity=None):
-    """Returns which fraction of all places is padding. batches: lists of indices. capacity: the
+    """Returns the fraction of all places that is padding. batches: lists of indices. capacity: the
     length of each packed row. If None, a batch is padded to its longest sample."""
     lengths = np.asarray(lengths)
     places = sum(capacity or len(b) * lengths[b].max() for b in batches)
@@ -163,8 +163,8 @@ def expected_waste(lengths, batch_size, pool=1):
 
 
 def waiting(costs):
-    """Returns which fraction of their time the ranks wait for the slowest rank. costs: the cost of
-    each batch, an array (steps, ranks)."""
+    """Returns the fraction of the time in which the ranks wait for the slowest rank. costs: the
+    cost of each batch, an array (steps, ranks)."""
     costs = np.asarray(costs, float)
     return 1 - costs.mean() / costs.max(axis=1).mean()
 

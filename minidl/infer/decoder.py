@@ -112,7 +112,7 @@ class Decoder:
         if changed := self.guards.changed():
             raise RuntimeError(f"decoder: {changed}; make a new Decoder")
         if length not in self.plans:
-            # The trace writes into the caches. They are restored below.
+            # The trace writes into the caches. So the caches are restored below.
             kept = [a.copy() for pair in self.caches for a in pair]
             positions = None if length == 1 else np.arange(length)
             ids = np.zeros((self.n_texts, length), np.int64)

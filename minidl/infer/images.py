@@ -81,7 +81,9 @@ def conv(low, node):
                 f"      [=](float {lower.SINK}, int pixel, int col) {{"]
         borders = ""
     written = [f"out[{image}::at(n, h, pixel) + col] = {result};"]
-    if pooled:  # stores the first pixel of a window. A larger next pixel replaces the stored pixel
+    # Stores the first pixel of a window. Each larger pixel of the window then replaces the stored
+    # pixel.
+    if pooled:
         inside = f"if (h < {2 * rows} && pixel < {2 * columns}) "
         written = [f"float* kept = out + {image}::at(n, h / 2, pixel / 2) + col;",
                    f"{inside if (2 * rows, 2 * columns) != (oh, ow) else ''}*kept = "

@@ -31,7 +31,7 @@ from minidl.cuda.launch import BLOCK, contiguous
 from minidl.function import Function
 
 FILE = "embedding_grad.cu"
-PARTS = 4  # parts of the table for each CPU thread: some parts get more gradients than others
+PARTS = 4  # several parts of the table for a CPU thread, because some parts get more gradients
 SMALL = 1 << 16  # if gy has fewer elements, one thread is faster than several
 
 

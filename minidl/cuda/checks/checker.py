@@ -46,7 +46,7 @@ from minidl.cuda.run import kernel as load
 ORDERS = ("ascending", "descending", 7)  # 7 is the seed of a random order
 ORDER_MATTERS = "result depends on thread order"
 
-_lock = threading.Lock()  # check.cpp watches one launch at a time
+_lock = threading.Lock()  # check.cpp can watch only one launch at a time
 
 
 def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, outputs=(),

@@ -219,7 +219,7 @@ def _sum_of(file):
 
 
 _made = []  # temporary folders of this process, the oldest first. They are removed when Python ends
-MEMORY = "/dev/shm"  # on Linux: a folder whose files are in memory
+MEMORY = "/dev/shm"  # on Linux, the files of this folder are in memory
 
 
 def writable_folder():

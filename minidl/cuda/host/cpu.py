@@ -183,7 +183,8 @@ def generate(path, text, defines, name=None, form="auto", without=()):
     without: names of kernels to leave out.
     Raises KernelError if there is no such kernel, or if the CPU runner does not support this
     kernel."""
-    # Imports these modules only to compile: their regular expressions take milliseconds to prepare.
+    # These modules are imported only to compile, because their regular expressions take
+    # milliseconds to prepare.
     from minidl.cuda.host import flat, launchers, selfcheck
 
     # __CUDA_ARCH__ is 800, as on an A100. If the CPU side lacks a feature of this architecture, an

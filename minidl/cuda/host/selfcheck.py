@@ -50,7 +50,7 @@ def check(kernel, grid, block, args, shared_mem):
     arrays = [a for a in args if isinstance(a, np.ndarray)]
     if sum(a.nbytes for a in arrays) > MAX_BYTES:
         return False
-    kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises errors of the launch
+    kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises if an argument is wrong
     small = tuple(min(n, BLOCKS) for n in dims(grid))
     arena = Arena(kernel.name, parameters, args)
     results = []

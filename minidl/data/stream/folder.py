@@ -133,7 +133,7 @@ class FolderLog(Log):
 
     def at_time(self, partition, time):
         for base in self._segments(partition):
-            first = 0  # reads parts, because a segment may have millions of entries
+            first = 0  # reads the entries in parts, because there may be millions
             while len(entries := self._entries(partition, base, first, SCAN)):
                 late = np.flatnonzero(entries["time"] >= time)
                 if len(late):

@@ -47,7 +47,7 @@ FORMULAS = {
     "ThresholdedRelu": lambda x, *, alpha=1.0: m.where(x > alpha, x, 0.0),
     "Softmax": lambda x, *, axis=None, _opset=13: _rows(F.softmax, x, axis, _opset),
     "LogSoftmax": lambda x, *, axis=None, _opset=13: _rows(F.log_softmax, x, axis, _opset)}
-ON_ARRAYS = {name: from_arrays(f, name) for name, f in {  # operators without an op in minidl
+ON_ARRAYS = {name: from_arrays(f, name) for name, f in {  # operators for which minidl has no op
     "Asinh": lambda x: np.arcsinh(x),
     "Atanh": lambda x: np.arctanh(x),
     "BitShift": lambda x, y, *, direction: (

@@ -18,8 +18,8 @@ from minidl.tensor import Tensor, wrapped
 
 
 class Roll(Function):
-    """Shifts elements. Elements that leave at one end come in at the other end. Backward shifts the
-    gradient back."""
+    """Shifts elements. Elements that move past one end come in at the other end. Backward
+    shifts the gradient back."""
     arithmetic = False
 
     def forward(self, x, shifts, dims):
@@ -85,7 +85,7 @@ class TakePlaces(Function):
 
 
 def roll(input, shifts, dims=None):
-    """Shifts elements along dims. Elements that leave at one end come in at the other end. If dims
+    """Shifts elements along dims. Elements that move past one end come in at the other end. If dims
     is None, shifts the flattened tensor."""
     if dims is not None:
         several = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (shifts, dims)]
