@@ -140,7 +140,7 @@ def _usages(log, arch, names):
     usages = []
     for entry in re.split(r"Compiling entry function '", log)[1:]:
         mangled = entry.split("'")[0]
-        # the name of an extern "C" function is not mangled: 'add3'. A mangled name has the length
+        # The name of an extern "C" function is not mangled: 'add3'. A mangled name has the length
         # of the plain name and then the plain name: _Z5scaleIfLi4EEvPT_
         plain = [n for n in names if n == mangled or f"{len(n)}{n}" in mangled]
         is_mangled = plain and mangled not in names

@@ -269,7 +269,7 @@ def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, in
     pairs = []
     while heap and len(pairs) < n_pairs:
         count, pair = heapq.heappop(heap)
-        if -count != n_times[pair]:  # merges have made the pair rarer: push it with the new count
+        if -count != n_times[pair]:  # merges have made the pair rarer, so it gets its new count
             heapq.heappush(heap, (-n_times[pair], pair))
             continue
         if -count < 2:

@@ -84,7 +84,7 @@ def _idx_pair(path, part):
         raise ValueError(f"{path}: {part} needs images (N, H, W) uint8 and labels (N,), "
                          f"got {images.shape} {images.dtype} and {labels.shape}")
     images = images[:, None].astype(np.float32)  # (N, 1, H, W)
-    images /= 255  # in place: for 60,000 images a temporary array would take another 188 MB
+    images /= 255  # in place, because a temporary array of 60,000 images takes 188 MB
     return ArrayDataset(images, labels.astype(np.int64))
 
 

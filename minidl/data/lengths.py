@@ -170,7 +170,7 @@ def waiting(costs):
 
 
 def _normal_cdf(z):
-    # Abramowitz & Stegun 26.2.17: the error is at most 7.5e-8
+    # Abramowitz & Stegun, formula 26.2.17. The error is at most 7.5e-8.
     t = 1 / (1 + 0.2316419 * np.abs(z))
     tail = np.exp(-z * z / 2) / np.sqrt(2 * np.pi) * t * (0.319381530 + t * (
         -0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))

@@ -74,7 +74,7 @@ class DistributedSampler(Sampler):
         self.shuffle, self.seed, self.tail = shuffle, seed, tail
         self.epoch = 0
         self.consumed = 0  # the number of positions in the order that all ranks together have used
-        self._resume_at = 0  # where the next pass starts: 0 unless a state was loaded
+        self._resume_at = 0  # where the next pass starts. It is 0 if no state was loaded
 
     def set_epoch(self, epoch):
         """Sets the epoch, and with it the order of the samples. Call set_epoch() before each epoch.

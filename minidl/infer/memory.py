@@ -18,7 +18,7 @@ Source: Pisarchyk & Lee 2020 (arXiv 2001.03288).   Test: tests/infer/test_memory
 
 from dataclasses import dataclass, replace
 
-ALIGN = 64  # each value begins at a multiple of this number of bytes: a cache line
+ALIGN = 64  # each value begins at a multiple of ALIGN bytes, the size of a cache line
 ROUNDS = 30  # the most times that all values are placed, for each of the three orders
 
 

@@ -45,7 +45,7 @@ def keep_mask(xp, state, start, n, p):
     generator.set_state((seed, stream, counter + start // random.DRAWS_PER_BLOCK))
     draws = generator.bits(skip + n, draw_on(xp))[skip:]  # makes the draws on the device of xp
     threshold = math.ceil(p * 2**32)  # draws are integers, so the bound can be rounded up
-    if threshold == 2**32:  # p = 1: no 32-bit draw is as large as the bound
+    if threshold == 2**32:  # for p = 1, no 32-bit draw is as large as the bound
         return xp.zeros(n, bool)
     return draws >= np.uint32(threshold)
 

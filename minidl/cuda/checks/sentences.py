@@ -152,7 +152,7 @@ class Words:
             text = f"{who} uses {where} as a row of ldmatrix, which is in global memory"
         elif f.kind == LOCAL_ENDED:
             text = f"{who} {NOW[f.how]} {_local(f)}, which has ended"
-        else:  # NOT_ALL_WRITTEN is found after the run: it has no thread and no line
+        else:  # NOT_ALL_WRITTEN is found after the run, so it has no thread and no line
             part = self.regions[f.region].part_at(f.offset)
             text = f"{count(f.count, 'element')} of {part.name} never written, the first is {where}"
             return Finding(kind, text, remedy)

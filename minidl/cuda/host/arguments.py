@@ -64,7 +64,7 @@ class Signature:
                            if p.kind == "struct"]
         self._arrays = [i for i, _, _ in self._pointers]
         self._scalars = {i: p for i, p in enumerate(parameters) if p.kind == "scalar"}
-        # True if pack_objects can be used: there are arrays, but no structs.
+        # pack_objects can be used if there are arrays but no structs.
         self.names_objects = bool(self._pointers) and not self._struct_sizes
 
     def wanted(self):

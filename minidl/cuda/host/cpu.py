@@ -244,7 +244,7 @@ def generate(path, text, defines, name=None, form="auto", without=()):
     head.append('#include "cuda_host.h"')
     if "cooperative_groups" in text:
         head.append('#include "cooperative_groups.h"')
-    raw = json.dumps(json.dumps(manifest))  # a C string literal: C and JSON have the same escapes
+    raw = json.dumps(json.dumps(manifest))  # a C string literal. C and JSON have the same escapes
     return "\n".join([
         *head, text, '#line 1 "launchers made by minidl"', *starts,
         'extern "C" __attribute__((visibility("default"))) const char* minidl_manifest;',

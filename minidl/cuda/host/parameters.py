@@ -12,7 +12,7 @@ from dataclasses import dataclass
 # C's scalar types: (letter of the struct module, NumPy dtype).
 SCALARS = {
     "float": ("f", "f4"), "double": ("d", "f8"), "__half": ("e", "f2"), "bool": ("?", "?"),
-    "__nv_bfloat16": ("H", "u2"),  # NumPy has no such type: the bits are passed as uint16
+    "__nv_bfloat16": ("H", "u2"),  # NumPy has no such type, so the bits are passed as uint16
     "char": ("b", "i1"), "signed char": ("b", "i1"), "unsigned char": ("B", "u1"),
     "short": ("h", "i2"), "unsigned short": ("H", "u2"),
     "int": ("i", "i4"), "unsigned int": ("I", "u4"),

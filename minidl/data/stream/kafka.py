@@ -79,7 +79,7 @@ class KafkaLog(Log):
                 try:  # with keyword arguments and a Python callback, this loop takes twice the time
                     produce(topic, value, None, partition, heard, None, when)
                     break
-                except BufferError:  # the queue is full: wait until some records are sent
+                except BufferError:  # the queue is full. Waits until some records are sent
                     self.producer.poll(0.1)
         left = self.producer.flush(self.wait_s)
         first, faults = reports.pop(None, None), list(reports)

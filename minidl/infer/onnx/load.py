@@ -28,7 +28,7 @@ from minidl.mode import running
 from minidl.nest import each
 from minidl.tensor import Tensor
 
-MOST_OPERATORS = 50_000  # the most operators in a file; a large language model has about 5,000
+MOST_OPERATORS = 50_000  # the most operators in a file. A large language model has about 5,000
 # MOST_BYTES: the default of most_bytes. The largest result of a large network for a batch of 32
 # images of full size has half of these bytes.
 MOST_BYTES = 4 << 30

@@ -194,7 +194,7 @@ class IndexWrite(Function):
         gsrc = gx[self.at].reshape(self.src_shape) if self.src_shape else None
         gx[self.at] = 0
         gx = gx.reshape(self.shape)
-        if gsrc is None:  # src is one number: sums gy over the places that were written
+        if gsrc is None:  # src is one number, so gy is summed over the places that were written
             gsrc = (gy - gx).sum()
         return gx, None, gsrc
 
