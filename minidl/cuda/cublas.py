@@ -34,7 +34,7 @@ from minidl.cuda import device
 TYPES = {"f": 0, "d": 1, "e": 2}  # CUDA_R_32F, CUDA_R_64F, CUDA_R_16F
 COMPUTE_32F, COMPUTE_64F, COMPUTE_32F_FAST_TF32 = 68, 70, 77
 DEFAULT_ALGORITHM = -1
-LARGEST = 2**31 - 1  # the largest size: cuBLAS takes 32-bit integers
+LARGEST = 2**31 - 1  # the largest size, because cuBLAS takes 32-bit integers
 
 # A Layout tells how cuBLAS reads a matrix. transposed: 1 if cuBLAS must transpose it, else 0.
 # leading: the leading dimension. step: the number of elements from one matrix of a batch to the

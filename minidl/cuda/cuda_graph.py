@@ -52,7 +52,7 @@ def graphed(step: Callable[[], Result], warm_up: int = 3) -> Callable[[], Result
                 result = step()
             finally:
                 graph = stream.end_capture()
-    outside.wait_event(stream.record())  # memory of the warm-up may be freed on `outside`
+    outside.wait_event(stream.record())  # `outside` may reuse memory of the warm-up
     if used:
         raise RuntimeError("graphed: the step draws random numbers (dropout?). The host counts the "
                            "draws, so every replay would draw the same numbers. Call model.eval(), "

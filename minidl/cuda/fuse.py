@@ -63,7 +63,7 @@ OPS = {
 class Symbol:
     """A value in the kernel, with its C name. Each operation on a Symbol is added to `lines`."""
 
-    __array_ufunc__ = None  # makes array + symbol call the symbol's __radd__, which refuses arrays
+    __array_ufunc__ = None  # so array + symbol calls the symbol's __radd__, which refuses arrays
 
     def __init__(self, name, lines):
         self.name, self.lines = name, lines  # lines: [(C name of the result, op, C operands)]
@@ -127,7 +127,7 @@ def generate(fn, names):
                         f"arguments; got {type(result).__name__}")
     load = [f"float in_{n} = to_float({n}[i]);" for n in names]
     run = [f"float {y} = {OPS[op][0].format(*xs)};" for y, op, xs in lines]
-    gradients = {result.name: "to_float(gy[i])"}  # C name -> the sum so far
+    gradients = {result.name: "to_float(gy[i])"}  # {C name of a value: its gradient, summed so far}
     back = []
     for y, op, xs in reversed(lines):
         if y not in gradients:  # nothing uses the result y

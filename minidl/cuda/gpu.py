@@ -23,8 +23,8 @@ from minidl.cuda.host.includes import Edited, files, for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
 from minidl.cuda.run import only_one
 
-# A kernel remembers at most this many tuples of numbers. A step counter makes a new tuple in each
-# step.
+# The most tuples of numbers that a kernel remembers. A limit is needed, because a step counter
+# makes a new tuple in each step.
 MAX_KNOWN = 256
 
 

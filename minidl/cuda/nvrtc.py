@@ -97,7 +97,8 @@ def _key(text, flags, instances):
     library, include = _library()
     files = [library, include / "cuda_fp16.h"]
     stats = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-    text = text.replace(f"{KERNELS.parent}{os.sep}", "")  # so a copy of the checkout finds the logs
+    # A checkout in another folder gets the same key.
+    text = text.replace(f"{KERNELS.parent}{os.sep}", "")
     return hashlib.sha256(repr((text, flags, list(instances), stats)).encode()).hexdigest()[:32]
 
 
@@ -139,7 +140,7 @@ def _usages(log, arch, names):
     usages = []
     for entry in re.split(r"Compiling entry function '", log)[1:]:
         mangled = entry.split("'")[0]
-        # the name of an extern "C" function is not mangled: 'add3'. A mangled name has the length
+        # The name of an extern "C" function is not mangled: 'add3'. A mangled name has the length
         # of the plain name and then the plain name: _Z5scaleIfLi4EEvPT_
         plain = [n for n in names if n == mangled or f"{len(n)}{n}" in mangled]
         is_mangled = plain and mangled not in names

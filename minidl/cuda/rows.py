@@ -24,10 +24,11 @@ from minidl import backend
 from minidl.cuda import dispatch, run
 from minidl.cuda.launch import BLOCK, LARGEST
 
-# The most elements of a row for v3: 32 registers in each of 32 lanes. In a longer row registers
-# spill.
+# The most elements of a row for v3. Each of 32 lanes keeps 32 elements in registers. With more
+# elements, registers spill.
 MAX_KEPT = 1024
-# The most rows of a launch on a GPU: an int counts threads, and a row may have 32 threads.
+# The most rows of a launch on a GPU. The kernel counts threads in an int, and a row may have 32
+# threads.
 MAX_ROWS = 2**31 // 32
 
 

@@ -97,7 +97,8 @@ class Kernel:
         ValueError if an argument does not fit."""
         on_gpu = self._gpu
         try:
-            if on_gpu and args and type(args[0]) is on_gpu.array_type:  # usually the result
+            # In most calls args[0] is the result. Its type is a fast test for a GPU.
+            if on_gpu and args and type(args[0]) is on_gpu.array_type:
                 return on_gpu(grid, block, args, shared_mem)
             if "cupy" in modules and backend.xp_of(args, f"kernel {self.name}") is not np:
                 return self.on_gpu(grid, block, args, shared_mem)
@@ -155,8 +156,8 @@ class Kernel:
     def on_cpu(self):
         """Returns the CpuKernel. It is compiled on first use."""
         if self._cpu is None:
-            # Most kernels for which a user wants the fibre form have no flat form. For them 'auto'
-            # means the fibre form, and no second library is compiled.
+            # If a user wants the fibre form, the kernel usually has no flat form. Then 'auto' means
+            # the fibre form, and one library is enough.
             form = "auto" if self.form == "fibre" else self.form
             self._cpu = self._load(form)
             if self.form == "fibre" and self._cpu.form == "flat":

@@ -188,10 +188,10 @@ class Tokenizer:
         heap = [(ranks[pair], i) for i, pair in enumerate(zip(ids, ids[1:])) if pair in ranks]
         heapq.heapify(heap)
         while heap:
-            rank, i = heapq.heappop(heap)  # the leftmost of equal pairs: "aaa" becomes "aa" "a"
+            rank, i = heapq.heappop(heap)  # the leftmost of equal pairs, so "aaa" becomes "aa" "a"
             j = right[i]
             if j == n or ranks.get((ids[i], ids[j])) != rank:
-                continue  # one of the two tokens was joined with another neighbour
+                continue  # a token of this pair was joined with another neighbour
             ids[i], ids[j] = self._joined[rank], None
             right[i] = after = right[j]
             if after < n:
@@ -262,13 +262,14 @@ def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, in
         if j >= 0:
             n_times[ids[i], ids[j]] += times[i]
             places[ids[i], ids[j]].append(i)
-    heap = [(-count, pair) for pair, count in n_times.items()]  # equal counts: smallest pair first
+    # If two counts are equal, the smaller pair comes first.
+    heap = [(-count, pair) for pair, count in n_times.items()]
     heapq.heapify(heap)
 
     pairs = []
     while heap and len(pairs) < n_pairs:
         count, pair = heapq.heappop(heap)
-        if -count != n_times[pair]:  # merges have made the pair rarer: push it with the new count
+        if -count != n_times[pair]:  # merges have made the pair rarer, so it gets its new count
             heapq.heappush(heap, (-n_times[pair], pair))
             continue
         if -count < 2:
@@ -276,10 +277,10 @@ def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, in
         token = 256 + len(pairs)
         pairs.append(pair)
         new = set()
-        for i in places.pop(pair):  # from left to right: "aaa" becomes "aa" "a"
+        for i in places.pop(pair):  # from left to right, so "aaa" becomes "aa" "a"
             j = right[i]
             if j < 0 or (ids[i], ids[j]) != pair:
-                continue  # one of the two tokens was joined with another neighbour
+                continue  # a token of this pair was joined with another neighbour
             before, after = left[i], right[j]
             n_times[pair] -= times[i]
             for first, second in (before, i), (j, after):

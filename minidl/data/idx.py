@@ -59,7 +59,7 @@ def _array(path, file, most_bytes):
     if n_dims > MOST_DIMENSIONS or wanted > most_bytes:
         raise ValueError(f"{path}: {says}; want at most {most_bytes} bytes and {MOST_DIMENSIONS} "
                          "dimensions. To allow more bytes, pass most_bytes")
-    parts, n = [], 0  # read in parts: a file that is cut off needs no memory for its missing bytes
+    parts, n = [], 0  # reads parts, so a file that is cut off needs no memory for its missing bytes
     while n < wanted and (part := file.read(min(wanted - n, PART))):
         parts.append(part)
         n += len(part)
@@ -83,5 +83,5 @@ def write(path, array):
                          "with astype.")
     header = bytes([0, 0, CODES[dtype], array.ndim]) + np.asarray(array.shape, ">u4").tobytes()
     raw = header + array.astype(dtype.newbyteorder(">")).tobytes()
-    # mtime=0: the same array always gives the same file
+    # With mtime=0 the same array always gives the same file.
     Path(path).write_bytes(gzip.compress(raw, mtime=0) if str(path).endswith(".gz") else raw)

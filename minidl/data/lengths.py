@@ -35,7 +35,7 @@ from minidl.random import Generator
 from minidl.tensor import Tensor
 
 POOL_STREAMS = 5 << 60  # the first of the random streams that only pools() and packs() use
-FILLS = (0, -100)  # padding of ids and of targets: cross entropy ignores -100
+FILLS = (0, -100)  # ids are padded with 0, targets with -100, which cross entropy ignores
 
 
 def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
@@ -62,8 +62,8 @@ def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
                     batches.append(some[begin:k].tolist())
                     begin = k
             batches.append(some[begin:].tolist())
-            # The lengths rise in one pool and fall in the next pool. So the two batches where two
-            # pools meet have similar lengths, too.
+            # The lengths rise in one pool and fall in the next pool. So the last batch of a pool
+            # and the first batch of the next pool have similar lengths, too.
             if which % 2:
                 batches[first:] = batches[:first - 1 if first else None:-1]
         return batches
@@ -132,7 +132,7 @@ def pack(samples, capacity, fills=FILLS):
 
 
 def waste(lengths, batches, capacity=None):
-    """Returns which fraction of all places is padding. batches: lists of indices. capacity: the
+    """Returns the fraction of all places that is padding. batches: lists of indices. capacity: the
     length of each packed row. If None, a batch is padded to its longest sample."""
     lengths = np.asarray(lengths)
     places = sum(capacity or len(b) * lengths[b].max() for b in batches)
@@ -163,14 +163,14 @@ def expected_waste(lengths, batch_size, pool=1):
 
 
 def waiting(costs):
-    """Returns which fraction of their time the ranks wait for the slowest rank. costs: the cost of
-    each batch, an array (steps, ranks)."""
+    """Returns the fraction of the time in which the ranks wait for the slowest rank. costs: the
+    cost of each batch, an array (steps, ranks)."""
     costs = np.asarray(costs, float)
     return 1 - costs.mean() / costs.max(axis=1).mean()
 
 
 def _normal_cdf(z):
-    # Abramowitz & Stegun 26.2.17: the error is at most 7.5e-8
+    # Abramowitz & Stegun, formula 26.2.17. The error is at most 7.5e-8.
     t = 1 / (1 + 0.2316419 * np.abs(z))
     tail = np.exp(-z * z / 2) / np.sqrt(2 * np.pi) * t * (0.319381530 + t * (
         -0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))

@@ -100,13 +100,13 @@ class WeightedRandomSampler(Sampler):
 
     def __iter__(self):
         generator, w = self.generator or default_generator(), self.weights
-        if self.replacement:  # index i has an interval of length w_i. A random number chooses i
+        if self.replacement:  # i has an interval of length w_i. A random number picks an interval
             ends, last = np.cumsum(w), np.flatnonzero(w)[-1]
             for begin in range(0, self.num_samples, AT_ONCE):
                 n = min(AT_ONCE, self.num_samples - begin)
                 u = generator.uniform((n,), dtype=np.float64) * ends[-1]
                 yield from np.minimum(np.searchsorted(ends, u, "right"), last).tolist()
-        else:  # index i arrives after a random time with rate w_i. The first indices are taken
+        else:  # index i arrives after a random time with rate w_i. The earliest indices are taken
             u = generator.uniform(w.shape, dtype=np.float64)
             arrival = np.where(w > 0, -np.log1p(-u) / np.where(w > 0, w, 1), np.inf)
             yield from np.argsort(arrival, kind="stable")[:self.num_samples].tolist()

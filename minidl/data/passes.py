@@ -28,7 +28,7 @@ class Passes:
         return self
 
     def __next__(self):
-        for _ in range(2):  # if a run resumes at the end of an epoch, pass 1 has no batch
+        for _ in range(2):  # if a run resumes at the end of an epoch, the first pass has no batch
             if self._batches is None:
                 self._batches = iter(self.loader)
             for batch in self._batches:

@@ -137,8 +137,8 @@ class Program:
                                "has ended normally")
         self.errors = tempfile.TemporaryFile()
         environment = os.environ | {"RANK": str(t.rank), "SIZE": str(t.size)}
-        # A new process group, so that close() can end all programs at once. Python ignores SIGPIPE,
-        # but Popen restores this signal for the programs.
+        # The programs get a process group of their own, so that close() can end all of them at
+        # once. Python ignores SIGPIPE, but Popen restores this signal for the programs.
         self.process = subprocess.Popen(
             [shell, "-o", "pipefail", "-c", source], stdin=subprocess.DEVNULL, env=environment,
             stdout=subprocess.PIPE, stderr=self.errors, start_new_session=True)

@@ -182,7 +182,7 @@ class Pipeline:
         return self._elements(self._resume or []).n
 
     def __iter__(self) -> Iterator[Any]:
-        # Starting a pass changes the state. So the pass starts before any thread starts.
+        # Starting a pass changes the pipeline's state. So the pass starts before any thread starts.
         position, self._resume = self._resume or [], None
         upload = None if self.device is None else Upload(self.device)
         return self._pass(*self._start(position), upload)

@@ -103,7 +103,7 @@ class _Crew:
 
     def __init__(self, tasks, work, n_ahead):
         self.tasks, self.work, self.n, self.n_ahead = tasks, work, 0, n_ahead
-        self.free = threading.Semaphore(n_ahead)  # free places for results computed ahead
+        self.free = threading.Semaphore(n_ahead)  # counts the free places for results
         self.slots = queue.SimpleQueue()  # one queue for each result, in order; None at the end
         self.drawing, self.dismissed, self.times = threading.Lock(), False, []
 
@@ -112,7 +112,7 @@ class _Crew:
         for results."""
         while self.n < n:
             self.n += 1
-            # daemon: a program that still holds an iterator at its end must not wait for threads
+            # Python does not wait for a daemon thread if the program ends in the middle of a pass.
             threading.Thread(target=self._run, name="minidl-loader", daemon=True).start()
         for _ in range(n + 1 - self.n_ahead if n > 1 else 0):
             self.n_ahead += 1

@@ -73,8 +73,8 @@ class DistributedSampler(Sampler):
         self.n, self.rank, self.size = int(n), rank, size
         self.shuffle, self.seed, self.tail = shuffle, seed, tail
         self.epoch = 0
-        self.consumed = 0  # how many positions of the order all ranks together have used
-        self._resume_at = 0  # where the next pass starts: 0 unless a state was loaded
+        self.consumed = 0  # the number of positions in the order that all ranks together have used
+        self._resume_at = 0  # where the next pass starts. It is 0 if no state was loaded
 
     def set_epoch(self, epoch):
         """Sets the epoch, and with it the order of the samples. Call set_epoch() before each epoch.

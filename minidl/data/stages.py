@@ -24,7 +24,7 @@ from minidl.random import Generator, using
 
 # The first random stream for samples. Weights, dropout and orders (sampler.py) use lower streams.
 SAMPLE_STREAMS = 1 << 63
-GROUP_STREAMS = 3 << 61  # for orders of groups: above sampler.py's streams, below SAMPLE_STREAMS
+GROUP_STREAMS = 3 << 61  # streams for orders of groups: between sampler.py's and SAMPLE_STREAMS
 DROPPED = object()  # filter() puts this object in the place of a dropped element
 
 
@@ -34,7 +34,7 @@ class Elements(NamedTuple):
 
     n: int
     get: object  # get(i) returns element i, for i in range(n)
-    number: object  # number(i) returns the element's number, the same for any number of ranks
+    number: object  # number(i) returns the number of element i, the same for any number of ranks
     members: object = None  # for batches: members(i) returns the indices of batch i's elements
     load: object = None  # for batches: load(indices) returns the batch of these elements
     used: object = None  # used(i) returns how many rounds of shard() the first i elements use

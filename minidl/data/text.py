@@ -21,7 +21,8 @@ from minidl.tensor import Tensor
 # These folders are left out. Tests and code pages (encodings) are mostly data, not text. The user's
 # packages differ between machines.
 SKIP = {"test", "tests", "idle_test", "encodings", "site-packages", "dist-packages", "__pycache__"}
-# Weights and dropout use low random streams of the same seed. Samplers use streams from 1 << 62 on.
+# Weights and dropout use low random streams of the same seed. Samplers use the streams from 1 << 62
+# on, and windows use the streams from 1 << 63 on.
 WINDOW_STREAMS = 1 << 63
 
 
@@ -40,7 +41,7 @@ def stdlib_corpus(max_bytes=None, root=None):
             break
         try:
             chunks.append(path.read_bytes())
-        except OSError:  # another user's file, or a broken link: leave it out
+        except OSError:  # the file belongs to another user, or the link is broken
             continue
         n_bytes += len(chunks[-1])
     if not n_bytes:
@@ -50,7 +51,7 @@ def stdlib_corpus(max_bytes=None, root=None):
 
 
 def _python_files(folder):
-    # sorted by name: a folder's order on disk differs between machines
+    # The files are sorted by name, because their order in a folder differs between machines.
     for path in sorted(folder.iterdir(), key=lambda p: p.name):
         if path.is_dir():
             if path.name not in SKIP:
@@ -60,7 +61,7 @@ def _python_files(folder):
 
 
 def split(data, validation=0.1):
-    """Returns (train, validation), both views of `data`. validation: which fraction of `data` is
+    """Returns (train, validation), both views of `data`. validation: the fraction of `data` that is
     for validation. This part is the end of `data`. `data` is files, one after another, so at most
     one file is in both parts."""
     n_train = len(data) - int(len(data) * validation)

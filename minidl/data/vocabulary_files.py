@@ -86,7 +86,7 @@ def write_two(folder, vocab, merges, special):
 def _lines_of(path):
     """Returns a list with one entry (place, tokens) for each line of merges.txt that has a pair of
     tokens. place: a text such as "line 3". tokens: a list of the tokens in the line."""
-    lines = _text_of(path).split("\n")  # splitlines() would also cut at other characters
+    lines = _text_of(path).split("\n")  # splitlines() also cuts at other characters
     while lines and not lines[-1].strip():
         lines.pop()
     first = 1 if lines and lines[0].startswith("#version") else 0
@@ -154,7 +154,7 @@ def _pattern(cutter, path):
         if kinds == ["Split", "ByteLevel"] and with_regex is False:
             split = steps[0]
             like_findall = split.get("behavior") == "Isolated" and not split.get("invert")
-            for pattern in GPT2, LLAMA3:  # an unknown pattern might need exponential time
+            for pattern in GPT2, LLAMA3:  # another pattern may need exponential time
                 if split.get("pattern") == {"Regex": pattern} and like_findall:
                     return pattern
     raise ValueError(f"{path}: pre_tokenizer is {_short(cutter)}; want ByteLevel with "

@@ -35,9 +35,10 @@ LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
 
 SPACE = ("\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009"
          "\u200a\u2028\u2029\u202f\u205f\u3000")  # White_Space of Unicode
-# The end of a word depends on at most two characters after it: an "e" may follow after "'r".
+# The end of a word depends on at most two characters after it. For example, after "'r" an "e" may
+# follow.
 LOOKS_AHEAD = 2
-AT_ONCE = 1 << 16  # characters that are cut in one call: few calls, and little memory
+AT_ONCE = 1 << 16  # characters that one call cuts into words
 
 
 def words(pieces: Iterable[str], pattern: str = GPT2, special: Iterable[str] = ()
@@ -48,11 +49,11 @@ def words(pieces: Iterable[str], pattern: str = GPT2, special: Iterable[str] = (
 
     special: the names of the special tokens."""
     find = finder(pattern)
-    names = sorted(special, key=len, reverse=True)  # longest first: a name may start with another
+    names = sorted(special, key=len, reverse=True)  # longest first: a name can start with another
     # If there are no names, (?!) matches nothing. The group makes split() return the names, too.
     at_names = re.compile(f"({'|'.join(map(re.escape, names)) or '(?!)'})")
     longest = max(map(len, names), default=1)
-    n_held_back = LOOKS_AHEAD + longest - 1  # a name may begin in these characters
+    n_held_back = LOOKS_AHEAD + longest - 1  # a special name may begin in these characters
     held, waiting, n_waiting = "", [], 0
     for piece in pieces:
         waiting.append(piece)

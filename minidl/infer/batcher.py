@@ -176,7 +176,7 @@ class Batcher:
 
     def _serve(self):
         while batch := self._next():
-            # from here on a future cannot be cancelled
+            # After this call a future cannot be cancelled.
             running = [r for r in batch if r[2].set_running_or_notify_cancel()]
             begin, rows, answers = self.clock(), 0, []
             if running:

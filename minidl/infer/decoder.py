@@ -112,14 +112,14 @@ class Decoder:
         if changed := self.guards.changed():
             raise RuntimeError(f"decoder: {changed}; make a new Decoder")
         if length not in self.plans:
-            # the trace writes into the caches, so they are restored below
+            # The trace writes into the caches. So the caches are restored below.
             kept = [a.copy() for pair in self.caches for a in pair]
             positions = None if length == 1 else np.arange(length)
             ids = np.zeros((self.n_texts, length), np.int64)
             ids[:, 1:] = 1 % self.model.token.weight.shape[0]
             graph = trace(Cached(self.model, self.caches, positions, self.angles).eval(), ids,
                           np.array([length - 1]))
-            graph.guards = None  # the Decoder's own guards are checked above
+            graph.guards = None  # not needed, because the Decoder checks its own guards
             for a, before in zip((a for pair in self.caches for a in pair), kept, strict=True):
                 a[...] = before
             if self.bits:
@@ -219,7 +219,8 @@ def nucleus(logits, temperature, top_k, top_p):
     p = np.exp(x - x[:, :1])
     p /= p.sum(-1, keepdims=True)
     out = np.full(logits.shape, -np.inf, logits.dtype)
-    # A token is kept if all tokens before it together have a probability below top_p.
+    # The tokens are sorted by probability. A token is kept if the tokens before it have a total
+    # probability below top_p.
     kept = np.cumsum(p, -1) - p < top_p
     np.put_along_axis(out, order, np.where(kept, np.take_along_axis(logits, order, -1), -np.inf),
                       -1)

@@ -59,8 +59,8 @@ def conv(low, node):
     panel = "blockIdx.y * PANEL", f"min(blockIdx.y * PANEL + PANEL, {o}u)", "row"
     if (kh, kw, *stride) == (3, 3, 1, 1) and c % 16 == 0 and o >= 16 and c <= WIDEST:
         n_tiles = -(-oh // 2) * -(-ow // 2)
-        # m: the number of tiles in a block, from 8 to 14 (or all tiles, if there are fewer). The
-        # best m has the fewest unused tiles in the last block
+        # m is the number of tiles in a block. It is from 8 to 14, or less if there are fewer tiles.
+        # The best m has the fewest unused tiles in the last block.
         m = min(range(min(n_tiles, 8), min(n_tiles, 14) + 1), key=lambda m: (-n_tiles % m, -m))
         blocks, matrix = -(-n_tiles // m), winograd_filters(w.array)
         if n * blocks >= ENOUGH:  # a block computes all panels, and transforms each tile once
@@ -81,7 +81,9 @@ def conv(low, node):
                 f"      [=](float {lower.SINK}, int pixel, int col) {{"]
         borders = ""
     written = [f"out[{image}::at(n, h, pixel) + col] = {result};"]
-    if pooled:  # stores the first pixel of a window. A larger next pixel replaces the stored pixel
+    # Stores the first pixel of a window. Each larger pixel of the window then replaces the stored
+    # pixel.
+    if pooled:
         inside = f"if (h < {2 * rows} && pixel < {2 * columns}) "
         written = [f"float* kept = out + {image}::at(n, h / 2, pixel / 2) + col;",
                    f"{inside if (2 * rows, 2 * columns) != (oh, ow) else ''}*kept = "

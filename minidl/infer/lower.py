@@ -21,8 +21,8 @@ from minidl.infer.graph import Value
 from minidl.ops import attention_kernel, index, linear, shape
 
 PANEL = 32  # the columns of a panel, as in kernels/cpu/infer.cuh
-# ROWS: the most rows of a product in a block. Blocks are this small so that two threads get equal
-# parts of the work even if there are few panels.
+# ROWS: the most rows of a product that a block computes. With such small blocks, two threads get
+# equal parts of the work even if there are few panels.
 ROWS = 32
 CHUNK = 4096  # a block computes at most this number of elements of a chain
 VIEWS = (shape.Reshape, shape.Permute, shape.Expand, shape.Split, shape.Unbind, index.Getitem)

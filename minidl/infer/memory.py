@@ -6,20 +6,20 @@ of the values, and checks that no two values overlap.
 
 A value is alive from the step that writes it to the last step that reads it. At each step, all
 values that are alive must fit in the arena. The bound is the largest number of bytes that are alive
-at one step. No plan can need less. A greedy method places the largest values first. Mostly its plan
-needs no more than the bound. The result depends on the order of the values, so `plan` tries three
-orders. If the best plan needs more than the bound, the value that ends at the highest address goes
-to the front of the order. Then all values are placed again. This is repeated up to ROUNDS times.
-The exact optimum is NP-hard to find. tests/infer/test_memory.py computes the optimum of small
-inputs by a mixed-integer program.
+at one step. No plan can need less. A greedy method places the largest values first. Usually its
+plan needs no more than the bound. The result depends on the order of the values, so `plan` tries
+three orders. If the best plan needs more than the bound, the value that ends at the highest address
+goes to the front of the order. Then all values are placed again. This is repeated up to ROUNDS
+times. The exact optimum is NP-hard to find. tests/infer/test_memory.py computes the optimum of
+small inputs by a mixed-integer program.
 
 Source: Pisarchyk & Lee 2020 (arXiv 2001.03288).   Test: tests/infer/test_memory.py
 """
 
 from dataclasses import dataclass, replace
 
-ALIGN = 64  # each value begins at a multiple of this number of bytes: a cache line
-ROUNDS = 30  # in each of the three orders, all values are placed at most this many times
+ALIGN = 64  # each value begins at a multiple of ALIGN bytes, the size of a cache line
+ROUNDS = 30  # the most times that all values are placed, for each of the three orders
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,9 @@ from minidl.infer.graph import Graph, Node, Value, call
 from minidl.ops.conv import Conv2d
 
 METHODS = ("minmax", "percentile", "mse", "kl")
-GROUP = 32  # with 4 bits, this many neighbouring weights of an output share a scale
+GROUP = 32  # with 4 bits, GROUP neighbouring weights of an output share a scale
 BINS = 2048  # the number of bins in a histogram of x
-MAX_K = (2**31 - 1) // (255 * 127)  # a sum of more products than this could overflow 32 bits
+MAX_K = (2**31 - 1) // (255 * 127)  # with more products, a sum could overflow 32 bits
 
 
 def quantize(graph, calibrate=None, method="minmax", bits=None):

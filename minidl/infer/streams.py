@@ -73,7 +73,8 @@ def assign(needs, n_streams):
             False, -last[s]))
         chosen = []
         known = after([last[s]] * (last[s] >= 0), streams, over)
-        # Late launches come first: when they are complete, many earlier launches are complete, too.
+        # Waits for the latest launch first. When it is complete, many earlier launches are
+        # complete, too.
         for j in sorted(before, reverse=True):
             if known.get(streams[j], -1) < j:
                 chosen.append(j)
@@ -136,7 +137,7 @@ class Table:
         for i, launch in enumerate(low.launches):
             roots = [low.layouts[v].root for v in launch.reads if v.array is None]
             written = list(launch.writes)
-            if _has_indices(launch.eager):  # these launches share one record of bad indices
+            if _has_indices(launch.eager):  # launches with indices share one record of bad indices
                 roots.append("note")
                 written.append("note")
             needs.append({made[v] for v in roots if v in made})

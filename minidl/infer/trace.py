@@ -158,7 +158,8 @@ class Guards:
         self.modules = _modules(model)
         tables = [getattr(model, t, list)() for t in ("named_parameters", "named_buffers")]
         self.parameters = [(p, p.version, p.array, name) for name, p in tables[0]]
-        # a write to running statistics does not change a version, so their few bytes are compared
+        # A write to running statistics does not change a version. So the few bytes of the buffers
+        # are compared.
         buffers = [(backend.array_of(b), name) for name, b in tables[1]]
         self.buffers = [(b, b.tobytes(), name) for b, name in buffers]
 

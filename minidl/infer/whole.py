@@ -21,7 +21,7 @@ from minidl.infer.quantize import GROUP, scale_of
 # A row of weights has k numbers. FOUR: the numbers in one lane of an instruction. TILE: the numbers
 # in one row of an AMX tile.
 FOUR, TILE = 4, 64
-ROWS = 96  # the most rows of x in a block: a multiple of the rows of every tile
+ROWS = 96  # the most rows of x in a block, a multiple of the rows of every tile
 PANEL = 64  # the columns of a panel, as in kernels/cpu/infer_int8.cuh
 
 

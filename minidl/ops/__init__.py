@@ -25,7 +25,7 @@ from minidl.ops.extra import (
 )
 from minidl.tensor import Tensor
 
-TABLE = [  # (file, letters of the op as above, names)
+TABLE = [  # (file, letters of the ops, names of the ops)
     (elementwise, "mt", "add sub mul div remainder fmod neg pow exp log sqrt rsqrt sin cos"),
     (elementwise, "mt", "abs sign floor ceil round"),
     (select, "mt", "maximum minimum clamp masked_fill"),

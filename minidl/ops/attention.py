@@ -93,11 +93,11 @@ class Attention(Function):
         for rows, keys in self.blocks():
             p = self._scores(q, k, bias, triangle, rows, keys)[0]
             top = p.max(axis=-1) if p.shape[-1] else xp.zeros_like(lse[rows])
-            top[top == -math.inf] = 0  # a query that sees no key: exp(-inf - 0) = 0
+            top[top == -math.inf] = 0  # for a query that sees no key, exp(-inf - 0) is 0
             p -= top[..., None]
             xp.exp(p, out=p)
             total = p @ ones[:p.shape[-1]]  # BLAS sums rows 3 times as fast as NumPy's sum
-            total[total == 0] = 1  # a query that sees no key: its output is 0, not 0 / 0
+            total[total == 0] = 1  # the output of a query that sees no key is 0, not 0 / 0
             lse[rows] = top + xp.log(total)
             if self.dropout_p:
                 p *= self._drop(rows, keys)

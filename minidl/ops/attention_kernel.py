@@ -31,9 +31,8 @@ from minidl.ops import dropout as drop
 MAX_WIDTH = 128
 MAX_BLOCKS = 65535  # the most blocks of a GPU's grid along y (heads) and z (batches)
 # In backward on a CPU, gq is the sum of at most PARTS partial results. So at most PARTS threads can
-# work on one head. With one partial result for each group of keys, the partial results need
-# memory proportional to queries times keys. For heads of width 32, this is an eighth of the memory
-# of the scores.
+# work on one head. Without this limit, each group of keys would have its own partial result. For
+# heads of width 32, these partial results need an eighth of the memory of the scores.
 PARTS = 16
 
 
@@ -101,7 +100,7 @@ def by_kernel_backward(go, q, k, v, o, lse, is_causal, scale, rung=None, out=Non
     rows, threads = block_of(rung, width)
     file = FILES.get(rung, "attention_backward.cu")
     query_blocks, key_blocks = -(-n_queries // rows), -(-n_keys // rows)
-    if rung == "tile":  # gq is summed in parts: key blocks i, i + parts, ... share part i
+    if rung == "tile":  # key blocks i, i + parts, i + 2 parts, ... add to part i of gq
         parts = min(key_blocks, PARTS)
         gq = scratch(xp.empty((parts, *go.shape), np.float32),
                      kind if key_blocks == 1 else "workspace")

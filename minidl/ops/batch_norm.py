@@ -29,7 +29,7 @@ FILE = "batch_norm.cu"
 AXES = 0, 2  # a mean is taken over these axes of (N, C, places)
 LANES_MAX, CHANNELS = 512, 64  # the same numbers as in the kernel for a CPU
 FEW = 64  # with fewer places, a plane (one channel of one sample) is too short for vectors
-PART = 512  # elements of a channel in a part; with smaller parts, joining the sums takes too long
+PART = 512  # elements of a channel in a part. With smaller parts, joining the sums takes too long
 
 
 class BatchNorm(Function):

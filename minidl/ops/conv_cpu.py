@@ -33,11 +33,11 @@ TOGETHER = 16  # rows of weights that a block reorders
 STACK = 2**17  # floats of a block's largest array: 512 KiB
 LEAST_PIXELS, MOST_PIXELS = 64, 256  # pixels of a panel of columns
 # The numbers of tiles and of channels that Winograd's form works on at a time. An array (16,
-# CHANNELS, TILES) has 512 KiB.
+# CHANNELS, TILES) of floats has 512 KiB.
 TILES, CHANNELS = 64, 128
 FEW_TILES = 50  # with fewer tiles, Winograd is slower: see by_winograd
-WIDE = 512  # pixels of a row: wider rows are divided, as in the kernel
-MOST_TAPS = 1024  # the most taps of a kernel: with more, a panel does not fit on the stack
+WIDE = 512  # the most pixels of a row. Wider rows are divided, as in the kernel
+MOST_TAPS = 1024  # the most taps of a kernel. With more taps, a panel does not fit on the stack
 UNITS = 4  # blocks for each thread, so that all threads finish at about the same time
 
 
@@ -293,9 +293,9 @@ def _product(y, x, w, b, groups, rows, columns):
     chunk = max(1, STACK // (MOST_PIXELS * taps)) if in_chunks else n_in
     pixels = MOST_PIXELS if in_chunks else _pixels_at_once(n_in * taps)
     pixels = min(pixels, -(-n_pixels // 16) * 16)
-    # If there are too few blocks for the threads, a block gets fewer pixels. If that is not enough,
-    # a block also gets fewer output channels. This costs more, because several blocks then copy the
-    # same pixels.
+    # If there are too few blocks for the threads, a block gets fewer pixels. If this is not enough,
+    # a block also gets fewer output channels. Fewer channels cost more, because several blocks then
+    # copy the same pixels.
     while pixels > LEAST_PIXELS and -(-n_pixels // pixels) * groups < _units_for_threads():
         pixels = -(-pixels // 32) * 16
     n_blocks = -(-n_pixels // pixels)

@@ -33,9 +33,9 @@ from minidl.ops import conv_columns, conv_geometry
 
 FILE, WEIGHT_FILE = "conv.cu", "conv_weight.cu"
 TENSOR_CORES = 5
-# ENOUGH_BLOCKS blocks keep a large GPU busy: an H100 has 132 processors, and each runs 2 blocks.
-# With fewer than FEWEST_PIXELS pixels, one more partial result costs more time than it saves. These
-# two numbers do not depend on the device. So all GPUs round sums in the same way.
+# ENOUGH_BLOCKS blocks keep a large GPU busy. An H100 has 132 processors, and each of them runs 2
+# blocks. With fewer than FEWEST_PIXELS pixels, one more partial result costs more time than it
+# saves. These two numbers do not depend on the device. So all GPUs round sums in the same way.
 ENOUGH_BLOCKS = 264
 FEWEST_PIXELS = 512
 # With 5 channels, rungs 4 and 1 are equally fast. Rung 1 reaches 5 % of the peak. Rung 4 reaches
@@ -62,7 +62,7 @@ def by_input(gy, w, x_shape, options, b=None, rung=None, **form):
     xp, (stride, padding, dilation, groups) = rows.backend_of(gy), options
     gx = scratch(xp.empty(x_shape, gy.dtype), "temporary")
     gy = contiguous(xp, gy)
-    # `turned` has the shape (groups, C / groups, O / groups, kh, kw): C and O are exchanged.
+    # C and O are exchanged in `turned`. Its shape is (groups, C / groups, O / groups, kh, kw).
     turned = w.reshape(groups, w.shape[0] // groups, *w.shape[1:]).swapaxes(1, 2)
     phases = [conv_geometry.phases(n, k, s, before, d) for n, k, s, (before, _), d in zip(
         x_shape[2:], w.shape[2:], stride, padding, dilation, strict=True)]

@@ -45,7 +45,7 @@ def keep_mask(xp, state, start, n, p):
     generator.set_state((seed, stream, counter + start // random.DRAWS_PER_BLOCK))
     draws = generator.bits(skip + n, draw_on(xp))[skip:]  # makes the draws on the device of xp
     threshold = math.ceil(p * 2**32)  # draws are integers, so the bound can be rounded up
-    if threshold == 2**32:  # p = 1: no 32-bit draw is as large as the bound
+    if threshold == 2**32:  # for p = 1, no 32-bit draw is as large as the bound
         return xp.zeros(n, bool)
     return draws >= np.uint32(threshold)
 
@@ -91,7 +91,7 @@ def by_kernel(x, p, state):
     """Returns the same as by_numpy. Each thread makes its own draws."""
     xp = backend.xp_of([x])
     x = launch.contiguous(xp, x)
-    if x.size > launch.LARGEST:  # launches once for each piece, which has its own counter
+    if x.size > launch.LARGEST:  # launches the kernel for each piece. A piece has its own counter
         out, flat, (seed, stream, counter) = xp.empty_like(x), x.reshape(-1), state
         for at in range(0, x.size, launch.LARGEST):
             piece = slice(at, at + launch.LARGEST)
@@ -111,7 +111,7 @@ def limits(p):
     """Returns (threshold, scale). If an element's draw is at least `threshold`, the element is
     kept, and multiplied by `scale`."""
     threshold = math.ceil(p * 2**32)
-    # 2^32 does not fit in 32 bits. For p = 1 all elements are kept, but are multiplied by 0.
+    # 2^32 does not fit in 32 bits. So for p = 1 all elements are kept, but are multiplied by 0.
     return (threshold, 1 / (1 - p)) if threshold < 2**32 else (0, 0.0)
 
 

@@ -31,7 +31,7 @@ from minidl.cuda.launch import BLOCK, contiguous
 from minidl.function import Function
 
 FILE = "embedding_grad.cu"
-PARTS = 4  # parts of the table for each CPU thread: some parts get more gradients than others
+PARTS = 4  # several parts of the table for a CPU thread, because some parts get more gradients
 SMALL = 1 << 16  # if gy has fewer elements, one thread is faster than several
 
 
@@ -42,8 +42,8 @@ def scatter_add_rows(index, g, n_rows):
     g = g.astype(backend.accumulate_dtype(g.dtype), copy=False)
     out = xp.zeros((n_rows, g.shape[1]), g.dtype)
     if index.size:
-        # CuPy's reduceat subtracts running sums. Its results are imprecise, and an inf spreads to
-        # other sums.
+        # CuPy's reduceat computes a sum as the difference of two running sums. Its results are
+        # imprecise, and an inf spreads to other sums.
         if xp is not np:
             xp.add.at(out, index, g)
             return out

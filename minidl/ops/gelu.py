@@ -23,7 +23,7 @@ from minidl.ops.normal import cdf_and_pdf
 
 FILE = "gelu.cu"
 MACROS = {"none": 0, "tanh": 1}  # the value of the macro TANH for each form
-BLOCK = 1 << 14  # elements: 64 KiB of float32, so that a few such arrays fit in an L2 cache
+BLOCK = 1 << 14  # elements, 64 KiB of float32. A few such arrays fit in an L2 cache
 
 
 class Gelu(Function):

@@ -130,7 +130,7 @@ def steps(x, parts, op="x[index]"):
             is_view = is_view or i != slice(None)
         else:
             n = _n_dims(i)
-            if i.ndim == 0:  # a bool: True adds a dimension of size 1, False one of size 0
+            if i.ndim == 0:  # True adds a dimension of size 1, and False adds a dimension of size 0
                 first.append(None)
                 i = i.reshape(1)
                 is_view = True

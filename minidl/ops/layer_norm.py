@@ -25,7 +25,7 @@ from minidl.ops.norm import scale_shift, standardize, standardize_backward
 
 FILE = "layer_norm.cu"
 CENTERED = (("CENTERED", 0),), (("CENTERED", 1),)  # the kernel's macros are CENTERED[centered]
-BLOCK_ELEMS = 2**16  # 256 KiB of float32: four such arrays fit in 1 MiB of cache
+BLOCK_ELEMS = 2**16  # 256 KiB of float32. Four such arrays fit in 1 MiB of cache
 
 
 class LayerNorm(Function):

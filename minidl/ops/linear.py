@@ -27,10 +27,10 @@ from minidl.ops.matmul import as_matrix, column_sums, product, same_dtype
 FILE = "cpu/linear.cu"
 ROWS, CHUNK = 6, 32  # the same numbers as in the kernel
 COLS = 64  # the width of the widest panel, a multiple of the widths of the narrower panels
-MAX_ROWS = 192  # rows of a block, which reads 384 KiB of matrix a at a time. An L2 cache has 1 MiB
+MAX_ROWS = 192  # rows of a block. A block reads 384 KiB of `a` at a time. An L2 cache has 1 MiB
 PAD = 16  # floats of a cache line
 MIN_BLOCKS = 32  # at least this many blocks, so that all threads finish at about the same time
-MIN_WORK = 2**22  # multiplications; with fewer, a launch costs more time than it saves
+MIN_WORK = 2**22  # multiplications. For fewer, a launch costs more time than it saves
 
 
 def beats_blas():

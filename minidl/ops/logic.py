@@ -32,7 +32,7 @@ bitwise_and = binary("bitwise_and", Plain, "input & other.", name="bitwise_and")
 bitwise_or = binary("bitwise_or", Plain, "input | other.", name="bitwise_or")
 bitwise_xor = binary("bitwise_xor", Plain, "input ^ other.", name="bitwise_xor")
 bitwise_not = unary("bitwise_not", Plain, "~input.", name="invert")
-# The logical ops take any dtype: elements that are not zero count as true.
+# The logical ops take any dtype. Elements that are not zero count as true.
 logical_and = binary("logical_and", Plain, "True where both elements are not zero.",
                      name="logical_and")
 logical_or = binary("logical_or", Plain, "True where at least one element is not zero.",

@@ -25,6 +25,6 @@ def select(gy, mask):
     whole, mask = WHOLE[gy.itemsize], np.broadcast_to(mask, gy.shape)
     out = np.empty(gy.shape, gy.dtype)  # not a view, because the backward walk copies views
     bits = out.view(whole)
-    np.negative(mask.view(np.int8), out=bits)  # True: -1, which has all bits set
+    np.negative(mask.view(np.int8), out=bits)  # True becomes -1, which has all bits set
     np.bitwise_and(bits, gy.view(whole), out=bits)
     return out

@@ -29,11 +29,11 @@ def product(xp, a, b):
     fp16 on a CPU is multiplied in fp32 and rounded once at the end, as tensor cores do. BLAS has no
     fp16, and NumPy's own loop is about 100 times slower."""
     if xp is np and a.dtype == np.float16:
-        with np.errstate(over="ignore"):  # gives inf, as on a GPU; a loss scaler looks for inf
+        with np.errstate(over="ignore"):  # gives inf, as on a GPU. A loss scaler looks for inf
             a, b = scratch(a.astype(np.float32)), scratch(b.astype(np.float32))
             return scratch(product(xp, a, b), "temporary").astype(np.float16)
     if b.ndim == 2 and a.ndim > 2 and a.size:
-        # (..., n, k) @ (k, m): the leading dimensions are just more rows
+        # In (..., n, k) @ (k, m), the leading dimensions count as rows.
         y = product(xp, a.reshape(-1, a.shape[-1]), b)
         return y.reshape(*a.shape[:-1], b.shape[-1])
     if xp is np:

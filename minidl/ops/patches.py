@@ -23,8 +23,8 @@ def pair(value, op, name, n=2):
 
 
 def output_size(size, kernel, stride, dilation):
-    """Returns at how many places a kernel fits along a (padded) dimension. This number is 0 or less
-    if the kernel does not fit."""
+    """Returns the number of places at which a kernel fits along a (padded) dimension. This
+    number is 0 or less if the kernel does not fit."""
     return (size - dilation * (kernel - 1) - 1) // stride + 1
 
 

@@ -255,7 +255,7 @@ def repeat(input, *repeats):
     shape = (1,) * (len(repeats) - input.ndim) + input.shape
     once = [n for size in shape for n in (1, size)]  # (1, n0, 1, n1, ...)
     often = [n for pair in zip(repeats, shape) for n in pair]  # (r0, n0, r1, n1, ...)
-    tiled = input.reshape(once).expand(often).clone()  # a copy: expand only sets strides to 0
+    tiled = input.reshape(once).expand(often).clone()  # a copy, as expand only sets strides to 0
     return tiled.reshape([r * n for r, n in zip(repeats, shape)])
 
 

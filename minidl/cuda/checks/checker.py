@@ -46,7 +46,7 @@ from minidl.cuda.run import kernel as load
 ORDERS = ("ascending", "descending", 7)  # 7 is the seed of a random order
 ORDER_MATTERS = "result depends on thread order"
 
-_lock = threading.Lock()  # check.cpp watches one launch at a time
+_lock = threading.Lock()  # check.cpp can watch only one launch at a time
 
 
 def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, outputs=(),
@@ -73,11 +73,11 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
     stamp, counted = _stamp(path), None
     with _lock:
         for count in (True, False) if profile else (False,):
-            library = _library(path, defines, instance, count, stamp)  # has all kernels of the file
+            library = _library(path, defines, instance, count, stamp)
             watched = _choose(library.kernels, kernel.name, path)
             run = _Run(watched, path, library, grid, block, args, shared_mem, outputs, reachable)
             try:
-                if count:  # this library does not check, because the checks would count as branches
+                if count:  # this library has no checks, because a check adds branches to the count
                     counted = run.profile()
                 else:
                     report = run.report(orders)
@@ -139,7 +139,7 @@ class _Run:
         self.kernel, self.path, self.library, self.hooks = kernel, path, library, hooks.hooks()
         self.shared_mem = shared_mem
         parameters = kernel.signature.parameters
-        kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises the errors of a launch
+        kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises if an argument is wrong
         self.grid, self.block = dims(grid), dims(block)
         if math.prod(self.grid) * math.prod(self.block) >= 2**31:
             raise KernelError(f"kernel {kernel.name}: in the check form a launch must have fewer "
@@ -207,7 +207,7 @@ class _Run:
         outcome = outcomes[0]
         if not outcome.finished or outcome.stopped:
             return None
-        if symbolizer() is None:  # a profile has a row for each line, so lines must be known
+        if symbolizer() is None:  # a profile has a row for each line, so it needs the line numbers
             raise KernelError(NO_LINES)
         lines = lines_of(self.library.file, {r.place for r in raw.rows[: raw.n_rows]})
         n, own = len(self.arena.regions), self._variables(outcome)
@@ -228,7 +228,7 @@ class _Run:
         launch = self.kernel.signature.with_structs(packed)
         given = [(r.memory.ctypes.data, r.n_bytes, r.granule, r.const, r.uninitialised)
                  for r in self.arena.regions]
-        # `keep` keeps this memory, because the names of variables are read from this memory.
+        # check.cpp reads the names of variables from this memory, so `keep` must stay alive.
         keep = self.keep = [
             (hooks.GivenRegion * (len(given) + 1))(*given),
             (hooks.DeviceVariable * (len(variables) + 1))(
@@ -290,7 +290,7 @@ class _Run:
         notes = [n.value.decode() for n in outcomes[0].notes[: outcomes[0].n_notes]]
         k = next((k for k, o in enumerate(outcomes) if k and o.differs_in >= 0), None)
         if notes and (k is not None or len(outcomes) == 1):
-            for note in notes:  # the result depends on a shuffle's value that no lane provided
+            for note in notes:  # the result depends on a shuffle from a lane that provided no value
                 report.add(engine_finding(note))
             return
         if k is None:

@@ -124,12 +124,13 @@ def compile_check(path, defines, instance="", profile=False):
     The first part is (file, line, option, text). The second part is a list with the names of the
     kernels that can run this line."""
     cxx = compiler.find_compiler()
-    # -O1 keeps every load and store of the text, but keeps local variables in registers
+    # With -O1 the compiler keeps every load and store of the kernel's text. It still puts local
+    # variables into registers.
     bounds = "bounds" if cxx.kind == "gnu" else "array-bounds"
     flags = [f for f in cxx.flags if f not in ("-O3", "-fopenmp-simd")]
     sanitize = "-fsanitize=thread" if profile else SANITIZE.format(bounds=bounds)
     flags += [*compiler.CAREFUL, "-O1", "-g", "-DMINIDL_CHECK", sanitize]
-    # Without -fno-sanitize=undefined, zig links its own checks.
+    # Without -fno-sanitize=undefined, zig adds checks of its own.
     no_checks = ["-fno-sanitize=undefined"] if cxx.kind == "zig" else []
     if cxx.kind == "zig" and not profile:  # zig reads only `thread` from a list of sanitizers
         checks = sanitize.partition(",")[2]
@@ -139,7 +140,7 @@ def compile_check(path, defines, instance="", profile=False):
         # variable whose lifetime is over (kernels/host/locals.cpp).
         flags += ["--param", "tsan-distinguish-volatile=1", "-fstack-reuse=none",
                   "-fno-lifetime-dse"]
-    else:  # without the flag read-before-write, `x[i] += 1` would count only as a store
+    else:  # without read-before-write, clang records only the store of `x[i] += 1`, not its load
         flags += ["-mllvm", "-tsan-instrument-read-before-write=1",
                   "-mllvm", "-tsan-distinguish-volatile=1", "-mllvm", "-no-stack-coloring"]
     if profile:
@@ -150,8 +151,8 @@ def compile_check(path, defines, instance="", profile=False):
     def build(plain):
         code = _announce_shared(plain)
         with tempfile.TemporaryDirectory() as folder:
-            # Compiles and links in two commands: linking with the flags of the sanitizer would add
-            # the compiler's own runtime.
+            # Compiles and links in two commands. The link command must not have the flags of the
+            # sanitizer, because these flags add the compiler's own runtime.
             objects = os.path.join(folder, "kernel.o")
             source = ["-c", "-x", "c++", "-", "-o", objects]
             command = [*flags, f"-I{compiler.HOST}", *source]
@@ -160,7 +161,7 @@ def compile_check(path, defines, instance="", profile=False):
                 try:
                     compiler.run(command, _watch_locals(watched, kinds), str(path))
                     break
-                except KernelError:  # for example, a goto jumps over a variable
+                except KernelError:  # for example, a goto jumps over a declaration
                     if not kinds:
                         raise
             source = Source(path, plain)
@@ -194,8 +195,8 @@ def compiler_warnings(code):
     command = [*flags, "-O2", *options, f"-I{compiler.HOST}", "-S", "-x", "c++", "-", "-o"]
     with tempfile.TemporaryDirectory() as folder:  # zig cannot write to /dev/null
         log = compiler.run([*command, os.path.join(folder, "listing.s")], code, messages=True)
-    # clang's warning has the line of the branch, and a note after it has the line of the use. Take
-    # the note's line
+    # clang's warning has the line of the branch. The note after the warning has the line of the
+    # use. The note's line is taken.
     log = re.sub(r"^.*?: (warning: .*\[-Wsometimes-uninitialized\])\n(?:.*\n)*?"
                  r"(.*:\d+:\d+): note: uninitialized use.*", r"\2: \1", log, flags=re.M)
     found = re.findall(r"^(.+?):(\d+):\d+: warning: (.*) \[-W([\w-]+)=?\]", log, re.M)
@@ -246,7 +247,7 @@ def _between_guards(c_type, inner, name, values=""):
             f"auto& {name} = minidl_{name}.a;")
 
 
-_PURE = re.compile(  # functions that use the value of their argument
+_PURE = re.compile(  # functions that always use the value of their argument
     r"_*(f?(abs|ma|min|max|dim|mod)|pow|sqrt|rsqrt|exp\d*|log\w*|sin|cos|tan|tanh|erf|floor|ceil"
     r"|rint|round|trunc|half2float|float2half|isnan|isinf)f?$")
 
@@ -321,9 +322,9 @@ def _announce_shared(code):
     out, at = [], 0
     for d in shared.declarations(code):
         calls = "".join(f' minidl_shared("{name}", {name});' for name in d.names)
-        # __half is a class. For an array of __half the compiler would add a flag that tells whether
-        # the array is constructed, and code that reads this flag. The kernel itself does not read
-        # such a flag. With an initialiser there is no flag and no extra code.
+        # __half is a class. For an array of __half without an initialiser, the compiler adds a
+        # hidden flag that tells whether the array is constructed, and code that reads this flag.
+        # Such a read is not in the kernel's text. With an initialiser there is no flag.
         made = ",".join(w + " = {}" * (w == plain)
                         for w, plain in zip(d.written, d.plain, strict=True))
         out += [code[at : d.begin], "__shared__", made, ";", calls]

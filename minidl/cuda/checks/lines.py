@@ -45,7 +45,7 @@ def lines_of(file, places):
     if not places or tool is None:
         return {}
     wanted = sorted(places)
-    # A return address is after its call. One byte earlier is inside of the call.
+    # A return address is the address after the call. One byte earlier is still a byte of the call.
     addresses = [hex(p - 1) for p in wanted]
     command = [tool, "-e", str(file), "-i", "-a"]
     if is_atos := Path(tool).name == "atos":
@@ -59,11 +59,11 @@ def lines_of(file, places):
         output = re.sub(r"^(?=.)", "0x\n", output, flags=re.M).replace(" <- ", "\n")
     lines, at = {}, iter(wanted)
     for text in output.splitlines():
-        if text.startswith("0x"):  # the next lines are this place's calls, the innermost first
+        if text.startswith("0x"):  # each next line is a call at this address, innermost first
             place = next(at)
         elif (frame := re.match(r"(.*):(\d+)", text)) and place not in lines:
             path = Path(frame[1])
-            ours = path.parts[-3:-1] == ("kernels", "host")  # the file is in a copy of minidl
+            ours = path.parts[-3:-1] == ("kernels", "host")  # a file of minidl itself
             ours = ours or path.name.startswith("launchers made")
             if not ours and path.suffix:
                 lines[place] = (path.name, int(frame[2]))

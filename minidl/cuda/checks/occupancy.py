@@ -1,7 +1,7 @@
 """Computes how many blocks of a kernel fit on one SM of a named GPU, and which resource limits
 them.
 
-    A100: 2,048 threads, 65,536 registers, 164 KiB of shared memory an SM
+    A100: 2,048 threads, 65,536 registers, 164 KiB of shared memory on an SM
     block of 256 threads, 40 registers each, 16 KiB of shared memory:
         threads   2048 / 256           = 8 blocks
         registers 65536 / (8 * 1280)   = 6        a warp takes 32 * 40, rounded up to 256
@@ -30,7 +30,7 @@ GPUS = {
 # SHARED_UNIT.
 WARP, REGISTER_UNIT, SHARED_UNIT = 32, 256, 128
 
-# limits: {resource: the number of blocks that it allows}
+# limits: {resource: the number of blocks that this resource allows}
 Occupancy = namedtuple("Occupancy", "gpu blocks warps max_warps limits")
 
 

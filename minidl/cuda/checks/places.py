@@ -52,7 +52,7 @@ def earlier_uses(path, file, line, name):
         if re.search(rf"\b{name}\b", lines[number - 1]):
             found.append(number)
             if re.match(rf"\s*[\w ,*]+\b{name}\b\s*[,;]", lines[number - 1]):
-                return found[::-1][:4]  # the variable is declared here, without a value
+                return found[::-1][:4]  # this line declares the variable, without a value
     return found[::-1][:4]
 
 

@@ -14,8 +14,8 @@ from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
-# A report lists the findings in the order of this list. Each entry is a part of the name of some
-# kinds. "" stands for all other kinds.
+# A report lists the findings in the order of this list. An entry such as "rac" stands for all kinds
+# with this text in their name. "" stands for all other kinds.
 CAUSES_FIRST = ["rac", "", "double write", "out of bounds", "misaligned", "unwritten",
                 "segmentation", "divergent", "deadlock", "endless", "stopped", "result depends",
                 "not written"]

@@ -41,7 +41,7 @@ class Shared:
     def at(self, offset):
         """Returns the name of the element at `offset` bytes, such as 'tile[3][32]'."""
         index = offset // self.element
-        if self.columns == index == 0 <= self.rows:  # a variable that is not an array
+        if self.columns == index == 0 <= self.rows:  # the variable is not an array
             return self.name
         if self.rows < 0 or self.columns == 0 or not 0 <= offset < self.n_bytes:
             return f"{self.name}[{index}]"
@@ -124,7 +124,7 @@ class Words:
                 file, line = self.lines.get(f.other_where, ("", 0))
             if loops := enclosing_loops(self.path, file, line):
                 text += f"; in the loop of line {', of line '.join(map(str, loops))}"
-            if f.atomics:  # in an ENDLESS finding: the number of blocks that had not begun
+            if f.atomics:  # in an ENDLESS finding, `atomics` counts the blocks that had not begun
                 n = math.prod(self.grid)
                 text += f"; {f.atomics} of {count(n, 'block')} had not begun"
                 remedy = f"{remedy} {BLOCKS_WAIT}"
@@ -152,7 +152,7 @@ class Words:
             text = f"{who} uses {where} as a row of ldmatrix, which is in global memory"
         elif f.kind == LOCAL_ENDED:
             text = f"{who} {NOW[f.how]} {_local(f)}, which has ended"
-        else:  # NOT_ALL_WRITTEN is found after the run: it has no thread and no line
+        else:  # NOT_ALL_WRITTEN is found after the run, so it has no thread and no line
             part = self.regions[f.region].part_at(f.offset)
             text = f"{count(f.count, 'element')} of {part.name} never written, the first is {where}"
             return Finding(kind, text, remedy)

@@ -43,7 +43,8 @@ class Arena:
             r.offset = offset + r.parts[0].misalignment
             offset = r.offset + r.n_bytes + max(GUARD, r.n_bytes)
             offset = -(-offset // PAGE) * PAGE
-        # A guard takes no memory: the system gives memory to a page only when the page is written.
+        # A guard takes no memory, because the system gives memory to a page only when the page is
+        # written.
         allocate = allocate or (lambda n_bytes: np.empty(n_bytes, np.uint8))
         self.memory = allocate(offset + 2 * PAGE)
         start = -self.memory.ctypes.data % PAGE

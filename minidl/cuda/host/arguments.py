@@ -64,7 +64,7 @@ class Signature:
                            if p.kind == "struct"]
         self._arrays = [i for i, _, _ in self._pointers]
         self._scalars = {i: p for i, p in enumerate(parameters) if p.kind == "scalar"}
-        # True if pack_objects can be used: there are arrays, but no structs.
+        # pack_objects can be used if there are arrays but no structs.
         self.names_objects = bool(self._pointers) and not self._struct_sizes
 
     def wanted(self):
@@ -109,8 +109,8 @@ class Signature:
             a = args[i]
             if (type(a) is _ndarray and (a.dtype is dtype or a.dtype == dtype or dtype is None)
                     and a.flags.num & flags == flags):
-                # the code of `address(a)` is repeated here: a call would take a tenth of a launch's
-                # time
+                # The code of `address(a)` is repeated here, because a call would take a tenth of a
+                # launch's time.
                 words[i] = _word_at(id(a) + _DATA).value if _BY_HEADER else a.ctypes.data
             else:
                 words[i] = self._other_pointer(i, a)

@@ -38,19 +38,19 @@ from minidl.cuda.host.includes import KERNELS, KernelError
 from minidl.mode import NoRoom
 from minidl.own_files import is_ours, write_whole
 
-HOST = KERNELS / "host"  # CUDA's own functions and variables for the CPU
+HOST = KERNELS / "host"  # this folder has CUDA's functions and variables for the CPU
 
 NO_COMPILER = ("no C++ compiler found; without a GPU, .cu files need one. Install one: "
                "`sudo apt install g++` (Debian, Ubuntu), `xcode-select --install` (macOS), or `pip "
                "install 'minidl[zig]'` anywhere; or name yours in MINIDL_CXX")
 
-# -ffast-math is never used: the compiler would assume that there are no infinities, and g++ would
-# set flush-to-zero for the whole process. -fno-math-errno and -fno-trapping-math are needed to
-# vectorise sqrt and select. These two flags change no value.
+# -ffast-math is never used. With it the compiler would assume that there are no infinities, and g++
+# would set flush-to-zero for the whole process. sqrt and select are vectorised only with
+# -fno-math-errno and -fno-trapping-math. These two flags change no value.
 FLAGS = ("-std=gnu++17 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fno-strict-aliasing "
          "-fopenmp-simd -fno-exceptions -fno-rtti -fvisibility=hidden -fPIC -w").split()
-# Flags only for the fibre and check forms. With them the compiler does not remove an endless loop,
-# and a function that overflows its stack touches the guard page below the stack.
+# These flags are only for the fibre and check forms. With them the compiler does not remove an
+# endless loop, and a function that overflows its stack touches the guard page below the stack.
 CAREFUL = ["-fno-finite-loops", "-fstack-clash-protection"]
 X86 = "x86_64", "AMD64"
 LINK = ["-shared", "-pthread"]
@@ -71,8 +71,8 @@ class Compiler:
         """Returns the compiler's flags for kernels. They optimise for this machine's processor. The
         environment variable MINIDL_CPU chooses another processor: x86-64 for any PC, x86-64-v3 for
         a PC with AVX2, or any name that the compiler knows."""
-        # -mtls-dialect=gnu2 is not used: with it, glibc before 2.40 loses vector registers when a
-        # thread first uses a __shared__ variable (bug 31372).
+        # -mtls-dialect=gnu2 is not used. With this flag, glibc before 2.40 destroys the values in
+        # vector registers when a thread first uses a __shared__ variable (bug 31372).
         cpu = os.environ.get("MINIDL_CPU") or "native"
         native = [f"-m{'cpu' if platform.machine() == 'arm64' else 'arch'}={cpu}"]
         if self.kind == "zig":  # zig's default is this machine. zig's names have `_`: x86_64_v3
@@ -85,8 +85,8 @@ class Compiler:
     def runtime_flags(self):
         """Returns the compiler's flags for the runtime library. They do not optimise for this
         processor, because that makes only kernels faster."""
-        # FORTIFY, the default of some compilers, would stop the program when a fibre returns from a
-        # fault.
+        # Some compilers switch FORTIFY on by default. FORTIFY would stop the program when a launch
+        # jumps back after a fault.
         flags = ("-std=gnu++17 -O2 -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -w "
                  "-U_FORTIFY_SOURCE")
         return [*flags.split(), *self.no_mmx, *self.no_library]
@@ -94,8 +94,8 @@ class Compiler:
     @property
     def no_mmx(self):
         # g++ 12 without AVX moves halves of vectors through MMX registers, and does not release
-        # them. MMX and x87 use the same registers. So the x87 registers are then full, and 7 // 2.0
-        # in NumPy is nan.
+        # these registers. MMX and x87 use the same registers. So the x87 registers stay full, and 7
+        # // 2.0 in NumPy is nan.
         return ["-mno-mmx"] if self.kind == "gnu" and platform.machine() in X86 else []
 
     @property
@@ -151,7 +151,7 @@ def _cpu():
     """Returns the processor's name and features. The result of -march=native depends on them."""
     try:
         with open("/proc/cpuinfo") as f:
-            # the lines of the first processor are enough
+            # Only the lines of the first processor are used.
             lines = f.read(8192).split("\n\n")[0].splitlines()
         wanted = "model name", "flags", "CPU part", "Features"
         return "\n".join(line for line in lines if line.startswith(wanted))
@@ -219,7 +219,7 @@ def _sum_of(file):
 
 
 _made = []  # temporary folders of this process, the oldest first. They are removed when Python ends
-MEMORY = "/dev/shm"  # on Linux: a folder whose files are in memory
+MEMORY = "/dev/shm"  # on Linux, the files of this folder are in memory
 
 
 def writable_folder():

@@ -40,7 +40,7 @@ class Library:
 
     def __init__(self, file):
         self.file = file
-        runtime()  # loads the runtime library first: the kernels' library calls its functions
+        runtime()  # loads the runtime library first, because a library of kernels calls it
         library = ctypes.CDLL(str(file))
         manifest = json.loads(ctypes.c_char_p.in_dll(library, "minidl_manifest").value)
         self.variables = variables.of(library)
@@ -77,7 +77,7 @@ class CpuKernel:
         # it is time to look for changes of the files.
         if failed < 0:
             if self._files and self._files.differ(self._stamp):
-                self._for_start = None  # other Kernels share this CpuKernel and must not run it
+                self._for_start = None  # other Kernels with this CpuKernel must not run old code
                 raise Edited(f"kernel {self.name}: {self._files.path} has changed since it was "
                              "compiled")
             failed = self.launcher(self.signature.pack(grid, block, args, shared_mem, order,
@@ -138,7 +138,7 @@ def _load(path, text, defines, name, form):
         if guarded != code:
             try:
                 return compiler.build(key, arguments, guarded, str(path))
-            except KernelError:  # a union cannot hold the type, or the file has an error
+            except KernelError:  # the guards' union cannot hold the type, or the file has an error
                 pass
         return compiler.build(key, arguments, code, str(path))
 
@@ -183,10 +183,12 @@ def generate(path, text, defines, name=None, form="auto", without=()):
     without: names of kernels to leave out.
     Raises KernelError if there is no such kernel, or if the CPU runner does not support this
     kernel."""
-    # Imports these modules only to compile: their regular expressions take milliseconds to prepare.
+    # These modules are imported only to compile, because their regular expressions take
+    # milliseconds to prepare.
     from minidl.cuda.host import flat, launchers, selfcheck
 
-    # __CUDA_ARCH__ is 800. If the CPU side lacks a feature of that architecture, an error names it
+    # __CUDA_ARCH__ is 800, as on an A100. If the CPU side lacks a feature of this architecture, an
+    # error names the feature.
     options = ["-DMINIDL_HOST=1", "-D__CUDACC__=1", "-D__CUDA_ARCH__=800"]
     options += [f"-D{k}={v}" for k, v in defines.items()]
     # The preprocessor gets the compiler's flags. So `#ifdef __AVX512F__` has the same result in the
@@ -217,7 +219,7 @@ def generate(path, text, defines, name=None, form="auto", without=()):
         if its_form == "flat":
             plans[kernel.name] = plan = flat.plan(source, name)
             starts.append(launchers.flat(name, plan, number, parameters, arguments))
-            # if nothing was edited, the loop runs the kernel's own text, and no copy is needed
+            # If nothing was edited, the loop runs the kernel's own text. Then no copy is needed.
             plan.has_copy = bool(plan.edits or plan.simd) and selfcheck.can_check(source, name)
             if plan.has_copy:
                 starts.append(launchers.plain(f"minidl_plain_{name}", number, arguments))
@@ -242,7 +244,7 @@ def generate(path, text, defines, name=None, form="auto", without=()):
     head.append('#include "cuda_host.h"')
     if "cooperative_groups" in text:
         head.append('#include "cooperative_groups.h"')
-    raw = json.dumps(json.dumps(manifest))  # a C string literal: C and JSON have the same escapes
+    raw = json.dumps(json.dumps(manifest))  # a C string literal. C and JSON have the same escapes
     return "\n".join([
         *head, text, '#line 1 "launchers made by minidl"', *starts,
         'extern "C" __attribute__((visibility("default"))) const char* minidl_manifest;',
@@ -300,7 +302,7 @@ def _edits(source, plans, has_fibres):
         pointer = f"{rows}{c_type}* const {m[2]} = ({c_type}*)minidl_dynamic_shared();"
         is_for_all = any(d.begin == m.start() for d in source.pieces)
         edits.append((m.start(), m.end(), "" if is_for_all else pointer))
-        if is_for_all:  # the array is global: all functions that use it get the pointer
+        if is_for_all:  # the array is global, so each function that uses it gets the pointer
             for f in source.functions:
                 if re.search(rf"\b{m[2]}\b", source.blank[f.body[0] : f.body[1]]):
                     edits.append((f.body[0], f.body[0], pointer))

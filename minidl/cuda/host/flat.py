@@ -56,7 +56,7 @@ class Plan:
     linear: bool = False  # one loop over x for all blocks together, with the counter `minidl_x`
     index_type: str = "int"
     bound: str | None = None  # the end of the loop: C text with the kernel's parameters, or None
-    whole: bool = False  # a grid-stride loop: it covers 0..bound for any grid
+    whole: bool = False  # True for a grid-stride loop, which covers 0..bound for any grid
     simd: bool = False
     has_copy: bool = False  # the C++ also has an unedited copy of the kernel, for selfcheck.py
 

@@ -124,7 +124,8 @@ def _date(file):
         about = os.stat(file)
     except OSError:
         return None
-    # the date alone is not enough: two writes within one tick of the clock have the same date
+    # The date alone is not enough, because two writes within one tick of the clock have the same
+    # date.
     return about.st_mtime_ns, about.st_size, about.st_ino
 
 

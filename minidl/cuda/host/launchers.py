@@ -71,11 +71,12 @@ MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
   return minidl_run_flat(L, minidl_units_{number}, (long long)L->grid[0] * L->grid[1] * L->grid[2]);
 }}
 """
-    # The number of elements of a tile. Without simd, an element may be a whole row. Then one
-    # element is enough work for a CPU thread.
+    # `tile` is the number of elements of a tile. Without simd, the work for one element may be a
+    # whole row. This is enough work for a CPU thread.
     tile = 2048 if plan.simd else 1
     t = plan.index_type
-    # plan.bound has the kernel's names of the parameters. `ours` has the names of the launcher.
+    # plan.bound uses the kernel's names of the parameters. `ours` maps these names to the
+    # launcher's names.
     ours = {p.name: f"minidl_a{i}" for i, p in enumerate(parameters)}
     bound = re.sub(r"[A-Za-z_]\w*", lambda m: ours[m[0]], plan.bound) if plan.bound else ""
     bound = f"(long long)({bound})"

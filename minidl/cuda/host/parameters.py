@@ -12,7 +12,7 @@ from dataclasses import dataclass
 # C's scalar types: (letter of the struct module, NumPy dtype).
 SCALARS = {
     "float": ("f", "f4"), "double": ("d", "f8"), "__half": ("e", "f2"), "bool": ("?", "?"),
-    "__nv_bfloat16": ("H", "u2"),  # NumPy has no such type: the bits are passed as uint16
+    "__nv_bfloat16": ("H", "u2"),  # NumPy has no such type, so the bits are passed as uint16
     "char": ("b", "i1"), "signed char": ("b", "i1"), "unsigned char": ("B", "u1"),
     "short": ("h", "i2"), "unsigned short": ("H", "u2"),
     "int": ("i", "i4"), "unsigned int": ("I", "u4"),
@@ -59,7 +59,7 @@ class Parameter:
 def canonical(name, types):
     """Returns the canonical C name of a type. Replaces typedefs, macros and template parameters.
     types: {name: the type that the name stands for}."""
-    for _ in range(20):  # follows a chain of typedefs. A chain of twenty would be a cycle
+    for _ in range(20):  # follows typedefs. A chain of more than 20 typedefs is a cycle
         words = [w for w in name.replace("std::", " ").split()
                  if w not in ("const", "volatile", "struct", "typename")]
         if "unsigned" in words[1:]:  # such as `int unsigned`
@@ -94,7 +94,7 @@ def parse_parameter(text, types):
     hidden = types.get(pointee.replace("const", "").strip(), "")  # a typedef may hide the star
     stars += str(hidden).count("*")
     name = name[1] if name else ""
-    if stars > 1:  # a table of pointers: Python passes the addresses as an array of uint64
+    if stars > 1:  # Python passes a table of pointers as an array of uint64 addresses
         const = base.rstrip().split("*")[-2].strip() == "const"
         return Parameter(name, text, "pointer", "unsigned long long", "u8", const=const)
     vector = VECTOR.match(ctype)

@@ -54,7 +54,7 @@ def declarations(blank):
             at += 1
         if at >= len(blank):
             return found
-        if space := _SPACE.match(blank, at):  # a namespace: the next declaration is inside of it
+        if space := _SPACE.match(blank, at):  # goes into the namespace, to its first declaration
             at = space.end()
             continue
         head, end = _extent(blank, at)
@@ -102,7 +102,7 @@ def _names(head, text):
     if called and "{" in text and not _needs_semicolon(head):
         return called | set(re.findall(r"(\w+)\s*::", head))
     if called and "{" not in text and not re.search(r"\btypedef\b|=", head):
-        return called  # a function that is only declared: the names of its parameters do not count
+        return called  # a declaration without body. The names of its parameters do not count
     if _TYPE.search(head) and "{" in text and not re.search(r"\benum\b", head):
         tail = text[text.rindex("}") :]
         members = re.findall(r"([A-Za-z_]\w*)\s*\(", _without_bodies(text))

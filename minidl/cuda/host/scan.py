@@ -119,7 +119,7 @@ def functions(blank):
         if after[1] == "{":
             brace = after.end() - 1
             end = match_bracket(blank, brace)
-            end = len(blank) if end < 0 else end  # the compiler has a better message for this error
+            end = len(blank) if end < 0 else end  # the compiler reports the missing brace
             found.append(Function(name, head, paren, (brace + 1, end), is_kernel,
                                   _template(declared), blank[paren + 1 : close]))
             at = end

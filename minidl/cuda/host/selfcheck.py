@@ -50,7 +50,7 @@ def check(kernel, grid, block, args, shared_mem):
     arrays = [a for a in args if isinstance(a, np.ndarray)]
     if sum(a.nbytes for a in arrays) > MAX_BYTES:
         return False
-    kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises errors of the launch
+    kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises if an argument is wrong
     small = tuple(min(n, BLOCKS) for n in dims(grid))
     arena = Arena(kernel.name, parameters, args)
     results = []
@@ -78,8 +78,8 @@ def _compare(kernel, part, plain, fast, member=""):
     if plain.dtype.kind == "f":
         a, b = plain.astype(np.float64), fast.astype(np.float64)
         finite = np.isfinite(a) & np.isfinite(b)
-        # Sums in another order and products with fma round differently. The error is relative to
-        # the largest number.
+        # Sums in another order and products with fma have other rounding errors. So a small error,
+        # relative to the largest number, is allowed.
         scale = np.abs(a[finite]).max() if finite.any() else 0.0
         near = np.abs(np.where(finite, a - b, 0)) <= 1e-2 * np.abs(a) + 1e-3 * scale
         wrong = ~np.where(finite, near, (a == b) | (np.isnan(a) & np.isnan(b)))

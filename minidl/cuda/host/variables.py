@@ -43,7 +43,7 @@ def declared(source):
         if kind:  # the variable is declared together with its type
             brace = plain.index("{", kind.start())
             plain = plain[match_bracket(plain, brace) + 1 :]
-        # Looks only at the words after the last star: a `const float*` variable itself may change.
+        # Only the words after the last star count, because a variable `const float* p` may change.
         words = plain.split("*")[-1].split("=")[0]
         is_const = 2 if re.search(r"\bconst(expr)?\b", words) else int(mark[1] == "constant")
         for declarator in split_arguments(plain.rstrip().rstrip(";")):

@@ -90,9 +90,9 @@ class FolderLog(Log):
         reader may already have read the record. So complete entries are kept, and the error tells
         their number. An incomplete entry is removed."""
         done = 0
-        with contextlib.suppress(FileNotFoundError):  # a new segment that has no index yet
+        with contextlib.suppress(FileNotFoundError):  # a new segment has no index yet
             done = max(self._n(partition, base) - n, 0)
-        if done < wanted:  # there may be a part of an entry
+        if done < wanted:  # the index may end with a part of an entry
             with contextlib.suppress(OSError):
                 os.truncate(self._path(partition, base, "index"), (n + done) * ENTRY.itemsize)
         words = f"the first {done} of {wanted} records were" if done else "no record was"
@@ -133,7 +133,7 @@ class FolderLog(Log):
 
     def at_time(self, partition, time):
         for base in self._segments(partition):
-            first = 0  # reads a part at a time: a segment may have millions of entries
+            first = 0  # reads the entries in parts, because there may be millions
             while len(entries := self._entries(partition, base, first, SCAN)):
                 late = np.flatnonzero(entries["time"] >= time)
                 if len(late):
@@ -148,7 +148,7 @@ class FolderLog(Log):
         for base, following in zip(bases, bases[1:], strict=False):
             if following > offset:
                 break
-            # The index goes first, because a segment without an index is never read.
+            # The index is deleted first, because a segment without an index is never read.
             for kind in ("index", "data"):
                 os.unlink(self._path(partition, base, kind))
         for key in [k for k in list(self._files) if k[0] == partition and k[1] != "lock"]:
@@ -187,7 +187,7 @@ class FolderLog(Log):
         except FileNotFoundError:
             if base:
                 raise
-            return 0  # the partition has had no record yet
+            return 0  # no record has been appended yet
 
     def _entries(self, partition, base, first, n):
         n = min(n, self._n(partition, base) - first)
@@ -227,7 +227,8 @@ class FolderLog(Log):
         removes the last entries if their records are damaged."""
         base = self._segments(partition)[-1]
         n = self._n(partition, base)
-        # Only the first call checks the end, which an earlier process may have written.
+        # Only the first call checks the end of the segment, because an earlier process may have
+        # written the end.
         if partition not in self._whole:
             while n:
                 with contextlib.suppress(ValueError, FileNotFoundError):

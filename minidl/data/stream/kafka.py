@@ -47,7 +47,7 @@ class KafkaLog(Log):
             import confluent_kafka
             import confluent_kafka.admin  # noqa: F401: used below
         self.kafka, self.topic, self.wait_s = confluent_kafka, topic, wait_s
-        # log_level 0: librdkafka prints no errors, because this class raises them
+        # With log_level 0, librdkafka prints no errors. This class raises them instead.
         self.config = {"bootstrap.servers": brokers, "log_level": 0, **config}
         self.admin = confluent_kafka.admin.AdminClient(self.config)
         self.producer, self.consumers, self.doubt = None, {}, False
@@ -69,17 +69,17 @@ class KafkaLog(Log):
         if min(times) < 1:
             raise ValueError(f"partition {partition}: a topic's times are at least 1 ms, got "
                              f"{min(times)}. Kafka would store the current time instead")
-        if self.producer is None:  # idempotence stores a record once and in order, even if resent
+        if self.producer is None:  # idempotence stores a record only once, even if it is sent again
             self.producer = self.kafka.Producer(self.config | {"enable.idempotence": True})
         # reports: {None: the first record that was stored, error: the first record with this error}
         reports, produce = {}, self.producer.produce
         topic, heard = self.topic, reports.setdefault
         for value, when in zip(values, np.asarray(times, np.int64).tolist(), strict=True):
             while True:
-                try:  # keyword arguments and a Python callback would double the time of this loop
+                try:  # with keyword arguments and a Python callback, this loop takes twice the time
                     produce(topic, value, None, partition, heard, None, when)
                     break
-                except BufferError:  # the queue is full: wait until some records are sent
+                except BufferError:  # the queue is full. Waits until some records are sent
                     self.producer.poll(0.1)
         left = self.producer.flush(self.wait_s)
         first, faults = reports.pop(None, None), list(reports)
@@ -91,7 +91,8 @@ class KafkaLog(Log):
     def read(self, partition, offset, n):
         self.known(self.topic, partition)
         parts, have, deadline = [], 0, time.monotonic() + self.wait_s
-        # the consumer is stored again only after success: after an error its offset is unknown
+        # The consumer is stored again only after success, because its offset is unknown after an
+        # error.
         consumer, at, end = self.consumers.pop(partition, None) or (self._consumer(), None, False)
         if at != offset:
             consumer.assign([self.kafka.TopicPartition(self.topic, partition, offset)])
@@ -111,7 +112,7 @@ class KafkaLog(Log):
                     f"{self.config['bootstrap.servers']}. Does the broker run, and does the log "
                     "have this offset?")
             times, end = self._times(some), False
-            if len(some) and times.min() < 0:  # only an error has no time
+            if len(some) and times.min() < 0:  # a message without a time is an error
                 errors = [message.error() for message in some]
                 for error in errors:
                     if error is not None and error.code() != self.kafka.KafkaError._PARTITION_EOF:
@@ -134,7 +135,8 @@ class KafkaLog(Log):
 
     def _records(self, partition, messages, times):
         first, last, n = messages[0].offset(), messages[-1].offset(), len(messages)
-        # Without gaps, the offsets are consecutive. Otherwise each message gives its offset.
+        # If there are no gaps, the offsets are consecutive. Otherwise the offset of each message is
+        # read.
         offsets = (np.arange(first, last + 1) if last - first == n - 1 else
                    np.fromiter(map(self.kafka.Message.offset, messages), np.int64, n))
         values = list(map(self.kafka.Message.value, messages))

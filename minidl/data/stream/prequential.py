@@ -19,7 +19,7 @@ import numpy as np
 from minidl.comm import ring
 
 BINS = 2048
-LOGIT = 16.0  # bins from -LOGIT to LOGIT; logits outside count in the first or the last bin
+LOGIT = 16.0  # the bins cover -LOGIT to LOGIT. Other logits count in the first or the last bin
 LEAST = 1e-7  # the smallest probability in the log loss
 
 

@@ -29,10 +29,10 @@ import numpy as np
 from minidl.backend import optional
 from minidl.data.stream.log import Gone, Log, Records, described, none_of
 
-TIME = re.compile(rb"-?\d{1,18}")  # ms, fits into 64 bits
-# Each script that writes starts with the check FIRST. The server must still have the log that this
-# process has opened. The stream must not end before the end that this process has seen. ARGV:
-# `about`, this end, and the arguments of the script.
+TIME = re.compile(rb"-?\d{1,18}")  # milliseconds. 18 digits fit into 64 bits
+# Each script that writes begins with FIRST, which checks two things. The server must still have the
+# log that this process has opened. The stream must not end before the end that this process has
+# seen. ARGV has `about`, this end, and the arguments of the script.
 FIRST = """
 local about = redis.call('HGET', KEYS[1], 'about')
 if about ~= ARGV[1] then return {'replaced', about or ''} end
@@ -54,8 +54,8 @@ end
 return {'', first}
 """
 TRIM = FIRST + "return {'', redis.call('XTRIM', KEYS[2], 'MINID', ARGV[3])}"
-# LOADING_S: for this many seconds a server may load its file, or be unreachable for reads.
-# LOOK_S: the seconds between two tries.
+# A call tries again for LOADING_S seconds if the server still loads its file. A read also tries
+# again if the server is unreachable. Between two tries are LOOK_S seconds.
 LOADING_S, LOOK_S = 10, 0.1
 
 
@@ -74,12 +74,12 @@ class RedisLog(Log):
         self.loading = redis.BusyLoadingError
         self.reads = redis.Redis.from_url(url, retry=redis.retry.Retry(
             redis.backoff.ConstantBackoff(LOOK_S), round(LOADING_S / LOOK_S)))
-        # The client does not retry: an append that is sent again after a broken connection might be
-        # written twice
+        # The client does not retry. If it sent an append again after a broken connection, the
+        # records might be stored twice.
         self.writes = redis.Redis.from_url(url, retry=redis.retry.Retry(
             redis.backoff.NoBackoff(), 0))
         self._scripts = {text: self.writes.register_script(text) for text in (APPEND, TRIM)}
-        self._ends = {}  # {partition: its end after our last append}
+        self._ends = {}  # {partition: its end after the last append of this process}
         if partitions is not None and partitions > 0:
             about = {"partitions": partitions, "id": secrets.token_hex(8)}
             self._write(lambda: self.writes.hsetnx(name, "about", json.dumps(about)))
@@ -137,7 +137,7 @@ class RedisLog(Log):
             return 1 + _offset(partition, about["last-generated-id"])
         except self.error as error:
             if "no such key" in str(error):
-                return 0  # the partition has had no record yet
+                return 0  # no record has been appended yet
             raise
 
     def delete_before(self, partition, offset):

@@ -101,7 +101,8 @@ class Steps:
                     return
         finally:
             stop.set()
-            # The traceback of an error may keep the readers alive for long. So they are closed now.
+            # The traceback of an error may keep the readers alive for long. So the readers are
+            # closed now.
             for reader in readers:
                 reader.close()
 

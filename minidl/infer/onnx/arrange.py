@@ -57,7 +57,7 @@ def Slice(x, starts: Known, ends: Known, axes: Known = None, steps: Known = None
         elif n:  # unlike in NumPy, a start before the first element means the first element
             index[axis] = slice(min(max(start, 0), n - 1), end if end >= 0 else None, step)
     if isinstance(x, Tensor):
-        return Getitem.apply(x, index=tuple(index))  # x[...] refuses negative steps
+        return Getitem.apply(x, index=tuple(index))  # because x[...] refuses negative steps
     return x[tuple(index)]
 
 

@@ -13,7 +13,7 @@ from minidl.infer.onnx.operator import (
 )
 from minidl.nn import functional as F
 
-SAME = {  # minidl has an op that computes the same as the operator
+SAME = {  # {operator of ONNX: the op of minidl that computes the same}
     "Abs": m.abs, "Acos": m.acos, "Add": m.add, "And": m.logical_and, "Asin": m.asin,
     "Atan": m.atan, "BitwiseAnd": m.bitwise_and, "BitwiseNot": m.bitwise_not,
     "BitwiseOr": m.bitwise_or, "BitwiseXor": m.bitwise_xor, "Ceil": m.ceil, "Cos": m.cos,
@@ -47,7 +47,7 @@ FORMULAS = {
     "ThresholdedRelu": lambda x, *, alpha=1.0: m.where(x > alpha, x, 0.0),
     "Softmax": lambda x, *, axis=None, _opset=13: _rows(F.softmax, x, axis, _opset),
     "LogSoftmax": lambda x, *, axis=None, _opset=13: _rows(F.log_softmax, x, axis, _opset)}
-ON_ARRAYS = {name: from_arrays(f, name) for name, f in {  # operators without an op in minidl
+ON_ARRAYS = {name: from_arrays(f, name) for name, f in {  # operators for which minidl has no op
     "Asinh": lambda x: np.arcsinh(x),
     "Atanh": lambda x: np.arctanh(x),
     "BitShift": lambda x, y, *, direction: (

@@ -28,7 +28,7 @@ from minidl.mode import running
 from minidl.nest import each
 from minidl.tensor import Tensor
 
-MOST_OPERATORS = 50_000  # the most operators in a file; a large language model has about 5,000
+MOST_OPERATORS = 50_000  # the most operators in a file. A large language model has about 5,000
 # MOST_BYTES: the default of most_bytes. The largest result of a large network for a batch of 32
 # images of full size has half of these bytes.
 MOST_BYTES = 4 << 30
@@ -55,14 +55,14 @@ def import_onnx(path, known=None, table=None, most_bytes=MOST_BYTES):
         return _imported(onnx, path, known, table, most_bytes)
     except (Refused, OSError):  # OSError: the file is missing or cannot be read
         raise
-    except Exception as error:  # a damaged file may raise anything, in any operator
+    except Exception as error:  # a damaged file may cause any error, in any operator
         kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
         raise Refused(f"import_onnx: {kind}{error}") from error
 
 
 def _imported(onnx, path, known, table, most_bytes):
     proto = path if hasattr(path, "graph") else onnx.load(path)
-    with np.errstate(all="ignore"):  # examples are arbitrary numbers: inf and nan are no error
+    with np.errstate(all="ignore"):  # the examples are arbitrary numbers and may give inf or nan
         model = Model(onnx, proto, dict(known or {}), table or TABLE, most_bytes)
         first, tensors = model.examples(0.5, 0), [True] * len(model.free)
         try:
@@ -212,7 +212,7 @@ class Model:
                     result = each(array_of, operator(*inputs, **options))
             else:
                 result = operator(*inputs, **options)
-        except Exception as error:  # with a file's numbers an operator may raise anything
+        except Exception as error:  # an operator may raise any error for the numbers of a file
             kind = IndexError if isinstance(error, IndexError) else Refused
             name = node.name or next(iter(node.output), "")
             if isinstance(error.__cause__, Refused):  # drops the text that Function.apply added

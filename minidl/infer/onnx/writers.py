@@ -18,7 +18,7 @@ from minidl.ops.dims import normalize_dims
 from minidl.ops.index import steps
 from minidl.ops.pool import averaging
 
-SAME = {  # ONNX has an operator that computes the same as the op
+SAME = {  # {op of minidl: the operator of ONNX that computes the same}
     "abs": "Abs", "acos": "Acos", "add": "Add", "asin": "Asin", "atan": "Atan",
     "ceil": "Ceil", "clone": "Identity", "cos": "Cos", "cosh": "Cosh", "div": "Div",
     "equal": "Equal", "erf": "Erf", "exp": "Exp", "floor": "Floor", "greater": "Greater",

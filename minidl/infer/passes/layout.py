@@ -92,7 +92,7 @@ def layout(graph):
 
 
 IMAGES = ("conv2d", "conv_int8", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")
-WEIGHTS = {"conv2d": 3, "conv_int8": 4}  # {operation: n}. Inputs 1 to n - 1 stay as they are
+WEIGHTS = {"conv2d": 3, "conv_int8": 4}  # {operation: n}. Inputs 1 to n - 1 keep their layout
 
 
 def _moved(shape):

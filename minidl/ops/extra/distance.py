@@ -49,7 +49,7 @@ class Norm(Reduction):
             return xp.zeros(self.shape, gy.dtype)
         if p == 1:
             return xp.sign(x) * gy
-        if math.isinf(p):  # all elements that are the largest (or smallest) share the gradient
+        if math.isinf(p):  # all largest (or smallest) elements share the gradient
             best = xp.abs(x) == y
             return xp.sign(x) * best * (gy / xp.maximum(best.sum(axis=self.axes, keepdims=True), 1))
         zero = y == 0

@@ -64,7 +64,7 @@ def letters(equation, n_dims):
     if arrow:
         before, dots, after = right.partition("...")
         result = [*before, *(hidden if dots else ()), *after]
-    else:  # the result has each letter that occurs once, sorted
+    else:  # the result has the letters that occur only once, in sorted order
         once = sorted(c for c in set(left) if c.isalpha() and left.count(c) == 1)
         result = [*hidden, *once]
     known = {name for names in inputs for name in names}

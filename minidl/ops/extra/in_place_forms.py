@@ -16,7 +16,7 @@ from minidl.ops import activations, elementwise, index, inplace, logic, reduce, 
 from minidl.ops.extra import sampling, scatter, unary
 from minidl.random import default_generator
 
-OPS = {  # file: names of ops that have a form with _
+OPS = {  # {file: names of the ops that have an in-place form, such as add_}
     elementwise: "add sub mul div remainder neg pow exp log sqrt rsqrt sin cos abs sign floor ceil "
                  "round",
     select: "clamp masked_fill", activations: "relu sigmoid tanh", reduce: "cumsum",

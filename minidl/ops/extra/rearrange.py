@@ -18,8 +18,8 @@ from minidl.tensor import Tensor, wrapped
 
 
 class Roll(Function):
-    """Shifts elements. Elements that leave at one end come in at the other end. Backward shifts the
-    gradient back."""
+    """Shifts elements. Elements that move past one end come in at the other end. Backward
+    shifts the gradient back."""
     arithmetic = False
 
     def forward(self, x, shifts, dims):
@@ -85,7 +85,7 @@ class TakePlaces(Function):
 
 
 def roll(input, shifts, dims=None):
-    """Shifts elements along dims. Elements that leave at one end come in at the other end. If dims
+    """Shifts elements along dims. Elements that move past one end come in at the other end. If dims
     is None, shifts the flattened tensor."""
     if dims is not None:
         several = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (shifts, dims)]
@@ -127,7 +127,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     if repeats.shape != (n,) or repeats.dtype.kind not in "iu":
         raise ValueError(f"repeat_interleave: repeats of {repeats.dtype} and shape {repeats.shape},"
                          f" want ({n},) integers, one for each slice of dimension {dim}")
-    ends = repeats.array.cumsum()  # the places ends[i - 1] to ends[i] - 1 get element i
+    ends = repeats.array.cumsum()  # element i fills the places ends[i - 1] to ends[i] - 1
     places = repeats._xp.arange(int(ends[-1]) if n else 0)
     return index_select(input, dim, Tensor(repeats._xp.searchsorted(ends, places, "right")))
 
@@ -173,7 +173,7 @@ def pad(input, pad, mode="constant", value=None):
         d = input.ndim - 1 - i
         n = input.shape[d]
         kept = n + left + right
-        if mode == "circular":  # a border repeats no elements that a negative pad removes
+        if mode == "circular":  # a circular border repeats only elements that are kept
             kept = n + min(left, 0) + min(right, 0)
         if not n or kept < 1 or max(left, right) > BORDERS[mode][1](n):
             raise ValueError(f"pad: mode {mode!r} wants borders of at most {BORDERS[mode][1](n)} "

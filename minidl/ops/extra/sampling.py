@@ -49,7 +49,8 @@ class Multinomial(Function):
             ends = w.cumsum(axis=-1)
             u = xp.asarray(generator.uniform((*w.shape[:-1], k), dtype=np.float64))
             # A number is in interval i if exactly i ends are <= the number. Because of rounding
-            # this count may be too large. So it is limited to the last index with a weight above 0.
+            # this count may be too large. So the count is limited to the last index with a weight
+            # above 0.
             drawn = (u * ends[..., -1:])[..., None]
             last = w.shape[-1] - 1 - (w > 0)[..., ::-1].argmax(axis=-1)
             return xp.minimum((ends[..., None, :] <= drawn).sum(axis=-1), last[..., None])

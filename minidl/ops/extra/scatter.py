@@ -194,7 +194,7 @@ class IndexWrite(Function):
         gsrc = gx[self.at].reshape(self.src_shape) if self.src_shape else None
         gx[self.at] = 0
         gx = gx.reshape(self.shape)
-        if gsrc is None:  # src is one number: sums gy over the places that were written
+        if gsrc is None:  # src is one number, so gy is summed over the places that were written
             gsrc = (gy - gx).sum()
         return gx, None, gsrc
 
@@ -292,7 +292,8 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     best = _best(reduce, kept.detach(), dim, index, src.detach())
     here, there = kept == best, src == best.gather(dim, index)
     n = scatter_add(here.to(input.dtype), dim, index, there.to(input.dtype))
-    # The mean of equal elements equals each element. It divides the gradient among them.
+    # If n elements are equal, their mean is equal to each of them. The backward of the mean divides
+    # the gradient among them.
     shared = scatter_add(where(here, kept, 0.0), dim, index, where(there, src, 0.0)) / n
     return where(n > 1, shared - shared.detach() + best, shared)
 

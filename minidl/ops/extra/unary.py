@@ -29,7 +29,8 @@ class Unary(Function):
         return gy * FORMULAS[self.name][1](self.xp, *self.saved)
 
 
-# {name: (the function, its derivative)}. At a pole both functions give inf or nan, as in PyTorch.
+# {name: (the function, its derivative)}. At a pole the function and its derivative give inf or nan,
+# as in PyTorch.
 FORMULAS = {
     "erf": (erf_by, lambda xp, x, y: 2 / math.sqrt(math.pi) * xp.exp(-x * x)),
     "expm1": (lambda xp, x: xp.expm1(x), lambda xp, x, y: y + 1),
