@@ -4,7 +4,7 @@
 #include "dropout.cuh"
 #include "loops.cuh"
 
-// A thread makes eight elements, with one run of the cipher: n8 = ceil(n / 8) threads.
+// A thread computes eight elements, with one run of the cipher. There are n8 = ceil(n / 8) threads.
 extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned long long seed,
                                    unsigned long long stream, unsigned long long counter,
                                    unsigned int threshold, float scale) {
