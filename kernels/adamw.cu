@@ -20,9 +20,9 @@
 // shorter than a chunk some threads have no work. An array that does not begin at a multiple of 16
 // bytes is read element by element, which gives 60%.
 //
-// Rungs: adamw_naive updates one array per launch, one weight per thread. adamw_blocks updates many
-// arrays in one launch, one chunk per block. adamw_many does the same with 16 bytes in each access.
-// cpu/adamw.cu runs on a CPU.
+// Rungs: a launch of adamw_naive updates one array, and a thread updates one weight. A launch of
+// adamw_blocks updates many arrays, and a block updates one chunk. adamw_many does the same with 16
+// bytes in each access. cpu/adamw.cu runs on a CPU.
 // Wrapper: minidl/optim/adam.py   Test: tests/optim/test_adam_kernel.py
 #include "adamw.cuh"
 

@@ -1,4 +1,4 @@
-// AdamW's formula for one weight. adamw.cu explains it. adamw.cu and cpu/adamw.cu use it.
+// AdamW's formula for one weight. adamw.cu explains it.
 #pragma once
 #include "common.cuh"
 

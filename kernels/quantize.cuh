@@ -1,10 +1,9 @@
-// The formulas of int8 quantisation. Used by quantize.cu and cpu/quantize.cu.
+// The formulas of int8 quantisation, for quantize.cu and cpu/quantize.cu.
 #pragma once
 #include "common.cuh"
 
-// Returns the bits of |x| as an int. For floats that are not negative, the bits have the same order
-// as the numbers, and a NaN's bits are above infinity's. So the maximum of numbers with a NaN is
-// NaN.
+// Returns the bits of |x| as an int. For floats >= 0, a larger number has larger bits. The bits of
+// NaN are larger than the bits of infinity. So if one number is NaN, the maximum is NaN.
 __device__ __forceinline__ int magnitude(float x) { return __float_as_int(fabsf(x)); }
 
 __device__ __forceinline__ signed char to_int8(float x, float scale) {

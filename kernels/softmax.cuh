@@ -1,4 +1,4 @@
-// Softmax's formulas for one element. Used by softmax.cu (see there) and cpu/softmax.cu.
+// Softmax's formulas for one element. softmax.cu explains them.
 #pragma once
 #include "common.cuh"
 
