@@ -3,7 +3,7 @@
 //
 //   center           y = x - mean of its row. Reads x twice, writes y: 12 bytes for each element
 //   softmax_online   y = e^(x - m) / sum of e^(x - m), with m = the maximum of the row. Reads x
-//                    twice, writes y: 12 bytes. A separate loop for m would make it 16 bytes
+//                    twice, writes y: 12 bytes. With a separate loop for m it moves 16 bytes
 //   transpose_*      out = in^T, n x n. Reads in, writes out: 8 bytes for each element. The two
 //                    kernels differ in the memory requests of a warp
 //
