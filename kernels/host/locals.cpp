@@ -1,13 +1,13 @@
-// Local arrays in the check form. Each array lies between two guards, and has a list of its bytes
-// that were written. minidl/cuda/checks/hooks.py turns `float sum[4];` into
+// Checks local arrays, in the check form. Each array lies between two guards, and a list tells
+// which of its bytes were written. minidl/cuda/checks/hooks.py replaces `float sum[4];` by
 //
 //     MinidlLocal<float[4]> minidl_sum("sum"); auto& sum = minidl_sum.a;
 //
 //     | guard | sum[0] sum[1] sum[2] sum[3] | guard |     sum[4] through any pointer hits a guard
 //
-// An array may be declared in inner braces: { float four[4]; p = four; } p[0]. After the braces
-// such an array is remembered until its function returns. Until then its memory is not used again
-// (-fstack-reuse=none).
+// An array may be declared in inner braces, and a pointer may use it after the braces: { float
+// four[4]; p = four; } p[0]. To find such an error, the array is remembered until its function
+// returns. Until then its memory is not used for other variables (-fstack-reuse=none).
 //
 // Test: tests/cuda/checks/test_check_child.py
 #include "locals.h"
@@ -28,7 +28,7 @@ struct Local {
   int elements() const { return bytes == element ? 0 : bytes / element; }  // 0: not an array
 };
 
-// depth: the number of calls that had not returned at the declaration.
+// depth: the number of functions that were running at the declaration.
 struct Ended {
   u64 begin, bytes;
   const char* name;

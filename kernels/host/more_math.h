@@ -157,8 +157,8 @@ MINIDL_INLINE unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
   for (int i = 0; i < 4; ++i) c += (a >> 8 * i & 255) * (b >> 8 * i & 255);
   return c;
 }
-// Returns the place of the offset-th set bit from `base` on, upwards or downwards, or ~0 if there
-// is none.
+// Returns the position of the offset-th set bit of mask, counted upwards from bit `base`. If offset
+// is negative, it is counted downwards. Returns ~0 if there is no such bit.
 MINIDL_INLINE unsigned __fns(unsigned mask, unsigned base, int offset) {
   if (offset == 0) return mask >> base & 1 ? base : ~0u;
   const int step = offset > 0 ? 1 : -1;

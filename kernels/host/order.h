@@ -68,8 +68,8 @@ struct Order {
   // of the block. before_barrier: the value of `fenced` at the last barrier.
   unsigned fenced[1024], covered[1024], before_barrier[1024];
   int kind[1024];
-  // any_fence: true if there was a fence after the last barrier. at_barrier: true if there was a
-  // fence before the last barrier.
+  // any_fence: true if there was a fence after the last barrier. at_barrier: true if a barrier of
+  // the running block came after a fence.
   bool any_fence, at_barrier;
   Acquired acquired[1024], by_block;
   unsigned* published;  // per thread of the grid: a fence and a barrier covered it up to this clock
