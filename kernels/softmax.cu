@@ -12,8 +12,8 @@
 // The versions differ in two things: which threads share a row, and which steps read x from memory.
 // In the picture, the number under an element is the number of the thread that takes it:
 //
-//   elements of a row    x0 x1 x2 x3 x4 x5 x6 x7 ..   x is read from memory            e^(x - m)
-//                                                                                   is computed
+//                                                     x is read                        e^(x - m)
+//   elements of a row    x0 x1 x2 x3 x4 x5 x6 x7 ..   from memory                      is computed
 //   v1   one thread       0  0  0  0  0  0  0  0      3 times: for m, for sum, for y   twice
 //   v2   a block          0  1  2  3  4  5  6  7      2 times: for m and sum, for y    twice
 //   v3   a warp           0  1  2  3  4  5  6  7      once                             once
