@@ -49,7 +49,7 @@ extern "C" __global__ void attention_naive(
   for (int j = 0; j < end; ++j) {
     const float p = expf(pair.score(scale * dot(q, k + j * k_row), i, j) - top);
     total += p;
-    const float kept = p * pair.kept(i, j);  // dropout comes after the softmax: total sums all p
+    const float kept = p * pair.kept(i, j);  // dropout comes after the softmax, so total sums all p
     for (int e = 0; e < E; ++e) sum[e] += kept * to_float(v[j * v_row + e]);
   }
   o += ((batch * n_queries + i) * gridDim.y + head) * E;
@@ -84,7 +84,7 @@ extern "C" __global__ void attention_shared(
       float s = 0;
       for (int e = 0; e < E; ++e) s += qt[t * PITCH + e] * kt[j * PITCH + e];
       s = pair.score(scale * s, i, j0 + j);
-      if (s > top) {  // rare: about log(S) times a row if the scores come in random order
+      if (s > top) {  // rare: in random order, about log(S) times in a row of scores
         const float shrink = expf(top - s);
         total *= shrink;
         for (int e = 0; e < E; ++e) sum[e] *= shrink;
@@ -110,7 +110,7 @@ extern "C" __global__ void attention_shared(
 extern "C" __global__ void attention_warp(
     T* o, float* lse, const T* q, const T* k, const T* v, SHAPE) {
   __shared__ float qt[OWN * PITCH];
-  __shared__ float kvt[32 * PITCH];  // one tile serves k, then v
+  __shared__ float kvt[32 * PITCH];  // a tile of k, later a tile of v
   __shared__ unsigned char bits[OWN * DRAWN(32)];
   const int first = blockIdx.x * OWN, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * EACH;
   const long long head = blockIdx.y, batch = blockIdx.z;

@@ -89,7 +89,7 @@ extern "C" __global__ void attention_grad_kv_naive(
   }
 }
 
-#define TILE_BACK (TILE_KEYS / 2)  // rows of a tile. Two tiles of ROWS rows need room, too
+#define TILE_BACK (TILE_KEYS / 2)  // rows of a tile: two tiles of ROWS rows must fit, too
 
 // v2, gq: the block loads each tile of k and v once for all its query rows, as attention_shared
 // does.
@@ -103,7 +103,7 @@ extern "C" __global__ void attention_grad_q_shared(
   const int first = blockIdx.x * ROWS, t = threadIdx.x, i = first + t;
   const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E;
   const long long start = (batch * n_queries + first) * gridDim.y + head;
-  const bool mine = i < n_queries;  // the other threads only help to load
+  const bool mine = i < n_queries;  // the other threads only load
   k += batch * k_batch + head * k_head;
   v += batch * v_batch + head * v_head;
   load_rows<ROWS>(qt, q + batch * q_batch + head * q_head + first * q_row, q_row,
@@ -235,7 +235,7 @@ extern "C" __global__ void attention_grad_kv_warp(
     const T* q, const T* k, const T* v, SHAPE) {
   __shared__ float kt[OWN * PITCH];
   __shared__ float vt[OWN * PITCH];
-  __shared__ float tile[32 * PITCH];  // holds go, then q
+  __shared__ float tile[32 * PITCH];  // a tile of go, later a tile of q
   __shared__ unsigned char bits[32 * DRAWN(OWN)];
   const int first = blockIdx.x * OWN, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * EACH;
   const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E;

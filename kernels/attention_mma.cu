@@ -1,6 +1,7 @@
 // Attention on tensor cores, forward and backward, in half. It is the last rung of the ladders in
 // attention.cu and attention_backward.cu. attention_backward.cu has the formulas of the gradients,
-// attention.cuh has the shapes, strides, mask, dropout and grid. tensor_core.cuh explains fragments.
+// attention.cuh has the shapes, strides, mask, dropout and grid. tensor_core.cuh explains
+// fragments.
 //
 //   S = scale q k^T    P = softmax(S)    o = P v
 //
@@ -21,9 +22,9 @@
 //   32 ldmatrix instructions of 512 bytes                 512 cycles, at 32 bytes a cycle
 //   the exponentials of 16 x 64 scores                    256 cycles, at 4 a cycle
 //   the rest of the softmax                               256 cycles
-// Two or three blocks share an SM, so these times overlap. attention_warp, which does not use tensor
-// cores, reaches 3% of this peak. Forward has 2 matrix products. Backward has 7 in its two kernels,
-// because both compute P and gP. But backward does not wait for a softmax.
+// Two or three blocks share an SM, so these times overlap. attention_warp, which does not use
+// tensor cores, reaches 3% of this peak. Forward has 2 matrix products. Backward has 7 in its two
+// kernels, because both compute P and gP. But backward does not wait for a softmax.
 //
 // Source: Dao, "FlashAttention-2" (2023), for P in registers and rows split over warps.
 // Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py,
@@ -160,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_mma(
         added_up += x;
         x *= kept_in<SIDE>(bits, pair, first, mine + g + 8 * h, j0, n / 2 * 8 + 2 * t + n % 2);
       }
-      total[h] = total[h] * shrink[h] + added_up;  // of this lane's columns; lanes are added below
+      total[h] = total[h] * shrink[h] + added_up;  // sum of this lane's columns
     }
 #pragma unroll
     for (int n = 0; n < 2 * STEPS; ++n)

@@ -61,7 +61,7 @@ extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x,
   __shared__ ACC scratch[33];
   int row = blockIdx.x;
   const T* xr = x + (long long)row * cols;
-  if (target[row] == ignore_index) {  // the whole block leaves: no barrier waits
+  if (target[row] == ignore_index) {  // all threads of the block return, so no barrier waits
     if (threadIdx.x == 0) loss[row] = 0, lse[row] = INFINITY;
     return;
   }
@@ -69,7 +69,7 @@ extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x,
   for (int j = threadIdx.x; j < cols; j += blockDim.x) {
     ACC v = to_float(xr[j]);
     total += v;
-    if (v == -INFINITY) continue;  // it adds 0, but -inf - (-inf) would be nan
+    if (v == -INFINITY) continue;  // e^-inf adds 0, but -inf - (-inf) is nan
     if (v > mine) {
       sum *= exp_below_zero(mine - v);
       mine = v;
@@ -106,7 +106,7 @@ __device__ __forceinline__ void online(const T* xr, int cols, int thread, int te
       m = top;
     }
 #pragma unroll
-    for (int k = 0; k < N; ++k)  // -inf adds 0, but -inf - (-inf) would be nan
+    for (int k = 0; k < N; ++k)  // e^-inf adds 0, but -inf - (-inf) is nan
       if (v[k] != -INFINITY) sum += exp_below_zero(v[k] - m);
   }
 }
@@ -119,7 +119,7 @@ __device__ __forceinline__ void loss_of_row(ACC* loss, ACC* lse, const T* x,
                                             int cols, long long ignore_index, ACC smoothing,
                                             ACC* scratch) {
   const T* xr = x + (long long)row * cols;
-  if (target[row] == ignore_index) {  // the whole team leaves: no barrier waits
+  if (target[row] == ignore_index) {  // the whole team returns, so no barrier waits
     if (thread == 0) loss[row] = 0, lse[row] = INFINITY;
     return;
   }

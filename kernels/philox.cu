@@ -19,6 +19,6 @@ extern "C" __global__ void philox_bits(unsigned int* out, long long n, int n8,
     unsigned int draws[8];
     philox(counter + i, seed, stream, draws);
     for (int k = 0; k < 8; ++k)
-      if (8ll * i + k < n) out[8ll * i + k] = draws[k];  // guard: the last few
+      if (8ll * i + k < n) out[8ll * i + k] = draws[k];  // guard: the end of out
   }
 }

@@ -60,7 +60,7 @@ extern "C" __global__ void dequantize(T* x, const signed char* q, const float* s
 
 extern "C" __global__ void absmax_warps(float* top, const T* x, int rows, int cols) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-  if (row >= rows) return;  // guard: whole warps leave
+  if (row >= rows) return;  // guard: whole warps return
   const T* r = x + (long long)row * cols;
   int most = 0;
   for (int col = lane; col < cols; col += 32) most = max(most, magnitude(to_float(r[col])));
@@ -92,7 +92,7 @@ extern "C" __global__ void dequantize_warps(T* x, const signed char* q, const fl
 
 extern "C" __global__ void absmax_packs(float* top, const T* x, int rows, int cols) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-  if (row >= rows) return;  // guard: whole warps leave
+  if (row >= rows) return;  // guard: whole warps return
   const T* r = x + (long long)row * cols;
   const bool whole = packs(r);
   int most = 0;

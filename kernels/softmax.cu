@@ -83,7 +83,7 @@ extern "C" __global__ void softmax_v2(T* y, const T* x, int rows, int cols) {
   ACC mine = -INFINITY, sum = 0;
   for (int j = threadIdx.x; j < cols; j += blockDim.x) {
     ACC s = to_float(xr[j]);
-    if (s == -INFINITY) continue;  // it adds 0, but -inf - (-inf) would be nan
+    if (s == -INFINITY) continue;  // e^-inf adds 0, but -inf - (-inf) is nan
     if (s > mine) {
       sum *= exp_below_zero(mine - s);
       mine = s;

@@ -73,7 +73,7 @@ extern "C" __global__ void compact_warps(int* index, T* value, const T* x, const
     bool keep = i < end && is_large(x[i], threshold);
     unsigned int mask = __ballot_sync(0xffffffffu, keep);
     if (keep) {
-      int place = at + __popc(mask & ((1u << lane) - 1));  // after the earlier lanes' elements
+      int place = at + __popc(mask & ((1u << lane) - 1));  // after the elements of lower lanes
       index[place] = i;
       value[place] = x[i];
     }

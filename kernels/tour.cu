@@ -67,7 +67,7 @@ extern "C" __global__ void softmax_online(float* y, const float* x, int cols) {
   // <<<
   ms[t] = m, sums[t] = sum;
   __syncthreads();
-  for (int d = blockDim.x / 2; d > 0; d /= 2) {  // join two threads' results in the same way
+  for (int d = blockDim.x / 2; d > 0; d /= 2) {  // joins the results of two threads
     if (t < d && sums[t + d] > 0) {
       float top = fmaxf(ms[t], ms[t + d]);
       sums[t] = sums[t] * expf(ms[t] - top) + sums[t + d] * expf(ms[t + d] - top);

@@ -81,7 +81,7 @@ extern "C" __global__ void count_bad_many(int* bad, const T* const* gs, const lo
   const long long begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
   const bool whole = packs(g + begin);
   for (long long i = begin + PACK(T) * threadIdx.x; i < end; i += PACK(T) * blockDim.x) {
-    const Pack<T> pack = load_pack(g + i, end - i, whole);  // the zeros after the end are not bad
+    const Pack<T> pack = load_pack(g + i, end - i, whole);  // zeros after the end do not count
     for (int k = 0; k < PACK(T); ++k) count += bad_number(to_float(pack.at[k]));
   }
   count = block_sum(count, scratch);

@@ -29,8 +29,8 @@
 
 typedef int IntVec __attribute__((vector_size(VEC_BYTES)));
 
-constexpr int MAX_VECS = REGISTERS == 32 ? 4 : 2;  // vectors in a row; a result has 16 or 8
-constexpr int QUERIES = 64, KEYS = 64;  // a tile: its scores are 16 KiB, half of an L1
+constexpr int MAX_VECS = REGISTERS == 32 ? 4 : 2;  // vectors in a row of a result. It has 16 or 8
+constexpr int QUERIES = 64, KEYS = 64;  // a tile. Its scores take 16 KiB, half of an L1
 // The number of tiles that a thread computes together: tiles of queries in forward, tiles of keys
 // in backward. In forward a tile of keys is read once for all of them, in backward a tile of
 // queries.
@@ -190,7 +190,7 @@ extern "C" __global__ void attention_tile(
   for (int i = 0; i < GROUP * QUERIES; ++i) top[i] = LOWEST, total[i] = 0;
   for (int i = 0; i < GROUP * QUERIES * WIDTH; ++i) ot[i] = 0;
 
-  const int end = causal ? min(first + n_rows, n_keys) : n_keys;  // no query sees later tiles
+  const int end = causal ? min(first + n_rows, n_keys) : n_keys;  // no query may use later keys
   for (int j0 = 0; j0 < end; j0 += KEYS) {
     load_tile(kt, k + j0 * k_row, k_row, n_keys - j0, 1);
     load_tile(vt, v + j0 * v_row, v_row, n_keys - j0, 1);

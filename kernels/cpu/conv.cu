@@ -109,7 +109,7 @@ struct Lines {
 __forceinline__ void fill_panels(float* panels, int wide, int pitch, const float* x,
                                  const Geometry& g, int first_channel, int n_channels,
                                  const Run* runs, int n_runs) {
-  const bool in_parts = g.ow > WIDE;  // then it is filled run by run
+  const bool in_parts = g.ow > WIDE;  // if true, panels are filled run by run
   const Geometry some = g.part(0, in_parts ? wide : g.ow);
   Lines lines(some, in_parts ? 1 : min(n_runs, g.oh));
   const int taps = g.kh * g.kw, panel = n_channels * taps * pitch;
@@ -194,7 +194,7 @@ extern "C" __global__ void conv_product(float* y, const float* x, const float* w
   }
 }
 
-constexpr int TOGETHER = 16;  // rows, and numbers of a row, at a time: their weights stay in L1
+constexpr int TOGETHER = 16;  // so few rows and columns of w at a time that they stay in L1
 
 // Copies the weights w to the array `to` (groups, n_rows, depth, kh, kw). A phase of the gradient
 // by input, or of a transposed convolution, needs the weights in this order. The strides of w are
@@ -292,7 +292,7 @@ extern "C" __global__ void conv_weight(float* gw, const float* x, const float* g
 // -- pixel by pixel, for groups with so few channels that a product uses only a small part of a
 // tile
 
-constexpr int VECS = 4;  // sums that are computed at a time. They do not wait for each other
+constexpr int VECS = 4;  // sums that a loop adds up together: they do not wait for each other
 
 // Computes the same as conv_product. A block computes some rows and columns of one channel of an
 // image. The struct Lines stores the lines of x one after the other. So the loop computes all rows
@@ -331,7 +331,7 @@ extern "C" __global__ void conv_few(float* y, const float* x, const float* weigh
   for (int r = 0; r < rows; ++r) write(y, g, top + r, 0, g.ow, results + r * lines.pitch);
 }
 
-constexpr int TAPS = 3;  // taps of a kernel row that use a loaded gradient together
+constexpr int TAPS = 3;  // taps of a filter row that use a gradient while it is in a register
 
 // Writes gw (out_channels, n_in kh kw). grid (out_channels, n_in), block 1.
 extern "C" __global__ void conv_few_weight(float* gw, const float* x, const float* gy, int groups,

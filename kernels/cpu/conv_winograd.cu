@@ -28,7 +28,7 @@
 // Launch: minidl/ops/conv_cpu.py   Test: tests/ops/test_conv_cpu.py
 #include "pixels.cuh"
 
-constexpr int TOGETHER = 16;  // rows, and numbers of a row, at a time: their weights stay in L1
+constexpr int TOGETHER = 16;  // so few rows and columns of w at a time that they stay in L1
 constexpr int PAST = 2 * 16;  // numbers after a line that vectors may touch
 
 // Writes U = G g G^T (chunks, 16, n_rows, chunk) from the weights w. `depth` is cut into chunks of

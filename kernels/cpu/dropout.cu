@@ -19,6 +19,6 @@ extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned l
     if (n - 8 * i >= 8)
       SIMD for (int k = 0; k < 8; ++k) put(k);
     else
-      for (int k = 0; 8 * i + k < n; ++k) put(k);  // guard: the last few
+      for (int k = 0; 8 * i + k < n; ++k) put(k);  // guard: fewer than eight elements are left
   }
 }

@@ -95,7 +95,7 @@ __noinline__ void tile_product(float* tile, const float* a, const float* b,
     if (N_K < 16) {
       UNROLL for (int k = 0; k < N_K; ++k) {
         add(sum[0], k);
-        READ_AGAIN();  // else the numbers of `a` would stay for the next k and fill registers
+        READ_AGAIN();  // without it, old numbers of `a` fill the registers
       }
     } else {
       constexpr int PART = N_K / WAYS;

@@ -39,7 +39,7 @@ __forceinline__ void gather(Vec* m, int apart) {
 template <int M, int OH, int OW, int H, int W, int C>
 __forceinline__ void winograd_tiles(float* d, const float* x, int group) {
   constexpr int ACROSS = (OW + 1) / 2, TILES = (OH + 1) / 2 * ACROSS;
-  for (int t = 0; t < M; ++t) {  // after the last tile, repeat it. Past the image, repeat its edge
+  for (int t = 0; t < M; ++t) {  // after the last tile, repeat it. After the image, repeat its edge
     const int tile = min(group * M + t, TILES - 1), h = tile / ACROSS * 2,
               across = tile % ACROSS * 2;
     for (int c = 0; c < C; c += LANES) {

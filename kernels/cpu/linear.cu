@@ -33,9 +33,9 @@
 constexpr int ROWS = 6;
 constexpr int VECS = REGISTERS == 32 ? 4 : 2;  // 24 of 32 registers hold the result, or 12 of 16
 constexpr int COLS = VECS * LANES;             // a panel of B
-constexpr int DEPTH = 512;      // a panel: 128 KiB on AVX-512, a group of A: 12 KiB
+constexpr int DEPTH = 512;      // so a panel has 128 KiB on AVX-512, a group of A 12 KiB
 constexpr int CHUNK = 32;       // values of k that a thread packs at a time. It divides DEPTH
-constexpr int STRIP = 8 * ROWS;  // rows of A that a thread packs at a time: 3 cache lines per k
+constexpr int STRIP = 8 * ROWS;  // rows of A that a thread packs at a time. A k has 3 cache lines
 constexpr int ROWS_AHEAD = 16;  // rows of B between a request to the cache and the use
 
 // Copies B into the order of the product. A slab of DEPTH rows of B is cut into panels. A panel has

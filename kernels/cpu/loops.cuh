@@ -14,7 +14,7 @@
 // Requests elements of the next row for the cache while the current row is computed. The
 // processor's prefetcher does not do this: a row of a few KiB ends before it has learned the
 // pattern. The request is only a hint, so any address is allowed.
-const int AHEAD = 256;  // elements between two calls of fetch. A core has no more open requests
+const int AHEAD = 256;  // elements between two calls of fetch. A core allows few open requests
 template <typename V> __device__ __forceinline__ void fetch(const V* p, int begin, int end) {
   for (int j = begin; j < end; j += 64 / (int)sizeof(V)) __builtin_prefetch(p + j);
 }

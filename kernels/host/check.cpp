@@ -66,7 +66,7 @@ struct Pending {
 // not reported if its thread later exchanged the same word with atomicCAS.
 const int kMaxHeld = 64;
 Finding held[kMaxHeld];
-unsigned exchanged[kMaxHeld];  // the places that are left out
+unsigned exchanged[kMaxHeld];  // places of reads that are not reported
 int n_held, n_exchanged;
 
 void hold(const Finding& f) {
@@ -254,7 +254,7 @@ int nearest(u64 address, bool shared) {
 }
 
 void out_of_bounds(u64 address, unsigned size, How how, unsigned where, bool shared, bool fatal) {
-  int r = address < kSlack ? -1 : nearest(address, shared);  // NULL is not near anything
+  int r = address < kSlack ? -1 : nearest(address, shared);  // no region is near NULL
   Finding& f = add_finding(OUT_OF_BOUNDS, where, 0, r, 0);
   if (f.count == 1)
     f.offset = r < 0 ? address : address - regions[r].begin, f.size = size, f.how = how;
@@ -419,7 +419,7 @@ void minidl_access(u64 address, unsigned size, How how, void* return_address) {
   if (shared_low && address >= shared_low - kSlack && address < shared_high + kSlack)
     return out_of_bounds(address, size, how, where, true, true);
   if (is_program(address)) {
-    int near = nearest(address, false);  // it may lie past the end of a __device__ array
+    int near = nearest(address, false);  // the address may lie after the end of a __device__ array
     if (near >= n_given && address - regions[near].begin < regions[near].bytes + 64)
       out_of_bounds(address, size, how, where, false, true);
     return;
@@ -548,6 +548,6 @@ MINIDL_EXPORT void minidl_check_matrix_row(const void* row) {
 }
 
 MINIDL_EXPORT void minidl_check_turn(const char* file, int line) {
-  static unsigned turns;  // as in atomics.h: a spin loop lets other threads run now and then
+  static unsigned turns;  // as in atomics.h: atomics let other threads run now and then
   if ((++turns & 31) == 0) minidl_spin(file, line);
 }

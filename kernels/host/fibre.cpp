@@ -29,10 +29,10 @@ const int kMaxThreads = 1024;  // CUDA's limit for a block
 // The address range of a thread's stack has kStackBytes. Only pages that are used take memory. CUDA
 // gives a thread at most 512 KiB of local memory. The rest of the stack is for values that do not
 // fit in registers, and for the calls of this library.
-const size_t kGuardBytes = 64 * 1024;  // without access, at the low end of each stack
+const size_t kGuardBytes = 64 * 1024;  // pages without access, at the low end of each stack
 const size_t kStackBytes = (512 + 64) * 1024 + kGuardBytes;
 const size_t kDynamicBytes = 256 * 1024;  // more than any GPU gives a block: 227 KiB
-const long long kSpinLimit = 4000000;     // more yields without progress count as a deadlock
+const long long kSpinLimit = 4000000;     // more yields without progress are a deadlock
 
 enum State : char { READY, AT_BARRIER, IN_WARP, RETURNED, AT_TILE };
 
@@ -43,7 +43,7 @@ struct Fibre {
   int line;  // the line where it waits or has returned
   const char* file;
   int value;  // the count of its last barrier
-  bool by_return;  // it ended at a `return`, not at the kernel's last line
+  bool by_return;  // true: the thread ended at a `return`, not at the kernel's last line
   // The arguments of the warp call in which this thread waits:
   int op, n_bytes, source;
   unsigned mask;
@@ -56,8 +56,8 @@ struct Fibre {
 struct Guard {
   const char *bytes, *name, *side;
 };
-const int kMaxGuards = 192;  // guards of a launch; later variables have none
-char pattern[MINIDL_GUARD_BYTES];  // the content of every guard
+const int kMaxGuards = 192;  // most guards in a launch. Further variables have none
+char pattern[MINIDL_GUARD_BYTES];  // the bytes of every guard
 
 struct Engine {
   Fibre fibres[kMaxThreads];
@@ -66,7 +66,7 @@ struct Engine {
   int n_gone;  // threads of warps whose 32 lanes have all returned
   int in_tile[32];  // threads that wait. Tile k of n threads: number 1024 / n + k, as in a tree
   bool failed;
-  int n_guarded;  // how many stacks have their guard page
+  int n_guarded;  // how many stacks have a guard page
   long long spins;
   void* main_stack_pointer;
   const MinidlLaunch* launch;

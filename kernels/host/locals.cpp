@@ -16,8 +16,8 @@
 
 namespace {
 
-const int kMaxLocals = 32;  // variables of one thread at the same time; more are not watched
-const int kMaxEnded = 16;   // variables of a thread whose braces have ended; older: forgotten
+const int kMaxLocals = 32;  // most variables of a thread at a time. More are not checked
+const int kMaxEnded = 16;   // most variables of a thread that are remembered after their braces
 const u64 kGuard = 64;      // as in check.h
 
 struct Local {
@@ -40,7 +40,7 @@ struct Locals {
   Local all[kMaxLocals];
   int n;
   Ended ended[kMaxEnded];
-  int n_ended, depth;  // depth: calls that have not returned
+  int n_ended, depth;  // depth: the number of running functions
 } of_thread[1024];
 
 Locals& mine() { return of_thread[running_thread() - clocks.first]; }
@@ -111,7 +111,7 @@ MINIDL_EXPORT void minidl_local_begins(const char* name, void* p, u64 bytes, int
                                        int has_values) {
   if (!active) return;
   Locals& l = mine();
-  for (int i = 0; i < l.n_ended;)  // forgets what a loop declares again at the same place
+  for (int i = 0; i < l.n_ended;)  // forgets a variable that a loop declares again
     if (l.ended[i].begin - (u64)p < bytes || (u64)p - l.ended[i].begin < l.ended[i].bytes)
       memmove(&l.ended[i], &l.ended[i + 1], (--l.n_ended - i) * sizeof(Ended));
     else

@@ -72,9 +72,9 @@ struct Order {
   // the running block came after a fence.
   bool any_fence, at_barrier;
   Acquired acquired[1024], by_block;
-  unsigned* published;  // per thread of the grid: a fence and a barrier covered it up to this clock
-  char* did_atomics;    // per block: 1 after an atomic in global memory
-  unsigned* atomic_at;  // per thread of the grid: its clock at that atomic
+  unsigned* published;  // for each thread of the grid: its clock that is published
+  char* did_atomics;    // for each block: 1 after an atomic in global memory
+  unsigned* atomic_at;  // for each thread of the grid: its clock at its last atomic
 
   void begin(u64 n_blocks, int threads) {
     for (int i = 0; i < n_words; ++i) free(words[i].list);

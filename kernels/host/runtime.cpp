@@ -100,7 +100,7 @@ struct Pool {
   int n_workers, working, wanted;
   int processors, spinning;  // spinning: workers that look for work
   bool may_spin;
-  int held;           // running launches and plans, after which more may follow
+  int held;           // the number of running launches and plans
   pthread_t* thread;  // the workers' threads
   int apart_from;     // the workers do not use this processor; -1: none
   const MinidlWork* work;
@@ -131,7 +131,7 @@ static void drain(Pool* p) {
     if (a >= p->end) return;
     if (!run(*p->work, a, a + p->chunk < p->end ? a + p->chunk : p->end)) {
       __atomic_store_n(&p->failed, 1, __ATOMIC_RELAXED);
-      __atomic_store_n(&p->next, p->end, __ATOMIC_RELAXED);  // the rest does not begin
+      __atomic_store_n(&p->next, p->end, __ATOMIC_RELAXED);  // the remaining chunks do not run
       return;
     }
   }
@@ -151,7 +151,7 @@ static void* worker(void* argument) {
       p->spinning--;
     }
     if (p->wanted == 0) pthread_cond_wait(&p->wake, &p->mutex);
-    if (p->wanted == 0) continue;  // a plan begins: work will follow
+    if (p->wanted == 0) continue;  // woken without work: a plan begins, and its work will follow
     p->wanted--;
     p->working++;
     pthread_mutex_unlock(&p->mutex);
@@ -248,7 +248,7 @@ bool minidl_parallel(const MinidlWork& work, long long n, int threads, const voi
   double unknown = 0, *unit = kernel ? seconds_of_unit(kernel) : &unknown;
   double start = now();
   long long first = 0;
-  if (*unit < 10 * kWakeCostSeconds) {  // else the units are long: all threads begin at once
+  if (*unit < 10 * kWakeCostSeconds) {  // if not, all threads begin at once
     first = n / 256 > 0 ? n / 256 : 1;
     if (!run(work, 0, first)) return false;
     *unit = (now() - start) / first;
