@@ -66,8 +66,8 @@ extern "C" __global__ void adamw_blocks(W* const* ws, const T* const* gs, W* con
 }
 
 // As adamw_blocks, with 16 bytes in each access. A thread takes one pack of gradients at a time:
-// four gradients in float, eight in half. The weights, m and v of eight gradients are floats, so
-// each of these three fills two packs.
+// four gradients in float, eight in half. In half, w, m and v stay float. So eight numbers of w, of
+// m or of v fill two packs.
 extern "C" __global__ void adamw_many(W* const* ws, const T* const* gs, W* const* ms, W* const* vs,
                                       T* const* lows, const W* rates, const int* skip,
                                       const W* factor, W b1, W one_minus_b1, W b2,

@@ -11,8 +11,8 @@
 __device__ __forceinline__ void update(W& w, W g, W& m, W& v, W step, W inv_root, W b1,
                                        W one_minus_b1, W b2, W one_minus_b2, W eps, W shrink,
                                        W l2) {
-  // Store the results only at the end. For the compiler, the arrays may overlap. So after an early
-  // store it must load w and m again.
+  // The results are stored only at the end. The compiler must assume that the arrays overlap. After
+  // an early store it must load w and m again.
   const W before = w;
   g += l2 * before;
   const W first = mul_add(b1, m, one_minus_b1 * g),

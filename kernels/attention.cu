@@ -21,8 +21,8 @@
 // waits for the cache. _shared reaches 15%: it reads one float from shared memory for each
 // multiply-add, and each thread needs 100 registers or more. _warp reaches 25%: it reads one float
 // for four multiply-adds, but it needs a shuffle for each number of P. Memory does not slow _warp
-// down, because a row does 16 multiply-adds for each element that it reads. attention_mma.cu uses
-// tensor cores, in half.
+// down, because it does 16 multiply-adds for each element that it reads from memory.
+// attention_mma.cu uses tensor cores, in half.
 //
 // Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018), online
 // softmax.
@@ -30,8 +30,8 @@
 #include "attention_rows.cuh"
 
 // v1: one thread computes a query row. One loop over the keys finds the maximum, and a second loop
-// sums. So each score is computed twice. Neighbouring threads read the same keys. If they do so at
-// different times, a key may have left the cache.
+// sums. So each score is computed twice. Neighbouring threads read the same keys. If they read a
+// key at different times, it may be evicted from the cache in between.
 extern "C" __global__ void attention_naive(
     T* o, float* lse, const T* q, const T* k, const T* v, SHAPE) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;

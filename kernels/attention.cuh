@@ -96,9 +96,9 @@ struct Pairs {
    seed, stream, counter, ((batch) * gridDim.y + (head)) * (long long)n_queries * n_keys,     \
    n_keys, threshold, keep_scale}
 
-// The start value of a row's maximum. A masked key has the score -infinity. If all keys are masked
-// and the maximum is -infinity, too, their difference is nan. With LOWEST the exponential is 0:
-// exp(-infinity - LOWEST).
+// The maximum of a row of scores starts at LOWEST, not at -infinity. If all keys of a row are
+// masked, all its scores are -infinity. -infinity - (-infinity) is nan, but exp(-infinity - LOWEST)
+// is 0.
 #define LOWEST (-FLT_MAX)
 __device__ __forceinline__ float log_sum(float top, float total) {
   return total == 0 ? 0.0f : top + logf(total);

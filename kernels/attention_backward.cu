@@ -20,8 +20,8 @@
 //
 // Expected share of a GPU's float peak. It is computed, not measured. _naive reaches 3%, _shared 10
 // to 15%, and _warp 20%, for the reasons in attention.cu. attention_row_dot reaches 60% of a copy's
-// bandwidth. Each of its threads reads a whole row, so the lanes of a warp read from 32 cache lines
-// at once. The cache must keep these lines until the lanes have read the rest of them.
+// bandwidth. Each thread reads a whole row, so a warp reads from 32 cache lines at once. The cache
+// must keep these lines until the threads have read all of their bytes.
 //
 // Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022).
 // Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py

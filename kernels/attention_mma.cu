@@ -11,9 +11,9 @@
 //   warp 2  [           ]          the layout of the `a` fragments of P v. So P never leaves the
 //   warp 3  [           ]          registers. 4 lanes share a row, with 16 numbers in each lane.
 //
-// Forward reads q once. It reads k and v once for every 64 queries, so a query row reads 2 S E / 64
-// of their elements. P is rounded to half, with a relative error of at most 2^-11. In backward
-// P (gP - D) is also rounded to half. Sums, softmax and lse are in float.
+// Forward reads q once. It reads k and v once for every 64 queries. So for each query row, 2 S E /
+// 64 elements of k and v are read. P is rounded to half, with a relative error of at most 2^-11. In
+// backward P (gP - D) is also rounded to half. Sums, softmax and lse are in float.
 //
 // Expected share of the tensor cores' peak: 40 to 50% in forward with E = 64, and 40% in backward.
 // It is computed, not measured. An A100's SM has four quarters, and a warp runs in one of them. For

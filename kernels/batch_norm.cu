@@ -21,11 +21,11 @@
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
 // eval reaches 50% in float and 25% in half (float16), because each thread reads one element. v2
-// reaches 25% in float, because a thread of a block waits for each read before it starts the next.
-// For this share the number of channels must be at least the number of SMs. With 64 channels, 68 of
-// an H100's 132 SMs have no work. If places is not a multiple of 8, a warp reads one more cache
-// line in every plane. v1 stays below 5%: the 32 lanes read from 32 planes, so a warp fetches 32
-// cache lines and uses 4 bytes of each.
+// reaches 25% in float, because a thread waits for each read before it starts the next. For this
+// share the number of channels must be at least the number of SMs. With 64 channels, 68 of an
+// H100's 132 SMs have no work. If places is not a multiple of 8, a warp reads one more cache line
+// in every plane. v1 stays below 5%: the 32 lanes read from 32 planes, so a warp fetches 32 cache
+// lines and uses 4 bytes of each.
 //
 // Source: Ioffe & Szegedy 2015; Welford 1962 and Chan, Golub, LeVeque 1983 (variance).
 // Wrapper: minidl/ops/batch_norm.py   Test: tests/ops/test_batch_norm_kernel.py
@@ -35,8 +35,7 @@
 #define ACC float
 #endif
 
-// Returns the position in x of number k of channel c. k counts all samples and places of the
-// channel.
+// Returns the position in x of number k of channel c. A channel has samples * places numbers.
 __device__ __forceinline__ long long place(int k, int c, int channels, int places) {
   return ((long long)(k / places) * channels + c) * places + k % places;
 }

@@ -121,8 +121,8 @@ template <int N> __device__ __forceinline__ int column(int thread, int team, int
   return N * thread + team * (k / N * N) + k % N;
 }
 
-// Returns the number of elements between p and the last address before p that is a multiple of 16.
-// A Pack that begins there is aligned. Returns 0 if N is 1.
+// Returns how many elements address p lies after a multiple of 16. A Pack that begins this many
+// elements before p is aligned. Returns 0 if N is 1.
 template <int N, typename V> __device__ __forceinline__ int behind(const V* p) {
   return N > 1 ? (int)((unsigned long long)p % 16 / sizeof(V)) : 0;
 }
@@ -224,9 +224,9 @@ __device__ __forceinline__ void philox(unsigned long long counter, unsigned long
   out[6] = (unsigned int)c3, out[7] = (unsigned int)(c3 >> 32);
 }
 
-// Returns what Generator(seed, stream).bits(n)[i] of minidl/random.py returns when the counter of
-// the generator is `counter`. A thread that needs eight neighbouring draws should call philox,
-// which makes eight draws in one call.
+// Returns draw i of Generator(seed, stream) of minidl/random.py, after its counter was set to
+// `counter`. A thread that needs eight neighbouring draws should call philox, which makes eight
+// draws in one call.
 __device__ __forceinline__ unsigned int random_bits(unsigned long long seed,
                                                     unsigned long long stream,
                                                     unsigned long long counter,

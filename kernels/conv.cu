@@ -21,7 +21,7 @@
 //                                                                    7 of 8 in half
 //   v5  tensor cores, in half     1 / 128 of w, 1 / 128 of x         multiply-adds of the lanes
 //   _winograd    3 x 3 filters, stride 1                             20 of 36 multiplications
-//   _depthwise   C = M = 1        1 of x, from the cache             15 of 16 rows of a tile: they
+//   _depthwise   C = M = 1        1 of x, from the cache             15 of 16 rows of a tile, which
 //                                                                    have no channel to write
 //
 // Neighbouring threads load neighbouring pixels of a tile of columns. If the stride sx is 1, these
@@ -53,8 +53,8 @@
 // The gradient by weight: conv_weight.cu
 #include "conv.cuh"
 
-// v1: each thread computes one output, the sum over its patch. Block: 2-D (pixels, channels), any
-// size.
+// v1: each thread computes one output, the sum over its patch.
+// Block: 2-D (pixels, channels), any size.
 extern "C" __global__ void conv_v1(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   const Shape s = SHAPE_OF_ALL;
   int p = blockIdx.x * blockDim.x + threadIdx.x;
@@ -73,8 +73,8 @@ extern "C" __global__ void conv_v1(T* y, const T* x, const T* w, const T* bias, 
 
 // v2: a block computes 16 channels of 16 pixels. It goes through the K taps in steps of 16. In a
 // step each thread loads one element of w and one element of columns into shared memory. Then each
-// thread uses 16 elements of both tiles. So v2 needs 16 times fewer loads from memory than v1. grid
-// (pixels, channels of a group, groups), block 16 x 16.
+// thread uses 16 elements of both tiles. So v2 needs 16 times fewer loads from memory than v1.
+// grid (pixels, channels of a group, groups), block 16 x 16.
 #define TILE 16
 extern "C" __global__ void conv_v2(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   __shared__ ACC ws[TILE][TILE], xs[TILE][TILE];
@@ -111,7 +111,8 @@ __device__ __forceinline__ void fetch_column(ACC (*xs)[SIDE], const Shape& s,
 // v3: a block computes 64 channels of 64 pixels. A thread computes 4 channels of 4 pixels, in
 // registers. So v3 needs 4 times fewer loads from memory than v2. It needs 8 loads from shared
 // memory for 16 multiply-adds. Thread (j, i) computes channels i, i + 16, ... and pixels j, j + 16,
-// ... Block 16 x 16.
+// ...
+// Block 16 x 16.
 extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   // + 1: a row has 17 elements, so the 2 rows that a warp reads at once lie in different banks
   __shared__ ACC ws[SIDE][STEP + 1];
@@ -162,8 +163,8 @@ extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, 
 //          three can be aligned
 // If packs are not possible, v4 loads one element at a time, as v3 does.
 extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, SHAPE) {
-  // + 4: a row still has whole packs. A warp writes a column of ws to 16 banks; without + 4 it uses
-  // 8 banks
+  // + 4: a row still has whole packs. A warp writes a column of ws to 16 banks. Without + 4 it
+  // writes to only 8 banks
   __shared__ __align__(16) ACC ws[STEP][SIDE + 4];
   __shared__ __align__(16) ACC xs[STEP][SIDE];
   const Shape s = SHAPE_OF_ALL;
@@ -217,7 +218,8 @@ extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, 
 // computes the pixel's position once, and goes from tap to tap without a division. A row of xs, the
 // tile of columns, holds the taps of one pixel. During a step, the thread loads the elements of the
 // next step into registers. There are two buffers in shared memory, so one barrier in each step is
-// enough. grid (pixels, channels of a group, groups), block 256.
+// enough.
+// grid (pixels, channels of a group, groups), block 256.
 extern "C" __global__ void __launch_bounds__(256) conv_v5(
     __half* y, const __half* x, const __half* w, const __half* bias, SHAPE) {
   __shared__ __align__(16) __half ws[2][ROWS * PITCH];
@@ -272,9 +274,9 @@ extern "C" __global__ void __launch_bounds__(256) conv_v5(
 // again. For 9 loads of a filter it does 16 x 32 multiply-adds.
 //
 // A block computes 32 output channels of 32 tiles. A thread computes 2 channels of 2 tiles, with 64
-// sums in registers. A step has 4 input channels. In it half of the threads transform filters, and
-// the other half transform tiles. U = V = 3, sy = sx = ey = ex = 1. grid (tiles, channels of a
-// group, groups), block 16 x 16.
+// sums in registers. A step has 4 input channels. In a step, half of the threads transform filters,
+// and the other half transform tiles. U = V = 3, sy = sx = ey = ex = 1.
+// grid (tiles, channels of a group, groups), block 16 x 16.
 #define MANY 32
 #define CHANNELS 4
 // These three functions transform pixels, a filter, and sums, in one dimension. Each works in place
@@ -359,10 +361,10 @@ extern "C" __global__ void __launch_bounds__(256) conv_winograd(
     }
 }
 
-// For groups that read one channel and write one channel. In v2 to v5 such a group fills only one
-// row of a tile. Here a block computes one channel of one image, or a part of it, and keeps the
-// taps in shared memory. Most pixels come from the cache, because neighbouring threads read the
-// same pixels.
+// This kernel is for groups that read one channel and write one channel. In v2 to v5 such a group
+// fills only one row of a tile. In this kernel a block computes one channel of one image, or a part
+// of it. It keeps the taps in shared memory. Most pixels come from the cache, because neighbouring
+// threads read the same pixels.
 // grid (N G, parts), block: 1-D, any size.
 extern "C" __global__ void conv_depthwise(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   extern __shared__ __align__(16) unsigned char memory[];

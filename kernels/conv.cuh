@@ -48,9 +48,9 @@ struct Shape {
 #define SHAPE_OF_ALL \
   {N, G, C, M, H, W, U, V, R, Q, fy, sy, ey, fx, sx, ex, HY, WY, oy, ty, ox, tx}
 
-// Where pixel p reads. image: the first channel that the pixel's group reads, in the pixel's image.
-// h, w: the row and the column that tap (c, 0, 0) reads. If p is after the last pixel, h is below
-// the image, so all taps read 0.
+// The place in x that pixel p of y reads. image: the first channel of the pixel's group, in the
+// pixel's image. h, w: the row and the column that tap (c, 0, 0) reads. If p is after the last
+// pixel, h is the height of the image. Then all taps read 0.
 template <typename E> struct Patch {
   const E* image;
   int h, w;
@@ -77,8 +77,8 @@ __device__ __forceinline__ Tap after(const Shape& s, Tap tap) {
   return tap;
 }
 
-// Returns an element of `columns`. Returns 0 if it lies beyond the edges of the image or after the
-// last tap.
+// Returns the element of `columns` for a patch and a tap. Returns 0 beyond the edges of the image
+// and after the last tap.
 template <typename E>
 __device__ __forceinline__ E read(const Shape& s, const Patch<E>& patch, const Tap& tap) {
   const int h = patch.h + s.ey * tap.u, w = patch.w + s.ex * tap.v;

@@ -25,9 +25,9 @@
 //       block for each weight                                    channel have work
 //
 // conv_weight_sum adds the shares of v3 and v5 in their order, and the number of shares depends
-// only on the shape. So each run gives the same bits. With atomics the order of additions would
-// change. There is no v4: for most taps the address of x is not a multiple of 16 (see conv_v4). v5
-// loads 16 bytes of gy at once if R Q is a multiple of 8.
+// only on the shape. So each run gives the same bits. With atomics the order of additions changes
+// from run to run. There is no v4, because for most taps the address of x is not a multiple of 16
+// (see conv_v4). v5 loads 16 bytes of gy at once if R Q is a multiple of 8.
 //
 // Expected shares of the peak of lanes or tensor cores. They are computed, not measured. The
 // kernels have the same loops as the kernels of conv.cu, so the shares are nearly the same: v2 10%,
@@ -41,8 +41,8 @@
 // Launch: minidl/ops/conv_kernel.py   Test: tests/ops/test_conv_kernel.py
 #include "conv.cuh"
 
-// v1: a thread computes the gradient of one weight, a sum over all pixels. Block: 2-D (taps,
-// channels), any size.
+// v1: a thread computes the gradient of one weight, a sum over all pixels.
+// Block: 2-D (taps, channels), any size.
 extern "C" __global__ void conv_weight_v1(T* gw, const T* gy, const T* x, SHAPE) {
   const Shape s = SHAPE_OF_ALL;
   int k = blockIdx.x * blockDim.x + threadIdx.x;
@@ -201,8 +201,9 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_v5(
       }
 }
 
-// For groups that read one channel and write one channel. Such a group has U V weights. A block
-// computes the gradient of one weight, a sum over all images. Its threads take the pixels in turn.
+// This kernel is for groups that read one channel and write one channel. Such a group has U V
+// weights. A block computes the gradient of one weight, a sum over all images. Its threads take the
+// pixels in turn.
 // grid G U V, block: whole warps.
 extern "C" __global__ void conv_weight_depthwise(T* gw, const T* gy, const T* x, SHAPE) {
   __shared__ ACC scratch[33];

@@ -85,9 +85,9 @@ extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x,
   }
 }
 
-// The loop of v2 over a thread's elements of a row, N neighbours at a time. A row of 50257 classes
-// may begin at any address, but a pack must begin at a multiple of 16 bytes. So the first pack may
-// begin before the row. Elements outside of the row are ignored.
+// The loop of v2. It goes over a thread's elements of a row, N neighbours at a time. A row of 50257
+// classes may begin at any address, but a pack must begin at a multiple of 16 bytes. So the first
+// pack may begin before the row. Elements outside of the row are ignored.
 template <int N>
 __device__ __forceinline__ void online(const T* xr, int cols, int thread, int team, ACC& m,
                                        ACC& sum, ACC& total) {

@@ -40,7 +40,7 @@ extern "C" __global__ void embedding_grad_atomic(ACC* out, const T* gy, const lo
       atomicAdd(&out[index[t] * width + col], (ACC)to_float(gy[(long long)t * width + col]));
 }
 
-// first: for each row of the table, the smallest t with this row in index, or n if there is none.
+// first: for each row of the table, the smallest t with index[t] = row. If there is none, n.
 extern "C" __global__ void embedding_grad_first(int* first, const long long* index, int n) {
   int t = blockIdx.x * blockDim.x + threadIdx.x;
   if (t < n)  // guard

@@ -9,8 +9,8 @@
 //   index   n elements of type I. For each, the kernel reads sizeof(I) bytes and writes 8 bytes
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
-// For 8192 indices it reads and writes only 128 KiB, so the launch takes most of the time. For many
-// millions of indices it reaches 80%.
+// For 8192 indices the kernel reads and writes only 128 KiB, so the launch takes most of the time.
+// For many millions of indices the kernel reaches 80%.
 //
 // Wrapper: minidl/cuda/index_check.py   Test: tests/cuda/test_index_check.py
 #include "common.cuh"

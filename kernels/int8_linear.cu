@@ -8,12 +8,13 @@
 //   A weight is 1 byte, where a float weight is 4 bytes. A sum of k products is at most 127^2 k. It
 //   fits in 32 bits if k <= 133,152.
 //
-// Rungs, and the number of loads for each element of y, from x and as many from w. A word has four
-// int8:
+// Rungs, with the number of loads from x for each element of y. The number of loads from w is the
+// same. A word has four int8:
 //   v1   A thread computes a row. cpu/int8_linear.cu does the same in vectors      k bytes
 //   v2   A thread computes an element of y. The instruction __dp4a does four       k / 4 words
 //        products
 //   v3   As v2, with tiles of 16 x 16 words in shared memory                       k / 64 words
+//
 // Expected share of __dp4a's peak on a GPU. It is computed, not measured. For each __dp4a, v2 waits
 // for two words from the cache, which gives 5%. v3 waits for two words from shared memory, which
 // gives 25%. The peak of tensor cores is 8 times the peak of __dp4a.
@@ -37,7 +38,8 @@ extern "C" __global__ void int8_linear_v1(T* y, const signed char* x, const sign
 }
 
 // `words` is the length of a row, in words of four int8. The caller pads rows with zeros to whole
-// words. Block: 2-D, any size.
+// words.
+// Block: 2-D, any size.
 extern "C" __global__ void int8_linear_v2(T* y, const int* x, const int* w, const float* x_scale,
                                           const float* w_scale, const float* bias, int rows,
                                           int outs, int words, int step) {
@@ -51,7 +53,8 @@ extern "C" __global__ void int8_linear_v2(T* y, const int* x, const int* w, cons
   }
 }
 
-// The 16 x 16 threads of a block share 16 rows of x and 16 rows of w. Block: 16 x 16.
+// The 16 x 16 threads of a block share 16 rows of x and 16 rows of w.
+// Block: 16 x 16.
 #define TILE 16
 extern "C" __global__ void int8_linear_v3(T* y, const int* x, const int* w, const float* x_scale,
                                           const float* w_scale, const float* bias, int rows,

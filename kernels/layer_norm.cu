@@ -21,8 +21,8 @@
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
 // v3 reaches 85 to 90% in float: a lane reads all its elements before it waits. In rows of 768
 // columns these are 24 elements, or 96 bytes. An SM has room for 768 threads of 80 registers, so 72
-// KB are in flight. In half v3 reaches 75 to 80%, because one request of a warp has only 64 bytes,
-// and twice as many requests are needed for the same bytes. v4 makes a quarter of v3's requests in
+// KB are in flight. In half v3 reaches 75 to 80%, because one request of a warp has only 64 bytes.
+// So it needs twice as many requests for the same bytes. v4 makes a quarter of v3's requests in
 // float, and an eighth in half. It reaches 85 to 90% in float and in half. v5 reaches 80%, because
 // it waits at its barriers. v2 reaches 60%, because it reads x a second time, from the L2 cache.
 // param_grads reaches 60% in float and 35% in half, because a thread reads one element at a time.
@@ -85,7 +85,7 @@ extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x,
 // each thread uses Welford's algorithm for its own elements. The formula of Chan, Golub and LeVeque
 // joins the threads' results.
 //
-// block_sum adds up numbers of all threads. Each call has two barriers, __syncthreads()
+// block_sum adds the numbers of all threads. Each call has two barriers, __syncthreads()
 // (common.cuh). The first barrier stands before warp 0 reads the numbers that the other warps have
 // written to scratch. Without this barrier, warp 0 would add numbers that are not written yet. The
 // second barrier stands before all threads read the result. Without it, some threads would use an
@@ -296,7 +296,7 @@ extern "C" __global__ void layer_norm_backward_v5(T* gx, const T* gy, const T* x
 }
 
 // Computes the parts of gw and gb, for v2 to v5. A thread takes N columns of one part of the rows.
-// blockIdx.y is the part. Neighbouring threads read neighbouring columns.
+// blockIdx.y is the number of the part. Neighbouring threads read neighbouring columns.
 template <int N>
 __device__ __forceinline__ void add_rows(ACC* parts, const T* gy, const T* x, const ACC* mean,
                                          const ACC* rstd, int j, int rows, int cols) {

@@ -3,7 +3,7 @@
 //
 //   loss_scale_factor   factor = 1 / scale, times min(1, max_norm / (|g| / scale + 1e-6)) to clip
 //   loss_scale_update   lowers the scale after `hysteresis` overflows, raises it after `interval`
-//                       good steps. reference_update in the wrapper is the same in Python
+//                       good steps. reference_update in the wrapper does the same in Python
 //
 //   scale        1 float
 //   square_sum   1 double, the sum of squares |g|^2 of the scaled gradients. If it is null, nothing

@@ -9,12 +9,12 @@
 //  m| a  | |  c  |             only 4 (m k + k n + m n) bytes. So each number is used many times.
 //   +----+ +-----+             A faster rung reads each number fewer times.
 //
-//                                            elements of a, and as many of b, that are
-//                                            loaded from memory for each element of c
+//                                            For each element of c, the number of elements of a
+//                                            that are loaded from memory. For b it is the same
 //   v1   a thread computes one element         k
 //   v2   a block keeps tiles in shared         k / 16
 //        memory
-//   v3   a block computes 64 x 64 elements,    k / 64. From shared memory k / 4, and v2 k
+//   v3   a block computes 64 x 64 elements,    k / 64. Loads from shared memory: k / 4, in v2 k
 //        a thread 4 x 4
 //   v4   tensor cores, in half. A block        k / 128
 //        computes 128 x 128 elements
@@ -39,8 +39,8 @@
 #define ACC float
 #endif
 
-// v1: a thread computes one element of c. The thread reads a row of a and a column of b. Block:
-// 2-D, any size.
+// v1: a thread computes one element of c. The thread reads a row of a and a column of b.
+// Block: 2-D, any size.
 extern "C" __global__ void matmul_v1(T* c, const T* a, const T* b, int m, int n, int k) {
   int j = blockIdx.x * blockDim.x + threadIdx.x;
   int i = blockIdx.y * blockDim.y + threadIdx.y;
@@ -89,7 +89,8 @@ extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n,
   int i0 = blockIdx.y * SIDE, j0 = blockIdx.x * SIDE;
   ACC sum[EACH][EACH] = {};
   for (int l0 = 0; l0 < k; l0 += STEP) {
-    // 256 threads load 64 x 16 elements of a and 16 x 64 elements of b, four of each in a thread.
+    // 256 threads load 64 x 16 elements of a and 16 x 64 elements of b. Each thread loads four of
+    // each.
     for (int e = me; e < SIDE * STEP; e += 256) {
       int ai = i0 + e / STEP, al = l0 + e % STEP, bl = l0 + e / SIDE, bj = j0 + e % SIDE;
       // guard: zeros beyond the edges
@@ -124,7 +125,8 @@ extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n,
 // (tensor_core.cuh). The eight warps of a block compute 128 x 128 elements of c. Each warp computes
 // 64 x 32 elements, from 4 fragments of a and 4 fragments of b. During a step, each thread loads
 // the elements of the next step into registers. There are two buffers in shared memory, so one
-// barrier in each step is enough. Block: 256.
+// barrier in each step is enough.
+// Block: 256.
 #define BIG 128
 #define DEEP 32
 // A row of `as` has 80 bytes, and a row of `bs` has 272 bytes. So the 8 rows that ldmatrix reads,

@@ -2,8 +2,8 @@
 #pragma once
 #include "common.cuh"
 
-// Returns the bits of |x| as an int. For floats >= 0, a larger number has larger bits. The bits of
-// NaN are larger than the bits of infinity. So if one number is NaN, the maximum is NaN.
+// Returns the bits of |x| as an int. Of two floats >= 0, the larger one has the larger int. The int
+// of NaN is larger than the int of infinity. So if one number is NaN, the maximum is NaN.
 __device__ __forceinline__ int magnitude(float x) { return __float_as_int(fabsf(x)); }
 
 __device__ __forceinline__ signed char to_int8(float x, float scale) {

@@ -8,9 +8,9 @@
 //
 //   x, y, gy, gx    rows x cols of type T
 //
-// Each row takes three steps: find m, add up the sum, write y. Each step needs the whole row.
-// The versions differ in two things: which threads share a row, and which steps read x from memory.
-// In the picture, the number under an element is the number of the thread that takes it:
+// Each row takes three steps: find m, add up the sum, write y. Each step needs the whole row. The
+// versions differ in two things: which threads share a row, and which steps read x from memory. In
+// the table, the number under an element is the number of the thread that takes it:
 //
 //                                                     x is read                        e^(x - m)
 //   elements of a row    x0 x1 x2 x3 x4 x5 x6 x7 ..   from memory                      is computed
@@ -20,10 +20,10 @@
 //   v4   a warp           0  0  0  0  1  1  1  1      once                             once
 //   v5   a block          0  0  0  0  1  1  1  1      once                             once
 //
-// After the last thread, thread 0 takes the next elements, and so on to the end of the row. v1 and
-// v2 read the same x again, because a thread does not keep its elements. In v3, v4 and v5 a thread
-// keeps its elements in registers, so x is read only once. In v4 and v5 a thread reads 16 bytes in
-// one access: 4 neighbours in float (as in the picture), 8 in half.
+// After the last thread of the warp or block, thread 0 takes the next elements, and so on to the
+// end of the row. v1 and v2 read the same x again, because a thread does not keep its elements. In
+// v3, v4 and v5 a thread keeps its elements in registers, so x is read only once. In v4 and v5 a
+// thread reads 16 bytes in one access: 4 neighbours in float (as in the table), 8 in half.
 //
 // Bytes that are moved for each element, in float. A read or a write of one number is 4 bytes:
 //   forward      v1   x 3 times, y once: 16           v2   12      v3, v4, v5    8

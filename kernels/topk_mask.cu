@@ -14,10 +14,10 @@
 //   x   n elements of T, in chunks of `length` elements
 // Rungs: in the first rung a thread takes a chunk, and writes one large element after another. In
 // _warps a warp takes a chunk. A ballot tells each lane how many lanes before it have a large
-// element. So 32 elements find their places at once, and their order does not change. Expected
-// share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how). In _warps
-// a warp reads 32 elements, then it waits for a ballot. So only 8 KB are in flight in an SM. An
-// H100 needs 15 KB, so _warps reaches 50%.
+// element. So 32 elements find their places at once, and their order does not change.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
+// In _warps a warp reads 32 elements, then it waits for a ballot. So only 8 KB are in flight in an
+// SM. An H100 needs 15 KB, so _warps reaches 50%.
 // Source: Lin et al. 2018 (arXiv 1712.01887).
 // Wrapper: minidl/parallel/data/topk_mask.py   Test: tests/parallel/data/test_topk_mask.py
 #include "topk_mask.cuh"

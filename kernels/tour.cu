@@ -79,8 +79,8 @@ extern "C" __global__ void softmax_online(float* y, const float* x, int cols) {
     y[blockIdx.x * cols + j] = expf(row[j] - ms[0]) / sums[0];
 }
 
-// out (n x n) = in^T, in blocks of 32 x 32 threads. A warp is a row of a block. It reads 32
-// neighbours, in 4 sectors of 32 bytes. It writes 32 numbers that lie in 32 sectors.
+// out (n x n) = in^T, in blocks of 32 x 32 threads. A warp is a row of a block. A warp reads 32
+// neighbours, which lie in 4 sectors of 32 bytes. It writes 32 numbers, which lie in 32 sectors.
 extern "C" __global__ void transpose_naive(float* out, const float* in, int n) {
   int i = blockIdx.y * 32 + threadIdx.y, j = blockIdx.x * 32 + threadIdx.x;
   if (i < n && j < n) out[j * n + i] = in[i * n + j];  // guard

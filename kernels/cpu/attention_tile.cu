@@ -31,9 +31,9 @@ typedef int IntVec __attribute__((vector_size(VEC_BYTES)));
 
 constexpr int MAX_VECS = REGISTERS == 32 ? 4 : 2;  // vectors in a row of a result. It has 16 or 8
 constexpr int QUERIES = 64, KEYS = 64;  // a tile. Its scores take 16 KiB, half of an L1
-// The number of tiles that a thread computes together: tiles of queries in forward, tiles of keys
-// in backward. In forward a tile of keys is read once for all of them, in backward a tile of
-// queries.
+// The number of tiles that a thread computes together. In forward these are tiles of queries, and
+// each tile of keys is read once for all of them. In backward these are tiles of keys, and each
+// tile of queries is read once.
 constexpr int GROUP = E > 64 ? 2 : 4;
 constexpr int WIDTH = (E + LANES - 1) / LANES * LANES;  // E, rounded up to whole registers
 

@@ -266,7 +266,8 @@ __forceinline__ void write_gradient(float* gw, const float* sums, int n, int out
 }
 
 // Writes gw (parts, n_out, n_in, 3, 3). Each part sums over its own tiles. outs_in_part is a
-// multiple of 16. grid (parts, parts of the inputs, parts of the outputs), block 1.
+// multiple of 16.
+// grid (parts, parts of the inputs, parts of the outputs), block 1.
 extern "C" __global__ void winograd_weight(float* gw, const float* x, const float* gy,
                                            int n_images, int n_in, int n_out, int h, int w, int oh,
                                            int ow, int top, int left, int group, int ins_in_part,

@@ -1,7 +1,7 @@
 // Gradient of an embedding on a CPU. A thread owns some rows of the table's gradient. It reads all
 // indices, and adds the rows of gy that belong to its own rows. So no two threads add to the same
-// row, and the order of additions is always the same. Formula and the rungs for a GPU:
-// ../embedding_grad.cu
+// row, and the order of additions is always the same.
+// Formula and the rungs for a GPU: ../embedding_grad.cu
 // Wrapper: minidl/ops/embedding.py   Test: tests/ops/test_embedding_kernel.py
 #include "loops.cuh"
 

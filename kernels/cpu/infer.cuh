@@ -39,10 +39,10 @@
 constexpr int PANEL = 32;  // columns of a panel of packed weights. The last panel: a multiple of 16
 constexpr int ROWS_AHEAD = 8;  // rows of a panel between a request to the cache and the use
 
-// vecs_of chooses how many registers a row of a tile has. `width` columns are a multiple of this.
-// rows_of chooses how many of the m rows a tile has. cost_of returns how many half cycles a tile
-// takes for each k: the larger of its number of multiply-adds and its number of loads. One register
-// is reserved for a number of the left matrix `a`.
+// vecs_of chooses how many registers a row of a tile has. `width` columns are then a whole number
+// of tiles. rows_of chooses how many of the m rows a tile has. cost_of returns how many half cycles
+// a tile takes for each k: the larger of its number of multiply-adds and its number of loads. One
+// register is reserved for a number of the left matrix `a`.
 constexpr int most_rows(int vecs) { return (REGISTERS - 1 - vecs) / vecs; }
 constexpr int rows_of(int m, int vecs) {
   const int tiles = (m + most_rows(vecs) - 1) / most_rows(vecs);
@@ -198,9 +198,9 @@ __forceinline__ void conv_row(const float* x, const float* w, int h, int y, int 
 // Returns the larger of two numbers. NaN counts as the largest, as in PyTorch.
 __forceinline__ float larger(float kept, float a) { return a > kept || a != a ? a : kept; }
 
-// Computes row h of image n of a pooling: the largest number or the mean of each window. The images
-// are (N, H, W, C). A window begins TOP rows above its pixel and LEFT columns to the left. CUT:
-// true if a window may reach beyond the image.
+// Pools an image: computes row h of image n of the result. A result is the largest number or the
+// mean of a window. The images are (N, H, W, C). A window begins TOP rows above its pixel and LEFT
+// columns to the left. CUT: true if a window may reach beyond the image.
 template <int OW, int H, int W, int C, int KH, int KW, int DOWN, int RIGHT, int TOP, int LEFT,
           bool CUT, bool MAX, class Then>
 __forceinline__ void pool_row(const float* x, int h, int n, Then then) {

@@ -183,10 +183,10 @@ __forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int
 #ifdef AMX
 // AMX has eight tile registers. Each has 16 rows of 64 bytes. The instruction TDPBUSD adds the
 // matrix product of `a` and `b` to `c`. `c` has 16 x 16 ints, and `a` has 16 x 64 numbers u8. `b`
-// holds 64 values of k for 16 columns. A row of `b` has 4 values of k, as in a panel, where the
-// next row begins 256 bytes later. A configuration sets the number of rows of each tile, up to 16.
-// A process must ask Linux for the permission to use these registers. Without the permission, their
-// first use ends the process.
+// holds 64 values of k for 16 columns. A row of `b` has 4 values of k. It is a quarter of a row of
+// a panel, so the next row begins 256 bytes later. A configuration sets the number of rows of each
+// tile, up to 16. A process must ask Linux for the permission to use these registers. Without the
+// permission, their first use ends the process.
 #define TILE_ZERO(t) __asm volatile("tilezero %%tmm" #t ::);
 #define TILE_LOAD(t, from, apart) \
   __asm volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(from), "r"((long)(apart)) : "memory")

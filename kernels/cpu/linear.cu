@@ -39,7 +39,8 @@ constexpr int STRIP = 8 * ROWS;  // rows of A that a thread packs at a time. A k
 constexpr int ROWS_AHEAD = 16;  // rows of B between a request to the cache and the use
 
 // Copies B into the order of the product. A slab of DEPTH rows of B is cut into panels. A panel has
-// rows of COLS numbers, with zeros after column n_cols. grid (ceil(depth / CHUNK)), block 1.
+// rows of COLS numbers, with zeros after column n_cols.
+// grid (ceil(depth / CHUNK)), block 1.
 extern "C" __global__ void linear_pack(float* packed, const float* b, int depth, int n_cols,
                                        long long k_stride, long long col_stride) {
   const int first = blockIdx.x * CHUNK, n = min(CHUNK, depth - first);
@@ -62,7 +63,8 @@ extern "C" __global__ void linear_pack(float* packed, const float* b, int depth,
 
 // Copies A into the order of the product. A slab of A is cut into groups of ROWS rows. A group has
 // ROWS numbers for each k, with zeros after row n_rows. This kernel also writes sums[chunk][row],
-// the sum of a row over the values of k in a chunk. grid (ceil(depth / CHUNK)), block 1.
+// the sum of a row over the values of k in a chunk.
+// grid (ceil(depth / CHUNK)), block 1.
 extern "C" __global__ void linear_pack_rows(float* packed, float* sums, const float* a, int n_rows,
                                             int depth, long long row_stride, long long k_stride) {
   const int first = blockIdx.x * CHUNK, n = min(CHUNK, depth - first);

@@ -20,8 +20,8 @@ extern "C" __global__ void count_above(int* counts, const T* x, float threshold,
   }
 }
 
-// Tests the elements from base on, at most 64 and only those before last. Returns 0 if none of them
-// is large, else another number. If fewer than 64 elements are left, returns 1 without a test.
+// Tests the elements base, ..., last - 1. These are at most 64. Returns 0 if none of them is large,
+// else another number. If there are fewer than 64, returns 1 without a test.
 static __device__ int any_above(const T* x, float threshold, int base, int last) {
   if (last - base < 64) return 1;
   int found = 0;

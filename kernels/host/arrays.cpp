@@ -7,7 +7,8 @@
 //
 // If an array does not match the kernel's parameter exactly, minidl_start starts nothing and
 // returns -1. Then Python raises an error, or passes the array in another way (arguments.py).
-// Compiled with the runtime (minidl/cuda/host/cpu.py). Test: tests/cuda/host/test_arguments.py
+// Compiled with the runtime (minidl/cuda/host/cpu.py).
+// Test: tests/cuda/host/test_arguments.py
 #include <string.h>
 
 #include "parallel.h"

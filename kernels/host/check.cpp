@@ -7,7 +7,8 @@
 //        accesses are not ordered, they may be a data race.
 //
 // A finding is a list of numbers. minidl/cuda/checks/sentences.py makes a sentence from it.
-// session.cpp runs the launch.   Test: tests/cuda/checks/test_check.py
+// session.cpp runs the launch.
+// Test: tests/cuda/checks/test_check.py
 #include <dlfcn.h>
 #include <stdio.h>
 

@@ -35,8 +35,8 @@ template <class A, bool inner = false> struct MinidlLocal {
     __builtin_memcpy((void*)&a, (const void*)&values, sizeof a);
   }
   MINIDL_MEMBER ~MinidlLocal() { minidl_local_ends((void*)&a, inner); }
-  // Writes a byte: the compiler reports that a function begins and ends (__tsan_func_entry) only if
-  // the function accesses memory.
+  // Writes a byte, because the compiler reports the beginning and the end of a function
+  // (__tsan_func_entry) only if the function accesses memory.
   MINIDL_MEMBER void mark() {
     if (inner) *(volatile char*)before = 0;
   }

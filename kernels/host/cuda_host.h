@@ -2,8 +2,8 @@
 // include.
 //
 // The loader (minidl/cuda/host/cpu.py) puts this header before a kernel's text. The header includes
-// no system headers, because the compiler needs more time for them than for the kernel. On a GPU,
-// NVRTC has no system headers, too.
+// no system headers, because the compiler needs more time for them than for the kernel. NVRTC has
+// no system headers either.
 //
 // Every kernel gets four extra parameters before its own: (threadIdx, blockIdx, blockDim, gridDim).
 // These parameters hide global variables with the same names, which device functions use.

@@ -9,7 +9,8 @@
 //                                       message tells where each thread waits.
 //
 // Within a block only one thread runs at a time, so every run gives the same results. Blocks may
-// run on several CPU threads of the pool (runtime.cpp). Test: tests/cuda/host/test_fibre.py
+// run on several CPU threads of the pool (runtime.cpp).
+// Test: tests/cuda/host/test_fibre.py
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>

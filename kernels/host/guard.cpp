@@ -10,8 +10,8 @@
 //     The handler jumps back in the same way.
 //
 // A stopped launch may have written only a part of its arrays. If a signal does not come from a
-// kernel, it is passed to the handler that was installed before. Test:
-// tests/cuda/host/test_guard.py
+// kernel, it is passed to the handler that was installed before.
+// Test: tests/cuda/host/test_guard.py
 #include "guard.h"
 
 #include <errno.h>

@@ -5,10 +5,10 @@
 //
 // t's atomic comes first, and both atomics are on the same word. Then everything that t did before
 // its fence comes before everything that u does after its atomic. The fence also covers what other
-// threads of t's block did before their last common barrier. If all threads of a block do a fence,
-// then a barrier, and then one thread does an atomic, this atomic publishes the accesses of all
-// threads of the block. A volatile access of a flag counts as an atomic. In this model u needs no
-// fence.
+// threads of t's block did before their last common barrier. Suppose that all threads of a block do
+// a fence and then a barrier. If then one thread does an atomic, this atomic publishes the accesses
+// of all threads of the block. A volatile access of a flag counts as an atomic. In this model u
+// needs no fence.
 // Source: PTX ISA, "Memory consistency model", release and acquire patterns.
 #pragma once
 #include <stdlib.h>

@@ -4,7 +4,8 @@
 //           launcher 1, launch 1     addresses are fixed. From Python a launch takes one or two
 //           ...                      microseconds. In this file it is only a function call.
 //
-// Compiled with the runtime (minidl/cuda/host/cpu.py).   Test: tests/infer/test_program.py
+// Compiled with the runtime (minidl/cuda/host/cpu.py).
+// Test: tests/infer/test_program.py
 #include "parallel.h"
 #include "runtime.h"
 

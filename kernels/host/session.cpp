@@ -8,8 +8,8 @@
 //
 // So no error of a kernel can end Python. The child runs only this library and the kernel. In each
 // launch, arrays and stacks lie at new addresses. So if a kernel keeps a pointer from an earlier
-// launch, it points to unused memory, and its use is found. Test:
-// tests/cuda/checks/test_check_child.py
+// launch, it points to unused memory, and its use is found.
+// Test: tests/cuda/checks/test_check_child.py
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>

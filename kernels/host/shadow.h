@@ -88,9 +88,9 @@ struct Clocks {
     for (int t = begin; t < end; ++t) clock[t] = at + 1;
   }
 
-  // Called when all of `lanes` have reached a __syncwarp. An access that is ordered before one of
-  // these lanes is now ordered before all of them. So each of the lanes gets the largest entries of
-  // `met` of all the lanes, and their present clocks.
+  // Called when all of `lanes` have reached a __syncwarp. If an access is ordered before one of
+  // these lanes, it is now ordered before all of them. So each of the lanes gets the largest
+  // entries of `met` of all the lanes, and their present clocks.
   void warp_barrier(int warp, unsigned lanes) {
     unsigned joined[32] = {};
     int begin = warp * 32;

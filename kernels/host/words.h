@@ -3,8 +3,9 @@
 #pragma once
 
 // Selects four of eight bytes. The bytes of x have the numbers 0 to 3, from the lowest, and the
-// bytes of y have 4 to 7. s has a selector of 4 bits for each byte of the result: three bits for a
-// number, and bit 3. If bit 3 is set, the result is the sign of the selected byte, in all 8 bits.
+// bytes of y have 4 to 7. s has a selector of 4 bits for each byte of the result. Its lowest three
+// bits are the number of a byte. If bit 3 is set, all 8 bits of the result are the sign of the
+// selected byte.
 MINIDL_INLINE unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
   unsigned long long both = (unsigned long long)y << 32 | x;
   unsigned result = 0;
@@ -44,8 +45,8 @@ MINIDL_INLINE unsigned __uhadd(unsigned a, unsigned b) {
 }
 MINIDL_INLINE int __hadd(int a, int b) { return (int)(((long long)a + b) >> 1); }
 
-// Copies words of four bytes if possible. So the check form counts the accesses that a GPU makes,
-// too.
+// Copies words of four bytes if possible, as a GPU does. So the check form counts the same
+// accesses.
 MINIDL_INLINE void* minidl_memcpy(void* to, const void* from, size_t n) {
   size_t i = 0;
   if (((size_t)to | (size_t)from | n) % 4 == 0)
