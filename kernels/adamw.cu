@@ -38,10 +38,10 @@ extern "C" __global__ void adamw_naive(W* w, const T* g, W* m, W* v, int n, W st
 // ---- many arrays in one launch: tables of addresses, and chunks (array, begin, end) ----
 //
 // rates: (arrays, 2), the numbers `step` and `inv_root` of each array. They differ between arrays,
-// because an array may have had fewer updates. skip: one int, or null. If *skip is not 0, the
-// gradients overflowed, and the kernel does nothing. So the host does not have to wait for the GPU
-// to learn about the overflow. factor: one number, or null. The gradients are multiplied by unscale
-// and by *factor. A kernel on the GPU computes *factor, from the loss scale or to clip the
+// because the number of updates of the arrays can differ. skip: one int, or null. If *skip is not
+// 0, the gradients overflowed, and the kernel does nothing. So the host does not have to wait for
+// the GPU to learn about the overflow. factor: one number, or null. The gradients are multiplied by
+// unscale and by *factor. A kernel on the GPU computes *factor, from the loss scale or to clip the
 // gradients.
 //
 // Each block updates one chunk. Neighbouring threads take neighbouring weights.

@@ -87,9 +87,9 @@ extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x,
 //
 // block_sum adds the numbers of all threads. Each call has two barriers, __syncthreads()
 // (common.cuh). The first barrier stands before warp 0 reads the numbers that the other warps have
-// written to scratch. Without this barrier, warp 0 would add numbers that are not written yet. The
-// second barrier stands before all threads read the result. Without it, some threads would use an
-// old value in place of the result, and then the threads of a row would use different means.
+// written to scratch. Without this barrier, warp 0 adds numbers that are not written yet. The
+// second barrier stands before all threads read the result. Without it, some threads use an old
+// value in place of the result. Then the threads of a row use different means.
 extern "C" __global__ void layer_norm_v2(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
                                          const T* b, int rows, int cols, ACC eps) {
   __shared__ ACC scratch[33];

@@ -72,10 +72,10 @@ extern "C" __global__ void softmax_v1(T* y, const T* x, int rows, int cols) {
 // After the loop, each thread has the maximum and the sum of its own elements. block_max and
 // block_sum join these results into one maximum and one sum of the row. Each of the two functions
 // has two barriers, __syncthreads() (common.cuh). The first barrier stands before warp 0 reads the
-// numbers that lane 0 of each warp has written to scratch. Without this barrier, warp 0 would add
+// numbers that lane 0 of each warp has written to scratch. Without this barrier, warp 0 adds
 // numbers that are not written yet. The second barrier stands before all threads read the result.
-// Without it, a fast warp would read an old value in place of the result. Every thread must reach
-// each barrier, so the kernel has no `return` before a barrier.
+// Without it, a fast warp reads an old value in place of the result. Every thread must reach each
+// barrier, so the kernel has no `return` before a barrier.
 extern "C" __global__ void softmax_v2(T* y, const T* x, int rows, int cols) {
   __shared__ ACC scratch[33];
   const T* xr = x + (long long)blockIdx.x * cols;
