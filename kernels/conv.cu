@@ -85,7 +85,7 @@ extern "C" __global__ void conv_v2(T* y, const T* x, const T* w, const T* bias, 
   w += (long long)group * M * K;
   ACC sum = 0;
   for (int k0 = 0; k0 < K; k0 += TILE) {
-    // guard: zeros beyond the edges, which add nothing
+    // guard: elements beyond the edges are 0, so they add nothing
     ws[i][j] = m < M && k0 + j < K ? to_float(w[(long long)m * K + k0 + j]) : ACC(0);
     xs[i][j] = to_float(read(s, patch, tap_of(s, k0 + i)));
     __syncthreads();  // both tiles are complete
@@ -114,7 +114,7 @@ __device__ __forceinline__ void fetch_column(ACC (*xs)[SIDE], const Shape& s,
 // ...
 // Block 16 x 16.
 extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, SHAPE) {
-  // + 1: a row has 17 elements, so the 2 rows that a warp reads at once lie in different banks
+  // with + 1 a row has 17 elements. So the 2 rows that a warp reads at once lie in different banks
   __shared__ ACC ws[SIDE][STEP + 1];
   __shared__ ACC xs[STEP][SIDE];
   const Shape s = SHAPE_OF_ALL;
@@ -126,7 +126,7 @@ extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, 
   for (int k0 = 0; k0 < K; k0 += STEP) {
     for (int e = me; e < SIDE * STEP; e += 256) {
       const int m = m0 + e / STEP, k = k0 + e % STEP;
-      // guard: zeros beyond the edges, which add nothing
+      // guard: elements beyond the edges are 0, so they add nothing
       ws[e / STEP][e % STEP] = m < M && k < K ? to_float(w[(long long)m * K + k]) : ACC(0);
     }
     fetch_column(xs, s, patch, me, k0);
@@ -163,7 +163,7 @@ extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, 
 //          three can be aligned
 // If packs are not possible, v4 loads one element at a time, as v3 does.
 extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, SHAPE) {
-  // + 4: a row still has whole packs. A warp writes a column of ws to 16 banks. Without + 4 it
+  // with + 4 a row still has whole packs. A warp writes a column of ws to 16 banks. Without + 4 it
   // writes to only 8 banks
   __shared__ __align__(16) ACC ws[STEP][SIDE + 4];
   __shared__ __align__(16) ACC xs[STEP][SIDE];

@@ -107,7 +107,7 @@ __device__ __forceinline__ void write(const Shape& s, E* y, const E* bias, int g
       from_float<E>(sum);
 }
 
-// ---- a tile on tensor cores: 256 threads make ROWS x 128 numbers of a product. In a step they
+// ---- a tile on tensor cores: 256 threads compute ROWS x 128 numbers of a product. In a step they
 // sum over DEEP = 32 taps or pixels ----
 
 #ifndef ROWS  // 64 if a group has at most 64 channels to write

@@ -68,7 +68,7 @@ extern "C" __global__ void conv_weight_v1(T* gw, const T* gy, const T* x, SHAPE)
 // grid (taps, channels of a group, groups), block 16 x 16.
 #define TILE 16
 extern "C" __global__ void conv_weight_v2(T* gw, const T* gy, const T* x, SHAPE) {
-  // + 1: a row has 17 elements, so the 16 rows that a warp reads at once lie in different banks
+  // with + 1 a row has 17 elements. So the 16 rows that a warp reads at once lie in different banks
   __shared__ ACC gs[TILE][TILE + 1], xs[TILE][TILE + 1];
   const Shape s = SHAPE_OF_ALL;
   const int i = threadIdx.y, j = threadIdx.x, group = blockIdx.z, K = C * U * V;

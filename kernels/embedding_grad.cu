@@ -31,7 +31,7 @@
 #define ACC float
 #endif
 
-// out must be zeros.
+// Before the launch, out must be filled with zeros.
 extern "C" __global__ void embedding_grad_atomic(ACC* out, const T* gy, const long long* index,
                                                  int n, int width) {
   int col = blockIdx.x * blockDim.x + threadIdx.x;

@@ -59,13 +59,13 @@ extern "C" __global__ void int8_linear_v2(T* y, const int* x, const int* w, cons
 extern "C" __global__ void int8_linear_v3(T* y, const int* x, const int* w, const float* x_scale,
                                           const float* w_scale, const float* bias, int rows,
                                           int outs, int words, int step) {
-  // + 1: a row of ws has 17 words, so a column of ws lies in 16 different banks
+  // with + 1 a row of ws has 17 words, so a column of ws lies in 16 different banks
   __shared__ int xs[TILE][TILE], ws[TILE][TILE + 1];
   int tx = threadIdx.x, ty = threadIdx.y;
   int row = blockIdx.y * TILE + ty, o = blockIdx.x * TILE + tx, w_row = blockIdx.x * TILE + ty;
   int sum = 0;
   for (int l0 = 0; l0 < words; l0 += TILE) {
-    // guard: zeros beyond the edges
+    // guard: elements beyond the edges are 0
     xs[ty][tx] = row < rows && l0 + tx < words ? x[(long long)row * words + l0 + tx] : 0;
     ws[ty][tx] = w_row < outs && l0 + tx < words ? w[(long long)w_row * words + l0 + tx] : 0;
     __syncthreads();  // both tiles are complete

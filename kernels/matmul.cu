@@ -62,7 +62,7 @@ extern "C" __global__ void matmul_v2(T* c, const T* a, const T* b, int m, int n,
   int i = blockIdx.y * TILE + y, j = blockIdx.x * TILE + x;
   ACC sum = 0;
   for (int l0 = 0; l0 < k; l0 += TILE) {
-    // guard: zeros beyond the edges, which add nothing
+    // guard: elements beyond the edges are 0, so they add nothing
     as[y][x] = i < m && l0 + x < k ? to_float(a[(long long)i * k + l0 + x]) : ACC(0);
     bs[y][x] = l0 + y < k && j < n ? to_float(b[(long long)(l0 + y) * n + j]) : ACC(0);
     __syncthreads();  // both tiles are complete
@@ -82,7 +82,7 @@ extern "C" __global__ void matmul_v2(T* c, const T* a, const T* b, int m, int n,
 #define STEP 16
 #define EACH 4  // SIDE / 16
 extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n, int k) {
-  // + 1: a row has 17 elements, so the 2 rows that a warp reads at once lie in different banks
+  // with + 1 a row has 17 elements. So the 2 rows that a warp reads at once lie in different banks
   __shared__ ACC as[SIDE][STEP + 1];
   __shared__ ACC bs[STEP][SIDE];
   int x = threadIdx.x, y = threadIdx.y, me = y * 16 + x;
@@ -93,9 +93,9 @@ extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n,
     // each.
     for (int e = me; e < SIDE * STEP; e += 256) {
       int ai = i0 + e / STEP, al = l0 + e % STEP, bl = l0 + e / SIDE, bj = j0 + e % SIDE;
-      // guard: zeros beyond the edges
+      // guard: elements beyond the edges are 0
       as[e / STEP][e % STEP] = ai < m && al < k ? to_float(a[(long long)ai * k + al]) : ACC(0);
-      // guard: zeros beyond the edges
+      // guard: elements beyond the edges are 0
       bs[e / SIDE][e % SIDE] = bl < k && bj < n ? to_float(b[(long long)bl * n + bj]) : ACC(0);
     }
     __syncthreads();

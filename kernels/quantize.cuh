@@ -8,6 +8,6 @@ __device__ __forceinline__ int magnitude(float x) { return __float_as_int(fabsf(
 
 __device__ __forceinline__ signed char to_int8(float x, float scale) {
   float q = rintf(scale > 0 ? x / scale : 0.0f);
-  // x / scale may round to just above 127
+  // x / scale can be rounded to a number just above 127
   return (signed char)(int)fminf(fmaxf(q, -127.0f), 127.0f);
 }

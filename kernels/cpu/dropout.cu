@@ -1,5 +1,5 @@
-// Dropout on a CPU: a thread makes eight elements, in a vector. Formula, parameters and the rungs
-// for a GPU: ../dropout.cu
+// Dropout on a CPU: a thread computes eight elements, in a vector. Formula, parameters and the
+// rungs for a GPU: ../dropout.cu
 // Wrapper: minidl/ops/dropout.py   Test: tests/ops/test_dropout_kernel.py
 #include "dropout.cuh"
 #include "loops.cuh"

@@ -53,7 +53,8 @@ constexpr int cost_of(int rows, int vecs) {
 }
 constexpr int vecs_of(int m, int width) {
   int best = 1, least = 1 << 30, least_tiles = 0;
-  // A product with one row reads whole rows of a panel.
+  // In a product with one row, 4 registers hold the results, so that it reads whole rows of a
+  // panel.
   for (int v = REGISTERS == 32 || m == 1 ? 4 : 2; v > 0; --v) {
     const int n = width / LANES, rows = rows_of(m, v), tiles = (m + rows - 1) / rows;
     const int cost = n / v * (m / rows * cost_of(rows, v) + cost_of(m % rows, v));

@@ -277,7 +277,8 @@ bool is_program(u64 address) {
   return true;
 }
 
-// Shared memory begins with arbitrary bytes: nan as a float, -1 as an integer.
+// Fills shared memory with bytes that are nan as a float and -1 as an integer. On a GPU its first
+// values are arbitrary.
 void poison(int r) { memset((void*)regions[r].begin, 0xff, regions[r].bytes); }
 
 void barrier() {

@@ -106,7 +106,8 @@ template <unsigned N, class Parent> struct thread_block_tile<N, Parent, true> {
     sync(file, line);
     return result;
   }
-  // Reduces each warp, then the warps' results in order. So every thread gets the same bits.
+  // Reduces each warp, and then the results of the warps, in a fixed order. So every thread gets
+  // the same bits.
   template <class T, class Op> T reduce(T v, Op op, MINIDL_HERE) const {
     for (unsigned d = 16; d; d /= 2) v = op(v, __shfl_xor_sync(~0u, v, d, 32, file, line));
     if (minidl_lane() == 0) value<T>(thread_rank() / 32) = v;

@@ -96,7 +96,7 @@ void to_main() {
   __builtin_unreachable();
 }
 
-// Ends the launch from inside a CUDA thread. The other stacks never run again.
+// Ends the launch from inside a CUDA thread. The other threads of the block never run again.
 [[noreturn]] void fail(const char* format, ...) {
   char text[1500];
   va_list values;
@@ -564,7 +564,7 @@ MINIDL_EXPORT MinidlMemory minidl_memory() {
           kMaxThreads * kStackBytes, kDynamicBytes, kStackBytes, kGuardBytes};
 }
 
-// Makes new stacks at another place for this CPU thread. The old stacks are not freed.
+// Makes new stacks at another address for this CPU thread. The old stacks are not freed.
 MINIDL_EXPORT int minidl_new_engine(void* at) {
   engine = nullptr;
   return make_engine(at);

@@ -1,6 +1,6 @@
 // The declarations that check.cpp and profile.cpp share. The profile shows which memory requests a
-// GPU would make for the accesses of a kernel. minidl/cuda/checks/profile.py declares the structs
-// of this file for Python, with the same layouts. Change the two files together.
+// GPU makes for the accesses of a kernel. minidl/cuda/checks/profile.py declares the structs of
+// this file for Python, with the same layouts. Change the two files together.
 #pragma once
 #include "watch.h"
 

@@ -15,8 +15,8 @@
 // loses at most twice the time of the better choice, which is to spin or to sleep at once (Karlin
 // et al. 1990).
 //
-// This file uses POSIX threads and no C++ library, because a compiler from a wheel (zig) has only
-// these ready for use.
+// This file uses POSIX threads and not the C++ library. The compiler may be zig, from a Python
+// wheel, which has no C++ library that is ready for use.
 #include "runtime.h"
 
 #include <pthread.h>
@@ -60,7 +60,8 @@ static double now() {
   return t.tv_sec + 1e-9 * t.tv_nsec;
 }
 
-// Returns this rank's share of the machine's processors.
+// Returns the number of processors that this process may use, divided by the number of ranks on
+// this machine.
 static int own_processors() {
   long n = sysconf(_SC_NPROCESSORS_ONLN);
 #ifdef __linux__

@@ -42,7 +42,7 @@ void minidl_warp(int op, unsigned mask, const void* value, int n_bytes, int sour
 // waits for all threads of a tile. n_threads: the size of the tile, which is larger than a warp
 void minidl_tile_barrier(int n_threads, const char* file, int line);
 void minidl_returned(const char* file, int line);
-// lets other threads run; atomics call it now and then
+// lets other threads run. Atomics call it now and then
 void minidl_spin(const char* file, int line);
 void* minidl_dynamic_shared();
 // registers bytes that must not change in this launch (MINIDL_GUARD below)
