@@ -24,8 +24,8 @@
 // reaches 25% in float, because a thread waits for each read before it starts the next. For this
 // share the number of channels must be at least the number of SMs. With 64 channels, 68 of an
 // H100's 132 SMs have no work. If places is not a multiple of 8, a warp reads one more cache line
-// in every plane. v1 stays below 5%: the 32 lanes read from 32 planes, so a warp fetches 32 cache
-// lines and uses 4 bytes of each.
+// in every plane. v1 stays below 5%, because the 32 lanes of a warp read from 32 planes. The warp
+// fetches 32 cache lines and uses 4 bytes of each.
 //
 // Source: Ioffe & Szegedy 2015; Welford 1962 and Chan, Golub, LeVeque 1983 (variance).
 // Wrapper: minidl/ops/batch_norm.py   Test: tests/ops/test_batch_norm_kernel.py
@@ -64,9 +64,9 @@ extern "C" __global__ void batch_norm_v1(T* y, ACC* mean, ACC* var, ACC* rstd, c
 }
 
 // v2: a block computes a channel. The block has whole warps. Neighbouring threads read neighbouring
-// elements. One loop computes both mean and variance: each thread uses Welford's algorithm, and the
-// formula of Chan, Golub and LeVeque joins the threads' results. The comment before layer_norm_v2
-// in layer_norm.cu explains the method and the barriers.
+// elements. One loop computes both mean and variance. For this, each thread uses Welford's
+// algorithm. The formula of Chan, Golub and LeVeque joins the threads' results. The comment before
+// layer_norm_v2 in layer_norm.cu explains the method and the barriers.
 extern "C" __global__ void batch_norm_v2(T* y, ACC* mean, ACC* var, ACC* rstd, const T* x,
                                          const ACC* w, const ACC* b, int samples, int channels,
                                          int places, ACC eps) {

@@ -13,8 +13,8 @@
 //              launch for each phase (minidl/ops/conv_geometry.py)
 //   by weight  gw[m, c, u, v] = sum over n, r, q of gy[n, m, r, q] x[n, c, sy r + ..., sx q + ...]
 //
-// If the taps are numbered k = (c, u, v) and the pixels p = (n, r, q), then forward and both
-// gradients are products of matrices:
+// A tap has the number k = (c, u, v), and a pixel has the number p = (n, r, q). Then forward and
+// both gradients are products of matrices:
 //
 //                      P = N R Q pixels ->
 //                    +---------------------+      columns[k][p] = x[n, c, sy r + fy + ey u, ...],

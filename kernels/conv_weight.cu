@@ -29,13 +29,12 @@
 // from run to run. There is no v4, because for most taps the address of x is not a multiple of 16
 // (see conv_v4). v5 loads 16 bytes of gy at once if R Q is a multiple of 8.
 //
-// Expected shares of the peak of lanes or tensor cores. They are computed, not measured. The
-// kernels have the same loops as the kernels of conv.cu, so the shares are nearly the same: v2 10%,
-// v3 40%, v5 40%. v1 stays below 5%, because a small gw has few threads. A partial sum is written
-// and read, 8 bytes for at least 1024 operations. This takes less than a tenth of the time.
-// _depthwise reads gy and x U V times. Only the first read is from memory. The other reads are from
-// the L2 cache, which is 3 times as fast. For 3 x 3 filters this gives 30% of a copy's bandwidth,
-// if each byte is counted once.
+// Expected shares of the peak of lanes or tensor cores. They are computed, not measured. v2 reaches
+// 10%, v3 40% and v5 40%, as in conv.cu, because the loops are the same. v1 stays below 5%, because
+// a small gw has few threads. A partial sum is written and read, 8 bytes for at least 1024
+// operations. This takes less than a tenth of the time. _depthwise reads gy and x U V times. Only
+// the first read is from memory. The other reads are from the L2 cache, which is 3 times as fast.
+// For 3 x 3 filters this gives 30% of a copy's bandwidth, if each byte is counted once.
 //
 // Source: as in conv.cu.
 // Launch: minidl/ops/conv_kernel.py   Test: tests/ops/test_conv_kernel.py

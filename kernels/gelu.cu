@@ -9,8 +9,8 @@
 //   gelu             8: reads x, writes out
 //   gelu_backward   12: reads gy and x, writes gx
 // A chain of array operations makes about twenty passes over memory. Each pass moves 8 or 12 bytes
-// for each element. On a CPU the kernels with one element in each thread are the fastest, because
-// the compiler makes a loop over vectors from them.
+// for each element. On a CPU the kernels with one element in each thread are the fastest. The
+// compiler makes a loop over vectors from them.
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured. Bytes in flight are
 // bytes that are requested, but have not yet arrived. An H100 moves 3.3 TB/s, and a read takes 600

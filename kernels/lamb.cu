@@ -5,8 +5,8 @@
 //   w = w - step r                 step = lr |w| / |r|                  root = 1 / sqrt(1 - b2^t)
 //
 // `step` needs |r| of the whole tensor, so there are two passes. The second pass computes r again,
-// from m, v and w. To store r in the first pass is not better: it moves the same number of bytes,
-// and r needs 4 bytes of memory for each parameter.
+// from m, v and w. To store r in the first pass moves the same number of bytes, and needs 4 bytes
+// of memory for each parameter.
 //
 //   lamb_moments   reads w, g, m, v, writes m, v: 24 bytes for each parameter. It also writes the
 //                  sums of w^2 and r^2 of each chunk. chunk_sums (grad_norm.cu) adds these sums for

@@ -140,8 +140,8 @@ extern "C" __global__ void __launch_bounds__(256) matmul_v4(
   const int t = threadIdx.x, lane = t % 32, warp = t / 32;
   const int i0 = blockIdx.y * BIG, j0 = blockIdx.x * BIG;
   const int wi = warp / 4 * 64, wj = warp % 4 * 32;  // the warp's corner in the block's square
-  // Thread t loads 8 elements of rows t / 4 and t / 4 + 64 of a, and 8 elements of rows t / 16 and
-  // t / 16 + 16 of b
+  // thread t loads 8 elements of each of these rows: t / 4 and t / 4 + 64 of a, t / 16 and t / 16 +
+  // 16 of b
   const int ai = t / 4, al = t % 4 * 8, bl = t / 16, bj = t % 16 * 8;
   const bool a_whole = packs(a, k), b_whole = packs(b, n);
   Pack<__half> next_a[2], next_b[2];

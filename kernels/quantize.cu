@@ -7,20 +7,21 @@
 //   absmax*      top (rows) = max |x| of each row         reads 4 bytes
 //   quantize*    q = round(x / scale)                     reads 4 bytes, writes 1 byte
 //   dequantize*  x = q scale                              reads 1 byte, writes 4 bytes
-//   step: 1 if each row has its own scale, 0 if one scale is used for all rows
+//   step: 1 if each row has its own scale, 0 if there is one scale for all rows
+//
 // round() rounds to the nearest integer, and ties to even. If the scale is 0 (a row of zeros), q is
 // 0.
 //
 // Rungs: in the first rung a thread takes a row. cpu/quantize.cu does the same in vectors, for a
 // CPU. In _warps a warp takes a row, and neighbouring lanes read neighbouring elements. In _packs
-// each lane reads 16 elements at a time.
-// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
-// In absmax_warps each lane reads 4 bytes, so 8 KB are in flight in an SM. An H100 needs 15 KB, so
-// it reaches 50 to 60%. quantize_warps and dequantize_warps reach 40%: a lane writes or reads one
-// byte of q, so a request of a warp has only 32 bytes. In _packs each lane reads 64 bytes (32 bytes
-// in half), which gives 85% if the row length is a multiple of 512. In rows of 768 elements one
-// lane in four has no work, which gives 75%. If the row length is not a multiple of 16, _packs
-// reads element by element, and _warps is faster.
+// each lane reads 16 elements at a time. Expected share of a copy's bandwidth on a GPU. It is
+// computed, not measured (gelu.cu shows how). In absmax_warps each lane reads 4 bytes, so 8 KB are
+// in flight in an SM. An H100 needs 15 KB, so it reaches 50 to 60%. quantize_warps and
+// dequantize_warps reach 40%, because a lane writes or reads one byte of q. So a request of a warp
+// has only 32 bytes. In _packs each lane reads 64 bytes (32 bytes in half), which gives 85% if the
+// row length is a multiple of 512. In rows of 768 elements one lane in four has no work, which
+// gives 75%. If the row length is not a multiple of 16, _packs reads element by element, and _warps
+// is faster.
 // Source: Jacob et al. 2018 (arXiv 1712.05877).   Wrapper: minidl/ops/extra/quantize.py
 // Test: tests/ops/extra/test_quantize.py
 #include "quantize.cuh"

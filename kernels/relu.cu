@@ -7,8 +7,7 @@
 //   relu_backward   12: reads gy and y, writes gx
 // There is almost no arithmetic, so a kernel takes as long as a copy. NumPy's maximum takes four
 // times as long as a copy, because it tests each pair of numbers for nan. On a CPU the kernels with
-// one element in each thread are the fastest, because the compiler makes a loop over vectors from
-// them.
+// one element in each thread are the fastest. The compiler makes a loop over vectors from them.
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
 // The kernels with one element in each thread reach 50% in float and 25% in half. In _packs each

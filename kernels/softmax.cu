@@ -20,7 +20,7 @@
 //   v4   a warp           0  0  0  0  1  1  1  1      once                             once
 //   v5   a block          0  0  0  0  1  1  1  1      once                             once
 //
-// After the last thread of the warp or block, thread 0 takes the next elements, and so on to the
+// After the last thread of the warp or block, thread 0 takes the next elements. This goes on to the
 // end of the row. v1 and v2 read the same x again, because a thread does not keep its elements. In
 // v3, v4 and v5 a thread keeps its elements in registers, so x is read only once. In v4 and v5 a
 // thread reads 16 bytes in one access: 4 neighbours in float (as in the table), 8 in half.

@@ -115,9 +115,9 @@ __noinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, 
 }
 
 // Does the same as load_tile, but transposes the tile: tile[e][i]. The function first makes a
-// contiguous copy of the rows, because the rows of x may use only a few sets of the L1 cache. This
-// happens if the rows lie far apart, as in a projection (B, S, 3, H, E). Then reading one column of
-// x evicts the cache lines that the next column needs.
+// contiguous copy of the rows. Without the copy, rows that lie far apart, as in a projection (B, S,
+// 3, H, E), use only a few sets of the L1 cache. Then reading one column of x evicts the cache
+// lines that the next column needs.
 __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_rows,
                                   float factor) {
   alignas(64) float rows[64 * WIDTH];

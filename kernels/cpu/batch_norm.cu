@@ -11,10 +11,10 @@
 //                                                   its planes
 //                                          write    writes y or gx
 //
-// A channel's variance is the sum of two parts: the squared distances of the numbers from the mean
-// of their plane, and the squared distances of these means from the channel's mean. No large
-// numbers are subtracted, so the variance is as exact as with two passes over memory. The kernel
-// reads a plane in two loops, but the second loop reads it from the cache.
+// A channel's variance is the sum of two parts. One part has the squared distances of the numbers
+// from the mean of their plane. The other part has the squared distances of these means from the
+// channel's mean. No large numbers are subtracted, so the variance is as exact as with two passes
+// over memory. The kernel reads a plane in two loops, but the second loop reads it from the cache.
 //
 // A plane with few places does not fill a vector. Then a thread takes a row of neighbouring planes,
 // in several samples. Each lane adds the numbers of one column. At the end the thread adds the

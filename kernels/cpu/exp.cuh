@@ -1,8 +1,8 @@
 // e^x for x <= 0 on a CPU. A result below 1.7e-38 counts as 0. The function takes half of expf's
 // time, because it does not handle subnormal numbers and infinity. The method: x = n log 2 + r, so
-// e^x = 2^(n - 1) * 2 e^r. If 1.5 * 2^23 is added to x / log 2, the sum is rounded to an integer,
-// and its lowest bits hold n. If 126 is added, too, these bits are the exponent field of 2^(n - 1).
-// For n = -126 the field is 0, so the result is 0.
+// e^x = 2^(n - 1) * 2 e^r. Adding 1.5 * 2^23 to x / log 2 rounds it to an integer. The lowest bits
+// of the sum hold n. If 126 is added, too, these bits are the exponent field of 2^(n - 1). For n =
+// -126 the field is 0, so the result is 0.
 // Test: tests/cuda/test_rows.py
 #pragma once
 

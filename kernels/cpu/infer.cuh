@@ -41,8 +41,8 @@ constexpr int ROWS_AHEAD = 8;  // rows of a panel between a request to the cache
 
 // vecs_of chooses how many registers a row of a tile has. `width` columns are then a whole number
 // of tiles. rows_of chooses how many of the m rows a tile has. cost_of returns how many half cycles
-// a tile takes for each k: the larger of its number of multiply-adds and its number of loads. One
-// register is reserved for a number of the left matrix `a`.
+// a tile takes for each k. This is the number of its multiply-adds or of its loads, whichever is
+// larger. One register is reserved for a number of the left matrix `a`.
 constexpr int most_rows(int vecs) { return (REGISTERS - 1 - vecs) / vecs; }
 constexpr int rows_of(int m, int vecs) {
   const int tiles = (m + most_rows(vecs) - 1) / most_rows(vecs);
@@ -70,7 +70,7 @@ constexpr int vecs_of(int m, int width) {
 // numbers, `a` has ROWS rows of N_K numbers, and `b` has N_K rows. From one row to the next there
 // are OUT_ROW numbers in `tile`, A_ROW in `a`, and B_ROW in `b`. The next `a` begins A_SEGMENT
 // numbers later. The next `b` follows without a gap. For each k the function also requests the
-// cache line at later + k B_ROW, so that this line is in L2 when the next panel needs it.
+// cache line at later + k B_ROW. So this line is in L2 when it is needed.
 template <int ROWS, int VECS, long long A_ROW, int B_ROW, int N_K, int SEGMENTS,
           long long A_SEGMENT, int OUT_ROW = VECS * LANES>
 __noinline__ void tile_product(float* tile, const float* a, const float* b,

@@ -28,8 +28,8 @@
 // Wrapper: minidl/ops/linear.py   Test: tests/ops/test_linear_kernel.py
 #include "vector.cuh"
 
-// ROWS is small, because a set of the L1 cache holds only 8 lines. If A is not copied and its rows
-// lie a multiple of 4 KiB apart, ROWS rows need ROWS lines of the same set.
+// ROWS is small, because a set of the L1 cache holds only 8 lines. If the rows of A lie a multiple
+// of 4 KiB apart and are not copied, a product needs ROWS lines of one set.
 constexpr int ROWS = 6;
 constexpr int VECS = REGISTERS == 32 ? 4 : 2;  // 24 of 32 registers hold the result, or 12 of 16
 constexpr int COLS = VECS * LANES;             // a panel of B

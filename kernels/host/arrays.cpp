@@ -59,7 +59,7 @@ static const unsigned long long kTicks = 1 << 19;  // 22 ms at 24 MHz, less with
 #endif
 
 // Returns what the launcher returns: 0, or 1 with a sentence in minidl_error(). Returns -1 if the
-// launcher was not called: an array does not match, or Python must first check whether the kernel's
+// launcher was not called. Then an array does not match, or Python must check whether the kernel's
 // files have changed.
 MINIDL_EXPORT int minidl_start(const unsigned char* packed, Kernel* kernel) {
   const unsigned long long now = ticks();

@@ -88,8 +88,8 @@ MINIDL_INLINE unsigned atomicDec(unsigned* p, unsigned limit) {
   return minidl_atomic(p, [=](unsigned old) { return old == 0 || old > limit ? limit : old - 1; });
 }
 
-// In CUDA, atomics with _block in their names work for the threads of one block, and atomics with
-// _system for all GPUs and the CPU. In this header they are the same as the other atomics.
+// In CUDA, atomics with _block in their names work for the threads of one block. Atomics with
+// _system work for all GPUs and the CPU. In this header they are the same as the other atomics.
 #define atomicAdd_block atomicAdd
 #define atomicSub_block atomicSub
 #define atomicExch_block atomicExch

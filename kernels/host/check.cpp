@@ -148,8 +148,8 @@ void absolve(Region& region, u64 address, unsigned size) {
   }
 }
 
-// Returns true if the thread of store `a` has done an atomic after this store, and the running
-// block has also done an atomic.
+// Returns true if the running block has done an atomic, and the thread of store `a` has done an
+// atomic after this store.
 bool tells(const Access& a) {
   return (a.clock & ~kAtomic) <= order.atomic_at[a.who - 1]
          && order.did_atomics[(clocks.first - 1) / clocks.n];
@@ -438,8 +438,8 @@ void minidl_compare_exchange(u64 address, unsigned size, void* return_address) {
 }
 
 // A volatile access of global memory counts as a relaxed atomic, as in PTX, so a flag may be
-// volatile. A volatile access of shared memory is checked as a plain access: old code uses it in
-// place of __syncwarp(), which is a race.
+// volatile. A volatile access of shared memory is checked as a plain access. Old code uses it in
+// place of __syncwarp(), and this is a race.
 void minidl_volatile(u64 address, unsigned size, How how, void* return_address) {
   int r = active ? region_of(address) : -1;
   if (r < 0 || regions[r].shared || address + size > regions[r].begin + regions[r].bytes)

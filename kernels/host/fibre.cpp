@@ -305,8 +305,8 @@ void* fresh_stack(int i) {
 }
 
 // When a CPU thread ends, its engine is freed, because a program may start a new thread for each
-// step. Without this, Linux's limit of 65,530 mappings in a process is soon reached: the guard
-// pages of a block of 1024 threads need 2,048 mappings.
+// step. The guard pages of a block of 1024 threads need 2,048 mappings, and Linux allows a process
+// only 65,530 mappings.
 pthread_key_t at_thread_end;
 
 void release(void* ended) {

@@ -96,8 +96,8 @@ MINIDL_INLINE float logf(float x) {
   return x < __builtin_inff() ? result : x;  // infinity and NaN are their own logarithms
 }
 
-// For small |x|, tanh x is computed by an odd polynomial. For larger |x| it is 1 - 2 / (e^2x + 1),
-// where the rounding errors of the fraction are small compared with the 1.
+// For small |x|, tanh x is computed by an odd polynomial. For larger |x| it is 1 - 2 / (e^2x + 1).
+// The rounding errors of this fraction are small compared with 1.
 MINIDL_INLINE float tanhf(float x) {
   float a = __builtin_fabsf(x), s = x * x;
   float p = -0.005648307502269745f;

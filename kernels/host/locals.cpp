@@ -5,9 +5,9 @@
 //
 //     | guard | sum[0] sum[1] sum[2] sum[3] | guard |     sum[4] through any pointer hits a guard
 //
-// An array may be declared in inner braces, and a pointer may use it after the braces: { float
-// four[4]; p = four; } p[0]. To find such an error, the array is remembered until its function
-// returns. Until then its memory is not used for other variables (-fstack-reuse=none).
+// A kernel may declare an array in inner braces, and use it after the braces through a pointer: {
+// float four[4]; p = four; } p[0]. To find such an error, the array is remembered until its
+// function returns. Until then its memory is not used for other variables (-fstack-reuse=none).
 //
 // Test: tests/cuda/checks/test_check_child.py
 #include "locals.h"

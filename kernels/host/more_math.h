@@ -1,6 +1,7 @@
 // The other math functions and conversions of CUDA. They call libm, or have only one line. A loop
-// that uses them is not vectorised. Two groups of functions are missing: arithmetic that rounds
-// toward zero, up or down (such as __fadd_rz), and arithmetic on packed bytes (such as __vadd4).
+// that uses them is not vectorised. Two groups of functions are missing. One is arithmetic that
+// rounds toward zero, up or down, such as __fadd_rz. The other is arithmetic on packed bytes, such
+// as __vadd4.
 // Test: tests/cuda/host/test_more_math.py
 #pragma once
 

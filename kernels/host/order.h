@@ -20,8 +20,8 @@ const int kMaxWords = 1 << 14;  // words by which fences and atomics order threa
 const int kMaxAcquired = 64;    // words from which one thread can acquire
 
 struct Publication {
-  // This publishes the accesses of thread `who` up to its clock `own`, and the accesses of the
-  // other threads of its block up to their clock `cover`.
+  // This publishes the accesses of thread `who` up to its clock `own`. It also publishes the
+  // accesses of the other threads of the block up to their clock `cover`.
   unsigned who, own, cover;
   int kind;                  // kind of the fence, as in minidl_fence. 4: published[] counts, too
 };
@@ -168,8 +168,8 @@ struct Order {
     return false;
   }
 
-  // Returns true if the accesses of thread `who` up to `clock` come before the next access of
-  // thread t, because of fences and atomics.
+  // Returns true if fences and atomics order the accesses of thread `who` up to `clock` before the
+  // next access of thread t.
   bool ordered(unsigned who, unsigned clock, int t, bool same_block) const {
     if (known(by_block, who, clock, same_block)) return true;
     if (same_block) return known(acquired[t], who, clock, true);

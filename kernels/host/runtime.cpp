@@ -7,13 +7,12 @@
 //                                         the rest in chunks.
 //
 // A thread without work first looks for work in a loop (it spins), then it sleeps. It spins for the
-// time that Python needs between two launches of a training step, because waking a thread takes 10
+// time that Python needs between two launches of a training step. Waking a sleeping thread takes 10
 // to 50 us. Inside a plan a thread spins for at most a millisecond. If the ranks of this machine
 // want more threads than it has processors, a thread does not spin, but sleeps at once.
 //
 // A thread that waits for the last chunks spins for the time of a wake-up, and then sleeps. So it
-// loses at most twice the time of the better choice, which is to spin or to sleep at once (Karlin
-// et al. 1990).
+// loses at most twice the time of the better choice, spinning or sleeping (Karlin et al. 1990).
 //
 // This file uses POSIX threads and not the C++ library. The compiler may be zig, from a Python
 // wheel, which has no C++ library that is ready for use.

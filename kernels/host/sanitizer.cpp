@@ -1,6 +1,7 @@
-// If a kernel is compiled with the compiler's sanitizers, it calls a function at each load, store
-// and atomic, and where a check of the compiler fails. The kernel is not linked with the compiler's
-// libraries. Instead, it calls the functions of this file, which pass everything to check.cpp.
+// A kernel that is compiled with the compiler's sanitizers calls a function at each load, store and
+// atomic. It also calls a function where a check of the compiler fails. The kernel is not linked
+// with the compiler's libraries. Instead, it calls the functions of this file, which pass
+// everything to check.cpp.
 //
 //     kernel.cu --g++ -fsanitize=thread,bounds,alignment,...--> calls __tsan_read4(p),
 //                                              __tsan_write4(p), __ubsan_handle_out_of_bounds(...)

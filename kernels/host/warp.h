@@ -25,8 +25,8 @@ template <class T> MINIDL_INLINE T minidl_shuffle(unsigned mask, T value, int so
   return result;
 }
 
-// In these functions a lane reads the value of another lane, its source. The rules are those of
-// PTX's instruction shfl: `width` lanes form a segment, and if the source is outside of the lane's
+// In these functions a lane reads the value of another lane, its source. The rules are the same as
+// for PTX's instruction shfl. `width` lanes form a segment. If the source is outside of the lane's
 // segment, the lane reads its own value.
 template <class T> MINIDL_INLINE T __shfl_sync(unsigned mask, T v, int source, int width = 32,
                                                MINIDL_HERE) {
