@@ -14,7 +14,7 @@
 //                                 Tutorial: tutorials/02_add3.py
 #include "common.cuh"
 
-// Naive: one launch for each plus sign. The first launch writes t = a + b, the second out = t + c.
+// Naive: one launch for t = a + b, and one launch for out = t + c.
 extern "C" __global__ void add3_naive(T* out, const T* a, const T* b, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n)  // guard: the last block may reach past the end
